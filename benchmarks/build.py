@@ -1,0 +1,184 @@
+#!/usr/bin/env python
+"""Measure whole builds, shardwright and its peers side by side (`make bench`).
+
+Every system turns the same folders of JPEGs (see photos.py) into its output (see systems.py). Each run is
+one command measured as a whole process tree (see measure.py): imports, listing, planning, reading,
+writing and closing, all included. Runs follow one another, rounds are interleaved (every system once in
+each round, another one first each time), outputs are checked and deleted after each run. On a tmpfs the
+memory is kept in use in between (see ballast.py), or the first system of a round would pay for the rest.
+
+Two speeds come out of it:
+  whole   files / wall clock of the whole command, start-up included
+  slope   (80,000 - 40,000) / (t80,000 - t40,000): the speed of a long build, start-up left out
+
+Beam's stock parts hold the whole input in memory several times over, so they run only up to
+--beam-max-files. Their start-up is measured on 8 files and taken off: (8,000 - 8) / (t8,000 - t8).
+
+Exit code 1 when a required target fails (--no-check to leave that out). Takes about 10 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+import page
+import report
+from ballast import Ballast
+from measure import RunFailed, measure, seconds_to_first_shard
+from outputs import check_output
+from photos import PhotoSet, make_photos
+from report import BASE_FILES, BEAM, OURS, Results
+from systems import NAMES, command
+
+# What the peers print would not change a figure, but it would fill the logs.
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+_BYTES_PER_FILE = 100_000  # generous: 80 KB of image and each format's own bytes
+
+
+def _numbers(text: str) -> list[int]:
+    return sorted(int(part.replace("_", "")) for part in text.split(","))
+
+
+def _systems(text: str) -> list[str]:
+    chosen = text.split(",")
+    if unknown := set(chosen) - set(NAMES):
+        raise argparse.ArgumentTypeError(f"unknown {sorted(unknown)}; choose from {', '.join(NAMES)}")
+    return [name for name in NAMES if name in chosen]
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--systems", type=_systems, default=list(NAMES), help="comma-separated, of: " + ", ".join(NAMES))
+    add("--sizes", type=_numbers, default=[8000, 40000, 80000], help="files (default 8000,40000,80000)")
+    add("--photos", type=int, default=8000, help="different pictures behind them (default %(default)s)")
+    add("--rounds", type=int, default=3, help="runs of each; tables show the median (default %(default)s)")
+    add("--beam-max-files", type=int, default=8000, help="largest size for beam-stock (default %(default)s)")
+    add("--build-args", type=shlex.split, default=[], help="more options for `shardwright build`, one string")
+    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
+    add("--clean", action="store_true", help="delete the photos at the end too (they are kept for next time)")
+    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
+    add("--quick", action="store_true", help="one round of 2,000 files, no targets: it all runs (CI)")
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.sizes, args.photos, args.rounds, args.no_check = [2000], 2000, 1, True
+    if odd := [size for size in args.sizes if size > args.photos and size % args.photos]:
+        parser.error(f"--sizes {odd}: a size above --photos ({args.photos}) must be a multiple of it")
+    return args
+
+
+def _photo_set(root: Path, files: int, photos: int) -> PhotoSet:
+    different = min(files, photos)
+    return make_photos(root, photos=different, names=files // different)
+
+
+def _warm(photos: PhotoSet) -> None:
+    """Reads every file once, so that no system pays for the disk's first read."""
+    for path in photos.folder.rglob("*.jpg"):
+        path.read_bytes()
+
+
+class Bench:
+    """Runs the systems below one work folder and collects the results."""
+
+    def __init__(self, folder: Path, build_args: list[str], max_out_bytes: int) -> None:
+        self.out, self.logs = folder / "out", folder / "logs"
+        self.build_args = build_args
+        self.on_disk = page.directory_kind(folder) == "disk"
+        self.ballast = Ballast(folder / "ballast", 0 if self.on_disk else max_out_bytes)
+        self.results = Results()
+
+    def _prepare(self, photos: PhotoSet) -> None:
+        self.ballast.swap(self.out)
+        self.out.mkdir(parents=True)
+        self.ballast.follow(self.out, 0)
+        if self.on_disk:
+            _warm(photos)
+            os.sync()  # or the last run's bytes would be written back during this one
+
+    def run(self, system: str, photos: PhotoSet, round_number: int) -> None:
+        self._prepare(photos)
+        words = command(system, photos.folder, self.out, self.build_args)
+        usage = measure(
+            words,
+            log=self.logs / system,
+            env=_QUIET,
+            each_look=lambda rss_bytes: self.ballast.follow(self.out, rss_bytes),
+        )
+        check_output(system, self.out, files=photos.files, num_bytes=photos.num_bytes)
+        self.ballast.swap(self.out)
+        self.results.add(system, photos.files, usage)
+        _say(
+            f"round {round_number}: {system:<11} {photos.files:>6} files  {usage.wall_s:6.2f} s  "
+            f"{photos.files / usage.wall_s:6,.0f}/s  CPU {usage.cpu_s:6.2f} s  "
+            f"RSS {usage.peak_rss_bytes / 1e9:.2f} GB  PSS {usage.peak_pss_bytes / 1e9:.2f} GB"
+        )
+
+    def run_start_up(self, photos: PhotoSet, round_number: int) -> None:
+        self._prepare(photos)
+        words = command(OURS, photos.folder, self.out, self.build_args)
+        seconds, name = seconds_to_first_shard(words, self.out, log=self.logs / "start-up", env=_QUIET)
+        self.ballast.swap(self.out)
+        self.results.add_start_up(photos.files, seconds)
+        _say(f"round {round_number}: {OURS} start-up {photos.files:>6} files  {seconds:6.2f} s ({name})")
+
+    def close(self) -> None:
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.ballast.remove()
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _run_round(bench: Bench, args: argparse.Namespace, sets: list[PhotoSet], number: int) -> None:
+    # Another system first in each round: what comes first may find a colder machine.
+    turn = number % len(args.systems)
+    for photos in sets:
+        for system in args.systems[turn:] + args.systems[:turn]:
+            only_beam = photos.files == BASE_FILES
+            if photos.files <= args.beam_max_files if system == BEAM else not only_beam:
+                bench.run(system, photos, number + 1)
+        if OURS in args.systems and photos.files != BASE_FILES:
+            bench.run_start_up(photos, number + 1)
+
+
+def main() -> int:
+    argv = sys.argv[1:]
+    args = parse_args(argv)
+    need_bytes = (args.photos + max(args.sizes)) * _BYTES_PER_FILE
+    folder = (args.dir or page.default_directory(need_bytes)).resolve()
+    page.require_room(folder, need_bytes)
+    _say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
+    sizes = ([BASE_FILES] if BEAM in args.systems else []) + args.sizes
+    sets = [_photo_set(folder / "photos", size, args.photos) for size in sizes]
+    bench = Bench(folder, args.build_args, max(args.sizes) * _BYTES_PER_FILE)
+    try:
+        for number in range(args.rounds):
+            _run_round(bench, args, sets, number)
+    except RunFailed as failure:  # figures beside a broken run would be no comparison
+        sys.exit(str(failure))
+    finally:
+        bench.close()
+        if args.clean:
+            shutil.rmtree(folder / "photos")
+    lines = page.circumstances("build.py", argv, rounds=args.rounds, folder=folder)
+    checks = report.targets(bench.results)
+    text = report.render(bench.results, checks, lines, beam_max_files=args.beam_max_files)
+    print(text)
+    if args.write:
+        page.write_section("build", text)
+    failed = any(check.passed is False for check in checks)
+    return 1 if failed and not args.no_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+#!/usr/bin/env python
+"""Measure `shardwright plan` on a table of 5,000,000 images.
+
+The table is Parquet with the columns path, label and num_bytes. No such files exist: with a size column
+there is nothing to open, planning is arithmetic on references. So this measures reading the table, the
+split, the global order and packing into shards, as one whole command (see measure.py).
+
+Exit code 1 when a target fails: under 60 s, under 2 GB (--no-check to leave that out).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import page
+import pyarrow as pa
+import pyarrow.parquet as pq
+from ballast import Ballast
+from measure import RunFailed, Usage, measure
+from report import Target, spread, verdict
+from systems import shardwright_command
+
+MAX_WALL_S, MAX_RSS_BYTES = 60, 2 * 10**9
+_CHUNK = 500_000
+_CLASSES = 1000
+_BYTES_PER_ROW = 60  # generous: the table and the plan that is written
+_COLUMNS = ["--image-column", "path", "--label-column", "label", "--size-column", "num_bytes"]
+_OPTIONS = [*_COLUMNS, "--split", "train=0.9,validation=0.05,test=0.05", "--json"]
+
+
+def _rows(start: int, count: int) -> pa.Table:
+    """Rows start..start+count: the same for every run, classes mixed, sizes like photos' (median 110 KB)."""
+    rng = np.random.default_rng(start)
+    labels = [f"class_{number:03d}" for number in rng.integers(0, _CLASSES, count)]
+    numbers = range(start, start + count)
+    paths = [f"/data/photos/{label}/img_{n:012d}.jpg" for label, n in zip(labels, numbers, strict=True)]
+    num_bytes = rng.lognormal(np.log(110_000), 0.5, count).astype(np.int64)
+    return pa.table({"path": paths, "label": labels, "num_bytes": num_bytes})
+
+
+def make_table(folder: Path, rows: int) -> Path:
+    """The table of that many rows; made once, then kept."""
+    path = folder / f"table-{rows}.parquet"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".tmp")
+        with pq.ParquetWriter(unfinished, _rows(0, 1).schema) as writer:
+            for start in range(0, rows, _CHUNK):
+                writer.write_table(_rows(start, min(_CHUNK, rows - start)))
+        unfinished.rename(path)
+    return path
+
+
+def _sums(value: object, sums: dict[str, int], key: str = "") -> dict[str, int]:
+    """The whole numbers of a JSON document, added up by the key they stand under."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _sums(inner, sums, name)
+    elif isinstance(value, list):
+        for inner in value:
+            _sums(inner, sums, key)
+    elif isinstance(value, int):
+        sums[key] = sums.get(key, 0) + value
+    return sums
+
+
+def check_plan(text: str, rows: int) -> None:
+    """Raises RunFailed unless the plan accounts for every row.
+
+    Only this is asked of the JSON: the values of some key add up to the rows (or to twice the rows, when
+    it stands in the splits and in a total), so that the plan's format can change without this file.
+    """
+    try:
+        sums = _sums(json.loads(text), {})
+    except ValueError as error:
+        raise RunFailed(f"`shardwright plan --json` printed no JSON: {text[:200]!r}") from error
+    if not any(total in (rows, 2 * rows) for total in sums.values()):
+        raise RunFailed(f"`shardwright plan --json` does not account for {rows} rows: {text[:500]}")
+
+
+def _targets(usages: list[Usage]) -> list[Target]:
+    slowest = max(usage.wall_s for usage in usages)
+    peak = max(usage.peak_rss_bytes for usage in usages)
+    return [
+        Target(f"under {MAX_WALL_S} s, the slowest round", f"{slowest:.1f} s", slowest < MAX_WALL_S),
+        Target(
+            f"under {MAX_RSS_BYTES / 1e9:.0f} GB (summed RSS)", f"{peak / 1e9:.2f} GB", peak < MAX_RSS_BYTES
+        ),
+    ]
+
+
+def _render(rows: int, usages: list[Usage], checks: list[Target], circumstances: list[str]) -> str:
+    head = ["rows", "wall s", "rows/s", "CPU s", "peak RSS GB", "peak PSS GB"]
+    walls = [usage.wall_s for usage in usages]
+    row = [
+        f"{rows:,}",
+        spread(walls, ".1f"),
+        f"{rows / median(walls):,.0f}",
+        spread([usage.cpu_s for usage in usages], ".1f"),
+        f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
+        f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
+    ]
+    verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
+    lines = ["## Planning without the images", "", *circumstances]
+    lines += [f"- Measured: `shardwright plan TABLE OUT {' '.join(_OPTIONS)}`, the whole command", ""]
+    return "\n".join([*lines, *page.table(head, [row]), "", *page.table(["required", "found", ""], verdicts)])
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--rows", type=int, default=5_000_000, help="rows of the table (default %(default)s)")
+    add("--rounds", type=int, default=3, help="runs; the table shows the median (default %(default)s)")
+    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
+    add("--clean", action="store_true", help="delete the table at the end too (it is kept for next time)")
+    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
+    return parser.parse_args(argv)
+
+
+def _run(table: Path, out: Path, rows: int, ballast: Ballast) -> Usage:
+    ballast.swap(out)
+    ballast.follow(out, 0)
+    words = shardwright_command("plan", str(table), str(out), *_OPTIONS)
+    usage = measure(
+        words, log=out.with_name("plan-log"), each_look=lambda rss_bytes: ballast.follow(out, rss_bytes)
+    )
+    check_plan(usage.stdout.read_text(), rows)
+    shutil.rmtree(out, ignore_errors=True)
+    print(
+        f"{rows:,} rows  {usage.wall_s:.1f} s  CPU {usage.cpu_s:.1f} s  "
+        f"RSS {usage.peak_rss_bytes / 1e9:.2f} GB  PSS {usage.peak_pss_bytes / 1e9:.2f} GB",
+        file=sys.stderr,
+    )
+    return usage
+
+
+def main() -> int:
+    argv = sys.argv[1:]
+    args = parse_args(argv)
+    need_bytes = args.rows * _BYTES_PER_ROW + MAX_RSS_BYTES
+    folder = (args.dir or page.default_directory(need_bytes)).resolve()
+    page.require_room(folder, need_bytes)
+    table = make_table(folder, args.rows)
+    on_tmpfs = page.directory_kind(folder) == "tmpfs"
+    ballast = Ballast(folder / "ballast", MAX_RSS_BYTES if on_tmpfs else 0)
+    try:
+        usages = [_run(table, folder / "plan-out", args.rows, ballast) for _ in range(args.rounds)]
+    except RunFailed as failure:
+        sys.exit(str(failure))
+    finally:
+        ballast.remove()
+    if args.clean:
+        table.unlink()
+    checks = _targets(usages)
+    circumstances = page.circumstances("plan.py", argv, rounds=args.rounds, folder=folder)
+    text = _render(args.rows, usages, checks, circumstances)
+    print(text)
+    if args.write:
+        page.write_section("plan", text)
+    failed = any(check.passed is False for check in checks)
+    return 1 if failed and not args.no_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""From the runs of `build.py` to its tables and targets. Pure functions over `Results`; nothing is run here.
+
+Figures are medians over the rounds with the smallest and the largest behind them. A slope is worked out
+within each round first, then the median of the rounds is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from measure import Usage
+from page import table
+from systems import NAMES
+
+OURS, BEAM = "shardwright", "beam-stock"
+WHOLE_FILES = 80_000  # where whole commands are compared: start-up is a small part of the time
+BASE_FILES = 8  # enough for one pass through every part of Beam, few enough to cost no time of their own
+
+
+@dataclass
+class Results:
+    """The usages of each (system, files) in the order of the rounds."""
+
+    usages: dict[tuple[str, int], list[Usage]] = field(default_factory=dict)
+    start_ups: dict[int, list[float]] = field(default_factory=dict)
+
+    def add(self, system: str, files: int, usage: Usage) -> None:
+        self.usages.setdefault((system, files), []).append(usage)
+
+    def add_start_up(self, files: int, seconds: float) -> None:
+        self.start_ups.setdefault(files, []).append(seconds)
+
+    def systems(self) -> list[str]:
+        run = {system for system, _ in self.usages}
+        return [name for name in NAMES if name in run]
+
+    def sizes(self, system: str | None = None) -> list[int]:
+        """The sizes run (by this system), the one behind Beam's start-up left out."""
+        found = {files for name, files in self.usages if system in (None, name)}
+        return sorted(found - {BASE_FILES})
+
+    def walls(self, system: str, files: int) -> list[float]:
+        return [usage.wall_s for usage in self.usages.get((system, files), [])]
+
+    def peaks(self, system: str, files: int) -> list[int]:
+        """The peak RSS of each round, in bytes."""
+        return [usage.peak_rss_bytes for usage in self.usages.get((system, files), [])]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One required figure. `passed` is None when this run did not measure it."""
+
+    text: str
+    found: str
+    passed: bool | None
+
+
+def slopes(results: Results, system: str) -> list[float]:
+    """Images per second of each round without start-up: between the two largest sizes, or, for
+    beam-stock, between its 8 files and its largest size."""
+    sizes = results.sizes(system)
+    if system == BEAM:
+        sizes = [BASE_FILES, *sizes]
+    if len(sizes) < 2:
+        return []
+    small, large = sizes[-2:]
+    pairs = zip(results.walls(system, small), results.walls(system, large), strict=True)
+    return [(large - small) / max(slow - fast, 1e-9) for fast, slow in pairs]
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Median (smallest-largest), or the value alone when there is only one."""
+    if not values:
+        return "-"
+    middle = format(median(values), form)
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({format(min(values), form)}-{format(max(values), form)})"
+
+
+def _run_rows(results: Results, files: int) -> list[list[str]]:
+    rows = []
+    for system in results.systems():
+        usages = results.usages.get((system, files))
+        if usages is None:
+            rows.append([system, f"{files:,}", "not run", "", "", "", ""])
+            continue
+        walls = [usage.wall_s for usage in usages]
+        rows.append(
+            [
+                system,
+                f"{files:,}",
+                spread(walls, ".2f"),
+                f"{files / median(walls):,.0f}",
+                spread([usage.cpu_s for usage in usages], ".2f"),
+                f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
+                f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
+            ]
+        )
+    return rows
+
+
+def _ratio(results: Results, other: str, need: float, *, note: str = "") -> Target:
+    """Our slope against another system's."""
+    ours, theirs = slopes(results, OURS), slopes(results, other)
+    text = f"slope at least {need:g}x {other}'s{note}"
+    if not ours or not theirs:
+        return Target(text, "not measured", None)
+    ratio = median(ours) / median(theirs)
+    return Target(text, f"{ratio:.2f}x ({median(ours):,.0f} against {median(theirs):,.0f}/s)", ratio >= need)
+
+
+def _start_up_target(results: Results) -> Target:
+    text = "start-up before the first image under 5 s, at the largest size"
+    if not results.start_ups:
+        return Target(text, "not measured", None)
+    seconds = median(results.start_ups[max(results.start_ups)])
+    return Target(text, f"{seconds:.2f} s", seconds < 5)
+
+
+def _whole_target(results: Results, files: int) -> Target:
+    text = f"whole command at {files:,} files no slower than tf-loop's"
+    ours, loop = results.walls(OURS, files), results.walls("tf-loop", files)
+    if not ours or not loop:
+        return Target(text, "not measured", None)
+    found = f"{median(ours):.2f} s against {median(loop):.2f} s"
+    return Target(text, found, median(ours) <= median(loop))
+
+
+def _memory_targets(results: Results) -> list[Target]:
+    sizes = results.sizes(OURS)
+    peaks = [results.peaks(OURS, files) for files in sizes]
+    texts = ("peak memory (summed RSS) under 1 GB", "peak memory flat: at most 1.10x of half the files")
+    if not peaks:
+        return [Target(text, "not measured", None) for text in texts]
+    worst = max(map(max, peaks))  # not the median: memory that ran out once has run out
+    small = Target(texts[0], f"{worst / 1e9:.2f} GB", worst < 1e9)
+    if len(peaks) < 2 or sizes[-1] != 2 * sizes[-2]:
+        return [small, Target(texts[1], "not measured", None)]
+    ratio = median(peaks[-1]) / median(peaks[-2])
+    return [small, Target(texts[1], f"{ratio:.2f}x at {sizes[-1]:,} files", ratio <= 1.10)]
+
+
+def targets(results: Results) -> list[Target]:
+    """Every required target, measured or not."""
+    return [
+        _ratio(results, BEAM, 10, note=" own rate, its start-up left out"),
+        _ratio(results, "tf-loop", 1.2),
+        _ratio(results, "tar", 0.7),
+        _start_up_target(results),
+        _whole_target(results, WHOLE_FILES),
+        *_memory_targets(results),
+    ]
+
+
+def verdict(passed: bool | None) -> str:
+    return "-" if passed is None else "PASS" if passed else "**FAIL**"
+
+
+def _notes(results: Results, beam_max_files: int) -> list[str]:
+    notes = [
+        "Wall and CPU seconds are medians (smallest-largest); peak memory is the worst round, all processes "
+        "together, sampled every 100 ms. RSS counts shared pages once per process, PSS once in all."
+    ]
+    sizes = results.sizes(BEAM)
+    if sizes and sizes != results.sizes():
+        peak = max(results.peaks(BEAM, sizes[-1])) / 1e9
+        notes.append(
+            f"beam-stock is not run above {beam_max_files:,} files: it holds the images in memory, "
+            f"{peak:.1f} GB at {sizes[-1]:,} files."
+        )
+    if BEAM in results.systems():
+        start_up = spread(results.walls(BEAM, BASE_FILES), ".2f")
+        notes.append(f"beam-stock's start-up, a whole run on {BASE_FILES} files: {start_up} s.")
+    return notes
+
+
+def render(
+    results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, beam_max_files: int
+) -> str:
+    """The whole section as markdown."""
+    head = ["system", "files", "wall s", "images/s", "CPU s", "peak RSS GB", "peak PSS GB"]
+    rows = [row for files in results.sizes() for row in _run_rows(results, files)]
+    lines = ["## Whole builds", "", *circumstances, "", *table(head, rows), ""]
+    rates = [[system, spread(slopes(results, system), ",.0f")] for system in results.systems()]
+    lines += [
+        "Speed of a long build, start-up left out:",
+        "",
+        *table(["system", "slope images/s"], rates),
+        "",
+    ]
+    if results.start_ups:
+        starts = [[f"{files:,}", spread(times, ".2f")] for files, times in sorted(results.start_ups.items())]
+        lines += [f"{OURS}, from the start to the first byte of the first shard:", ""]
+        lines += [*table(["files", "seconds"], starts), ""]
+    lines += [line for note in _notes(results, beam_max_files) for line in (note, "")]
+    verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
+    lines += [*table(["required", "found", ""], verdicts)]
+    return "\n".join(lines)

@@ -1,0 +1,172 @@
+"""A build, ready to be made into a graph: the options, and what was found out about INPUT before any worker starts."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import metadata
+from typing import Any
+
+import pyarrow as pa
+
+from pipelines.options import BuildOptions
+from pipelines.runners import is_local
+from schemas.image_classification import image_classification
+from shardwright.errors import UsageError
+from shardwright.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.storage import local_path, read_bytes
+from transforms.folders import FolderSource
+from transforms.image_chunks import WriteJob
+from transforms.labels import read_class_names
+from transforms.output_state import OutputRequest, check_output
+from transforms.publishing import Publication
+from transforms.references import EXTRA_PREFIX
+from transforms.sources import detect_source, source_schema, states_splits
+from transforms.tables import TableSource
+
+_RECORDED_PACKAGES = ("shardwright", "apache-beam", "pyarrow", "tfx-bsl", "Pillow", "google-crc32c")
+_LOCAL_BUCKETS, _REMOTE_BUCKETS = 32, 1024
+
+
+@dataclass(frozen=True, eq=False)
+class BuildJob:
+    """Options and source, and the parts of the graph's configuration that follow from them.
+
+    Attributes:
+        options: As given.
+        source: What INPUT is.
+        label_table: What `--labels` is, or None.
+        class_names: From `--class-names`, or None to learn them.
+    """
+
+    options: BuildOptions
+    source: FolderSource | TableSource
+    label_table: TableSource | None
+    class_names: tuple[str, ...] | None
+
+    @property
+    def splits_given(self) -> bool:
+        return states_splits(self.source) or (self.label_table is not None and self.label_table.split is not None)
+
+    @property
+    def integer_labels(self) -> bool:
+        table = self.label_table or (self.source if isinstance(self.source, TableSource) else None)
+        return table is not None and table.has_integer_labels
+
+    @property
+    def num_buckets(self) -> int:
+        """Few where one process holds the plan anyway, many where a bucket must fit a small worker."""
+        return _LOCAL_BUCKETS if is_local(self.options.beam_args) else _REMOTE_BUCKETS
+
+    @cached_property
+    def schema(self) -> ExampleSchema:
+        encode = self.options.encode
+        return image_classification(
+            feature_names=self.options.feature_names,
+            image_encoding=None if encode.encode == "keep" else encode.encode,
+            image_shape=(encode.resize[1], encode.resize[0], 3) if encode.resize else (),
+            extras=_extra_features(source_schema(self.label_table or self.source)),
+        )
+
+    @property
+    def digest_settings(self) -> bytes:
+        """What decides a shard's bytes besides its references."""
+        relevant = {key: self.options.settings[key] for key in ("encode", "check", "feature_names")}
+        return json.dumps({**relevant, "schema": self.schema.to_json()}, sort_keys=True).encode()
+
+    @property
+    def write_job(self) -> WriteJob:
+        options = self.options
+        return WriteJob(options.root, self.schema, options.check, options.encode, options.threads)
+
+    @property
+    def output_request(self) -> OutputRequest:
+        return OutputRequest(self.options.root, self.options.settings, self.options.if_exists)
+
+    @property
+    def publication(self) -> Publication:
+        options = self.options
+        return Publication(
+            root=options.root,
+            name=options.name,
+            version=options.version,
+            schema=self.schema,
+            settings=options.settings,
+            provenance=_provenance(options),
+            max_reject_fraction=options.max_reject_fraction,
+        )
+
+
+def prepare_job(options: BuildOptions) -> BuildJob:
+    """Look at INPUT, the tables and OUTPUT, so that a slip is told before any worker starts.
+
+    Raises:
+        UsageError: INPUT or an option that does not fit it.
+        BuildError: A table that cannot be read, or an OUTPUT that is another build's.
+    """
+    columns = options.columns
+    if options.labels is None:
+        source, table = detect_source(options.input, columns), None
+    else:
+        source = detect_source(options.input, dict.fromkeys(columns))
+        table = _detect_label_table(options, source)
+    job = BuildJob(options, source, table, _class_names(options))
+    if job.splits_given and options.split is not None:
+        raise UsageError("--split draws splits, but INPUT already states them (split folders or a split column): leave --split out")
+    _ = job.schema  # names that clash are told now
+    check_output(job.output_request)
+    return job
+
+
+def _detect_label_table(options: BuildOptions, source: FolderSource | TableSource) -> TableSource:
+    if isinstance(source, TableSource):
+        raise UsageError("--labels goes with a folder INPUT; a table INPUT brings its own labels (--label-column)")
+    table = detect_source(options.labels or "", options.columns)
+    if not isinstance(table, TableSource):
+        raise UsageError(f"--labels {options.labels} is a folder; give a .csv, .tsv, .jsonl or .parquet table")
+    return table.of_labels()
+
+
+def _class_names(options: BuildOptions) -> tuple[str, ...] | None:
+    if options.class_names_file is None:
+        return None
+    try:
+        text = read_bytes(local_path(options.class_names_file)).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--class-names {options.class_names_file} cannot be read: {error}") from error
+    return read_class_names(text, options.class_names_file)
+
+
+def _extra_features(schema: pa.Schema) -> tuple[Feature, ...]:
+    return tuple(
+        _extra_feature(field.name.removeprefix(EXTRA_PREFIX), field.type) for field in schema if field.name.startswith(EXTRA_PREFIX)
+    )
+
+
+def _extra_feature(name: str, kind: pa.DataType) -> Feature:
+    value = kind.value_type if pa.types.is_list(kind) else kind
+    if pa.types.is_int64(value):
+        feature_kind = FeatureKind.INT64
+    else:
+        feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
+    return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(kind) else ())
+
+
+def _provenance(options: BuildOptions) -> dict[str, Any]:
+    return {
+        "input": options.input,
+        "labels": options.labels,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _RECORDED_PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,210 @@
+"""The options of `build` and `plan`: parsed, checked, and kept apart from those of Beam."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pipelines.arguments import ROLES, make_parser
+from shardwright.errors import UsageError
+from shardwright.naming import dataset_name_for, is_dataset_name
+from shardwright.sizes import parse_size
+from shardwright.storage import local_path
+from transforms.images import EncodeOptions
+from transforms.packing import DEFAULT_SHARD_BYTES, ShardPolicy
+from transforms.splits import SplitFractions
+
+_BEAM_LABELS = "--beam-labels"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """Everything a build is told. Values are checked when it is made.
+
+    Attributes:
+        input: A folder or a table.
+        output: The dataset's folder.
+        labels: A table of labels joined by id, or None.
+        columns: role -> column of the table, None to look for a usual name.
+        split: How to draw splits, or None for what the input states, else all `train`.
+        policy: How many shards.
+        seed: Of the shuffle.
+        encode: What becomes of image bytes.
+        check: How closely an image is looked at.
+        max_reject_fraction: More than this of all inputs rejected fails the build.
+        feature_names: "tfds" or "model-garden".
+        class_names_file: A file of class names in label order, or None to learn them.
+        name: The dataset's name.
+        version: "major.minor.patch".
+        if_exists: "resume", "overwrite" or "error".
+        writer: "planned", or "beam" for Beam's stock WriteToTFRecord.
+        threads: Images read and checked at a time in one process, in chunks.
+        beam_args: Options for Beam, as given.
+    """
+
+    input: str
+    output: str
+    labels: str | None = None
+    columns: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(ROLES))
+    split: SplitFractions | None = None
+    policy: ShardPolicy = field(default_factory=lambda: ShardPolicy(num_bytes=DEFAULT_SHARD_BYTES))
+    seed: int = 0
+    encode: EncodeOptions = field(default_factory=EncodeOptions)
+    check: str = "header"
+    max_reject_fraction: float = 0.01
+    feature_names: str = "tfds"
+    class_names_file: str | None = None
+    name: str = ""
+    version: str = "1.0.0"
+    if_exists: str = "resume"
+    writer: str = "planned"
+    threads: int = 2
+    beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.max_reject_fraction <= 1:
+            raise UsageError(f"--max-reject-fraction is {self.max_reject_fraction:g}; it must be from 0 to 1")
+        if not is_dataset_name(self.name):
+            raise UsageError(f"--name {self.name!r} must be lower-case letters, digits and underscores, and start with a letter")
+        if not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
+            raise UsageError(f"--version {self.version!r} must be three numbers, such as 1.0.0")
+        if self.threads < 1:
+            raise UsageError(f"--threads is {self.threads}; it must be 1 or more")
+        _check_places(self.input, self.output)
+
+    @property
+    def root(self) -> str:
+        """The dataset's folder as an absolute path."""
+        return local_path(self.output)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The options that decide the shards' bytes, as JSON: what a resumed build must have in common."""
+        policy = self.policy
+        settings: dict[str, Any] = {
+            "seed": self.seed,
+            "shards": {
+                key: value
+                for key, value in {
+                    "num_bytes": policy.num_bytes,
+                    "num_records": policy.num_records,
+                    "num_shards": policy.num_shards,
+                    "multiple_of": policy.multiple_of,
+                }.items()
+                if value is not None
+            },
+            "split": None if self.split is None else dict(zip(self.split.names, self.split.fractions, strict=True)),
+            "encode": {"encode": self.encode.encode, "resize": list(self.encode.resize or []), "quality": self.encode.quality},
+            "check": self.check,
+            "feature_names": self.feature_names,
+            "name": self.name,
+            "version": self.version,
+            "writer": self.writer,
+            "columns": {role: column for role, column in self.columns.items() if column is not None},
+        }
+        return settings
+
+
+def _check_places(given_input: str, given_output: str) -> None:
+    source, output = os.path.realpath(local_path(given_input)), os.path.realpath(local_path(given_output))
+    folder = source if os.path.isdir(source) else None
+    if folder and (output == folder or output.startswith(folder.rstrip("/") + "/")):
+        raise UsageError(f"OUTPUT {given_output} is inside INPUT {given_input}: its shards would be taken for input; give a place outside")
+    if source.startswith(output + "/"):
+        raise UsageError(f"INPUT {given_input} is inside OUTPUT {given_output}: give an OUTPUT of its own")
+
+
+def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
+    """Options from a command line.
+
+    Raises:
+        UsageError: An option's value breaks a rule; the message names value, rule and fix.
+        SystemExit: With 2, from argparse, for a command line it cannot take apart; with 0 after `--help`.
+    """
+    parser = make_parser(command)
+    known, beam_args = parser.parse_known_args(_labels_for_beam(argv))
+    beam_args = [arg.replace(_BEAM_LABELS, "--labels") for arg in beam_args]
+    _check_beam_args(parser, beam_args)
+    sizes = {"num_bytes": None, "num_records": known.records_per_shard, "num_shards": known.shard_count}
+    if known.shard_size is not None or not any(sizes.values()):
+        sizes["num_bytes"] = parse_size(known.shard_size or str(DEFAULT_SHARD_BYTES), "--shard-size")
+    return BuildOptions(
+        input=known.input,
+        output=known.output,
+        labels=known.labels,
+        columns={role: getattr(known, f"{role}_column") for role in ROLES},
+        split=None if known.split is None else SplitFractions.parse(known.split),
+        policy=ShardPolicy(**sizes, multiple_of=known.shard_count_multiple_of),
+        seed=known.seed,
+        encode=_encode_options(known),
+        check=known.check,
+        max_reject_fraction=known.max_reject_fraction,
+        feature_names=known.feature_names,
+        class_names_file=known.class_names,
+        name=known.name or dataset_name_for(local_path(known.output)),
+        version=known.version,
+        if_exists=known.if_exists,
+        writer=known.writer,
+        threads=known.threads or default_threads(beam_args),
+        beam_args=tuple(beam_args),
+    )
+
+
+def default_threads(beam_args: Sequence[str]) -> int:
+    """One chunk a core, and one more so that none waits while another reads."""
+    return (os.cpu_count() or 1) + 1
+
+
+def _labels_for_beam(argv: Sequence[str]) -> list[str]:
+    """Beam also has a `--labels`, of the form key=value, for Dataflow jobs; ours is a table's path."""
+    args, result = list(argv), []
+    for position, arg in enumerate(args):
+        value = arg.partition("=")[2] if arg.startswith("--labels=") else args[position + 1] if arg == "--labels" and position + 1 < len(args) else ""
+        is_beams = re.fullmatch(r"[a-z][\w-]*=[\w-]*", value) is not None
+        result.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)
+    return result
+
+
+def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) -> None:
+    """An option that is neither ours nor Beam's is a slip, and a build that ignored it would surprise."""
+    from apache_beam.options.pipeline_options import PipelineOptions  # 3 s: not before the rest is sound
+
+    strangers = [arg for arg in beam_args if arg and not arg.startswith("-")]
+    flags = [arg.partition("=")[0] for arg in beam_args if arg.startswith("--")]
+    beam_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for options in PipelineOptions.__subclasses__():
+        options._add_argparse_args(beam_parser)
+    unknown = [arg for arg in beam_parser.parse_known_args(list(beam_args))[1] if arg.startswith("-")]
+    if not unknown and len(strangers) > len(flags):
+        unknown = strangers[:1]
+    if unknown and not _is_portable(beam_args):
+        ours = [option for action in parser._actions for option in action.option_strings]
+        guess = difflib.get_close_matches(unknown[0].partition("=")[0], ours, 1)
+        hint = f"; did you mean {guess[0]}?" if guess else f"; see `{parser.prog} --help`"
+        raise UsageError(f"{unknown[0]!r} is no option of shardwright or of Beam{hint}")
+
+
+def _is_portable(beam_args: Sequence[str]) -> bool:
+    """Portable runners take options that only their job server knows."""
+    return any(runner in arg for arg in beam_args for runner in ("PortableRunner", "FlinkRunner", "SparkRunner"))
+
+
+def _encode_options(known: argparse.Namespace) -> EncodeOptions:
+    try:
+        return EncodeOptions(known.encode, _parse_resize(known.resize), known.quality)
+    except ValueError as error:
+        raise UsageError(f"--encode, --resize, --quality: {error}") from error
+
+
+def _parse_resize(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)x(\d+)", text.lower())
+    if not match:
+        raise UsageError(f"--resize {text!r} is no size; write width x height in pixels, such as 224x224")
+    return int(match[1]), int(match[2])

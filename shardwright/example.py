@@ -1,0 +1,109 @@
+"""tf.Example without TensorFlow: parsing by protobuf, and the field headers the writer puts before image bytes.
+
+The messages are those of `tensorflow/core/example/{example,feature}.proto`. They live in a descriptor pool of their own, so a
+process that also imports TensorFlow has no clash of names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from shardwright.errors import ShardwrightError
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
+
+
+class ExampleFault(ShardwrightError):
+    """Bytes that are not a tf.Example."""
+
+
+def _list_message(name: str, field_type: int) -> descriptor_pb2.DescriptorProto:
+    message = descriptor_pb2.DescriptorProto(name=name)
+    message.field.add(name="value", number=1, type=field_type, label=_FIELD.LABEL_REPEATED)  # type: ignore[arg-type]
+    return message
+
+
+def _example_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="shardwright/example.proto", package="shardwright", syntax="proto3")
+    file.message_type.append(_list_message("BytesList", _FIELD.TYPE_BYTES))
+    file.message_type.append(_list_message("FloatList", _FIELD.TYPE_FLOAT))
+    file.message_type.append(_list_message("Int64List", _FIELD.TYPE_INT64))
+    feature = file.message_type.add(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for number, (name, kind) in enumerate(
+        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1
+    ):
+        feature.field.add(
+            name=name,
+            number=number,
+            type=_FIELD.TYPE_MESSAGE,
+            type_name=f".shardwright.{kind}",
+            label=_FIELD.LABEL_OPTIONAL,
+            oneof_index=0,
+        )
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
+    entry.field.add(
+        name="value", number=2, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Feature", label=_FIELD.LABEL_OPTIONAL
+    )
+    features.field.add(
+        name="feature",
+        number=1,
+        type=_FIELD.TYPE_MESSAGE,
+        type_name=".shardwright.Features.FeatureEntry",
+        label=_FIELD.LABEL_REPEATED,
+    )
+    example = file.message_type.add(name="Example")
+    example.field.add(
+        name="features", number=1, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Features", label=_FIELD.LABEL_OPTIONAL
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)  # type: ignore[no-untyped-call]
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shardwright.Example"))
+
+
+_Example = _example_class()
+
+
+def parse_example(data: bytes) -> dict[str, list[bytes] | list[int] | list[float]]:
+    """The features of one serialized tf.Example, each as its list of values.
+
+    Raises:
+        ExampleFault: `data` is not a tf.Example.
+    """
+    try:
+        message = _Example.FromString(data)
+    except DecodeError as error:
+        raise ExampleFault(f"not a tf.Example: {error}") from error
+    features = {}
+    for name, feature in message.features.feature.items():
+        kind = feature.WhichOneof("kind")
+        features[name] = list(getattr(feature, kind).value) if kind else []
+    return features
+
+
+def varint(value: int) -> bytes:
+    """A protobuf varint: 7 bits a byte, the lowest first, the high bit set on all but the last."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def bytes_entry_header(key: bytes, num_bytes: int) -> bytes:
+    """What stands before `num_bytes` bytes to make them a Features map entry: key -> BytesList of that one value.
+
+    All four nested messages (map entry, Feature, BytesList, value) use length-delimited field 1 or 2: tags 0x0a and 0x12.
+    """
+    value = b"\x0a" + varint(num_bytes)
+    bytes_list = b"\x0a" + varint(len(value) + num_bytes) + value
+    feature = b"\x12" + varint(len(bytes_list) + num_bytes) + bytes_list
+    entry = b"\x0a" + varint(len(key)) + key + feature
+    return b"\x0a" + varint(len(entry) + num_bytes) + entry

@@ -1,0 +1,115 @@
+"""The index: one Parquet sidecar a shard, one row a record, and in its metadata what was written.
+
+A sidecar is written after its shard is in place, so it is also the shard's done marker: a sidecar whose digest is the
+planned one, beside a shard of the stated length, means that nothing is left to do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright import storage
+from shardwright.errors import StorageError
+from shardwright.naming import ShardName
+
+_SUMMARY_KEY = b"shardwright"
+
+# Offsets and lengths are bytes from the start of the shard's file; `offset` and `length` span the record's frame and all,
+# `image_offset` and `image_length` the image bytes alone, `crc32c` is the plain checksum of those image bytes.
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("image_offset", pa.int64(), nullable=False),
+        pa.field("image_length", pa.int64(), nullable=False),
+        pa.field("crc32c", pa.uint32(), nullable=False),
+        pa.field("label", pa.int64()),
+        pa.field("format", pa.string()),
+        pa.field("width", pa.int32()),
+        pa.field("height", pa.int32()),
+        pa.field("uri", pa.string()),
+        pa.field("etag", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSummary:
+    """What one written shard holds.
+
+    Attributes:
+        name: Which shard of which split.
+        num_records: Records in the file.
+        num_bytes: Length of the file.
+        crc32c: Plain CRC32C of the whole file.
+        digest: Hash of the ordered references and the encoding settings that make the file; "" where they are not known.
+        rejects: Number of rejects by reason, for references planned into this shard.
+        stats: Statistics of the records (see `transforms.statistics`).
+        reused: Found finished by a resumed build, so not written by it. Not stored.
+    """
+
+    name: ShardName
+    num_records: int
+    num_bytes: int
+    crc32c: int
+    digest: str
+    rejects: Mapping[str, int] = field(default_factory=dict)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    reused: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        record = asdict(self)
+        del record["reused"]
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], *, reused: bool = False) -> ShardSummary:
+        return cls(**{**record, "name": ShardName(**record["name"])}, reused=reused)
+
+
+def write_sidecar(root: str, summary: ShardSummary, rows: pa.Table) -> None:
+    """Write a shard's index, which marks the shard as done.
+
+    Args:
+        rows: One row a record in file order, with `INDEX_SCHEMA`.
+    """
+    text = json.dumps(summary.to_json(), sort_keys=True, separators=(",", ":"))
+    table = rows.cast(INDEX_SCHEMA).replace_schema_metadata({_SUMMARY_KEY: text.encode()})
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="zstd")
+    storage.write_bytes(storage.join(root, summary.name.sidecar), buffer.getvalue().to_pybytes())
+
+
+def read_summary(root: str, name: ShardName) -> ShardSummary | None:
+    """What the sidecar says of its shard, or None where there is no readable sidecar."""
+    path = storage.join(root, name.sidecar)
+    if not os.path.exists(path):
+        return None
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        return ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]), reused=True)
+    except (pa.ArrowInvalid, KeyError, ValueError, TypeError):
+        return None  # a damaged sidecar is no marker: the shard is written again
+
+
+def read_index(root: str, name: ShardName, columns: list[str] | None = None) -> pa.Table:
+    """A shard's index rows, in file order.
+
+    Raises:
+        StorageError: The sidecar is missing or not readable; the message names it.
+    """
+    path = storage.join(root, name.sidecar)
+    try:
+        return pq.read_table(path, columns=columns)
+    except FileNotFoundError as error:
+        raise StorageError(f"{name.sidecar} is missing: the index of {name.shard}") from error
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(f"{name.sidecar} cannot be read: {error}") from error

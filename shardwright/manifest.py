@@ -1,0 +1,185 @@
+"""The manifest: what a finished dataset holds. It is written last, so a folder without one is no dataset.
+
+Readers use only what the manifest names, so a stale shard left by an earlier build can never be read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from shardwright import naming, storage
+from shardwright.errors import NotADatasetError
+from shardwright.naming import ShardName
+from shardwright.schema import ExampleSchema
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """One shard as the manifest names it. `num_bytes` is the file's length, `crc32c` its checksum, `digest` its plan's."""
+
+    index: int
+    num_records: int
+    num_bytes: int
+    crc32c: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class SplitInfo:
+    """One split: its shards in order, and statistics of its records."""
+
+    name: str
+    shards: tuple[ShardInfo, ...]
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_records(self) -> int:
+        return sum(shard.num_records for shard in self.shards)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(shard.num_bytes for shard in self.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A finished dataset.
+
+    Attributes:
+        name: The dataset's name, also the start of its shards' file names.
+        version: The user's version, "major.minor.patch".
+        schema: The features of every example.
+        splits: By name, in name order.
+        rejects: Number of inputs that are in no shard, by reason.
+        num_inputs: Everything the build was given: records plus rejects.
+        settings: The options that decide the shards' bytes.
+        fingerprint: Hash of the plan; equal for equal inputs and settings.
+        provenance: Where the dataset came from: input, versions, time. Nothing in a shard depends on it.
+    """
+
+    name: str
+    version: str
+    schema: ExampleSchema
+    splits: Mapping[str, SplitInfo]
+    rejects: Mapping[str, int]
+    num_inputs: int
+    settings: Mapping[str, Any]
+    fingerprint: str
+    provenance: Mapping[str, Any]
+
+    @property
+    def num_records(self) -> int:
+        return sum(split.num_records for split in self.splits.values())
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(split.num_bytes for split in self.splits.values())
+
+    def shard_names(self, split: str) -> list[ShardName]:
+        """The shards of a split, in order."""
+        shards = self.splits[split].shards
+        return [ShardName(self.name, split, shard.index, len(shards)) for shard in shards]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "version": self.version,
+            "num_records": self.num_records,
+            "num_bytes": self.num_bytes,
+            "num_inputs": self.num_inputs,
+            "rejects": dict(sorted(self.rejects.items())),
+            "splits": {name: _split_to_json(split) for name, split in sorted(self.splits.items())},
+            "schema": self.schema.to_json(),
+            "settings": dict(self.settings),
+            "fingerprint": self.fingerprint,
+            "provenance": dict(self.provenance),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Manifest:
+        return cls(
+            name=record["name"],
+            version=record["version"],
+            schema=ExampleSchema.from_json(record["schema"]),
+            splits={name: _split_from_json(name, split) for name, split in record["splits"].items()},
+            rejects=record["rejects"],
+            num_inputs=record["num_inputs"],
+            settings=record["settings"],
+            fingerprint=record["fingerprint"],
+            provenance=record["provenance"],
+        )
+
+
+def _split_to_json(split: SplitInfo) -> dict[str, Any]:
+    return {
+        "num_records": split.num_records,
+        "num_bytes": split.num_bytes,
+        "shards": [asdict(shard) for shard in split.shards],
+        "stats": dict(split.stats),
+    }
+
+
+def _split_from_json(name: str, record: Mapping[str, Any]) -> SplitInfo:
+    shards = tuple(ShardInfo(**shard) for shard in record["shards"])
+    return SplitInfo(name=name, shards=shards, stats=record["stats"])
+
+
+def write_json(root: str, filename: str, content: Mapping[str, Any]) -> None:
+    """Write one of the dataset's JSON files, atomically, with a fixed key order."""
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    storage.write_bytes(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
+
+
+def read_json(root: str, filename: str) -> dict[str, Any] | None:
+    """One of the dataset's JSON files, or None where there is none.
+
+    Raises:
+        NotADatasetError: The file is there and is not a JSON object.
+    """
+    path = storage.join(root, filename)
+    try:
+        content = json.loads(storage.read_bytes(path))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError as error:
+        raise NotADatasetError(f"{path} is not readable JSON ({error}): rebuild the dataset") from error
+    if not isinstance(content, dict):
+        raise NotADatasetError(f"{path} does not hold a JSON object: rebuild the dataset")
+    return content
+
+
+def read_manifest(dataset: str) -> Manifest:
+    """The manifest of a finished dataset.
+
+    Raises:
+        NotADatasetError: There is none, with what to do about it; or it is of another format version, or damaged.
+    """
+    root = storage.local_path(dataset)
+    content = read_json(root, naming.MANIFEST)
+    if content is None:
+        raise NotADatasetError(_why_no_manifest(root))
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
+        raise NotADatasetError(
+            f"{root} has format version {version!r}; this shardwright reads version {FORMAT_VERSION}: "
+            "install the release that wrote it, or rebuild"
+        )
+    try:
+        return Manifest.from_json(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotADatasetError(f"{root}/{naming.MANIFEST} is damaged ({type(error).__name__}: {error}): rebuild") from error
+
+
+def _why_no_manifest(root: str) -> str:
+    if storage.num_bytes_of(storage.join(root, naming.PLAN)) is not None:
+        return (
+            f"{root} holds an unfinished build (no {naming.MANIFEST}): run the same `shardwright build` command again, "
+            "it goes on where it stopped"
+        )
+    return f"{root} is not a shardwright dataset: it has no {naming.MANIFEST}"

@@ -1,0 +1,108 @@
+"""The names of a dataset's files: the one place that makes them and takes them apart.
+
+Shards are named as TFDS names them (`tensorflow_datasets/core/naming.py`), `NAME-SPLIT.tfrecord-00003-of-00012`, so that
+`tfds.builder_from_directory` finds them. Names carry the planned shard count and nothing of the run that wrote them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+MANIFEST = "manifest.json"
+PLAN = "plan.json"
+FEATURES = "features.json"
+DATASET_INFO = "dataset_info.json"
+SCHEMA_PBTXT = "schema.pbtxt"
+STATS = "stats.json"
+REPORT = "report.html"
+INDEX_DIR = "index"
+REJECTS_DIR = "rejects"
+PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
+FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
+TEMPORARY_SUFFIX = ".tmp"
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_SPLIT = re.compile(r"[A-Za-z0-9_]+")
+_SHARD = re.compile(r"(?P<name>[a-z][a-z0-9_]*)-(?P<split>\w+)\.tfrecord-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ShardName:
+    """One shard of one split: `index` counts from 0 up to `count` - 1."""
+
+    name: str
+    split: str
+    index: int
+    count: int
+
+    @property
+    def shard(self) -> str:
+        return f"{self.name}-{self.split}.tfrecord-{self._position}"
+
+    @property
+    def sidecar(self) -> str:
+        return f"{INDEX_DIR}/{self.split}-{self._position}.parquet"
+
+    @property
+    def rejects(self) -> str:
+        return f"{REJECTS_DIR}/{self.split}-{self._position}.parquet"
+
+    @property
+    def _position(self) -> str:
+        return f"{self.index:05d}-of-{self.count:05d}"
+
+    @classmethod
+    def parse(cls, filename: str) -> ShardName | None:
+        """The shard a file name stands for, or None where it is not a shard's name."""
+        match = _SHARD.fullmatch(filename)
+        if not match:
+            return None
+        return cls(match["name"], match["split"], int(match["index"]), int(match["count"]))
+
+
+def is_dataset_name(name: str) -> bool:
+    """Whether TFDS takes `name` as a dataset's name: lower-case letters, digits and underscores."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_split_name(split: str) -> bool:
+    """Whether `split` can stand in a shard's file name: letters, digits and underscores."""
+    return _SPLIT.fullmatch(split) is not None
+
+
+def dataset_name_for(output: str) -> str:
+    """A valid dataset name made from OUTPUT's last folder (`/data/My Flowers` gives `my_flowers`)."""
+    last = output.rstrip("/").rsplit("/", 1)[-1].lower()
+    cleaned = re.sub(r"[^a-z0-9]+", "_", last).strip("_")
+    return cleaned if is_dataset_name(cleaned) else f"dataset_{cleaned}".rstrip("_")
+
+
+def labels_file(feature: str) -> str:
+    """Where TFDS looks for the class names of a label feature (`/` stands as `-` in file names)."""
+    return f"{feature.replace('/', '-')}.labels.txt"
+
+
+def is_build_output(path: str) -> bool:
+    """Whether a path relative to a dataset is one that a build makes, so that a rebuild may remove it."""
+    folder, _, filename = path.rpartition("/")
+    if folder in (INDEX_DIR, REJECTS_DIR):
+        return filename.endswith((".parquet", TEMPORARY_SUFFIX))
+    if folder:
+        return False
+    known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, REPORT}
+    return (
+        filename in known
+        or filename.endswith(".labels.txt")
+        or ShardName.parse(filename) is not None
+        or is_temporary(filename)
+    )
+
+
+def temporary_name(filename: str, token: str) -> str:
+    """The hidden name a file has until it is complete."""
+    return f".{filename}.{token}{TEMPORARY_SUFFIX}"
+
+
+def is_temporary(filename: str) -> bool:
+    return filename.startswith(".") and filename.endswith(TEMPORARY_SUFFIX)

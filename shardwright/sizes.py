@@ -1,0 +1,39 @@
+"""Sizes and durations as people write them."""
+
+from __future__ import annotations
+
+import re
+
+from shardwright.errors import UsageError
+
+_UNITS = {
+    "": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+    "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "k": 10**3, "m": 10**6, "g": 10**9,
+}  # fmt: skip
+
+
+def parse_size(text: str, option: str) -> int:
+    """Bytes: `150MB` is 150,000,000, `150MiB` 157,286,400, a bare number is bytes."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2].lower() not in _UNITS or float(match[1]) <= 0:
+        raise UsageError(f"{option} {text!r} is no size; write a number above 0 with a unit, such as 150MB or 128MiB")
+    num_bytes = int(float(match[1]) * _UNITS[match[2].lower()])
+    if num_bytes < 1:
+        raise UsageError(f"{option} {text!r} is less than a byte")
+    return num_bytes
+
+
+def show_bytes(num_bytes: float) -> str:
+    """`153.2 MB`, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(num_bytes) < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def show_seconds(seconds: float) -> str:
+    """`1:02:03`, or `2:03` under an hour."""
+    minutes, rest = divmod(int(seconds + 0.5), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

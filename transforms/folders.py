@@ -1,0 +1,155 @@
+"""Listing a local folder of images, class folders or split folders into references."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transforms.rejects import Reject, RejectReason
+
+# Folder names that mean a split, in any case, and the split each stands for.
+SPLIT_FOLDERS: Mapping[str, str] = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+}
+IMAGE_EXTENSIONS = frozenset(
+    "jpg jpeg jpe jfif png gif bmp dib webp tif tiff heic heif avif jp2 j2k ico psd svg".split()
+)
+MAX_IMAGE_BYTES = 1 << 30  # a record ends at 2 GiB, and several images are in memory at once
+_MAGIC_BYTES = 12
+_IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
+_LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
+
+
+@dataclass(frozen=True, slots=True)
+class FolderSource:
+    """A folder to list.
+
+    Attributes:
+        root: Its absolute path.
+        split_folders: First-level folder names, as they are on disk, that stand for a split; empty where there are none.
+    """
+
+    root: str
+    split_folders: tuple[str, ...] = ()
+
+
+def detect_folder(root: str) -> FolderSource:
+    """Look at the first level only: does it hold nothing but split names?"""
+    with os.scandir(root) as entries:
+        visible = [entry for entry in entries if not _is_litter(entry.name)]
+    folders = sorted(entry.name for entry in visible if entry.is_dir())
+    loose_images = any(not entry.is_dir() and _has_image_name(entry.name) for entry in visible)
+    if folders and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in folders):
+        return FolderSource(root, tuple(folders))
+    return FolderSource(root)
+
+
+def list_folder(source: FolderSource) -> Iterator[dict[str, Any] | Reject]:
+    """Every file below the root, in name order: a reference row, or a reject for what can be no record.
+
+    Links are followed; a link back to a folder above itself is not walked again.
+    """
+    for relative, entry, problem in _walk(source.root, "", frozenset({os.path.realpath(source.root)})):
+        try:
+            relative.encode("utf-8")
+        except UnicodeEncodeError:
+            shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
+            yield Reject("", f"{source.root}/{shown}", RejectReason.BAD_ID, "the file's name is not UTF-8: rename it")
+            continue
+        if problem:
+            yield Reject(relative, os.path.join(source.root, relative), *problem)
+        elif entry is not None:
+            yield _reference(source, relative, entry)
+
+
+def _reference(source: FolderSource, relative: str, entry: os.DirEntry[str]) -> dict[str, Any] | Reject:
+    try:
+        status = entry.stat()
+    except OSError as error:
+        return Reject(relative, entry.path, RejectReason.MISSING_FILE, f"{error.strerror}: a broken link?")
+    problem = file_problem(status) or _other_file(relative, entry)
+    if problem:
+        return Reject(relative, entry.path, *problem)
+    parts = relative.split("/")
+    split = SPLIT_FOLDERS[parts.pop(0).lower()] if source.split_folders and len(parts) > 1 else None
+    return {
+        "id": relative,
+        "uri": os.path.join(source.root, relative),
+        "num_bytes": status.st_size,
+        "etag": etag_of(status),
+        "row": 0,
+        "split": split,
+        "label": (parts[0].strip() or None) if len(parts) > 1 else None,
+    }
+
+
+def etag_of(status: os.stat_result) -> str:
+    """What changes when a local file's content does: its time of change. The length is kept beside it."""
+    return f"{status.st_mtime_ns:x}"
+
+
+def file_problem(status: os.stat_result) -> tuple[RejectReason, str] | None:
+    """Why a file that exists can be no image, as far as its status tells."""
+    if not stat.S_ISREG(status.st_mode):
+        return RejectReason.UNREADABLE, "not a regular file"
+    if status.st_size == 0:
+        return RejectReason.EMPTY_FILE, "the file has no bytes"
+    if status.st_size > MAX_IMAGE_BYTES:
+        return RejectReason.TOO_LARGE, f"{status.st_size} bytes; an image may have up to {MAX_IMAGE_BYTES}"
+    return None
+
+
+def _other_file(relative: str, entry: os.DirEntry[str]) -> tuple[RejectReason, str] | None:
+    """A file neither named nor made as an image is settled here, so that it takes no place in a shard."""
+    if _has_image_name(entry.name):
+        return None
+    try:
+        with open(entry.path, "rb") as file:
+            magic = file.read(_MAGIC_BYTES)
+    except OSError as error:
+        return RejectReason.UNREADABLE, error.strerror or str(error)
+    if magic.startswith(_IMAGE_MAGICS):
+        return None
+    return RejectReason.OTHER_FILE, "neither its name nor its first bytes are an image's"
+
+
+def _walk(
+    folder: str, prefix: str, above: frozenset[str]
+) -> Iterator[tuple[str, os.DirEntry[str] | None, tuple[RejectReason, str] | None]]:
+    """(relative path, entry, problem) of every file below `folder`, sorted by name in each folder."""
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        yield prefix.rstrip("/"), None, (RejectReason.UNREADABLE, f"cannot list the folder: {error.strerror}")
+        return
+    for entry in entries:
+        relative = prefix + entry.name
+        if _is_litter(entry.name):
+            yield relative, entry, (RejectReason.OTHER_FILE, "hidden, or left by an operating system")
+        elif entry.is_dir():
+            real = os.path.realpath(entry.path)
+            if real in above:
+                yield relative, entry, (RejectReason.OTHER_FILE, "a link back to a folder above it")
+            else:
+                yield from _walk(entry.path, relative + "/", above | {real})
+        else:
+            yield relative, entry, None
+
+
+def _is_litter(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _LITTER
+
+
+def _has_image_name(name: str) -> bool:
+    return name.rpartition(".")[2].lower() in IMAGE_EXTENSIONS

@@ -1,0 +1,261 @@
+"""Image headers without a decoder: format, size and channels from the first bytes, and a look at the last ones.
+
+Own parsers, because Pillow's Image.open holds the GIL for 8 to 20 times as long (benchmarks/headers.py), which at
+thousands of images per second is the whole budget. None of them scans the pixels in Python.
+
+Sources: ITU-T T.81 annex B (JPEG), the PNG specification (W3C, 3rd edition), GIF89a (CompuServe 1990), RFC 9649
+(WebP), BITMAPFILEHEADER to BITMAPV5HEADER in Microsoft's documentation (BMP). What TensorFlow refuses was tried on
+TensorFlow 2.21: tests/test_image_tensorflow.py.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+
+from transforms.image_kinds import Header, ImageFault, ImageInfo, fault_of_stranger
+from transforms.rejects import RejectReason
+
+PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+
+_JPEG_EOI = b"\xff\xd9"
+_PNG_IEND = b"\0\0\0\0IEND\xae\x42\x60\x82"
+_LIBJPEG_MAX_SIDE = 65_500  # JPEG_MAX_DIMENSION in jmorecfg.h
+_LIBPNG_MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX in pnglibconf.h
+
+# What the walk does at a JPEG marker (T.81 table B.1): a table lookup per marker keeps the walk short.
+_SEGMENT, _FRAME, _BARE, _FILL, _SCAN, _END = range(6)
+_JPEG_STEP = bytearray(256)  # _SEGMENT: a length follows
+for _code in (*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0), 0xF7):
+    _JPEG_STEP[_code] = _FRAME
+for _code in (0x00, 0x01, *range(0xD0, 0xD9)):
+    _JPEG_STEP[_code] = _BARE
+_JPEG_STEP[0xD9], _JPEG_STEP[0xDA], _JPEG_STEP[0xFF] = _END, _SCAN, _FILL
+
+_JPEG_DECODABLE = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))  # Huffman or arithmetic, sequential or progressive
+_PNG_CHANNELS = {  # (colour type, bit depth): channels. PNG specification, table 12: no other pair is allowed.
+    **{(0, depth): 1 for depth in (1, 2, 4, 8, 16)},
+    **{(3, depth): 3 for depth in (1, 2, 4, 8)},
+    **{(kind, depth): channels for kind, channels in ((2, 3), (4, 2), (6, 4)) for depth in (8, 16)},
+}
+_WEBP_PIXELS = frozenset((b"VP8 ", b"VP8L", b"ANMF"))
+_BMP_HEADER_SIZES = frozenset((12, 16, 40, 52, 56, 64, 108, 124))
+_GRAY_RAMP = bytes(range(256))
+
+_JPEG_FRAME = struct.Struct(">BHHB").unpack_from  # bits per sample, height, width, components
+_PNG_HEADER = struct.Struct(">I4sIIBBBBBI").unpack_from  # length, 'IHDR', width, ..., CRC
+_U16_PAIR = struct.Struct("<HH").unpack_from
+_U16_QUAD = struct.Struct("<HHHH").unpack_from
+_U32 = struct.Struct("<I").unpack_from
+
+
+def read_header(data: bytes) -> Header:
+    """The header of an image, by its content.
+
+    Raises:
+        ImageFault: NOT_AN_IMAGE or UNSUPPORTED_FORMAT for another kind of file, TRUNCATED where the file ends inside
+            its header, CORRUPT where the header cannot be true.
+    """
+    kind = true_format(data)
+    if not kind:
+        raise fault_of_stranger(data)
+    try:
+        return _PARSERS[kind](data)
+    except (IndexError, ValueError, struct.error) as error:
+        raise ImageFault(RejectReason.TRUNCATED, f"the {kind} file ends early, after {len(data):,} bytes: fetch it again") from error
+
+
+def true_format(data: bytes) -> str:
+    """'jpeg', 'png', 'gif', 'bmp', 'webp' by the magic bytes, '' for anything else."""
+    if data.startswith(b"\xff\xd8\xff"):
+        return "jpeg"
+    if data.startswith(PNG_MAGIC):
+        return "png"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "webp"
+    # Two letters are no proof, text may start with them: the size of the header must be one that exists.
+    if data.startswith(b"BM") and (len(data) < 18 or _U32(data, 14)[0] in _BMP_HEADER_SIZES):
+        return "bmp"
+    return ""
+
+
+def _jpeg(data: bytes) -> Header:
+    pos, info, refusal = 2, ImageInfo("jpeg", 0, 0, 3), ""
+    while True:
+        if data[pos] != 0xFF:
+            pos = data.index(b"\xff", pos)  # decoders skip stray bytes between segments
+        step = _JPEG_STEP[data[pos + 1]]
+        if step <= _FRAME:
+            if step == _FRAME:
+                info, refusal = _jpeg_frame(data, pos)
+            pos += 2 + (data[pos + 2] << 8 | data[pos + 3])
+        elif step >= _SCAN:
+            break
+        else:
+            pos += 2 if step == _BARE else 1
+    if step == _END or not info.width * info.height:
+        return Header(info, odd="no frame with a size before the scan", refusal=refusal)
+    # Behind the start of the scan: an EXIF thumbnail has an end marker too. Phones append data to the last one.
+    whole = data.endswith(_JPEG_EOI) or data.rfind(_JPEG_EOI, pos) >= 0
+    return Header(info, "" if whole else "no end-of-image marker after the scan", refusal, refusal)
+
+
+def _jpeg_frame(data: bytes, pos: int) -> tuple[ImageInfo, str]:
+    bits, height, width, components = _JPEG_FRAME(data, pos + 4)
+    if bits != 8 or components not in (1, 3, 4):
+        detail = f"a JPEG of {components} x {bits} bits per pixel (1, 3 or 4 x 8 bits are read): convert it first"
+        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+    if width > _LIBJPEG_MAX_SIDE or height > _LIBJPEG_MAX_SIDE:
+        detail = f"a JPEG of {width:,} x {height:,} pixels (libjpeg takes {_LIBJPEG_MAX_SIDE:,} a side): convert it first"
+        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+    info = ImageInfo("jpeg", width, height, 1 if components == 1 else 3)
+    if data[pos + 1] in _JPEG_DECODABLE:
+        return info, ""
+    return info, f"a JPEG of the lossless or hierarchical kind (SOF{data[pos + 1] - 0xC0})"
+
+
+def _png(data: bytes) -> Header:
+    length, kind, width, height, depth, color, method, filters, interlace, crc = _PNG_HEADER(data, 8)
+    if kind == b"CgBI":
+        detail = "an Xcode-optimised PNG (CgBI), which only Apple reads: take the original file"
+        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+    channels = _PNG_CHANNELS.get((color, depth), 0)
+    valid = length == 13 and kind == b"IHDR" and zlib.crc32(data[12:29]) == crc
+    if not (valid and channels and width and height) or method or filters or interlace > 1:
+        raise ImageFault(RejectReason.CORRUPT, "the PNG header is damaged (checksum or values)")
+    if color == 3 and data.find(b"tRNS", 33, data.find(b"IDAT", 33)) > 0:
+        channels = 4
+    refusal = ""
+    if max(width, height) > _LIBPNG_MAX_SIDE:
+        refusal = f"a PNG of {width:,} x {height:,} pixels (libpng takes {_LIBPNG_MAX_SIDE:,} a side)"
+    whole = data.endswith(_PNG_IEND) or data.rfind(_PNG_IEND, 33) > 0
+    return Header(ImageInfo("png", width, height, channels), "" if whole else "no IEND chunk at the end", "", refusal)
+
+
+def _gif(data: bytes) -> Header:
+    width, height = _U16_PAIR(data, 6)
+    pos, refusal = 13 + _gif_table_size(data[10]), ""
+    while data[pos] == 0x21:  # extensions before the first image
+        pos = _gif_behind_blocks(data, pos + 2)
+    if data[pos] == 0x3B:
+        raise ImageFault(RejectReason.CORRUPT, "a GIF without an image")
+    if data[pos] != 0x2C:
+        strange = f"a GIF with byte 0x{data[pos]:02x} where its first image should start"
+        return Header(ImageInfo("gif", width, height, 3), "", strange, strange)
+    left, top, frame_width, frame_height = _U16_QUAD(data, pos + 1)
+    info = ImageInfo("gif", max(width, left + frame_width), max(height, top + frame_height), 3)
+    if not (data[10] | data[pos + 9]) & 0x80:
+        refusal = "a GIF without a colour table"
+    # A block terminator before the trailer: the trailer's byte alone would pass one cut in 256.
+    odd = "" if data.endswith(b"\0;") else _gif_odd(data, pos)
+    return Header(info, "", odd if frame_width * frame_height else "a first image without pixels", refusal)
+
+
+def gif_num_colours(data: bytes) -> int:
+    """Entries of the colour table of the first frame of a GIF that has one."""
+    pos = 13 + _gif_table_size(data[10])
+    while data[pos] == 0x21:
+        pos = _gif_behind_blocks(data, pos + 2)
+    return (_gif_table_size(data[pos + 9]) or _gif_table_size(data[10])) // 3
+
+
+def _gif_table_size(flags: int) -> int:
+    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
+
+
+def _gif_behind_blocks(data: bytes, pos: int) -> int:
+    while data[pos]:
+        pos += data[pos] + 1
+    return pos + 1
+
+
+def _gif_odd(data: bytes, pos: int) -> str:
+    """Walks the blocks of a GIF that has no trailer at its very end.
+
+    Raises:
+        IndexError: The data ends inside a block.
+    """
+    while pos < len(data):  # writers forget the trailer: a file may end between two blocks
+        if data[pos] == 0x2C:
+            pos = _gif_behind_blocks(data, pos + 11 + _gif_table_size(data[pos + 9]))
+        elif data[pos] == 0x21:
+            pos = _gif_behind_blocks(data, pos + 2)
+        else:
+            return "" if data[pos] == 0x3B else "unknown data between the blocks"
+    return ""
+
+
+def _webp(data: bytes) -> Header:
+    kind = data[12:16]
+    if kind == b"VP8X":
+        width, height = (int.from_bytes(data[start : start + 3], "little") + 1 for start in (24, 27))
+    elif kind == b"VP8L":
+        bits = _U32(data, 21)[0]
+        width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    else:
+        width, height = (side & 0x3FFF for side in _U16_PAIR(data, 26))
+        width *= kind == b"VP8 " and data[23:26] == b"\x9d\x01\x2a"
+    pixels, alpha = _webp_pixels(data)
+    refusal = ""
+    if kind == b"VP8X" and data[20] & 2:
+        refusal = "an animated WebP (TensorFlow 2.21 dies of some, with a double free)"
+    elif alpha:
+        refusal = "a WebP with alpha (decode_image with channels=3 refuses it)"
+    cut = "" if _U32(data, 4)[0] + 8 <= len(data) else "fewer bytes than it says"
+    odd = "" if pixels and width * height else "no pixels"
+    return Header(ImageInfo("webp", width, height, 3 + alpha), cut, odd, refusal)
+
+
+def _webp_pixels(data: bytes) -> tuple[bytes, bool]:
+    """The kind of the first chunk that holds pixels (b"" for none), and whether there is alpha.
+
+    As libwebp's WebPGetFeatures: the bit in a VP8L bitstream outweighs the flag in the VP8X chunk.
+    """
+    kind, pos = data[12:16], 12
+    alpha = kind == b"VP8X" and bool(data[20] & 0x10)
+    while kind not in _WEBP_PIXELS:
+        if pos >= len(data):
+            return b"", alpha
+        alpha |= kind == b"ALPH"
+        pos += 8 + (_U32(data, pos + 4)[0] + 1 & ~1)  # chunks are padded to an even size
+        kind = data[pos : pos + 4]
+    return kind, bool(data[pos + 12] & 0x10) if kind == b"VP8L" else alpha
+
+
+def _bmp(data: bytes) -> Header:
+    offset, header_size = struct.unpack_from("<II", data, 10)
+    if header_size == 12:
+        width, height, _, bits = _U16_QUAD(data, 18)
+        compression = 0
+    else:
+        width, height, _, bits, compression = struct.unpack_from("<iiHHI", data, 18)
+    if width <= 0 or not height or bits > 32:
+        raise ImageFault(RejectReason.CORRUPT, f"the BMP header says {width} x {height} pixels of {bits} bits")
+    num_bytes = offset + (width * bits + 31) // 32 * 4 * abs(height)
+    if compression not in (0, 3, 6):  # run lengths, or an embedded JPEG or PNG: only their total size is known
+        num_bytes = _U32(data, 2)[0]
+    gray = bits == 8 and _bmp_palette_is_gray(data, 14 + header_size, offset)
+    info = ImageInfo("bmp", width, abs(height), 1 if gray else 4 if bits == 32 else 3)
+    plain = compression == 0 and (bits in (24, 32) or gray) or compression == 3 and _bmp_masks_are_bgr(data, bits)
+    refusal = ""
+    if header_size < 40 or not plain:
+        refusal = f"a BMP of {bits} bits with compression {compression} (gray, 24 or 32 bits in BGR order are read)"
+    elif len(data) > num_bytes:
+        refusal = f"a BMP with {len(data) - num_bytes:,} bytes behind its pixels"
+    return Header(info, "fewer bytes than it says" if len(data) < num_bytes else "", "", refusal)
+
+
+def _bmp_palette_is_gray(data: bytes, start: int, end: int) -> bool:
+    """Whether indices are gray values: TensorFlow ignores the palette, and would show any other one wrongly."""
+    palette = data[start:end]
+    return all(palette[channel::4] == _GRAY_RAMP for channel in range(3))
+
+
+def _bmp_masks_are_bgr(data: bytes, bits: int) -> bool:
+    return bits == 32 and struct.unpack_from("<III", data, 54) == (0xFF0000, 0xFF00, 0xFF)
+
+
+_PARSERS: dict[str, Callable[[bytes], Header]] = {"jpeg": _jpeg, "png": _png, "gif": _gif, "webp": _webp, "bmp": _bmp}

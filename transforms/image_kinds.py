@@ -1,0 +1,148 @@
+"""What an image is, why one is refused, and the names of files that are something else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from transforms.rejects import RejectReason
+
+MAX_PIXELS = 178_956_970
+"""Most pixels an image may have: where Pillow calls a file a decompression bomb (2 * Image.MAX_IMAGE_PIXELS)."""
+
+MAX_GIF_PIXELS = MAX_PIXELS // 2
+"""Lower for GIF: Pillow repeats its bomb check while it decodes one, and prints a warning from here on."""
+
+
+class ImageFault(Exception):
+    """An image that cannot go into a shard.
+
+    Attributes:
+        reason: The typed reason, as counted and reported.
+        detail: One line for a person: what was found and, where there is one, the fix.
+    """
+
+    def __init__(self, reason: RejectReason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type[ImageFault], tuple[RejectReason, str]]:
+        # Exceptions pickle by their message alone, and this one crosses process borders.
+        return ImageFault, (self.reason, self.detail)
+
+
+@dataclass(frozen=True, slots=True)
+class ImageInfo:
+    """What is stored, before any EXIF rotation.
+
+    Attributes:
+        format: 'jpeg', 'png', 'gif', 'bmp' or 'webp': what the bytes are, whatever the file's name says. 'raw' for
+            bare pixels, '' for what is none of these.
+        width: Pixels. Of a GIF the canvas, or the first frame where that reaches further.
+        height: Pixels.
+        channels: What tf.io.decode_image reports with channels=0: 1 gray, 2 gray + alpha, 3 RGB, 4 RGBA. A CMYK
+            JPEG reports 3, a palette 3 (4 with transparency).
+    """
+
+    format: str
+    width: int
+    height: int
+    channels: int
+
+
+class Header(NamedTuple):
+    """What the cheap look at one image found.
+
+    Attributes:
+        info: Format, size, channels. The size is 0 x 0 where the header does not tell it.
+        cut: What of the end is missing, so that only a full decode can tell whether the pixels are whole; "" where
+            the end is there.
+        odd: What else only a full decode can tell; "" for nothing.
+        refusal: Why TensorFlow does not decode these bytes as they are; "" where nothing speaks against it.
+    """
+
+    info: ImageInfo
+    cut: str = ""
+    odd: str = ""
+    refusal: str = ""
+
+
+def too_many_pixels(image_format: str, width: int, height: int) -> ImageFault | None:
+    """The fault of an image that claims more pixels than anyone should decode."""
+    limit = MAX_GIF_PIXELS if image_format == "gif" else MAX_PIXELS
+    if width * height <= limit:
+        return None
+    found = f"{width:,} x {height:,} pixels; a {image_format} may have {limit:,}"
+    return ImageFault(RejectReason.TOO_MANY_PIXELS, f"{found}: scale it down first")
+
+
+# (offset, magic bytes, name): image formats that no reader of the shards is expected to decode. The first match
+# counts, so JPEG XR stands before the TIFF magic that it extends. Container formats with brands are in _BRANDS.
+_OTHER_IMAGES: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"II\xbc", "JPEG XR"),
+    (0, b"II*\0", "TIFF or camera raw"),
+    (0, b"MM\0*", "TIFF or camera raw"),
+    (0, b"II+\0", "BigTIFF"),
+    (0, b"MM\0+", "BigTIFF"),
+    (0, b"\0\0\0\x0cjP  ", "JPEG 2000"),
+    (0, b"\xff\x4f\xff\x51", "JPEG 2000"),
+    (0, b"\0\0\0\x0cJXL ", "JPEG XL"),
+    (0, b"\xff\x0a", "JPEG XL"),
+    (0, b"8BPS", "Photoshop (PSD)"),
+    (0, b"\0\0\1\0", "Windows icon (ICO)"),
+    (0, b"\0\0\2\0", "Windows cursor (CUR)"),
+    (0, b"qoif", "QOI"),
+    (0, b"#?RADIANCE", "Radiance HDR"),
+    (0, b"v/1\1", "OpenEXR"),
+    (0, b"DDS ", "DirectDraw surface (DDS)"),
+    (0, b"FUJIFILMCCD-RAW", "Fujifilm camera raw"),
+    (128, b"DICM", "DICOM"),
+    (0, b"SIMPLE  =", "FITS"),
+    (0, b"\x89JNG\r\n\x1a\n", "JNG"),
+    (0, b"\x89MNG\r\n\x1a\n", "MNG"),
+) + tuple((0, b"P%d" % kind + space, "netpbm (PNM)") for kind in range(1, 8) for space in (b"\n", b" ", b"\r\n"))
+
+# ISO base media file format (ISO/IEC 14496-12): 'ftyp' at byte 4, then the major brand.
+_BRANDS = {
+    **dict.fromkeys((b"avif", b"avis"), "AVIF"),
+    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
+    b"crx ": "Canon camera raw",
+}
+
+# Files that turn up under an image's name: (start of the file in lower case, what it is).
+_STRANGERS: tuple[tuple[bytes, str], ...] = (
+    (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
+    (b"<!doctype html", "an HTML page, perhaps an error page saved by a download"),
+    (b"<html", "an HTML page, perhaps an error page saved by a download"),
+    (b"<?xml", "XML, perhaps an error answer of an object store"),
+    (b"%pdf", "a PDF document"),
+    (b"pk\3\4", "a ZIP archive"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"{", "JSON or other text"),
+)
+
+_OWN_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"RIFF")
+
+
+def fault_of_stranger(data: bytes) -> ImageFault:
+    """Why bytes that start like none of the five formats are refused: another image format, or no image."""
+    if len(data) < 8 and any(magic.startswith(data) for magic in _OWN_MAGIC):
+        return ImageFault(RejectReason.TRUNCATED, f"the file ends after {len(data)} bytes, inside its first marker")
+    name = _other_image(data)
+    if name:
+        detail = f"the file is {name}; jpeg, png, gif, bmp and webp are read: convert it to PNG or JPEG first"
+        return ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+    start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
+    guess = next((what for magic, what in _STRANGERS if start.startswith(magic)), "no image format that is known here")
+    return ImageFault(RejectReason.NOT_AN_IMAGE, f"the file starts with {data[:12]!r}: {guess}")
+
+
+def _other_image(data: bytes) -> str:
+    for offset, magic, name in _OTHER_IMAGES:
+        if data.startswith(magic, offset):
+            return name
+    if data[4:8] == b"ftyp":
+        return _BRANDS.get(data[8:12], "")
+    # An SVG may open with an XML declaration, a doctype and comments (SVG 1.1, section 5.1).
+    return "SVG" if data[:1].isascii() and b"<svg" in data[:2048].lower() else ""

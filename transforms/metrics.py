@@ -1,0 +1,31 @@
+"""Beam metrics, all in one namespace: what went in, what came out, how long it took, and one counter a reject reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from apache_beam.metrics import Metrics
+
+from transforms.rejects import Reject
+
+NAMESPACE = "shardwright"
+
+
+def count(name: str, number: int = 1) -> None:
+    """Add to the counter `name`."""
+    Metrics.counter(NAMESPACE, name).inc(number)
+
+
+def count_reject(reject: Reject) -> None:
+    """Add one to the counter of the reject's reason, `rejects_<reason>`."""
+    count(f"rejects_{reject.reason}")
+
+
+@contextmanager
+def timed(name: str) -> Iterator[None]:
+    """Add the block's milliseconds to the distribution `name`."""
+    start = time.monotonic()
+    yield
+    Metrics.distribution(NAMESPACE, name).update(int((time.monotonic() - start) * 1000))

@@ -1,0 +1,182 @@
+"""What OUTPUT holds before a build, and whether this build may write there.
+
+An unfinished build has `plan.json` and no manifest; a finished one has a manifest. Either names the settings and the
+fingerprint of its plan, so a build with others is refused, or starts over, and never mixes with what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright import naming, storage
+from shardwright.errors import BuildError
+from shardwright.manifest import read_json, write_json
+from transforms.packing import Layout
+from transforms.rejects import Reject, count_faults, rejects_to_table
+
+IF_EXISTS = ("resume", "overwrite", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """Leave to write, given once the plan is whole.
+
+    Attributes:
+        class_names: In label order; () for an unlabeled dataset.
+        fingerprint: Hash of the whole plan.
+        rejects: Number of inputs left out before shards were planned, by reason.
+        retry: The build was never published: shards that lost images to a passing fault are written again.
+    """
+
+    class_names: tuple[str, ...]
+    fingerprint: str
+    rejects: Mapping[str, int]
+    retry: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRequest:
+    """The output a build asks for.
+
+    Attributes:
+        root: The dataset's folder.
+        settings: The options that decide the shards' bytes, as JSON.
+        if_exists: "resume", "overwrite" or "error".
+    """
+
+    root: str
+    settings: Mapping[str, Any]
+    if_exists: str
+
+
+def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
+    """Hash of all (shard name, digest) pairs, in name order."""
+    whole = hashlib.blake2b(digest_size=16)
+    for name, digest in sorted(digests):
+        whole.update(f"{name}\0{digest}\n".encode())
+    return whole.hexdigest()
+
+
+def write_rejects(root: str, filename: str, rejects: Sequence[Reject]) -> None:
+    """Write a file of reject rows; with none, there is no file."""
+    path = storage.join(root, filename)
+    if not rejects:
+        storage.remove(path)
+        return
+    buffer = pa.BufferOutputStream()
+    pq.write_table(rejects_to_table(rejects), buffer)
+    storage.write_bytes(path, buffer.getvalue().to_pybytes())
+
+
+def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) -> None:
+    """Stop a build that loses more of its inputs than allowed.
+
+    Raises:
+        BuildError: There are no images, or too many rejects; the message counts them by reason.
+    """
+    faults = count_faults(rejects)
+    reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(rejects.items(), key=lambda item: -item[1]))
+    if num_records == 0:
+        raise BuildError("INPUT has no images" + (f": every file is a reject ({reasons})" if rejects else "; the folder or table is empty"))
+    fraction = faults / (faults + num_records)
+    if faults and fraction > limit:
+        raise BuildError(
+            f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than --max-reject-fraction {limit:g} allows "
+            f"({reasons}); each is listed in {naming.REJECTS_DIR}/. Mend them, or raise --max-reject-fraction"
+        )
+
+
+def check_output(request: OutputRequest) -> None:
+    """Refuse an OUTPUT that another build owns, before any work is done.
+
+    Raises:
+        BuildError: What is there, what was asked, and the two ways on.
+    """
+    if not os.path.lexists(request.root):
+        return
+    if not os.path.isdir(request.root):
+        raise BuildError(f"OUTPUT {request.root} is a file; give a folder")
+    manifest, plan = read_json(request.root, naming.MANIFEST), read_json(request.root, naming.PLAN)
+    known = manifest or plan
+    if known is None:
+        _refuse_strangers(request)
+        return
+    if request.if_exists == "error":
+        raise BuildError(f"OUTPUT {request.root} already holds a dataset, and --if-exists error was given")
+    if request.if_exists == "resume":
+        _compare_settings(request, known.get("settings", {}), finished=manifest is not None)
+
+
+def _refuse_strangers(request: OutputRequest) -> None:
+    ours = {naming.INDEX_DIR, naming.REJECTS_DIR}
+    strangers = sorted(name for name in os.listdir(request.root) if name not in ours and not naming.is_build_output(name))
+    if strangers and request.if_exists != "overwrite":
+        raise BuildError(
+            f"OUTPUT {request.root} is not empty and holds no shardwright build (there is {strangers[0]!r}): give an empty or new folder, "
+            "or --if-exists overwrite, which leaves files that no build made alone"
+        )
+
+
+def _compare_settings(request: OutputRequest, there: Mapping[str, Any], *, finished: bool) -> None:
+    names = sorted({*there, *request.settings})
+    differing = [name for name in names if there.get(name) != request.settings.get(name)]
+    if differing:
+        state = "a finished dataset" if finished else "an unfinished build"
+        details = "; ".join(f"{name} is {there.get(name)!r} there and {request.settings.get(name)!r} here" for name in differing)
+        raise BuildError(
+            f"OUTPUT {request.root} holds {state} with other settings ({details}): "
+            "give the same options to go on with it, --if-exists overwrite to replace it, or another OUTPUT"
+        )
+
+
+def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejects: Sequence[Reject]) -> bool:
+    """Note the plan and its rejects in OUTPUT, or start over where `overwrite` asks for it.
+
+    Returns:
+        Whether OUTPUT now holds an unfinished build; False where the finished dataset there is the one asked for.
+
+    Raises:
+        BuildError: A finished dataset is there whose input was not this one.
+    """
+    check_output(request)
+    manifest = read_json(request.root, naming.MANIFEST)
+    if request.if_exists == "overwrite":
+        remove_outputs(request.root)
+    elif manifest is not None:
+        if manifest.get("fingerprint") != fingerprint:
+            raise BuildError(
+                f"INPUT has changed since the dataset at {request.root} was built (files added, removed or changed): "
+                "--if-exists overwrite rebuilds it, and another OUTPUT keeps it"
+            )
+        return False
+    write_rejects(request.root, naming.PLAN_REJECTS, rejects)
+    write_json(request.root, naming.PLAN, plan_json(request.settings, layout, fingerprint))
+    return True
+
+
+def plan_json(settings: Mapping[str, Any], layout: Layout, fingerprint: str) -> dict[str, Any]:
+    """The content of `plan.json`: how many shards and records each split is to have. Bytes are estimates."""
+    splits = {
+        split: {
+            "num_shards": cuts.num_shards,
+            "num_records": cuts.num_records,
+            "num_bytes": layout.num_bytes[split],
+            "records_per_shard": dict(zip(("min", "max"), cuts.extremes, strict=True)),
+        }
+        for split, cuts in layout.cuts.items()
+    }
+    return {"fingerprint": fingerprint, "settings": dict(settings), "splits": splits}
+
+
+def remove_outputs(root: str) -> None:
+    """Remove everything a build made, the manifest first, so that nothing half removed looks finished."""
+    storage.remove(storage.join(root, naming.MANIFEST))
+    for name in storage.list_outputs(root):
+        storage.remove(storage.join(root, name))

@@ -1,0 +1,91 @@
+"""PlanShards: references -> shard plans, and the layout of all shards | rejects (ids that come twice)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
+
+from shardwright.naming import ShardName
+from transforms import packing
+from transforms.packing import BucketCounts, Layout, ShardPolicy
+from transforms.rejects import Reject
+from transforms.routing import Route
+from transforms.shard_plans import ShardPlan
+
+_Piece = tuple[int, pa.RecordBatch]
+
+
+class Planned(NamedTuple):
+    """The shards to write (ShardPlan), the one Layout, and the rejects."""
+
+    shards: beam.PCollection
+    layout: beam.PCollection
+    rejects: beam.PCollection
+
+
+class PlanShards(beam.PTransform):
+    """Put references in the global order and cut it into shards.
+
+    Args:
+        name: The dataset's name, which starts the shards' file names.
+        policy: How many shards, or how large.
+        seed: Of the shuffle.
+        settings: What decides the shards' bytes besides the references; part of every digest.
+        num_buckets: A power of two; more of them bound the memory of one worker, and change nothing in the result.
+    """
+
+    def __init__(self, *, name: str, policy: ShardPolicy, seed: int, settings: bytes, num_buckets: int) -> None:
+        super().__init__()
+        self._name = name
+        self._policy = policy
+        self._seed = seed
+        self._settings = settings
+        self._num_buckets = num_buckets
+
+    def expand(self, references: beam.PCollection) -> Planned:
+        buckets = (
+            references
+            | "Spread" >> beam.FlatMap(packing.spread, self._seed, self._num_buckets).with_output_types(_Piece)
+            | "Buckets" >> beam.GroupByKey()  # (bucket, [references])
+            | "Sort" >> Route(_sort, _Piece)  # (bucket, references in order)
+        )
+        layout = (
+            buckets.main
+            | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
+            | "AllCounts" >> beam.combiners.ToList()
+            | "LayOut" >> beam.Map(_lay_out, self._policy)  # one Layout
+        )
+        shards = (
+            buckets.main
+            | "Cut" >> beam.FlatMap(_cut, layout=AsSingleton(layout)).with_output_types(tuple[tuple[str, int], _Piece])
+            | "Shards" >> beam.GroupByKey()  # ((split, shard), [(first position, references)])
+            | "Assemble" >> beam.Map(_assemble, self._name, self._settings, layout=AsSingleton(layout))  # ShardPlan
+        )
+        return Planned(shards, layout, buckets.rejects)
+
+
+def _sort(bucket: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[_Piece | Reject]:
+    number, batches = bucket
+    ordered, rejects = packing.sort_bucket(list(batches))
+    yield from rejects
+    yield number, ordered
+
+
+def _lay_out(counts: list[BucketCounts], policy: ShardPolicy) -> Layout:
+    return packing.lay_out(counts, policy)
+
+
+def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _Piece]]:
+    yield from packing.cut_bucket(*bucket, layout)
+
+
+def _assemble(
+    shard: tuple[tuple[str, int], Iterable[_Piece]], dataset: str, settings: bytes, *, layout: Layout
+) -> ShardPlan:
+    (split, index), pieces = shard
+    name = ShardName(dataset, split, index, layout.cuts[split].num_shards)
+    return ShardPlan.make(name, packing.assemble(list(pieces)), settings)

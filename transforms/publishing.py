@@ -1,0 +1,138 @@
+"""Making a finished dataset out of finished shards: the manifest and its companions, in the order that keeps it safe."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright import naming, storage
+from shardwright.errors import BuildError
+from shardwright.index import ShardSummary
+from shardwright.manifest import Manifest, ShardInfo, SplitInfo, read_json, write_json
+from shardwright.schema import ExampleSchema
+from transforms import companions
+from transforms.output_state import Clearance, check_rejects
+from transforms.packing import Layout
+from transforms.report import report_html
+from transforms.statistics import merge_stats
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """What publishing needs to know besides the shards.
+
+    Attributes:
+        root: The dataset's folder.
+        name: The dataset's name.
+        version: The user's version.
+        schema: The features, without class names.
+        settings: The options that decide the shards' bytes.
+        provenance: Where the dataset came from.
+        max_reject_fraction: More rejects than this and nothing is published.
+    """
+
+    root: str
+    name: str
+    version: str
+    schema: ExampleSchema
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    max_reject_fraction: float
+
+
+def publish(
+    publication: Publication, summaries: Sequence[ShardSummary], layout: Layout, clearance: Clearance
+) -> Manifest:
+    """Write all companions, remove what no longer belongs, and write the manifest last.
+
+    Raises:
+        BuildError: Too many rejects, or a planned shard is not there.
+    """
+    _check_complete(summaries, layout)
+    manifest = make_manifest(publication, summaries, clearance)
+    check_rejects(manifest.rejects, manifest.num_records, publication.max_reject_fraction)
+    root = publication.root
+    _write_companions(root, manifest)
+    _remove_stale(root, manifest, summaries)
+    if not _is_published(root, manifest):
+        write_json(root, naming.MANIFEST, manifest.to_json())
+    return manifest
+
+
+def make_manifest(
+    publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance
+) -> Manifest:
+    """The manifest of these shards."""
+    by_split: dict[str, list[ShardSummary]] = defaultdict(list)
+    for summary in sorted(summaries, key=lambda summary: summary.name):
+        by_split[summary.name.split].append(summary)
+    rejects = Counter(clearance.rejects)
+    for summary in summaries:
+        rejects.update(summary.rejects)
+    splits = {split: _split_info(split, shards) for split, shards in sorted(by_split.items())}
+    return Manifest(
+        name=publication.name,
+        version=publication.version,
+        schema=publication.schema.with_class_names(clearance.class_names),
+        splits=splits,
+        rejects=dict(sorted(rejects.items())),
+        num_inputs=sum(split.num_records for split in splits.values()) + rejects.total(),
+        settings=publication.settings,
+        fingerprint=clearance.fingerprint,
+        provenance=publication.provenance,
+    )
+
+
+def _split_info(split: str, summaries: Sequence[ShardSummary]) -> SplitInfo:
+    shards = tuple(
+        ShardInfo(summary.name.index, summary.num_records, summary.num_bytes, summary.crc32c, summary.digest) for summary in summaries
+    )
+    return SplitInfo(split, shards, merge_stats(summary.stats for summary in summaries))
+
+
+def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
+    written = {(summary.name.split, summary.name.index) for summary in summaries}
+    planned = {(split, index) for split, cuts in layout.cuts.items() for index in range(cuts.num_shards)}
+    if written != planned or len(summaries) != len(planned):
+        missing = sorted(planned - written)[:3]
+        raise BuildError(f"{len(summaries)} shards were written where {len(planned)} are planned (missing: {missing}): run the build again")
+
+
+def _write_companions(root: str, manifest: Manifest) -> None:
+    write_json(root, naming.FEATURES, companions.features_json(manifest.schema))
+    write_json(root, naming.DATASET_INFO, companions.dataset_info_json(manifest))
+    write_json(root, naming.STATS, {split.name: dict(split.stats) for split in manifest.splits.values()})
+    texts = {
+        naming.SCHEMA_PBTXT: companions.schema_pbtxt(manifest.schema),
+        naming.REPORT: report_html(manifest),
+    }
+    if manifest.schema.label is not None:
+        texts[naming.labels_file(manifest.schema.label.name)] = companions.labels_text(manifest.schema)
+    for filename, text in texts.items():
+        storage.write_bytes(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
+
+
+def _remove_stale(root: str, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
+    """Shards, sidecars and temporary files of earlier or killed builds: none is named by this manifest."""
+    keep = {naming.MANIFEST, naming.PLAN, naming.FEATURES, naming.DATASET_INFO, naming.STATS, naming.SCHEMA_PBTXT, naming.REPORT}
+    keep.add(naming.PLAN_REJECTS)
+    if manifest.schema.label is not None:
+        keep.add(naming.labels_file(manifest.schema.label.name))
+    for summary in summaries:
+        keep |= {summary.name.shard, summary.name.sidecar}
+        if summary.rejects:
+            keep.add(summary.name.rejects)
+    for name in storage.list_outputs(root):
+        if name not in keep:
+            storage.remove(storage.join(root, name))
+
+
+def _is_published(root: str, manifest: Manifest) -> bool:
+    """Whether the manifest in place says the same but for its provenance: then it keeps its time of making."""
+    there = read_json(root, naming.MANIFEST)
+    if there is None:
+        return False
+    here = manifest.to_json()
+    return {**there, "provenance": None} == {**here, "provenance": None}

@@ -1,0 +1,70 @@
+"""Rejects: every input that does not end up in a shard, with a typed reason.
+
+A reject is a row, never a log line: `rejects/*.parquet` beside the shards holds one row per reject, the manifest
+holds the counts by reason, and each reason is also the name of a Beam counter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+
+class RejectReason(StrEnum):
+    """Why an input is not in any shard. The value is the counter name and the text in reports."""
+
+    EMPTY_FILE = "empty_file"
+    TRUNCATED = "truncated"
+    NOT_AN_IMAGE = "not_an_image"
+    UNSUPPORTED_FORMAT = "unsupported_format"
+    CORRUPT = "corrupt"
+    TOO_MANY_PIXELS = "too_many_pixels"
+    TOO_LARGE = "too_large"
+    MISSING_FILE = "missing_file"
+    UNREADABLE = "unreadable"
+    CHANGED = "changed"
+    BAD_ID = "bad_id"
+    DUPLICATE_ID = "duplicate_id"
+    MISSING_LABEL = "missing_label"
+    UNKNOWN_LABEL = "unknown_label"
+    UNKNOWN_SPLIT = "unknown_split"
+    BAD_VALUE = "bad_value"
+    OTHER_FILE = "other_file"  # neither named nor made as an image: listed, but not counted as a fault
+
+
+# Reasons that may be gone at the next try: an unfinished build writes such a shard again.
+RETRYABLE = frozenset({RejectReason.MISSING_FILE, RejectReason.UNREADABLE, RejectReason.CHANGED})
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """One input that is left out.
+
+    Attributes:
+        id: The id the record would have had ("" where none could be made).
+        uri: Where the image was looked for.
+        reason: The typed reason.
+        detail: One line for a person: what was found and, where there is one, the fix.
+    """
+
+    id: str
+    uri: str
+    reason: RejectReason
+    detail: str
+
+
+REJECT_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("id", "uri", "reason", "detail")])
+
+
+def rejects_to_table(rejects: Iterable[Reject]) -> pa.Table:
+    """One row per reject, sorted, so that the file does not depend on the order of arrival."""
+    rows = sorted((asdict(reject) for reject in rejects), key=lambda row: (row["id"], row["uri"], row["reason"]))
+    return pa.Table.from_pylist(rows, schema=REJECT_SCHEMA)
+
+
+def count_faults(counts: Mapping[str, int]) -> int:
+    """How many rejects count against `--max-reject-fraction`: all but files nobody could take for an image."""
+    return sum(number for reason, number in counts.items() if reason != RejectReason.OTHER_FILE)

@@ -1,0 +1,81 @@
+"""What every verb needs: functions that give results and rejects, as two PCollections, and coders for Arrow batches.
+
+Rejects leave by a hand-written tagged output, because `with_exception_handling` rules the Prism runner out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam import coders, pvalue
+from apache_beam.typehints.decorators import no_annotations
+
+from transforms.metrics import count_reject
+from transforms.references import from_ipc, to_ipc
+from transforms.rejects import Reject
+
+_REJECTS = "rejects"
+
+
+class Routed(NamedTuple):
+    """The two outputs of a step: what goes on, and what is left out."""
+
+    main: beam.PCollection
+    rejects: beam.PCollection
+
+
+class ArrowBatchCoder(coders.Coder):
+    """`pyarrow.RecordBatch` as a compressed IPC stream: smaller and faster than its pickle."""
+
+    def encode(self, value: pa.RecordBatch) -> bytes:
+        return to_ipc(value)
+
+    def decode(self, encoded: bytes) -> pa.RecordBatch:
+        return from_ipc(encoded)
+
+    def is_deterministic(self) -> bool:
+        return False
+
+    def to_type_hint(self) -> type[pa.RecordBatch]:
+        return pa.RecordBatch
+
+
+coders.registry.register_coder(pa.RecordBatch, ArrowBatchCoder)
+
+
+class _RouteFn(beam.DoFn):
+    def __init__(self, function: Callable[..., Iterable[Any]]) -> None:
+        self._function = function
+
+    @no_annotations  # Beam would take `**kwargs: Any` for the hint of one argument called kwargs
+    def process(self, element: Any, **kwargs: Any) -> Iterable[Any]:
+        for result in self._function(element, **kwargs):
+            if isinstance(result, Reject):
+                count_reject(result)
+                yield pvalue.TaggedOutput(_REJECTS, result)
+            else:
+                yield result
+
+
+class Route(beam.PTransform):
+    """Apply a function that gives any number of results and `Reject`s for an element.
+
+    Args:
+        function: Called with the element and the side inputs.
+        output_type: The type of a result, which chooses its coder.
+        kwargs: Side inputs or plain values for the function.
+    """
+
+    def __init__(self, function: Callable[..., Iterable[Any]], output_type: Any, **kwargs: Any) -> None:
+        super().__init__()
+        self._function = function
+        self._output_type = output_type
+        self._kwargs = kwargs
+
+    def expand(self, elements: beam.PCollection) -> Routed:
+        do_fn = beam.ParDo(_RouteFn(self._function), **self._kwargs).with_output_types(self._output_type)
+        outputs = elements | "Apply" >> do_fn.with_outputs(_REJECTS, main="main")
+        return Routed(outputs.main, outputs[_REJECTS])

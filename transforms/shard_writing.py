@@ -1,0 +1,157 @@
+"""Writing one shard: read its images ahead in chunks, check and encode them, and stream the records out in plan order.
+
+Everything that costs CPU happens in a chunk's task in the thread pool (reading, checking, decoding, framing, checksums);
+the calling thread only writes what is ready, so order costs no waiting and memory is bounded by the chunks in flight.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright import storage
+from shardwright.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
+from shardwright.naming import ShardName
+from shardwright.records import crc32c_of
+from transforms.examples import ExampleEncoder
+from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
+from transforms.labels import LABEL_INDEX
+from transforms.output_state import write_rejects
+from transforms.progress import PROGRESS
+from transforms.rejects import RETRYABLE, Reject, RejectReason
+from transforms.shard_plans import ShardPlan
+from transforms.statistics import describe_rows
+
+
+def find_finished(root: str, plan: ShardPlan, *, retry: bool) -> ShardSummary | None:
+    """The summary of a shard that is already written as planned, or None.
+
+    Args:
+        retry: The build was never published, so a shard that lost images to a fault that may be gone is written again.
+    """
+    summary = read_summary(root, plan.name)
+    if summary is None or summary.digest != plan.digest:
+        return None
+    if retry and not RETRYABLE.isdisjoint(summary.rejects):
+        return None
+    if storage.num_bytes_of(storage.join(root, plan.name.shard)) != summary.num_bytes:
+        return None
+    if summary.rejects and storage.num_bytes_of(storage.join(root, plan.name.rejects)) is None:
+        return None
+    return summary
+
+
+def read_rejects(root: str, name: ShardName) -> list[Reject]:
+    """The rejects of a shard that was written before."""
+    path = storage.join(root, name.rejects)
+    if storage.num_bytes_of(path) is None:
+        return []
+    return [Reject(**{**row, "reason": RejectReason(row["reason"])}) for row in pq.read_table(path).to_pylist()]
+
+
+def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reject]]:
+    """Write a shard, its rejects and, last, its sidecar. The same plan gives the same bytes, whoever writes it.
+
+    Raises:
+        StorageError: The output cannot be written.
+    """
+    storage.remove(storage.join(job.root, plan.name.sidecar))  # no marker may outlive the shard it speaks of
+    rows = _IndexRows(plan.references)
+    rejects: list[Reject] = []
+    crc = 0
+    with storage.open_sink(storage.join(job.root, plan.name.shard)) as sink:
+        for chunk in _run_ahead(_chunk_tasks(plan, job), job.threads):
+            rows.add(chunk, sink.num_bytes)
+            sink.write(chunk.framed.pieces)
+            crc = crc32c_of(chunk.framed.pieces, crc)
+            rejects += chunk.rejects
+            PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes))
+        num_bytes = sink.num_bytes
+    table = rows.to_table()
+    summary = ShardSummary(
+        name=plan.name,
+        num_records=table.num_rows,
+        num_bytes=num_bytes,
+        crc32c=crc,
+        digest=plan.digest,
+        rejects=_count_reasons(rejects),
+        stats=describe_rows(table),
+    )
+    write_rejects(job.root, plan.name.rejects, rejects)
+    write_sidecar(job.root, summary, table)
+    return summary, rejects
+
+
+def _count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
+    reasons = [str(reject.reason) for reject in rejects]
+    return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+
+
+class _IndexRows:
+    """Collects a shard's index rows as chunks are written."""
+
+    def __init__(self, references: pa.RecordBatch) -> None:
+        self._references = references
+        self._rows: list[int] = []
+        self._columns: dict[str, list[object]] = {
+            name: [] for name in ("offset", "length", "image_offset", "image_length", "crc32c", "format", "width", "height")
+        }
+
+    def add(self, chunk: Chunk, offset: int) -> None:
+        columns, framed = self._columns, chunk.framed
+        self._rows += chunk.rows
+        for length, image_offset in zip(framed.lengths, framed.image_offsets, strict=True):
+            columns["offset"].append(offset)
+            columns["image_offset"].append(offset + image_offset)
+            offset += length
+        columns["length"] += framed.lengths
+        columns["image_length"] += chunk.image_bytes
+        columns["crc32c"] += framed.image_crcs
+        for name in ("format", "width", "height"):
+            columns[name] += [getattr(info, name) for info in chunk.infos]
+
+    def to_table(self) -> pa.Table:
+        kept = self._references.take(pa.array(self._rows, pa.int64()))
+        known = {"id": "id", "uri": "uri", "etag": "etag", "label": LABEL_INDEX}
+        return pa.table(
+            {
+                field.name: kept.column(known[field.name]) if field.name in known else pa.array(self._columns[field.name], field.type)
+                for field in INDEX_SCHEMA
+            },
+            schema=INDEX_SCHEMA,
+        )
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """One pool a process, whatever the number of bundles Beam runs in it at a time."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="shardwright-images")
+
+
+def _run_ahead(tasks: Iterator[Callable[[], Chunk]], threads: int) -> Iterator[Chunk]:
+    """Results in task order, with at most `threads` + 2 tasks begun and not yet taken."""
+    pool = _pool(threads)
+    waiting: deque[Future[Chunk]] = deque()
+    try:
+        for task in tasks:
+            waiting.append(pool.submit(task))
+            if len(waiting) > threads + 1:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+
+
+def _chunk_tasks(plan: ShardPlan, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
+    encoder = ExampleEncoder(job.schema)
+    entries = encoder.encode_known(plan.references)
+    for start, stop in chunk_bounds(plan.references.column("num_bytes").to_pylist()):
+        rows = plan.references.slice(start, stop - start)
+        yield functools.partial(make_chunk, rows, start, entries[start:stop], encoder, job)

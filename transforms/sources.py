@@ -1,0 +1,77 @@
+"""What INPUT is, found by looking at names and headers, and its listing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from shardwright.errors import UsageError
+from shardwright.storage import local_path
+from transforms.folders import FolderSource, detect_folder, list_folder
+from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
+from transforms.rejects import Reject
+from transforms.table_references import list_table, reference_schema_of
+from transforms.tables import TableSource, detect_table
+
+
+def detect_source(uri: str, columns: Mapping[str, str | None]) -> FolderSource | TableSource:
+    """What INPUT is: a folder, or a table naming images.
+
+    Args:
+        uri: The INPUT argument.
+        columns: role -> column named by an option, or None.
+
+    Raises:
+        UsageError: There is no such place, it is neither, or a column option does not fit it.
+        BuildError: A table that cannot be read.
+    """
+    path = local_path(uri)
+    if os.path.isdir(path):
+        named = [f"--{role}-column" for role, column in columns.items() if column is not None]
+        if named:
+            raise UsageError(f"{named[0]} is for a table, and INPUT {uri} is a folder; name the table itself as INPUT")
+        return detect_folder(path)
+    if not os.path.exists(path):
+        raise UsageError(f"INPUT {uri} does not exist")
+    return detect_table(path, columns)
+
+
+def source_schema(source: FolderSource | TableSource) -> pa.Schema:
+    """The columns of the reference batches the source gives."""
+    return reference_schema_of(source) if isinstance(source, TableSource) else REFERENCE_SCHEMA
+
+
+def states_splits(source: FolderSource | TableSource) -> bool:
+    """Whether the source itself says which split an image is in."""
+    return bool(source.split_folders) if isinstance(source, FolderSource) else source.split is not None
+
+
+def describe_source(source: FolderSource | TableSource) -> str:
+    """One line for the log: what INPUT was taken for."""
+    if isinstance(source, FolderSource):
+        kind = f"split folders ({', '.join(source.split_folders)})" if source.split_folders else "a folder"
+        return f"{kind} at {source.root}"
+    names = ("image", "label", "id", "split", "group", "size")
+    roles = [f"{role}={getattr(source, role)!r}" for role in names if getattr(source, role)]
+    extras = f"; features from {', '.join(source.extra_columns)}" if source.extra_columns else ""
+    return f"a {source.format} table at {source.path}, columns {', '.join(roles)}{extras}"
+
+
+def list_source(source: FolderSource | TableSource) -> Iterator[pa.RecordBatch | Reject]:
+    """All references of a source, in batches of up to `BATCH_ROWS`, and the rejects among them."""
+    if isinstance(source, TableSource):
+        yield from list_table(source)
+        return
+    pending = []
+    for found in list_folder(source):
+        if isinstance(found, Reject):
+            yield found
+            continue
+        pending.append(found)
+        if len(pending) == BATCH_ROWS:
+            yield pa.RecordBatch.from_pylist(pending, schema=REFERENCE_SCHEMA)
+            pending = []
+    if pending:
+        yield pa.RecordBatch.from_pylist(pending, schema=REFERENCE_SCHEMA)

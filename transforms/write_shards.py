@@ -1,0 +1,55 @@
+"""WriteShards: shard plans -> shard summaries | rejects. The only step that reads pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import apache_beam as beam
+from apache_beam.pvalue import AsSingleton
+
+from shardwright.index import ShardSummary
+from transforms.image_chunks import WriteJob
+from transforms.metrics import count, timed
+from transforms.output_state import Clearance
+from transforms.progress import PROGRESS
+from transforms.rejects import Reject
+from transforms.routing import Route, Routed
+from transforms.shard_plans import ShardPlan
+from transforms.shard_writing import find_finished, read_rejects, write_shard
+
+
+class WriteShards(beam.PTransform):
+    """Write every planned shard that is not finished yet.
+
+    Args:
+        job: What is the same for all shards; its class names come with the clearance.
+        clearance: One Clearance: nothing is written before it is given.
+    """
+
+    def __init__(self, job: WriteJob, *, clearance: beam.PCollection) -> None:
+        super().__init__()
+        self._job = job
+        self._clearance = clearance
+
+    def expand(self, plans: beam.PCollection) -> Routed:
+        write = Route(_write, ShardSummary, job=self._job, clearance=AsSingleton(self._clearance))
+        return plans | "Write" >> write  # ShardSummary
+
+
+def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[ShardSummary | Reject]:
+    finished = find_finished(job.root, plan, retry=clearance.retry)
+    if finished is not None:
+        count("shards_reused")
+        PROGRESS.add(images=plan.references.num_rows, shards=1, reused_shards=1)
+        yield finished
+        yield from read_rejects(job.root, plan.name)
+        return
+    count("images_in", plan.references.num_rows)
+    with timed("write_shard_msec"):
+        summary, rejects = write_shard(plan, job.with_class_names(clearance.class_names))
+    count("shards_written")
+    count("records_out", summary.num_records)
+    count("bytes_out", summary.num_bytes)
+    PROGRESS.add(shards=1)
+    yield summary
+    yield from rejects
