@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-import base64
 import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from io import BytesIO
-from typing import Any
 
-from PIL import Image
-
+from tests.image_makers import (
+    BGR_MASKS,
+    GRAY_PALETTE,
+    HEIGHT,
+    JPEG_12_BITS,
+    JPEG_XL,
+    LOSSLESS_JPEG,
+    PNG_MAGIC,
+    WIDTH,
+    bmp,
+    chunk,
+    exif_block,
+    gif_with_small_frame,
+    picture,
+    png,
+    riff,
+    saved,
+    vp8x,
+    webp_chunk,
+)
 from transforms.images import ImageInfo
 from transforms.rejects import RejectReason as R
 
-WIDTH, HEIGHT = 61, 47
-_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
-PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+JPEG = saved(picture(), "JPEG", quality=90)
+PROGRESSIVE = saved(picture(), "JPEG", quality=90, progressive=True)
+SCAN = JPEG.index(b"\xff\xda")
+PNG = saved(picture(), "PNG")
+GIF = saved(picture(), "GIF")
+WEBP = saved(picture(), "WEBP", quality=80)
+BMP = saved(picture(), "BMP")
+FRAMES = [picture().rotate(90 * turn) for turn in range(3)]
+ANIMATED_GIF = saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:], duration=50)
 
 
 @dataclass(frozen=True)
@@ -32,119 +53,11 @@ class Sample:
     reencode: R | None = None
 
 
-def picture(mode: str = "RGB", size: tuple[int, int] = (WIDTH, HEIGHT)) -> Image.Image:
-    """Gradients with a little texture; of alpha modes the alpha is a gradient too."""
-    if mode == "I;16":
-        values = [x * 1000 + y * 7 for y in range(size[1]) for x in range(size[0])]
-        return Image.frombytes("I;16", size, struct.pack(f"<{len(values)}H", *values))
-    image = Image.new("RGB", size)
-    rgb = bytearray()
-    for y in range(size[1]):
-        for x in range(size[0]):
-            rgb += bytes((x * 4 % 256, y * 5 % 256, (x + y) * 2 % 256 // (1 + (x * y % 7 == 0))))
-    image.frombytes(bytes(rgb))
-    if mode in ("LA", "RGBA"):
-        image = image.convert(mode)
-        image.putalpha(picture("L", size))
-        return image
-    return image.convert(mode)
-
-
-def saved(image: Image.Image, image_format: str, **options: Any) -> bytes:
-    buffer = BytesIO()
-    image.save(buffer, image_format, **options)
-    return buffer.getvalue()
-
-
-def exif_block(orientation: int, *, order: str = ">", thumbnail: bytes = b"") -> bytes:
-    """An EXIF block with an orientation, and a thumbnail in a second directory."""
-    mark = b"MM" if order == ">" else b"II"
-    first = struct.pack(order + "HHHIHH", 1, 0x0112, 3, 1, orientation, 0)
-    if not thumbnail:
-        return b"Exif\0\0" + mark + struct.pack(order + "HI", 42, 8) + first + bytes(4)
-    where = 8 + len(first) + 4 + 2 + 24 + 4
-    second = struct.pack(order + "HHHIIHHII", 2, 0x0201, 4, 1, where, 0x0202, 4, 1, len(thumbnail)) + bytes(4)
-    link = struct.pack(order + "I", 8 + len(first) + 4)
-    return b"Exif\0\0" + mark + struct.pack(order + "HI", 42, 8) + first + link + second + thumbnail
-
-
-def chunk(kind: bytes, body: bytes, *, damage: int = 0) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body) ^ damage)
-
-
-def png(size: tuple[int, int], *, depth: int = 8, color: int = 0, interlace: int = 0, **parts: bytes) -> bytes:
-    """A PNG of one value; parts: rows (uncompressed), idat (compressed), before and after the pixels."""
-    samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
-    rows = parts.get("rows")
-    if rows is None:
-        passes = _ADAM7 if interlace else ((0, 0, 1, 1),)
-        sides = [(len(range(x, size[0], dx)), len(range(y, size[1], dy))) for x, y, dx, dy in passes]
-        row = [(b"\0" + b"\x5a" * ((w * samples * depth + 7) // 8)) * h for w, h in sides if w]
-        rows = b"".join(row)
-    idat = parts.get("idat", zlib.compress(rows))
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, depth, color, 0, 0, interlace))
-    start = PNG_MAGIC + header + parts.get("before", b"")
-    return start + chunk(b"IDAT", idat) + parts.get("after", b"") + chunk(b"IEND", b"")
-
-
-def bmp(bits: int, pixels: bytes, *, compression: int = 0, tail: bytes = b"", height: int = 5) -> bytes:
-    """A BMP of 8 x 5 pixels; tail: palette or masks between header and pixels."""
-    header = struct.pack("<IiiHHIIiiII", 40, 8, height, 1, bits, compression, len(pixels), 2835, 2835, 0, 0) + tail
-    offset = 14 + len(header)
-    return b"BM" + struct.pack("<IHHI", offset + len(pixels), 0, 0, offset) + header + pixels
-
-
-def riff(*chunks: tuple[bytes, bytes]) -> bytes:
-    parts = (kind + struct.pack("<I", len(body)) + body + bytes(len(body) % 2) for kind, body in chunks)
-    body = b"WEBP" + b"".join(parts)
-    return b"RIFF" + struct.pack("<I", len(body)) + body
-
-
-def webp_chunk(data: bytes, kind: bytes) -> bytes:
-    start = data.index(kind)
-    return data[start + 8 : start + 8 + struct.unpack_from("<I", data, start + 4)[0]]
-
-
-def vp8x(flags: int) -> tuple[bytes, bytes]:
-    sides = (WIDTH - 1).to_bytes(3, "little") + (HEIGHT - 1).to_bytes(3, "little")
-    return b"VP8X", bytes([flags, 0, 0, 0]) + sides
-
-
-JPEG = saved(picture(), "JPEG", quality=90)
-PROGRESSIVE = saved(picture(), "JPEG", quality=90, progressive=True)
-SCAN = JPEG.index(b"\xff\xda")
-PNG = saved(picture(), "PNG")
-GIF = saved(picture(), "GIF")
-WEBP = saved(picture(), "WEBP", quality=80)
-BMP = saved(picture(), "BMP")
-FRAMES = [picture().rotate(90 * turn) for turn in range(3)]
-ANIMATED_GIF = saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:], duration=50)
-LOSSLESS_JPEG = base64.b64decode(  # made once with imagecodecs: 8 x 8 gray, SOF3
-    b"/9j/4AAQSkZJRgABAQAAAQABAAD/wwALCAAIAAgBAREA/8QAFgABAQEAAAAAAAAAAAAAAAAAAgUI/9oACAEBAAEAAM/tttuw2227DbbbsN"
-    b"ttuw2227DbbbsNttuw222//9k="
-)
-JPEG_12_BITS = base64.b64decode(  # made once with imagecodecs: 8 x 8 gray
-    b"/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAAIBAQEBAQIBAQECAgICAgQDAgICAgUEBAMEBgUGBgYFBgYGBwkIBgcJBwYGCAsICQoKCgoKBg"
-    b"gLDAsKDAkKCgr/wQALDAAIAAgBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAADP/EABwQAAAGAwAAAAAAAAAAAAAAAAAKDSo2R1Nkcf/aAAgB"
-    b"AQAAPwA8+SURKqItI8FJc1x//9k="
-)
-JPEG_XL = base64.b64decode(  # made once with imagecodecs: 8 x 8 RGB
-    b"/wpBQCQIBAEARAFLGJOOg4MJEQXuMSLG2IgYo6qqOIUxxhjDGMQLRA/w/4cA8P/////h9////9/f/+Gf0b8/Sos9DIxF27/d8jV2xJA4OAgM"
-    b"AK4MgEe9OoF8ZwA="
-)
-GRAY_PALETTE = b"".join(bytes((value, value, value, 0)) for value in range(256))
-
-
 def good_samples() -> Iterable[Sample]:
     """What every check takes."""
     for name, data, image_format, channels in (*_good_jpegs(), *_good_pngs(), *_good_others()):
-        size = (WIDTH, HEIGHT)
-        if "1x1" in name:
-            size = (1, 1)
-        elif "7x5" in name:
-            size = (7, 5)
-        elif "8x5" in name:
-            size = (8, 5)
+        sizes = {"1x1": (1, 1), "7x5": (7, 5), "8x5": (8, 5)}
+        size = next((sizes[part] for part in name.split("-") if part in sizes), (WIDTH, HEIGHT))
         yield Sample(name, data, ImageInfo(image_format, *size, channels))
 
 
@@ -205,7 +118,7 @@ def _good_others() -> Iterable[tuple[str, bytes, str, int]]:
         ("gif-animated", ANIMATED_GIF, "gif", 3),
         ("gif-no-trailer", GIF[:-1], "gif", 3),
         ("gif-trailing-bytes", GIF + b"xyz", "gif", 3),
-        ("gif-frame-offset", GIF_SMALL_FRAME, "gif", 3),
+        ("gif-frame-offset", gif_with_small_frame(), "gif", 3),
         ("webp", WEBP, "webp", 3),
         ("webp-lossless", riff((b"VP8L", lossless)), "webp", 3),
         ("webp-exif", saved(picture(), "WEBP", exif=exif_block(1)), "webp", 3),
@@ -216,22 +129,9 @@ def _good_others() -> Iterable[tuple[str, bytes, str, int]]:
         ("bmp-upside-down", bytes(upside_down), "bmp", 3),
         ("bmp-gray", saved(picture("L"), "BMP"), "bmp", 1),
         ("bmp-8x5-32bits", bmp(32, bytes(range(160))), "bmp", 4),
-        ("bmp-8x5-32bits-masks", bmp(32, bytes(range(160)), compression=3, tail=_BGR_MASKS), "bmp", 4),
+        ("bmp-8x5-32bits-masks", bmp(32, bytes(range(160)), compression=3, tail=BGR_MASKS), "bmp", 4),
         ("bmp-8x5-gap", bmp(24, bytes(range(120)), tail=bytes(10)), "bmp", 3),
     )
-
-
-_BGR_MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
-_SMALL = saved(picture(size=(30, 20)), "GIF")
-_FRAME_START = _SMALL.index(b"\x2c\0\0\0\0")
-GIF_SMALL_FRAME = (  # a first frame of 30 x 20 in a canvas of 61 x 47
-    _SMALL[:6]
-    + struct.pack("<HH", WIDTH, HEIGHT)
-    + _SMALL[10:_FRAME_START]
-    + b"\x2c"
-    + struct.pack("<HHHH", 10, 20, 30, 20)
-    + _SMALL[_FRAME_START + 9 :]
-)
 
 
 def refused_samples() -> Iterable[Sample]:
@@ -258,6 +158,9 @@ def refused_samples() -> Iterable[Sample]:
         ("bmp-trailing-bytes", BMP + b"\0\0"),
     ):
         yield Sample(name, data, None, R.UNSUPPORTED_FORMAT, R.UNSUPPORTED_FORMAT, None)
+    # One pixel of index 3 with a table of two colours: as LZW codes of 3 bits clear (4), 3, end (5).
+    dot = b"GIF89a\1\0\1\0\x80\0\0" + bytes(6) + b"," + struct.pack("<HHHH", 0, 0, 1, 1) + b"\0\2\2\x5c\1\0;"
+    yield Sample("gif-index-beyond-table", dot, None, None, R.UNSUPPORTED_FORMAT, None)
     strange_order = bmp(32, bytes(160), compression=3, tail=struct.pack("<III", 0xFF00, 0xFF0000, 0xFF))
     yield Sample("bmp-strange-masks", strange_order, None, *[R.UNSUPPORTED_FORMAT] * 3)
     yield Sample("jpeg-12-bits", JPEG_12_BITS, None, *[R.UNSUPPORTED_FORMAT] * 3)
@@ -267,6 +170,8 @@ def damaged_samples() -> Iterable[Sample]:
     """Files of the five formats with a fault. Pillow overlooks some faults of a PNG."""
     palette = picture("P").convert("L")
     yield from _damaged_jpegs()
+    stray = JPEG[: SCAN + 80] + b"\xff\xe9\xff\xf0" + JPEG[SCAN + 84 :]  # looks like a segment longer than the file
+    yield Sample("jpeg-stray-marker", stray, None, None, R.CORRUPT, None)
     for name, data, header, reencode in (
         ("png-no-end", PNG[:-12], R.TRUNCATED, None),
         ("png-end-cut", PNG[:-4], R.TRUNCATED, None),
@@ -277,20 +182,20 @@ def damaged_samples() -> Iterable[Sample]:
         yield Sample(name, data, None, header, R.TRUNCATED, reencode)
     compressed = zlib.compress((b"\0" + b"\x5a" * 7) * 5)
     middle = len(PNG) // 2
-    for name, data, header, reencode in (
+    for name, data, at_once, as_pixels in (
         ("png-wrong-header-crc", PNG[:29] + bytes([PNG[29] ^ 1]) + PNG[30:], R.CORRUPT, R.CORRUPT),
         ("png-zero-width", png((0, 5), rows=b"\0" * 5), R.CORRUPT, R.CORRUPT),
         ("png-depth-3", png((7, 5), depth=3), R.CORRUPT, R.CORRUPT),
         ("png-wrong-pixel-crc", PNG[:-13] + bytes([PNG[-13] ^ 1]) + PNG[-12:], None, None),
         ("png-flipped-pixels", PNG[:middle] + bytes([PNG[middle] ^ 255]) + PNG[middle + 1 :], None, R.CORRUPT),
         ("png-unknown-critical-chunk", png((7, 5), before=chunk(b"ABCD", b"")), None, None),
-        ("png-no-palette", png((7, 5), color=3), None, None),
+        ("png-no-palette", png((7, 5), color=3), R.CORRUPT, R.CORRUPT),
         ("png-short-rows", png((7, 5), rows=(b"\0" + bytes(7)) * 4), None, None),
         ("png-no-adler", png((7, 5), idat=compressed[:-4]), None, None),
         ("png-bad-filter", png((7, 5), rows=(b"\7" + bytes(7)) * 5), None, R.CORRUPT),
         ("png-no-pixels", PNG[:33] + PNG[-12:], None, R.CORRUPT),
     ):
-        yield Sample(name, data, None, header, R.CORRUPT, reencode)
+        yield Sample(name, data, None, at_once, R.CORRUPT, as_pixels)
     for name, data in (
         ("gif-half", GIF[: len(GIF) // 2]),
         ("gif-cut-in-first-table", GIF[:300]),
@@ -303,6 +208,7 @@ def damaged_samples() -> Iterable[Sample]:
         ("bmp-palette-cut", saved(palette, "BMP")[:-5]),
     ):
         yield Sample(name, data, None, *[R.TRUNCATED] * 3)
+    yield Sample("gif-cut-that-looks-whole", GIF[: len(GIF) // 2] + b"\0;", None, None, R.TRUNCATED, R.TRUNCATED)
     yield Sample("bmp-padding-cut", BMP[:-1], None, R.TRUNCATED, R.TRUNCATED, None)
     for name, data in (
         ("gif-no-image", GIF[: 13 + 768] + b";"),

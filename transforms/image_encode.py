@@ -172,12 +172,12 @@ def _opaque(image: Image) -> Image:
     Deeper gray keeps its high byte, as TensorFlow's decoders do; colour profiles are not applied, which they do
     not do either.
     """
-    from PIL import Image as pil
+    from PIL import Image as Pil
 
     if image.mode == "I;16":
-        return pil.frombytes("L", image.size, image.tobytes()[1::2])  # little-endian in memory
+        return Pil.frombytes("L", image.size, image.tobytes()[1::2])  # little-endian in memory
     if image.has_transparency_data:
         image = image.convert("RGBA")
-        white = pil.new("RGBA", image.size, "white")
-        return pil.alpha_composite(white, image).convert("RGB")
+        white = Pil.new("RGBA", image.size, "white")
+        return Pil.alpha_composite(white, image).convert("RGB")
     return image.convert("L" if image.mode in ("1", "L") else "RGB")

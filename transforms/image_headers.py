@@ -1,6 +1,6 @@
 """Image headers without a decoder: format, size and channels from the first bytes, and a look at the last ones.
 
-Own parsers, because Pillow's Image.open holds the GIL for 8 to 20 times as long (benchmarks/headers.py), which at
+Own parsers, because Pillow's Image.open holds the GIL 4 to 40 times as long, for a JPEG 10 (benchmarks/headers.py), which at
 thousands of images per second is the whole budget. None of them scans the pixels in Python.
 
 Sources: ITU-T T.81 annex B (JPEG), the PNG specification (W3C, 3rd edition), GIF89a (CompuServe 1990), RFC 9649
@@ -29,11 +29,13 @@ _SEGMENT, _FRAME, _BARE, _FILL, _SCAN, _END = range(6)
 _JPEG_STEP = bytearray(256)  # _SEGMENT: a length follows
 for _code in (*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0), 0xF7):
     _JPEG_STEP[_code] = _FRAME
-for _code in (0x00, 0x01, *range(0xD0, 0xD9)):
+for _code in (0x00, 0x01, *range(0xD0, 0xD8)):
     _JPEG_STEP[_code] = _BARE
-_JPEG_STEP[0xD9], _JPEG_STEP[0xDA], _JPEG_STEP[0xFF] = _END, _SCAN, _FILL
+_JPEG_STEP[0xD8] = _JPEG_STEP[0xD9] = _END  # a second start: the walk went astray into a thumbnail
+_JPEG_STEP[0xDA], _JPEG_STEP[0xFF] = _SCAN, _FILL
 
 _JPEG_DECODABLE = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))  # Huffman or arithmetic, sequential or progressive
+_NO_FRAME = ImageInfo("jpeg", 0, 0, 3)
 _PNG_CHANNELS = {  # (colour type, bit depth): channels. PNG specification, table 12: no other pair is allowed.
     **{(0, depth): 1 for depth in (1, 2, 4, 8, 16)},
     **{(3, depth): 3 for depth in (1, 2, 4, 8)},
@@ -83,7 +85,7 @@ def true_format(data: bytes) -> str:
 
 
 def _jpeg(data: bytes) -> Header:
-    pos, info, refusal = 2, ImageInfo("jpeg", 0, 0, 3), ""
+    pos, info, refusal = 2, _NO_FRAME, ""
     while True:
         if data[pos] != 0xFF:
             pos = data.index(b"\xff", pos)  # decoders skip stray bytes between segments
@@ -97,7 +99,7 @@ def _jpeg(data: bytes) -> Header:
         else:
             pos += 2 if step == _BARE else 1
     if step == _END or not info.width * info.height:
-        return Header(info, odd="no frame with a size before the scan", refusal=refusal)
+        return Header(info, odd="no scan, or no size before it", refusal=refusal)
     # Behind the start of the scan: an EXIF thumbnail has an end marker too. Phones append data to the last one.
     whole = data.endswith(_JPEG_EOI) or data.rfind(_JPEG_EOI, pos) >= 0
     return Header(info, "" if whole else "no end-of-image marker after the scan", refusal, refusal)
@@ -126,8 +128,11 @@ def _png(data: bytes) -> Header:
     valid = length == 13 and kind == b"IHDR" and zlib.crc32(data[12:29]) == crc
     if not (valid and channels and width and height) or method or filters or interlace > 1:
         raise ImageFault(RejectReason.CORRUPT, "the PNG header is damaged (checksum or values)")
-    if color == 3 and data.find(b"tRNS", 33, data.find(b"IDAT", 33)) > 0:
-        channels = 4
+    if color == 3:
+        pixels = data.find(b"IDAT", 33)
+        if data.find(b"PLTE", 33, pixels) < 0:
+            raise ImageFault(RejectReason.CORRUPT, "a PNG with a palette image, but no palette")
+        channels += data.find(b"tRNS", 33, pixels) > 0
     refusal = ""
     if max(width, height) > _LIBPNG_MAX_SIDE:
         refusal = f"a PNG of {width:,} x {height:,} pixels (libpng takes {_LIBPNG_MAX_SIDE:,} a side)"
@@ -137,9 +142,7 @@ def _png(data: bytes) -> Header:
 
 def _gif(data: bytes) -> Header:
     width, height = _U16_PAIR(data, 6)
-    pos, refusal = 13 + _gif_table_size(data[10]), ""
-    while data[pos] == 0x21:  # extensions before the first image
-        pos = _gif_behind_blocks(data, pos + 2)
+    pos, refusal = _gif_first_block(data), ""
     if data[pos] == 0x3B:
         raise ImageFault(RejectReason.CORRUPT, "a GIF without an image")
     if data[pos] != 0x2C:
@@ -154,12 +157,30 @@ def _gif(data: bytes) -> Header:
     return Header(info, "", odd if frame_width * frame_height else "a first image without pixels", refusal)
 
 
-def gif_num_colours(data: bytes) -> int:
-    """Entries of the colour table of the first frame of a GIF that has one."""
+def check_gif(data: bytes, highest_index: float) -> None:
+    """What giflib in TensorFlow insists on, and Pillow does not, of a GIF with an image.
+
+    Raises:
+        ImageFault: TRUNCATED where a block reaches beyond the file, UNSUPPORTED_FORMAT where a pixel of the first
+            frame has a higher index than its colour table.
+    """
+    pos = _gif_first_block(data)
+    num_colours = (_gif_table_size(data[pos + 9]) or _gif_table_size(data[10])) // 3
+    if highest_index >= num_colours:
+        detail = f"a GIF with a pixel of colour {highest_index} of {num_colours}: TensorFlow refuses it; encode to png or jpeg"
+        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+    try:
+        _gif_odd(data, pos)
+    except IndexError as error:
+        raise ImageFault(RejectReason.TRUNCATED, "the blocks of the GIF reach beyond its end: fetch it again") from error
+
+
+def _gif_first_block(data: bytes) -> int:
+    """Where the first image should start: behind the colour table and the extensions."""
     pos = 13 + _gif_table_size(data[10])
     while data[pos] == 0x21:
         pos = _gif_behind_blocks(data, pos + 2)
-    return (_gif_table_size(data[pos + 9]) or _gif_table_size(data[10])) // 3
+    return pos
 
 
 def _gif_table_size(flags: int) -> int:
@@ -237,9 +258,11 @@ def _bmp(data: bytes) -> Header:
     num_bytes = offset + (width * bits + 31) // 32 * 4 * abs(height)
     if compression not in (0, 3, 6):  # run lengths, or an embedded JPEG or PNG: only their total size is known
         num_bytes = _U32(data, 2)[0]
+        if width * abs(height) > 256 * len(data):  # Pillow would fill the rest in Python, for minutes
+            raise ImageFault(RejectReason.CORRUPT, f"a BMP of {len(data):,} bytes cannot fill {width} x {height} pixels")
     gray = bits == 8 and _bmp_palette_is_gray(data, 14 + header_size, offset)
     info = ImageInfo("bmp", width, abs(height), 1 if gray else 4 if bits == 32 else 3)
-    plain = compression == 0 and (bits in (24, 32) or gray) or compression == 3 and _bmp_masks_are_bgr(data, bits)
+    plain = (compression == 0 and (bits in (24, 32) or gray)) or (compression == 3 and _bmp_masks_are_bgr(data, bits))
     refusal = ""
     if header_size < 40 or not plain:
         refusal = f"a BMP of {bits} bits with compression {compression} (gray, 24 or 32 bits in BGR order are read)"

@@ -14,7 +14,7 @@ MAX_GIF_PIXELS = MAX_PIXELS // 2
 """Lower for GIF: Pillow repeats its bomb check while it decodes one, and prints a warning from here on."""
 
 
-class ImageFault(Exception):
+class ImageFault(Exception):  # noqa: N818 - the fault is the file's, the program has none
     """An image that cannot go into a shard.
 
     Attributes:
@@ -39,7 +39,8 @@ class ImageInfo:
     Attributes:
         format: 'jpeg', 'png', 'gif', 'bmp' or 'webp': what the bytes are, whatever the file's name says. 'raw' for
             bare pixels, '' for what is none of these.
-        width: Pixels. Of a GIF the canvas, or the first frame where that reaches further.
+        width: Pixels. Of a GIF the canvas, or the first frame where that reaches further;
+            TensorFlow decodes that frame's own rectangle only, which is smaller in some files.
         height: Pixels.
         channels: What tf.io.decode_image reports with channels=0: 1 gray, 2 gray + alpha, 3 RGB, 4 RGBA. A CMYK
             JPEG reports 3, a palette 3 (4 with transparency).
@@ -101,7 +102,8 @@ _OTHER_IMAGES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"SIMPLE  =", "FITS"),
     (0, b"\x89JNG\r\n\x1a\n", "JNG"),
     (0, b"\x89MNG\r\n\x1a\n", "MNG"),
-) + tuple((0, b"P%d" % kind + space, "netpbm (PNM)") for kind in range(1, 8) for space in (b"\n", b" ", b"\r\n"))
+    *((0, b"P%d" % kind + space, "netpbm (PNM)") for kind in range(1, 8) for space in (b"\n", b" ", b"\r\n")),
+)
 
 # ISO base media file format (ISO/IEC 14496-12): 'ftyp' at byte 4, then the major brand.
 _BRANDS = {

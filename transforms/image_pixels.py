@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from transforms.image_jpeg import essential_jpeg
 from transforms.image_kinds import Header, ImageFault, too_many_pixels
 from transforms.image_png import essential_png
 from transforms.rejects import RejectReason
@@ -34,7 +35,11 @@ def decode_pixels(data: bytes, header: Header, *, smallest_side: int = 0) -> Ima
     """
     image_format = header.info.format
     open_image = _openers()[image_format]
-    source = essential_png(data) if image_format == "png" else data
+    source, exif = data, b""
+    if image_format == "jpeg":
+        source, exif = essential_jpeg(data)
+    elif image_format == "png":
+        source = essential_png(data)
     with decoder_faults(header):
         image = open_image(BytesIO(source))
         if fault := too_many_pixels(image_format, *image.size):
@@ -42,6 +47,8 @@ def decode_pixels(data: bytes, header: Header, *, smallest_side: int = 0) -> Ima
         if smallest_side and image_format == "jpeg":
             image.draft(None, (smallest_side, smallest_side))
         image.load()
+    if exif:
+        image.info["exif"] = exif
     return image
 
 
@@ -74,7 +81,7 @@ def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
 
 
 def _fault_of_decoder(error: Exception, header: Header) -> ImageFault:
-    message = " ".join(str(error).split())[:200]
+    message = " ".join(str(error).split())[:200] or type(error).__name__
     said = f"the {header.info.format} file does not decode ({message})"
     if header.refusal or message.startswith("Unsupported"):
         variant = header.refusal or f"a {header.info.format} variant"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from transforms.image_encode import Encode, EncodeOptions, encode_pixels
-from transforms.image_headers import gif_num_colours, read_header, true_format
+from transforms.image_headers import check_gif, read_header, true_format
+from transforms.image_jpeg import check_jpeg
 from transforms.image_kinds import MAX_GIF_PIXELS, MAX_PIXELS, Header, ImageFault, ImageInfo, too_many_pixels
 from transforms.image_pixels import decode_pixels
 from transforms.image_png import check_png
@@ -109,9 +110,10 @@ def _check_pixels(data: bytes, header: Header, *, stored: bool) -> ImageInfo:
     if stored and header.cut:  # Pillow may have all pixels it wants by then, TensorFlow insists on the end
         raise ImageFault(RejectReason.TRUNCATED, f"the {info.format} file has {header.cut}: fetch it again")
     image = decode_pixels(data, header)
-    if stored and info.format == "gif" and _highest_index(image) >= gif_num_colours(data):
-        detail = "a GIF with pixels outside of its colour table: TensorFlow refuses it; encode to png or jpeg"
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+    if stored and info.format == "jpeg":
+        check_jpeg(data)
+    elif stored and info.format == "gif":
+        check_gif(data, _highest_index(image))
     if info.width and info.height:
         return info
     return ImageInfo(info.format, *image.size, info.channels)  # the decoder made out what the header did not tell

@@ -1,0 +1,42 @@
+# `make demo` and `make test` each set up what they need: a virtual environment in .venv, from the package registry.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench bench-plan clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
+
+install: .venv/.installed  ## the package and its tools in .venv (about 5 minutes, 3.5 GB)
+
+.venv/.installed: pyproject.toml setup.py constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("shardwright needs Python 3.11 or later, and $(PYTHON) is %s: make PYTHON=..." % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: install  ## build, verify, read and train on real images, all made here; results under demo/
+	$(BIN)/python examples/demo.py
+
+test: install  ## the whole test suite
+	$(BIN)/python -m pytest
+
+lint: install  ## ruff (lint and format) and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install  ## put the code in ruff's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 15 minutes)
+	$(BIN)/python benchmarks/build.py --write
+
+bench-plan: install  ## a plan of 5,000,000 rows
+	$(BIN)/python benchmarks/plan.py --write
+
+clean:  ## remove the environment and everything made here
+	rm -rf .venv demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
