@@ -22,7 +22,7 @@ class ExampleFault(ShardwrightError):
 
 def _list_message(name: str, field_type: int) -> descriptor_pb2.DescriptorProto:
     message = descriptor_pb2.DescriptorProto(name=name)
-    message.field.add(name="value", number=1, type=field_type, label=_FIELD.LABEL_REPEATED)  # type: ignore[arg-type]
+    message.field.add(name="value", number=1, type=field_type, label=_FIELD.LABEL_REPEATED)
     return message
 
 
@@ -63,7 +63,7 @@ def _example_class() -> Any:
         name="features", number=1, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Features", label=_FIELD.LABEL_OPTIONAL
     )
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("shardwright.Example"))
 
 

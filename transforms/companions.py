@@ -13,6 +13,7 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from shardwright.manifest import Manifest
+from shardwright.records import FRAME_BYTES
 from shardwright.schema import ExampleSchema, Feature, FeatureKind
 
 _TFDS = "tensorflow_datasets.core.features"
@@ -51,6 +52,7 @@ def _tfds_feature(feature: Feature, schema: ExampleSchema) -> dict[str, Any]:
 
 
 def _tfds_image(feature: Feature) -> dict[str, Any]:
+    """An Image, but of raw pixels a Tensor. TFDS decodes an Image from JPEG, PNG and BMP; of GIF and WebP it reads only the bytes."""
     if feature.encoding == "raw":
         return _tfds_tensor("tensor_feature.Tensor", "uint8", _dimensions(feature.shape), "bytes")
     shape = feature.shape or (None, None, 3)
@@ -75,15 +77,16 @@ def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
         {
             "name": split.name,
             "shardLengths": [str(shard.num_records) for shard in split.shards],
-            "numBytes": str(split.num_bytes),
+            # Of the examples alone: TFDS does not count TFRecord's frames.
+            "numBytes": str(split.num_bytes - FRAME_BYTES * split.num_records),
             "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
         }
         for split in manifest.splits.values()
     ]
     info: dict[str, Any] = {"name": manifest.name, "version": manifest.version, "fileFormat": "tfrecord", "splits": splits}
-    label = manifest.schema.label
-    if label is not None:
-        info["supervisedKeys"] = {"tuple": {"items": [_feature_key(manifest.schema.image.name), _feature_key(label.name)]}}
+    supervised = [feature.name for feature in (manifest.schema.image, manifest.schema.label) if feature is not None]
+    if len(supervised) == 2 and not any("/" in name for name in supervised):  # TFDS has no way to name a nested one
+        info["supervisedKeys"] = {"tuple": {"items": [_feature_key(name) for name in supervised]}}
     return info
 
 

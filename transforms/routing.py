@@ -39,7 +39,7 @@ class ArrowBatchCoder(coders.Coder):
     def is_deterministic(self) -> bool:
         return False
 
-    def to_type_hint(self) -> type[pa.RecordBatch]:
+    def to_type_hint(self) -> Any:
         return pa.RecordBatch
 
 
