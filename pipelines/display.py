@@ -13,15 +13,21 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from shardwright.sizes import show_bytes, show_seconds
 from transforms.progress import Progress as Counters
 
-_BAR_SECONDS = 0.2
+_TICK_SECONDS = 0.2
 _LINE_SECONDS = 10.0
 
 
 class ProgressDisplay:
-    """Shows counters until the block ends."""
+    """Shows counters until the block ends.
 
-    def __init__(self, counters: Counters) -> None:
+    Args:
+        counters: What to show.
+        line_seconds: Time between two lines where stderr is no terminal.
+    """
+
+    def __init__(self, counters: Counters, *, line_seconds: float = _LINE_SECONDS) -> None:
         self._counters = counters
+        self._line_seconds = line_seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-progress")
 
@@ -44,35 +50,41 @@ class ProgressDisplay:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task: TaskID = bar.add_task("planning", total=None, text="")
             meter = _Meter()
-            while not self._stop.wait(_BAR_SECONDS):
+            while not self._stop.wait(_TICK_SECONDS):
                 counters = self._counters.snapshot()
+                meter.look(counters)
                 if counters.total_images:
-                    bar.update(task, description="writing", total=counters.total_images, completed=counters.images, text=meter.text(counters))
+                    total, done = counters.total_images, counters.images
+                    bar.update(task, description="writing", total=total, completed=done, text=meter.text(counters))
 
     def _run_lines(self) -> None:
         meter = _Meter()
-        while not self._stop.wait(_LINE_SECONDS):
+        shown = monotonic()
+        while not self._stop.wait(_TICK_SECONDS):
             counters = self._counters.snapshot()
-            text = meter.text(counters) if counters.total_images else "planning"
-            print(f"shardwright: {text}", file=sys.stderr, flush=True)
+            meter.look(counters)
+            if monotonic() - shown >= self._line_seconds:
+                shown = monotonic()
+                text = meter.text(counters) if counters.total_images else "planning"
+                print(f"shardwright: {text}", file=sys.stderr, flush=True)
 
 
 class _Meter:
-    """Turns counters into a line; the rate is counted from the first image on."""
+    """Turns counters into a line; the rate is that of images written, from the moment the plan was made."""
 
     def __init__(self) -> None:
-        self._start: tuple[float, int, int] | None = None
+        self._start: float | None = None
+
+    def look(self, counters: Counters) -> None:
+        """Called often, so that the start is seen when it happens."""
+        if self._start is None and counters.total_images:
+            self._start = monotonic()
 
     def text(self, counters: Counters) -> str:
-        now = monotonic()
-        if self._start is None:
-            self._start = (now, counters.images, counters.num_bytes)
-        began, images, num_bytes = self._start
-        seconds = max(now - began, 1e-6)
-        rate = (counters.images - images) / seconds
+        seconds = max(monotonic() - (self._start or 0.0), 1e-6)
+        rate = (counters.images - counters.reused_images) / seconds
         left = show_seconds((counters.total_images - counters.images) / rate) if rate else "?"
-        speed = show_bytes((counters.num_bytes - num_bytes) / seconds)
         return (
-            f"{counters.images}/{counters.total_images} images, {rate:.0f}/s, {speed}/s, "
+            f"{counters.images}/{counters.total_images} images, {rate:.0f}/s, {show_bytes(counters.num_bytes / seconds)}/s, "
             f"{counters.shards}/{counters.total_shards} shards, {left} left"
         )

@@ -28,7 +28,7 @@ from transforms.sources import detect_source, source_schema, states_splits
 from transforms.tables import TableSource
 
 _RECORDED_PACKAGES = ("shardwright", "apache-beam", "pyarrow", "tfx-bsl", "Pillow", "google-crc32c")
-_LOCAL_BUCKETS, _REMOTE_BUCKETS = 32, 1024
+_LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +107,18 @@ def prepare_job(options: BuildOptions) -> BuildJob:
         UsageError: INPUT or an option that does not fit it.
         BuildError: A table that cannot be read, or an OUTPUT that is another build's.
     """
+    job = describe_job(options)
+    check_output(job.output_request)
+    return job
+
+
+def describe_job(options: BuildOptions) -> BuildJob:
+    """The same without a look at OUTPUT, for `plan`, which tells what is there and does not stop at it.
+
+    Raises:
+        UsageError: INPUT or an option that does not fit it.
+        BuildError: A table that cannot be read.
+    """
     columns = options.columns
     if options.labels is None:
         source, table = detect_source(options.input, columns), None
@@ -117,7 +129,6 @@ def prepare_job(options: BuildOptions) -> BuildJob:
     if job.splits_given and options.split is not None:
         raise UsageError("--split draws splits, but INPUT already states them (split folders or a split column): leave --split out")
     _ = job.schema  # names that clash are told now
-    check_output(job.output_request)
     return job
 
 

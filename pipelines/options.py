@@ -115,7 +115,7 @@ def _check_places(given_input: str, given_output: str) -> None:
     folder = source if os.path.isdir(source) else None
     if folder and (output == folder or output.startswith(folder.rstrip("/") + "/")):
         raise UsageError(f"OUTPUT {given_output} is inside INPUT {given_input}: its shards would be taken for input; give a place outside")
-    if source.startswith(output + "/"):
+    if source.startswith(output.rstrip("/") + "/"):
         raise UsageError(f"INPUT {given_input} is inside OUTPUT {given_output}: give an OUTPUT of its own")
 
 
@@ -128,10 +128,10 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
     """
     parser = make_parser(command)
     known, beam_args = parser.parse_known_args(_labels_for_beam(argv))
-    beam_args = [arg.replace(_BEAM_LABELS, "--labels") for arg in beam_args]
+    beam_args = [arg.replace(_BEAM_LABELS, "--labels", 1) for arg in beam_args]
     _check_beam_args(parser, beam_args)
     sizes = {"num_bytes": None, "num_records": known.records_per_shard, "num_shards": known.shard_count}
-    if known.shard_size is not None or not any(sizes.values()):
+    if known.shard_size is not None or all(size is None for size in sizes.values()):
         sizes["num_bytes"] = parse_size(known.shard_size or str(DEFAULT_SHARD_BYTES), "--shard-size")
     return BuildOptions(
         input=known.input,
@@ -150,22 +150,22 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         version=known.version,
         if_exists=known.if_exists,
         writer=known.writer,
-        threads=known.threads or default_threads(beam_args),
+        threads=default_threads() if known.threads is None else known.threads,
         beam_args=tuple(beam_args),
     )
 
 
-def default_threads(beam_args: Sequence[str]) -> int:
+def default_threads() -> int:
     """One chunk a core, and one more so that none waits while another reads."""
     return (os.cpu_count() or 1) + 1
 
 
 def _labels_for_beam(argv: Sequence[str]) -> list[str]:
     """Beam also has a `--labels`, of the form key=value, for Dataflow jobs; ours is a table's path."""
-    args, result = list(argv), []
-    for position, arg in enumerate(args):
-        value = arg.partition("=")[2] if arg.startswith("--labels=") else args[position + 1] if arg == "--labels" and position + 1 < len(args) else ""
-        is_beams = re.fullmatch(r"[a-z][\w-]*=[\w-]*", value) is not None
+    result = []
+    for arg, following in zip(argv, [*argv[1:], ""], strict=True):
+        option, equals, value = arg.partition("=")
+        is_beams = option == "--labels" and re.fullmatch(r"[a-z][\w-]*=[\w-]*", value if equals else following)
         result.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)
     return result
 
@@ -174,17 +174,15 @@ def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) 
     """An option that is neither ours nor Beam's is a slip, and a build that ignored it would surprise."""
     from apache_beam.options.pipeline_options import PipelineOptions  # 3 s: not before the rest is sound
 
-    strangers = [arg for arg in beam_args if arg and not arg.startswith("-")]
-    flags = [arg.partition("=")[0] for arg in beam_args if arg.startswith("--")]
+    if _is_portable(beam_args):
+        return
     beam_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for options in PipelineOptions.__subclasses__():
         options._add_argparse_args(beam_parser)
-    unknown = [arg for arg in beam_parser.parse_known_args(list(beam_args))[1] if arg.startswith("-")]
-    if not unknown and len(strangers) > len(flags):
-        unknown = strangers[:1]
-    if unknown and not _is_portable(beam_args):
-        ours = [option for action in parser._actions for option in action.option_strings]
-        guess = difflib.get_close_matches(unknown[0].partition("=")[0], ours, 1)
+    unknown = beam_parser.parse_known_args(list(beam_args))[1]
+    if unknown:
+        known = [option for each in (parser, beam_parser) for action in each._actions for option in action.option_strings]
+        guess = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
         hint = f"; did you mean {guess[0]}?" if guess else f"; see `{parser.prog} --help`"
         raise UsageError(f"{unknown[0]!r} is no option of shardwright or of Beam{hint}")
 
@@ -195,16 +193,17 @@ def _is_portable(beam_args: Sequence[str]) -> bool:
 
 
 def _encode_options(known: argparse.Namespace) -> EncodeOptions:
+    resize = _parse_resize(known.resize)
     try:
-        return EncodeOptions(known.encode, _parse_resize(known.resize), known.quality)
+        return EncodeOptions(known.encode, resize, known.quality)
     except ValueError as error:
-        raise UsageError(f"--encode, --resize, --quality: {error}") from error
+        raise UsageError(f"--{error}") from error  # its messages begin with the option's name
 
 
 def _parse_resize(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+)x(\d+)", text.lower())
+    match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", text.lower())
     if not match:
         raise UsageError(f"--resize {text!r} is no size; write width x height in pixels, such as 224x224")
     return int(match[1]), int(match[2])

@@ -2,8 +2,106 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import sys
 from collections.abc import Sequence
+from typing import Any
+
+from pipelines.arguments import make_parser
+from pipelines.display import ProgressDisplay
+from pipelines.job import BuildJob, describe_job
+from pipelines.local_plan import BuildState, LocalPlan, plan_locally
+from pipelines.options import parse_options
+from pipelines.runners import LOCAL_RUNNER, is_local, runner_of
+from pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say
+from shardwright.errors import ShardwrightError
+from shardwright.sizes import show_bytes
+from transforms.output_state import plan_json
+from transforms.packing import ShardCuts
+from transforms.progress import PROGRESS
+from transforms.sources import describe_source
+
+_VERDICTS = {
+    BuildState.NEW: "would write all shards",
+    BuildState.RESUME: "would go on with what is there",
+    BuildState.RESTART: "would start over: Beam's stock writer cannot go on",
+    BuildState.UP_TO_DATE: "would find everything up to date",
+    BuildState.OVERWRITE: "would replace what is there",
+    BuildState.REFUSED: "would be refused",
+    BuildState.FAILED: "would fail",
+}
+_STOPS = frozenset({BuildState.REFUSED, BuildState.FAILED})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    return 0
+    """`shardwright plan`: exit code 0 a build would go through, 1 it would fail or be refused, 2 wrong usage."""
+    logging.getLogger().setLevel(logging.WARNING)
+    args = sys.argv[1:] if argv is None else argv
+    try:
+        job = describe_job(parse_options(args, "plan"))
+        say(f"INPUT is {describe_source(job.source)}")
+        if not is_local(job.options.beam_args):
+            say(f"a plan is made on this machine ({LOCAL_RUNNER}), not on {runner_of(job.options.beam_args)}")
+        with ProgressDisplay(PROGRESS):
+            plan = plan_locally(job)
+    except ShardwrightError as error:
+        return fail(error)
+    except KeyboardInterrupt:
+        say("stopped")
+        return 130
+    as_json = make_parser("plan").parse_known_args(args)[0].json
+    print(json.dumps(outline(job, plan), indent=1) if as_json else describe_plan(job, plan))
+    if plan.state in _STOPS:
+        say(f"a build {_VERDICTS[plan.state]}: {plan.reason}")
+        return EXIT_FAILED
+    return EXIT_DONE
+
+
+def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
+    """What `--json` prints.
+
+    Keys: `fingerprint`, `settings`, `splits` as in `plan.json` (bytes are estimates), `num_records`, `num_shards`,
+    `num_bytes` and `num_classes` of the whole, `rejects` by reason so far, `shards_done` (written already and kept),
+    `shards_to_write`, `state` (see `BuildState`) and `reason` (why a build would stop, else ""). `fingerprint` is null
+    where OUTPUT holds nothing to compare it with: it costs a second pass over the references.
+    """
+    layout = plan.layout
+    return {
+        **plan_json(job.options.settings, layout, plan.fingerprint),
+        "num_records": layout.num_records,
+        "num_shards": layout.num_shards,
+        "num_bytes": sum(layout.num_bytes.values()),
+        "num_classes": len(plan.class_names),
+        "rejects": dict(plan.rejects),
+        "shards_done": plan.shards_done,
+        "shards_to_write": layout.num_shards - plan.shards_done,
+        "state": str(plan.state),
+        "reason": plan.reason,
+    }
+
+
+def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
+    """The same in words, a line a split."""
+    layout = plan.layout
+    lines = []
+    for split, cuts in layout.cuts.items():
+        lines.append(f"{split}: {_describe_cuts(cuts)}, about {show_bytes(layout.num_bytes[split])}")
+    num_bytes = show_bytes(sum(layout.num_bytes.values()))
+    whole = f"{layout.num_records} records, {layout.num_shards} shards, about {num_bytes}"
+    lines.append(f"{job.options.root}: {whole}, {len(plan.class_names)} classes")
+    if plan.rejects:
+        lines.append("rejects so far: " + ", ".join(f"{number} {reason}" for reason, number in plan.rejects.items()))
+    done, left = plan.shards_done, layout.num_shards - plan.shards_done
+    lines.append(f"a build {_VERDICTS[plan.state]}: {left} shards to write, {done} already written")
+    return "\n".join(lines)
+
+
+def _describe_cuts(cuts: ShardCuts) -> str:
+    fewest, most = cuts.extremes
+    size = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return f"{cuts.num_records} records, {cuts.num_shards} shards of {size} records"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

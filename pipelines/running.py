@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic
+from types import FrameType
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -22,27 +27,66 @@ from transforms.progress import PROGRESS
 from transforms.sources import describe_source
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
-# What a runner makes of an error raised on a worker: its class, its message, and where it happened.
-_WORKER_ERROR = re.compile(r"shardwright\.errors\.(\w+): (.*?)(?: \[while running|\n\n|\Z)", re.DOTALL)
+_TRACE = "Traceback (most recent call last):"
+# What Beam adds to the message of an error raised on a worker: where it happened.
+_STEP = re.compile(r" \[while running '[^\n]*'\]$", re.MULTILINE)
+_RAISED = re.compile(r"^shardwright\.errors\.(\w+): (.*)", re.DOTALL | re.MULTILINE)
+_BEAM_LOGGERS = (
+    "apache_beam.runners.common",
+    "apache_beam.runners.worker.sdk_worker",
+    "apache_beam.runners.portability.local_job_service",
+)
 
 
-def run_build(graph: Callable[[beam.Pipeline, BuildJob], object], prepare: Callable[[], BuildJob]) -> int:
-    """Prepare a job, run its graph, and say how it went."""
+def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) -> int:
+    """Prepare a job, run it, and say how it went."""
     logging.getLogger().setLevel(logging.WARNING)
     started = monotonic()
-    try:
-        job = prepare()
-        say(f"INPUT is {describe_source(job.source)}")
-        say(f"runner: {runner_of(job.options.beam_args)}, {job.options.threads} threads")
-        with ProgressDisplay(PROGRESS):
-            run_pipeline(graph, job)
-        _say_result(job, read_manifest(job.options.root), monotonic() - started)
-    except ShardwrightError as error:
-        return fail(error)
-    except KeyboardInterrupt:
-        say("stopped; run the same command again to go on")
-        return 130
+    PROGRESS.start(total_images=0, total_shards=0)
+    with stop_signals() as stop:
+        try:
+            job = prepare()
+            say(f"INPUT is {describe_source(job.source)}")
+            say(f"runner: {runner_of(job.options.beam_args)}, {job.options.threads} threads")
+            with ProgressDisplay(PROGRESS):
+                run(job)
+            _say_result(job, read_manifest(job.options.root), monotonic() - started)
+        except (Exception, KeyboardInterrupt) as error:
+            if stop.signal is not None:  # a worker in this process turns the interrupt into an error of its own
+                say(f"stopped by {stop.signal.name}; run the same command again to go on")
+                return 128 + stop.signal
+            if isinstance(error, ShardwrightError):
+                return fail(error)
+            raise
     return EXIT_DONE
+
+
+@dataclass(slots=True)
+class Stop:
+    """Which signal asked the build to stop, None as long as none did."""
+
+    signal: signal.Signals | None = None
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Make SIGINT and SIGTERM stop the block by a KeyboardInterrupt, so that no temporary file is left; the second one kills."""
+    stop = Stop()
+
+    def handle(number: int, _: FrameType | None) -> None:
+        stop.signal = signal.Signals(number)
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # Python lets no other thread set handlers
+        yield stop
+        return
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJob) -> None:
@@ -52,12 +96,14 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
         ShardwrightError: What a worker raised on purpose, whichever way the runner carried it here.
     """
     options = PipelineOptions(beam_arguments(job.options.beam_args))
+    for name in _BEAM_LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)
     try:
         pipeline = beam.Pipeline(options=options)
         graph(pipeline, job)
         pipeline.run().wait_until_finish()
-    except ShardwrightError:
-        raise
+    except ShardwrightError as error:
+        raise type(error)(_STEP.sub("", str(error))) from error
     except Exception as error:  # runners wrap a worker's error in classes of their own
         known = worker_error(str(error))
         if known is None:
@@ -66,12 +112,28 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
 
 
 def worker_error(text: str) -> ShardwrightError | None:
-    """The error of ours that a runner's message speaks of, or None."""
-    for name, message in reversed(_WORKER_ERROR.findall(text)):
-        kind = getattr(errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, ShardwrightError) and kind is not errors.RecordFault:
-            return kind(message.strip())
-    return None
+    """The error of ours that a runner's message ends in, or None: one that led to another error is not the cause."""
+    raised = _RAISED.search(text.rpartition(_TRACE)[2])
+    kind = getattr(errors, raised[1], None) if raised else None
+    if raised is None or not isinstance(kind, type) or not issubclass(kind, ShardwrightError) or kind is errors.RecordFault:
+        return None
+    end = _STEP.search(raised[2])
+    message = raised[2][: end.start()] if end else raised[2].partition("\n\n")[0]
+    return kind(message.strip())
+
+
+class _KnownFailures(logging.Filter):
+    """Keeps Beam from logging, with a stack trace, what the last line of the build says: a user's mistake, or a stop."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and isinstance(record.exc_info[1], ShardwrightError | KeyboardInterrupt):
+            return False
+        text = record.getMessage().replace("\\n", "\n").replace("\\'", "'")  # a worker process's log comes escaped
+        # Every worker process warns of a folder that only containers have.
+        return worker_error(text) is None and "No semi_persistent_directory" not in text
+
+
+_FILTER = _KnownFailures()
 
 
 def fail(error: ShardwrightError) -> int:

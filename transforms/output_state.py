@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,10 @@ from transforms.packing import Layout
 from transforms.rejects import Reject, count_faults, rejects_to_table
 
 IF_EXISTS = ("resume", "overwrite", "error")
+
+
+# The folder in which Beam's file sinks write until they rename: `FileBasedSink._create_temp_dir`.
+_BEAM_LEFTOVER = re.compile(r"beam-temp-[a-z][a-z0-9_]*-\w+\.tfrecord-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,11 @@ class OutputRequest:
     root: str
     settings: Mapping[str, Any]
     if_exists: str
+
+
+def is_beam_leftover(filename: str) -> bool:
+    """Whether a file name is that of a temporary folder that a stopped `WriteToTFRecord` leaves beside the shards."""
+    return _BEAM_LEFTOVER.fullmatch(filename) is not None
 
 
 def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
@@ -116,7 +126,8 @@ def check_output(request: OutputRequest) -> None:
 
 def _refuse_strangers(request: OutputRequest) -> None:
     ours = {naming.INDEX_DIR, naming.REJECTS_DIR}
-    strangers = sorted(name for name in os.listdir(request.root) if name not in ours and not naming.is_build_output(name))
+    found = (name for name in os.listdir(request.root) if name not in ours and not is_beam_leftover(name))
+    strangers = sorted(name for name in found if not naming.is_build_output(name))
     if strangers and request.if_exists != "overwrite":
         raise BuildError(
             f"OUTPUT {request.root} is not empty and holds no shardwright build (there is {strangers[0]!r}): give an empty or new folder, "
@@ -150,18 +161,27 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejec
     if request.if_exists == "overwrite":
         remove_outputs(request.root)
     elif manifest is not None:
-        if manifest.get("fingerprint") != fingerprint:
-            raise BuildError(
-                f"INPUT has changed since the dataset at {request.root} was built (files added, removed or changed): "
-                "--if-exists overwrite rebuilds it, and another OUTPUT keeps it"
-            )
+        check_fingerprint(request, manifest, fingerprint)
         return False
     write_rejects(request.root, naming.PLAN_REJECTS, rejects)
     write_json(request.root, naming.PLAN, plan_json(request.settings, layout, fingerprint))
     return True
 
 
-def plan_json(settings: Mapping[str, Any], layout: Layout, fingerprint: str) -> dict[str, Any]:
+def check_fingerprint(request: OutputRequest, manifest: Mapping[str, Any], fingerprint: str) -> None:
+    """Refuse to go on with a finished dataset whose input was not this one.
+
+    Raises:
+        BuildError: The manifest, as JSON, is of another plan; the message says what to do.
+    """
+    if manifest.get("fingerprint") != fingerprint:
+        raise BuildError(
+            f"INPUT has changed since the dataset at {request.root} was built (files added, removed or changed): "
+            "--if-exists overwrite rebuilds it, and another OUTPUT keeps it"
+        )
+
+
+def plan_json(settings: Mapping[str, Any], layout: Layout, fingerprint: str | None) -> dict[str, Any]:
     """The content of `plan.json`: how many shards and records each split is to have. Bytes are estimates."""
     splits = {
         split: {

@@ -1,4 +1,7 @@
-"""PlanShards: references -> shard plans, and the layout of all shards | rejects (ids that come twice)."""
+"""PlanShards: references -> shard plans, and the layout of all shards | rejects (ids that come twice).
+
+LayOutShards: the first half of it, for who wants to know the layout only and saves the second shuffle.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ from apache_beam.pvalue import AsSingleton
 from shardwright.naming import ShardName
 from transforms import packing
 from transforms.packing import BucketCounts, Layout, ShardPolicy
+from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
 from transforms.routing import Route
 from transforms.shard_plans import ShardPlan
 
 _Piece = tuple[int, pa.RecordBatch]
+# Shuffles move batches as bytes: a runner that groups decoded values would hold them all, four times as large.
+_PackedPiece = tuple[int, bytes]
 
 
 class Planned(NamedTuple):
@@ -25,6 +31,45 @@ class Planned(NamedTuple):
     shards: beam.PCollection
     layout: beam.PCollection
     rejects: beam.PCollection
+
+
+class LaidOut(NamedTuple):
+    """References in buckets, (bucket, references in order), the one Layout, and the rejects."""
+
+    buckets: beam.PCollection
+    layout: beam.PCollection
+    rejects: beam.PCollection
+
+
+class LayOutShards(beam.PTransform):
+    """Put references in the global order and count out how it is cut into shards.
+
+    Args:
+        policy: How many shards, or how large.
+        seed: Of the shuffle.
+        num_buckets: A power of two; more of them bound the memory of one worker, and change nothing in the result.
+    """
+
+    def __init__(self, *, policy: ShardPolicy, seed: int, num_buckets: int) -> None:
+        super().__init__()
+        self._policy = policy
+        self._seed = seed
+        self._num_buckets = num_buckets
+
+    def expand(self, references: beam.PCollection) -> LaidOut:
+        buckets = (
+            references
+            | "Spread" >> beam.FlatMap(_spread, self._seed, self._num_buckets).with_output_types(_PackedPiece)
+            | "Buckets" >> beam.GroupByKey()  # (bucket, [packed references])
+            | "Sort" >> Route(_sort, _Piece)  # (bucket, references in order)
+        )
+        layout = (
+            buckets.main
+            | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
+            | "AllCounts" >> beam.combiners.ToList()
+            | "LayOut" >> beam.Map(_lay_out, self._policy)  # one Layout
+        )
+        return LaidOut(buckets.main, layout, buckets.rejects)
 
 
 class PlanShards(beam.PTransform):
@@ -47,30 +92,26 @@ class PlanShards(beam.PTransform):
         self._num_buckets = num_buckets
 
     def expand(self, references: beam.PCollection) -> Planned:
-        buckets = (
-            references
-            | "Spread" >> beam.FlatMap(packing.spread, self._seed, self._num_buckets).with_output_types(_Piece)
-            | "Buckets" >> beam.GroupByKey()  # (bucket, [references])
-            | "Sort" >> Route(_sort, _Piece)  # (bucket, references in order)
-        )
-        layout = (
-            buckets.main
-            | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
-            | "AllCounts" >> beam.combiners.ToList()
-            | "LayOut" >> beam.Map(_lay_out, self._policy)  # one Layout
-        )
+        lay_out = LayOutShards(policy=self._policy, seed=self._seed, num_buckets=self._num_buckets)
+        laid_out = references | "LayOutShards" >> lay_out
+        layout = laid_out.layout
         shards = (
-            buckets.main
-            | "Cut" >> beam.FlatMap(_cut, layout=AsSingleton(layout)).with_output_types(tuple[tuple[str, int], _Piece])
-            | "Shards" >> beam.GroupByKey()  # ((split, shard), [(first position, references)])
+            laid_out.buckets
+            | "Cut" >> beam.FlatMap(_cut, layout=AsSingleton(layout)).with_output_types(tuple[tuple[str, int], _PackedPiece])
+            | "Shards" >> beam.GroupByKey()  # ((split, shard), [(first position, packed references)])
             | "Assemble" >> beam.Map(_assemble, self._name, self._settings, layout=AsSingleton(layout))  # ShardPlan
         )
-        return Planned(shards, layout, buckets.rejects)
+        return Planned(shards, layout, laid_out.rejects)
 
 
-def _sort(bucket: tuple[int, Iterable[pa.RecordBatch]]) -> Iterator[_Piece | Reject]:
+def _spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[_PackedPiece]:
+    for bucket, references in packing.spread(batch, seed, num_buckets):
+        yield bucket, to_ipc(references)
+
+
+def _sort(bucket: tuple[int, Iterable[bytes]]) -> Iterator[_Piece | Reject]:
     number, batches = bucket
-    ordered, rejects = packing.sort_bucket(list(batches))
+    ordered, rejects = packing.sort_bucket([from_ipc(batch) for batch in batches])
     yield from rejects
     yield number, ordered
 
@@ -79,13 +120,14 @@ def _lay_out(counts: list[BucketCounts], policy: ShardPolicy) -> Layout:
     return packing.lay_out(counts, policy)
 
 
-def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _Piece]]:
-    yield from packing.cut_bucket(*bucket, layout)
+def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _PackedPiece]]:
+    for shard, (start, references) in packing.cut_bucket(*bucket, layout):
+        yield shard, (start, to_ipc(references))
 
 
 def _assemble(
-    shard: tuple[tuple[str, int], Iterable[_Piece]], dataset: str, settings: bytes, *, layout: Layout
+    shard: tuple[tuple[str, int], Iterable[_PackedPiece]], dataset: str, settings: bytes, *, layout: Layout
 ) -> ShardPlan:
     (split, index), pieces = shard
     name = ShardName(dataset, split, index, layout.cuts[split].num_shards)
-    return ShardPlan.make(name, packing.assemble(list(pieces)), settings)
+    return ShardPlan.make(name, packing.assemble([(start, from_ipc(batch)) for start, batch in pieces]), settings)

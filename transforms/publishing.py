@@ -10,7 +10,7 @@ from typing import Any
 from shardwright import naming, storage
 from shardwright.errors import BuildError
 from shardwright.index import ShardSummary
-from shardwright.manifest import Manifest, ShardInfo, SplitInfo, read_json, write_json
+from shardwright.manifest import Manifest, ShardInfo, SplitInfo, json_text, read_json, write_json
 from shardwright.schema import ExampleSchema
 from transforms import companions
 from transforms.output_state import Clearance, check_rejects
@@ -54,11 +54,12 @@ def publish(
     manifest = make_manifest(publication, summaries, clearance)
     check_rejects(manifest.rejects, manifest.num_records, publication.max_reject_fraction)
     root = publication.root
-    _write_companions(root, manifest)
+    published = _published(root, manifest)
+    _write_companions(root, published or manifest)
     _remove_stale(root, manifest, summaries)
-    if not _is_published(root, manifest):
+    if published is None:
         write_json(root, naming.MANIFEST, manifest.to_json())
-    return manifest
+    return published or manifest
 
 
 def make_manifest(
@@ -101,17 +102,23 @@ def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
 
 
 def _write_companions(root: str, manifest: Manifest) -> None:
-    write_json(root, naming.FEATURES, companions.features_json(manifest.schema))
-    write_json(root, naming.DATASET_INFO, companions.dataset_info_json(manifest))
-    write_json(root, naming.STATS, {split.name: dict(split.stats) for split in manifest.splits.values()})
     texts = {
+        naming.FEATURES: json_text(companions.features_json(manifest.schema)),
+        naming.DATASET_INFO: json_text(companions.dataset_info_json(manifest)),
+        naming.STATS: json_text({split.name: dict(split.stats) for split in manifest.splits.values()}),
         naming.SCHEMA_PBTXT: companions.schema_pbtxt(manifest.schema),
         naming.REPORT: report_html(manifest),
     }
     if manifest.schema.label is not None:
         texts[naming.labels_file(manifest.schema.label.name)] = companions.labels_text(manifest.schema)
     for filename, text in texts.items():
-        storage.write_bytes(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
+        _write_if_new(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
+
+
+def _write_if_new(path: str, data: bytes) -> None:
+    """A finished dataset that is built again keeps its files as they are."""
+    if storage.num_bytes_of(path) != len(data) or storage.read_bytes(path) != data:
+        storage.write_bytes(path, data)
 
 
 def _remove_stale(root: str, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
@@ -129,10 +136,9 @@ def _remove_stale(root: str, manifest: Manifest, summaries: Sequence[ShardSummar
             storage.remove(storage.join(root, name))
 
 
-def _is_published(root: str, manifest: Manifest) -> bool:
-    """Whether the manifest in place says the same but for its provenance: then it keeps its time of making."""
+def _published(root: str, manifest: Manifest) -> Manifest | None:
+    """The manifest in place, where it says the same but for its provenance: then it keeps its time of making."""
     there = read_json(root, naming.MANIFEST)
-    if there is None:
-        return False
-    here = manifest.to_json()
-    return {**there, "provenance": None} == {**here, "provenance": None}
+    if there is None or {**there, "provenance": None} != {**manifest.to_json(), "provenance": None}:
+        return None
+    return Manifest.from_json(there)

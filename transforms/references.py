@@ -43,6 +43,8 @@ def extra_columns(schema: pa.Schema) -> list[str]:
 
 def reject_rows(batch: pa.RecordBatch, mask: np.ndarray, reason: RejectReason, detail: str) -> Iterator[Reject]:
     """A reject for each row where `mask` is True; `detail` may name columns in braces, as `{label}`."""
+    if not mask.any():
+        return
     for row in batch.filter(pa.array(mask)).to_pylist():
         yield Reject(row["id"], row["uri"], reason, detail.format_map(row))
 
@@ -68,14 +70,14 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def to_ipc(batch: pa.RecordBatch) -> bytes:
     """One batch as an Arrow IPC stream; LZ4 takes paths to about a quarter, which is what a shuffle moves."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue().to_pybytes())
 
 
 def from_ipc(data: bytes) -> pa.RecordBatch:
-    with pa.ipc.open_stream(data) as reader:
+    with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
         return reader.read_next_batch()
 
 

@@ -1,0 +1,217 @@
+"""The plan of a build, made on this machine, and what a build would make of it and of what OUTPUT holds.
+
+Digests need a second shuffle of all references: they are made only where OUTPUT holds something to compare with.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import AsList, AsSingleton
+
+from pipelines.graphs import plan_graph, reference_graph
+from pipelines.job import BuildJob
+from pipelines.runners import is_local
+from pipelines.running import run_pipeline
+from shardwright import naming, storage
+from shardwright.errors import BuildError, ShardwrightError
+from shardwright.index import read_summary
+from shardwright.manifest import read_json, read_manifest
+from shardwright.naming import ShardName
+from transforms.output_state import check_fingerprint, check_output, check_rejects, fingerprint_of
+from transforms.packing import Layout, ShardCuts
+from transforms.plan_shards import LayOutShards
+from transforms.rejects import Reject
+from transforms.shard_plans import ShardPlan
+from transforms.shard_writing import find_finished
+
+_COUNTED_COLUMNS = ["id", "uri", "num_bytes", "row", "split"]
+
+
+class BuildState(StrEnum):
+    """What a build would do now."""
+
+    NEW = "new"  # OUTPUT holds no build
+    RESUME = "resume"  # go on with an unfinished build
+    RESTART = "restart"  # start over: Beam's stock writer cannot go on
+    UP_TO_DATE = "up_to_date"  # nothing
+    OVERWRITE = "overwrite"  # replace what is there, as --if-exists overwrite asks
+    REFUSED = "refused"  # stop: what OUTPUT holds is not this build's
+    FAILED = "failed"  # stop: no images, or too many rejects
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlan:
+    """A plan, and what OUTPUT holds of it.
+
+    Attributes:
+        layout: The shards of each split; `first_positions` are left out.
+        class_names: In label order.
+        rejects: Number of inputs left out so far, by reason; no image has been read.
+        fingerprint: Of the whole plan, or None where there was nothing to compare it with.
+        shards_done: Shards that are written already and would stay.
+        state: What a build would do.
+        reason: Why it would stop, or "".
+    """
+
+    layout: Layout
+    class_names: tuple[str, ...]
+    rejects: Mapping[str, int]
+    fingerprint: str | None
+    shards_done: int
+    state: BuildState
+    reason: str = ""
+
+
+def plan_locally(job: BuildJob) -> LocalPlan:
+    """Plan a build on this machine, whatever runner the build itself is to use. Nothing is written to OUTPUT.
+
+    Raises:
+        ShardwrightError: INPUT cannot be listed.
+    """
+    refusal = _refusal(job)
+    manifest, plan = (None, None) if refusal else _read_output(job.options.root)
+    compare = job.options.if_exists == "resume" and (manifest or plan) is not None
+    found = _run(job, with_digests=compare, retry=manifest is None)
+    cuts = {split: ShardCuts(**values) for split, values in found["cuts"].items()}
+    planned = LocalPlan(
+        layout=Layout(cuts, found["num_bytes"], first_positions={}),
+        class_names=tuple(found["class_names"]),
+        rejects=dict(found["rejects"]),
+        fingerprint=found["fingerprint"],
+        shards_done=found["shards_done"],
+        state=BuildState.NEW,
+    )
+    if refusal:
+        return replace(planned, state=BuildState.REFUSED, reason=refusal)
+    return _judge(job, planned, manifest, plan)
+
+
+def _refusal(job: BuildJob) -> str:
+    try:
+        check_output(job.output_request)
+    except ShardwrightError as error:
+        return str(error)
+    return ""
+
+
+def _read_output(root: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    if not os.path.isdir(root):
+        return None, None
+    return read_json(root, naming.MANIFEST), read_json(root, naming.PLAN)
+
+
+def _judge(job: BuildJob, planned: LocalPlan, manifest: Mapping[str, Any] | None, plan: Mapping[str, Any] | None) -> LocalPlan:
+    """The plan with the state a build would find, checked in the order of a build."""
+    options = job.options
+    try:
+        check_rejects(planned.rejects, planned.layout.num_records, options.max_reject_fraction)
+    except BuildError as error:
+        return replace(planned, state=BuildState.FAILED, reason=str(error))
+    if manifest is None and plan is None:
+        return planned
+    if options.if_exists == "overwrite":
+        return replace(planned, state=BuildState.OVERWRITE)
+    if manifest is not None:
+        try:
+            check_fingerprint(job.output_request, manifest, planned.fingerprint or "")
+        except BuildError as error:
+            return replace(planned, state=BuildState.REFUSED, reason=str(error))
+        if options.writer == "beam":
+            planned = replace(planned, shards_done=_count_in_place(options.root))
+        if planned.shards_done == planned.layout.num_shards:
+            return replace(planned, state=BuildState.UP_TO_DATE)
+    if options.writer == "beam":
+        return replace(planned, state=BuildState.RESTART, shards_done=0)
+    return replace(planned, state=BuildState.RESUME)
+
+
+def _count_in_place(root: str) -> int:
+    """The shards of a finished dataset that are there whole, whatever their digest."""
+    manifest = read_manifest(root)
+    return sum(_is_in_place(root, name) for split in manifest.splits for name in manifest.shard_names(split))
+
+
+def _is_in_place(root: str, name: ShardName) -> bool:
+    summary = read_summary(root, name)
+    return summary is not None and storage.num_bytes_of(storage.join(root, name.shard)) == summary.num_bytes
+
+
+def _run(job: BuildJob, *, with_digests: bool, retry: bool) -> dict[str, Any]:
+    local = job if is_local(job.options.beam_args) else replace(job, options=replace(job.options, beam_args=()))
+    with tempfile.TemporaryDirectory(prefix="shardwright-plan-") as folder:
+        path = os.path.join(folder, naming.PLAN)
+        run_pipeline(functools.partial(_graph, path=path, with_digests=with_digests, retry=retry), local)
+        found: dict[str, Any] = json.loads(storage.read_bytes(path))
+    return found
+
+
+def _graph(pipeline: beam.Pipeline, job: BuildJob, *, path: str, with_digests: bool, retry: bool) -> None:
+    if with_digests:
+        plan = plan_graph(pipeline, job)
+        layout, class_names, rejects = plan.layout, plan.class_names, plan.rejects
+        find = beam.Map(_state_of, job.options.root, retry=retry)
+        states = plan.shards | "States" >> find  # (shard name, digest, finished)
+    else:
+        listed = reference_graph(pipeline, job)
+        lay_out = LayOutShards(policy=job.options.policy, seed=job.options.seed, num_buckets=job.num_buckets)
+        narrow = beam.Map(_narrow).with_output_types(pa.RecordBatch)
+        laid_out = listed.references | "Narrow" >> narrow | "LayOutShards" >> lay_out
+        layout, class_names = laid_out.layout, listed.class_names
+        rejects = (listed.rejects, laid_out.rejects) | "PlanRejects" >> beam.Flatten()
+        states = pipeline | "NoStates" >> beam.Create([])
+    reasons = (
+        rejects
+        | "Reason" >> beam.Map(_reason).with_output_types(str)
+        | "CountReasons" >> beam.combiners.Count.PerElement()  # (reason, number)
+    )
+    _ = layout | "Write" >> beam.Map(
+        _write,
+        path,
+        class_names=AsSingleton(class_names),
+        reasons=AsList(reasons),
+        states=AsList(states),
+        with_digests=with_digests,
+    )
+
+
+def _narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Only what decides the order and the counts has to cross the shuffle."""
+    return batch.select(_COUNTED_COLUMNS)
+
+
+def _reason(reject: Reject) -> str:
+    return str(reject.reason)
+
+
+def _state_of(plan: ShardPlan, root: str, *, retry: bool) -> tuple[str, str, bool]:
+    return plan.name.shard, plan.digest, find_finished(root, plan, retry=retry) is not None
+
+
+def _write(
+    layout: Layout,
+    path: str,
+    *,
+    class_names: tuple[str, ...],
+    reasons: Sequence[tuple[str, int]],
+    states: Sequence[tuple[str, str, bool]],
+    with_digests: bool,
+) -> None:
+    found = {
+        "cuts": {split: asdict(cuts) for split, cuts in layout.cuts.items()},
+        "num_bytes": dict(layout.num_bytes),
+        "class_names": class_names,
+        "rejects": sorted(reasons),
+        "fingerprint": fingerprint_of(state[:2] for state in states) if with_digests else None,
+        "shards_done": sum(finished for _, _, finished in states),
+    }
+    storage.write_bytes(path, json.dumps(found).encode())

@@ -1,0 +1,86 @@
+"""ClearOutput: a whole plan -> leave to write. The last step before images are read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.pvalue import AsList, AsSingleton
+
+from shardwright import naming
+from shardwright.errors import BuildError
+from transforms.output_state import Clearance, OutputRequest, check_rejects, clear_output, fingerprint_of, write_rejects
+from transforms.packing import Layout
+from transforms.progress import PROGRESS
+from transforms.rejects import Reject
+from transforms.shard_plans import ShardPlan
+
+
+class ClearOutput(beam.PTransform):
+    """Look at the whole plan and at what OUTPUT holds, and give leave to write: one Clearance.
+
+    Args:
+        request: The output asked for.
+        layout: The one Layout.
+        class_names: The one tuple of class names.
+        rejects: Everything left out so far.
+        max_reject_fraction: More than this and the build fails here, before a pixel is read.
+    """
+
+    def __init__(
+        self,
+        request: OutputRequest,
+        *,
+        layout: beam.PCollection,
+        class_names: beam.PCollection,
+        rejects: beam.PCollection,
+        max_reject_fraction: float,
+    ) -> None:
+        super().__init__()
+        self._request = request
+        self._layout = layout
+        self._class_names = class_names
+        self._rejects = rejects
+        self._max_reject_fraction = max_reject_fraction
+
+    def expand(self, shards: beam.PCollection) -> beam.PCollection:
+        return (
+            shards
+            | "Digest" >> beam.Map(_name_and_digest)  # (shard name, digest)
+            | "Digests" >> beam.combiners.ToList()
+            | "Clear"
+            >> beam.Map(
+                _clear,
+                request=self._request,
+                layout=AsSingleton(self._layout),
+                class_names=AsSingleton(self._class_names),
+                rejects=AsList(self._rejects),
+                max_reject_fraction=self._max_reject_fraction,
+            )  # Clearance
+        )
+
+
+def _name_and_digest(plan: ShardPlan) -> tuple[str, str]:
+    return plan.name.shard, plan.digest
+
+
+def _clear(
+    digests: Sequence[tuple[str, str]],
+    *,
+    request: OutputRequest,
+    layout: Layout,
+    class_names: tuple[str, ...],
+    rejects: Sequence[Reject],
+    max_reject_fraction: float,
+) -> Clearance:
+    reasons = Counter(str(reject.reason) for reject in rejects)
+    try:
+        check_rejects(reasons, layout.num_records, max_reject_fraction)
+    except BuildError:
+        write_rejects(request.root, naming.FAILED_REJECTS, rejects)
+        raise
+    fingerprint = fingerprint_of(digests)
+    retry = clear_output(request, layout, fingerprint, rejects)
+    PROGRESS.start(total_images=layout.num_records, total_shards=layout.num_shards)
+    return Clearance(class_names, fingerprint, dict(reasons), retry)

@@ -1,0 +1,196 @@
+"""WriteWithBeam: shard plans -> shard summaries | rejects, through Beam's own `WriteToTFRecord`.
+
+The records are byte for byte those of `WriteShards`, made by the same code. For who wants stock parts only; the limits:
+
+* Every record crosses a GroupByKey, image and all: about 7 times the data in memory on the local runner.
+* Each bundle deals records to a split's shards in turn, from a random one on: their counts are even on average only,
+  their bytes less so, and a shard may be empty.
+* The order, and which record is in which shard, differ from run to run.
+* Nothing is resumed: a build that was stopped starts over.
+* Where each image came from is held in memory by every worker that indexes, about 200 bytes an image.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam import pvalue
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.pvalue import AsList, AsSingleton
+
+from shardwright.index import ShardSummary, write_sidecar
+from shardwright.naming import ShardName
+from shardwright.records import FOOTER_BYTES, HEADER_BYTES
+from transforms.examples import ExampleEncoder, FramedRecords
+from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
+from transforms.metrics import count, count_reject, timed
+from transforms.output_state import Clearance, is_beam_leftover, write_rejects
+from transforms.progress import PROGRESS
+from transforms.record_index import ORIGIN_SCHEMA, index_shard
+from transforms.rejects import Reject
+from transforms.routing import Routed
+from transforms.shard_plans import ShardPlan
+
+_ORIGINS, _REJECTS = "origins", "rejects"
+_POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard
+
+_PlannedChunk = tuple[ShardName, pa.RecordBatch]
+_Record = tuple[str, bytes]
+_PlacedReject = tuple[ShardName, Reject]
+
+
+class WriteWithBeam(beam.PTransform):
+    """Write all splits, each with one `WriteToTFRecord`, and index what was written.
+
+    A reject is listed with the shard that its image was planned for.
+
+    Args:
+        job: What is the same for all shards; its class names come with the clearance.
+        name: The dataset's name, which starts the shards' file names.
+        shards: How many shards each split gets. Beam wants to know it, and the splits, when the graph is built.
+        clearance: One Clearance: nothing is written before it is given.
+    """
+
+    def __init__(self, job: WriteJob, *, name: str, shards: Mapping[str, int], clearance: beam.PCollection) -> None:
+        super().__init__()
+        self._job = job
+        self._name = name
+        self._shards = dict(shards)
+        self._clearance = clearance
+
+    def expand(self, plans: beam.PCollection) -> Routed:
+        clearance = AsSingleton(self._clearance)
+        encode = beam.ParDo(_EncodeFn(), job=self._job, clearance=clearance).with_output_types(_Record)
+        encoded = (
+            plans
+            | "Cut" >> beam.FlatMap(cut_plan).with_output_types(_PlannedChunk)
+            | "Spread" >> beam.Reshuffle()  # (planned shard, references of a chunk)
+            | "Encode" >> encode.with_outputs(_ORIGINS, _REJECTS, main="records")
+        )
+        files = [self._write(encoded.records, split) for split in self._shards]
+        written = files | "Written" >> beam.Flatten(pipeline=plans.pipeline)  # names of finished files
+        summaries = (
+            plans.pipeline
+            | "Shards" >> beam.Create(self._shard_names())
+            | "SpreadShards" >> beam.Reshuffle()  # ShardName
+            | "Index"
+            >> beam.Map(
+                _finish_shard,
+                job=self._job,
+                clearance=clearance,
+                origins=AsList(encoded[_ORIGINS]),
+                rejects=AsList(encoded[_REJECTS]),
+                written=AsList(written),
+            ).with_output_types(ShardSummary)
+        )
+        rejects = encoded[_REJECTS] | "Rejects" >> beam.MapTuple(_drop_place).with_output_types(Reject)
+        return Routed(summaries, rejects)
+
+    def _write(self, records: beam.PCollection, split: str) -> beam.PCollection:
+        writer = beam.io.WriteToTFRecord(
+            self._prefix(split),
+            num_shards=self._shards[split],
+            shard_name_template=_POSITION,
+            compression_type=CompressionTypes.UNCOMPRESSED,
+        )
+        of_split = records | f"Of_{split}" >> beam.FlatMap(_take_split, split).with_output_types(bytes)
+        return of_split | f"WriteToTFRecord_{split}" >> writer  # file names
+
+    def _prefix(self, split: str) -> str:
+        first = ShardName(self._name, split, 0, self._shards[split]).shard
+        return os.path.join(self._job.root, first.rsplit("-", _POSITION.count("-"))[0])
+
+    def _shard_names(self) -> list[ShardName]:
+        return [ShardName(self._name, split, index, n) for split, n in self._shards.items() for index in range(n)]
+
+
+class _EncodeFn(beam.DoFn):
+    """Reads, checks and encodes a chunk: (split, record), and what is known of its images, and its rejects."""
+
+    def process(self, planned: _PlannedChunk, job: WriteJob, clearance: Clearance) -> Iterator[_Record | pvalue.TaggedOutput]:
+        name, references = planned
+        encoder = ExampleEncoder(job.with_class_names(clearance.class_names).schema)
+        count("images_in", references.num_rows)
+        with timed("encode_chunk_msec"):
+            chunk = make_chunk(references, 0, encoder.encode_known(references), encoder, job)
+        for record in unframe(chunk.framed):
+            yield name.split, record
+        yield pvalue.TaggedOutput(_ORIGINS, origins_of(chunk, references))
+        for reject in chunk.rejects:
+            count_reject(reject)
+            yield pvalue.TaggedOutput(_REJECTS, (name, reject))
+        PROGRESS.add(images=references.num_rows, num_bytes=sum(chunk.image_bytes))
+
+
+def cut_plan(plan: ShardPlan) -> Iterator[_PlannedChunk]:
+    """The chunks of a planned shard, each with the shard's name."""
+    for start, stop in chunk_bounds(plan.references.column("num_bytes").to_pylist()):
+        yield plan.name, plan.references.slice(start, stop - start)
+
+
+def unframe(framed: FramedRecords) -> Iterator[bytes]:
+    """The serialized tf.Examples of framed records: Beam's writer frames them itself."""
+    whole = b"".join(framed.pieces)
+    start = 0
+    for length in framed.lengths:
+        yield whole[start + HEADER_BYTES : start + length - FOOTER_BYTES]
+        start += length
+
+
+def origins_of(chunk: Chunk, references: pa.RecordBatch) -> pa.RecordBatch:
+    """What is known of a chunk's images and not in their records, with `ORIGIN_SCHEMA`."""
+    kept = references.take(pa.array(chunk.rows, pa.int64()))
+    measured = {
+        name: pa.array([getattr(info, name) for info in chunk.infos], ORIGIN_SCHEMA.field(name).type)
+        for name in ("format", "width", "height")
+    }
+    arrays = [measured[name] if name in measured else kept.column(name) for name in ORIGIN_SCHEMA.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=ORIGIN_SCHEMA)
+
+
+def _take_split(record: _Record, split: str) -> Iterator[bytes]:
+    if record[0] == split:
+        yield record[1]
+
+
+def _drop_place(_: ShardName, reject: Reject) -> Reject:
+    return reject
+
+
+def _finish_shard(
+    name: ShardName,
+    *,
+    job: WriteJob,
+    clearance: Clearance,
+    origins: Sequence[pa.RecordBatch],
+    rejects: Sequence[_PlacedReject],
+    written: Sequence[str],
+) -> ShardSummary:
+    del written  # waited for only: a file found in place counts, also where a retried rename no longer names it
+    schema = job.with_class_names(clearance.class_names).schema
+    with timed("index_shard_msec"):
+        summary, rows = index_shard(job.root, name, schema, pa.Table.from_batches(origins, ORIGIN_SCHEMA))
+    placed = [reject for place, reject in rejects if place == name]
+    reasons = Counter(str(reject.reason) for reject in placed)
+    summary = replace(summary, rejects=dict(sorted(reasons.items())))
+    write_rejects(job.root, name.rejects, placed)
+    write_sidecar(job.root, summary, rows)
+    count("shards_written")
+    count("records_out", summary.num_records)
+    count("bytes_out", summary.num_bytes)
+    PROGRESS.add(shards=1)
+    return summary
+
+
+def remove_leftovers(root: str) -> None:
+    """Remove the temporary folders that a stopped `WriteToTFRecord` leaves beside the shards."""
+    if os.path.isdir(root):
+        for filename in os.listdir(root):
+            if is_beam_leftover(filename):
+                shutil.rmtree(os.path.join(root, filename))
