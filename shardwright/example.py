@@ -16,7 +16,7 @@ from shardwright.errors import ShardwrightError
 _FIELD = descriptor_pb2.FieldDescriptorProto
 
 
-class ExampleFault(ShardwrightError):
+class ExampleFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
     """Bytes that are not a tf.Example."""
 
 

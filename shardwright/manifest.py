@@ -132,21 +132,27 @@ def _split_from_json(name: str, record: Mapping[str, Any]) -> SplitInfo:
 
 def write_json(root: str, filename: str, content: Mapping[str, Any]) -> None:
     """Write one of the dataset's JSON files, atomically, with a fixed key order."""
-    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    storage.write_bytes(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
+    storage.write_bytes(storage.join(root, filename), json_text(content).encode("utf-8", "surrogatepass"))
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """One of the dataset's JSON files as text; the key order is that of `content`."""
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_json(root: str, filename: str) -> dict[str, Any] | None:
     """One of the dataset's JSON files, or None where there is none.
 
     Raises:
-        NotADatasetError: The file is there and is not a JSON object.
+        NotADatasetError: The file is there and cannot be read, or is not a JSON object.
     """
     path = storage.join(root, filename)
     try:
         content = json.loads(storage.read_bytes(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise NotADatasetError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise NotADatasetError(f"{path} is not readable JSON ({error}): rebuild the dataset") from error
     if not isinstance(content, dict):

@@ -58,7 +58,8 @@ class ShardName:
         match = _SHARD.fullmatch(filename)
         if not match:
             return None
-        return cls(match["name"], match["split"], int(match["index"]), int(match["count"]))
+        found = cls(match["name"], match["split"], int(match["index"]), int(match["count"]))
+        return found if found.shard == filename and found.index < found.count else None
 
 
 def is_dataset_name(name: str) -> bool:

@@ -73,8 +73,11 @@ class RecordSpan:
         return self.offset + FRAME_BYTES + len(self.data)
 
 
-def read_record(file: BinaryIO, offset: int) -> RecordSpan | None:
+def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> RecordSpan | None:
     """Read and check the record at the file's position, which is `offset`; None at the end of the file.
+
+    Args:
+        num_bytes: The file's length, where it is known: a length beyond it is refused before memory is taken for it.
 
     Raises:
         RecordFault: A cut, a wrong checksum, or a length no record can have.
@@ -89,12 +92,14 @@ def read_record(file: BinaryIO, offset: int) -> RecordSpan | None:
         raise RecordFault(offset, "the checksum of the record's length is wrong")
     if length > MAX_RECORD_BYTES:
         raise RecordFault(offset, f"the record claims {length} bytes, more than an example can have")
+    if num_bytes is not None and offset + FRAME_BYTES + length > num_bytes:
+        raise RecordFault(offset, f"the file ends inside the record, which claims {length} bytes")
     data = file.read(length)
     footer = file.read(FOOTER_BYTES)
     if len(data) + len(footer) < length + FOOTER_BYTES:
         raise RecordFault(offset, f"the file ends inside the record, which claims {length} bytes")
     if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
-        raise RecordFault(offset, "the checksum of the record's data is wrong")
+        raise RecordFault(offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + length)
     return RecordSpan(offset, data)
 
 

@@ -42,7 +42,7 @@ def num_bytes_of(path: str) -> int | None:
     """A file's length, or None where there is no such file."""
     try:
         return os.stat(path).st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
 
 
@@ -108,6 +108,9 @@ def open_sink(path: str) -> Iterator[FileSink]:
     try:
         os.makedirs(folder, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
         try:
             sink = FileSink(descriptor)
             yield sink

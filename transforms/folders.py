@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardwright.errors import UsageError
 from transforms.rejects import Reject, RejectReason
 
 # Folder names that mean a split, in any case, and the split each stands for.
@@ -22,11 +23,15 @@ SPLIT_FOLDERS: Mapping[str, str] = {
     "testing": "test",
 }
 IMAGE_EXTENSIONS = frozenset(
-    "jpg jpeg jpe jfif png gif bmp dib webp tif tiff heic heif avif jp2 j2k ico psd svg".split()
-)
+    (
+        "jpg", "jpeg", "jpe", "jfif", "png", "gif", "bmp", "dib", "webp",
+        "tif", "tiff", "heic", "heif", "avif", "jp2", "j2k", "ico", "psd", "svg",
+    )
+)  # fmt: skip
 MAX_IMAGE_BYTES = 1 << 30  # a record ends at 2 GiB, and several images are in memory at once
 _MAGIC_BYTES = 12
 _IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
+_Problem = tuple[RejectReason, str]  # why an input can be no record, and one line for a person
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 
 
@@ -44,11 +49,18 @@ class FolderSource:
 
 
 def detect_folder(root: str) -> FolderSource:
-    """Look at the first level only: does it hold nothing but split names?"""
-    with os.scandir(root) as entries:
-        visible = [entry for entry in entries if not _is_litter(entry.name)]
-    folders = sorted(entry.name for entry in visible if entry.is_dir())
-    loose_images = any(not entry.is_dir() and _has_image_name(entry.name) for entry in visible)
+    """Look at the first level only: does it hold nothing but split names?
+
+    Raises:
+        UsageError: The folder cannot be listed.
+    """
+    try:
+        with os.scandir(root) as entries:
+            visible = [entry for entry in entries if not _is_litter(entry.name)]
+    except OSError as error:
+        raise UsageError(f"INPUT {root} cannot be listed: {error.strerror}") from error
+    folders = sorted(entry.name for entry in visible if _is_folder(entry))
+    loose_images = any(not _is_folder(entry) and _has_image_name(entry.name) for entry in visible)
     if folders and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in folders):
         return FolderSource(root, tuple(folders))
     return FolderSource(root)
@@ -59,7 +71,7 @@ def list_folder(source: FolderSource) -> Iterator[dict[str, Any] | Reject]:
 
     Links are followed; a link back to a folder above itself is not walked again.
     """
-    for relative, entry, problem in _walk(source.root, "", frozenset({os.path.realpath(source.root)})):
+    for relative, entry, problem in _walk(source.root):
         try:
             relative.encode("utf-8")
         except UnicodeEncodeError:
@@ -75,9 +87,11 @@ def list_folder(source: FolderSource) -> Iterator[dict[str, Any] | Reject]:
 def _reference(source: FolderSource, relative: str, entry: os.DirEntry[str]) -> dict[str, Any] | Reject:
     try:
         status = entry.stat()
+    except FileNotFoundError:
+        return Reject(relative, entry.path, RejectReason.MISSING_FILE, "a broken link, or a file that is gone since it was listed")
     except OSError as error:
-        return Reject(relative, entry.path, RejectReason.MISSING_FILE, f"{error.strerror}: a broken link?")
-    problem = file_problem(status) or _other_file(relative, entry)
+        return Reject(relative, entry.path, RejectReason.UNREADABLE, error.strerror or str(error))
+    problem = file_problem(status) or _other_file(entry)
     if problem:
         return Reject(relative, entry.path, *problem)
     parts = relative.split("/")
@@ -98,7 +112,7 @@ def etag_of(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns:x}"
 
 
-def file_problem(status: os.stat_result) -> tuple[RejectReason, str] | None:
+def file_problem(status: os.stat_result) -> _Problem | None:
     """Why a file that exists can be no image, as far as its status tells."""
     if not stat.S_ISREG(status.st_mode):
         return RejectReason.UNREADABLE, "not a regular file"
@@ -109,7 +123,7 @@ def file_problem(status: os.stat_result) -> tuple[RejectReason, str] | None:
     return None
 
 
-def _other_file(relative: str, entry: os.DirEntry[str]) -> tuple[RejectReason, str] | None:
+def _other_file(entry: os.DirEntry[str]) -> _Problem | None:
     """A file neither named nor made as an image is settled here, so that it takes no place in a shard."""
     if _has_image_name(entry.name):
         return None
@@ -123,10 +137,32 @@ def _other_file(relative: str, entry: os.DirEntry[str]) -> tuple[RejectReason, s
     return RejectReason.OTHER_FILE, "neither its name nor its first bytes are an image's"
 
 
-def _walk(
-    folder: str, prefix: str, above: frozenset[str]
-) -> Iterator[tuple[str, os.DirEntry[str] | None, tuple[RejectReason, str] | None]]:
-    """(relative path, entry, problem) of every file below `folder`, sorted by name in each folder."""
+def _walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, _Problem | None]]:
+    """(relative path, entry, problem) of every file below `root`, sorted by name in each folder.
+
+    An explicit stack, because folders may be nested deeper than Python calls.
+    """
+    stack = [(_entries(root, ""), os.path.realpath(root))]
+    above = {stack[0][1]}
+    while stack:
+        listing, real_folder = stack[-1]
+        relative, entry, problem = next(listing, (None, None, None))
+        if relative is None:
+            stack.pop()
+            above.remove(real_folder)
+        elif entry is None or problem or not _is_folder(entry):
+            yield relative, entry, problem
+        else:
+            # Asked for links only: it costs a look at every folder above.
+            real = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real_folder, entry.name)
+            if real in above:
+                yield relative, entry, (RejectReason.OTHER_FILE, "a link back to a folder above it")
+            else:
+                stack.append((_entries(entry.path, relative + "/"), real))
+                above.add(real)
+
+
+def _entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str] | None, _Problem | None]]:
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -134,17 +170,15 @@ def _walk(
         yield prefix.rstrip("/"), None, (RejectReason.UNREADABLE, f"cannot list the folder: {error.strerror}")
         return
     for entry in entries:
-        relative = prefix + entry.name
-        if _is_litter(entry.name):
-            yield relative, entry, (RejectReason.OTHER_FILE, "hidden, or left by an operating system")
-        elif entry.is_dir():
-            real = os.path.realpath(entry.path)
-            if real in above:
-                yield relative, entry, (RejectReason.OTHER_FILE, "a link back to a folder above it")
-            else:
-                yield from _walk(entry.path, relative + "/", above | {real})
-        else:
-            yield relative, entry, None
+        litter = _is_litter(entry.name)
+        yield prefix + entry.name, entry, (RejectReason.OTHER_FILE, "hidden, or left by an operating system") if litter else None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself, say; whoever asks for its status is told
+        return False
 
 
 def _is_litter(name: str) -> bool:
@@ -152,4 +186,5 @@ def _is_litter(name: str) -> bool:
 
 
 def _has_image_name(name: str) -> bool:
-    return name.rpartition(".")[2].lower() in IMAGE_EXTENSIONS
+    _, dot, extension = name.rpartition(".")
+    return bool(dot) and extension.lower() in IMAGE_EXTENSIONS

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
-from apache_beam.pvalue import AsList, AsSingleton
+from apache_beam.pvalue import AsSingleton
 
 from transforms.labels import LabelTable, index_labels, label_names, order_class_names
 from transforms.rejects import Reject
@@ -44,10 +44,12 @@ class JoinLabels(beam.PTransform):
     def expand(self, references: beam.PCollection) -> Labelled:
         rejects = []
         if self._table is not None:
-            rows = references.pipeline | "Labels" >> beam.Create([self._table]) | "ReadLabels" >> Route(list_source, pa.RecordBatch)
-            joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsList(rows.main))
+            parts = references.pipeline | "Labels" >> beam.Create([self._table]) | "ReadLabels" >> beam.FlatMap(list_source)
+            table = parts | "AllLabels" >> beam.combiners.ToList() | "Load" >> beam.Map(LabelTable)  # one LabelTable
+            joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsSingleton(table))
+            lines = table | "Lines" >> Route(_broken_lines, Reject)
             references = joined.main
-            rejects += [rows.rejects, joined.rejects]
+            rejects += [joined.rejects, lines.rejects]
         class_names = self._learn(references)
         indexed = references | "Index" >> Route(index_labels, pa.RecordBatch, class_names=AsSingleton(class_names))
         every_reject = (*rejects, indexed.rejects) | "Rejects" >> beam.Flatten()
@@ -64,8 +66,12 @@ class JoinLabels(beam.PTransform):
         )
 
 
-def _join(batch: pa.RecordBatch, table: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Reject]:
-    yield from LabelTable(table).join(batch)
+def _join(batch: pa.RecordBatch, table: LabelTable) -> Iterator[pa.RecordBatch | Reject]:
+    yield from table.join(batch)
+
+
+def _broken_lines(table: LabelTable) -> Iterator[Reject]:
+    yield from table.broken_lines
 
 
 def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:

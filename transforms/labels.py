@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
-from transforms.references import extra_columns, keep_rows, reject_rows, set_column
+from transforms.references import REFERENCE_SCHEMA, extra_columns, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
 LABEL_INDEX = "label_index"
@@ -44,7 +45,7 @@ def read_class_names(text: str, path: str) -> tuple[str, ...]:
     Raises:
         UsageError: A name stands twice, or there is none.
     """
-    names = [line.strip() for line in text.splitlines() if line.strip()]
+    names = [line.strip() for line in text.removeprefix("\ufeff").split("\n") if line.strip()]  # not splitlines: TFDS splits so
     doubled = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
     if doubled or not names:
         raise UsageError(f"--class-names {path}: " + (f"{doubled!r} stands there twice" if doubled else "no names in it"))
@@ -68,23 +69,47 @@ def index_labels(batch: pa.RecordBatch, class_names: Sequence[str]) -> Iterator[
 
 
 class LabelTable:
-    """A `--labels` table held in memory: the label, split, group and extra features of each id."""
+    """A `--labels` table held in memory: the label, split, group and extra features of each id.
 
-    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
-        table = pa.Table.from_batches(batches).combine_chunks()
-        self._rows = table.to_batches()[0] if table.num_rows else batches[0].slice(0, 0)
-        self._ids = self._rows.column("id")
+    Attributes:
+        broken_lines: Rejects for what has no id, so that no image can be told of it.
+
+    Raises:
+        BuildError: Two of its rows are for one id.
+    """
+
+    def __init__(self, parts: Sequence[pa.RecordBatch | Reject]) -> None:
+        batches = [part for part in parts if isinstance(part, pa.RecordBatch)]
+        rejects = [part for part in parts if isinstance(part, Reject)]
+        self.broken_lines = [reject for reject in rejects if not reject.id]
+        self._faults = {reject.id: reject for reject in rejects if reject.id}
+        self._rows = pa.Table.from_batches(batches, schema=None if batches else REFERENCE_SCHEMA).combine_chunks()
+        counts = pc.value_counts(self._rows.column("id"))
+        doubled = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
+        if doubled:
+            raise BuildError(
+                f"the --labels table has more than one row for {min(doubled)!r} and {len(doubled)} ids in all: keep one row an image"
+            )
 
     def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
-        """References of `batch` with the table's columns; an image with no row there is a reject."""
-        found = pc.index_in(batch.column("id"), value_set=self._ids)
+        """References of `batch` with the table's columns; an image whose row is missing or faulty is a reject.
+
+        A label, split or group column that the table does not have, and an empty split, leave what the folders say.
+        """
+        found = pc.index_in(batch.column("id"), value_set=self._rows.column("id").combine_chunks())
         known = found.is_valid().to_numpy(zero_copy_only=False)
-        yield from reject_rows(batch, ~known, RejectReason.MISSING_LABEL, "the --labels table has no row for this id")
+        for reject in reject_rows(batch, ~known, RejectReason.MISSING_LABEL, "the --labels table has no row for this id"):
+            fault = self._faults.get(reject.id)
+            yield reject if fault is None else replace(reject, reason=fault.reason, detail=f"the --labels table: {fault.detail}")
         batch, found = keep_rows(batch, known), found.drop_null()
+        if not batch.num_rows:
+            return
         for name in ("label", "split", "group", *extra_columns(self._rows.schema)):
-            values = self._rows.column(name).take(found)
-            if name == "split":  # a table without splits leaves those of the folders
+            column = self._rows.column(name)
+            if name in REFERENCE_SCHEMA.names and column.null_count == len(column):
+                continue
+            values = column.take(found).combine_chunks()
+            if name == "split":
                 values = pc.coalesce(values, batch.column("split"))
             batch = set_column(batch, name, values)
-        if batch.num_rows:
-            yield batch
+        yield batch

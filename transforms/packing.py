@@ -61,14 +61,19 @@ class ShardPolicy:
             )
 
     def cut(self, num_records: int, num_bytes: int) -> ShardCuts:
-        """The shards of a split with that many records and bytes. No shard is planned empty."""
+        """The shards of a split with that many records and bytes.
+
+        No shard is planned empty: with fewer records than shards, their number is the largest multiple that is not more,
+        and with fewer records than one multiple, their own number.
+        """
         if num_records == 0:
             return ShardCuts(0, 0)
         if self.num_records:
             return ShardCuts(num_records, -(-num_records // self.num_records), self.num_records)
         count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
         count = -(-max(count, 1) // self.multiple_of) * self.multiple_of
-        return ShardCuts(num_records, min(count, num_records))
+        most = num_records // self.multiple_of * self.multiple_of or num_records
+        return ShardCuts(num_records, min(count, most))
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ REJECT_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name 
 
 def rejects_to_table(rejects: Iterable[Reject]) -> pa.Table:
     """One row per reject, sorted, so that the file does not depend on the order of arrival."""
-    rows = sorted((asdict(reject) for reject in rejects), key=lambda row: (row["id"], row["uri"], row["reason"]))
+    rows = sorted((asdict(reject) for reject in rejects), key=lambda row: tuple(row.values()))
     return pa.Table.from_pylist(rows, schema=REJECT_SCHEMA)
 
 

@@ -16,26 +16,33 @@ from transforms.table_references import list_table, reference_schema_of
 from transforms.tables import TableSource, detect_table
 
 
-def detect_source(uri: str, columns: Mapping[str, str | None]) -> FolderSource | TableSource:
+def detect_source(uri: str, columns: Mapping[str, str | None], *, argument: str = "INPUT") -> FolderSource | TableSource:
     """What INPUT is: a folder, or a table naming images.
 
     Args:
         uri: The INPUT argument.
         columns: role -> column named by an option, or None.
+        argument: What messages call it.
 
     Raises:
         UsageError: There is no such place, it is neither, or a column option does not fit it.
         BuildError: A table that cannot be read.
     """
     path = local_path(uri)
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"the path of {argument} {path!r} is not UTF-8: rename its folder, or link to it") from error
     if os.path.isdir(path):
         named = [f"--{role}-column" for role, column in columns.items() if column is not None]
         if named:
-            raise UsageError(f"{named[0]} is for a table, and INPUT {uri} is a folder; name the table itself as INPUT")
+            raise UsageError(f"{named[0]} is for a table, and {argument} {uri} is a folder; name the table itself as {argument}")
         return detect_folder(path)
     if not os.path.exists(path):
-        raise UsageError(f"INPUT {uri} does not exist")
-    return detect_table(path, columns)
+        raise UsageError(f"{argument} {uri} does not exist")
+    if not os.path.isfile(path):
+        raise UsageError(f"{argument} {uri} is neither a folder nor a file")
+    return detect_table(path, columns, argument=argument)
 
 
 def source_schema(source: FolderSource | TableSource) -> pa.Schema:

@@ -65,9 +65,7 @@ class SplitFractions:
         return pa.array(self.names, pa.string()).take(pa.array(chosen))
 
 
-def assign_splits(
-    batch: pa.RecordBatch, fractions: SplitFractions | None, *, given: bool
-) -> Iterator[pa.RecordBatch | Reject]:
+def assign_splits(batch: pa.RecordBatch, fractions: SplitFractions | None, *, given: bool) -> Iterator[pa.RecordBatch | Reject]:
     """References with their split filled in.
 
     Args:
@@ -78,11 +76,9 @@ def assign_splits(
         units = pc.coalesce(batch.column("group"), batch.column("id"))
         yield set_column(batch, "split", (fractions or SplitFractions()).choose(units))
         return
-    splits = batch.column("split")
-    usable = pa.array([name is not None and is_split_name(name) for name in splits.dictionary_encode().dictionary.to_pylist()])
-    indices = splits.dictionary_encode().indices
-    valid = pc.fill_null(usable.take(indices), False) if len(usable) else pa.array([False] * len(batch), pa.bool_())
-    mask = valid.to_numpy(zero_copy_only=False)
+    names = batch.column("split").dictionary_encode()
+    usable = pa.array([name is not None and is_split_name(name) for name in names.dictionary.to_pylist()], pa.bool_())
+    mask = usable.take(names.indices).fill_null(False).to_numpy(zero_copy_only=False)
     yield from reject_rows(batch, ~mask, RejectReason.UNKNOWN_SPLIT, "split {split!r} is empty or not a name of letters, digits and _")
     kept = keep_rows(batch, mask)
     if kept.num_rows:

@@ -1,34 +1,18 @@
-"""Reading a CSV, TSV, JSONL or Parquet table that names images, as raw Arrow batches.
-
-Column types are the same for every row: Parquet states them, JSON lines are read as a whole, and a CSV is looked through once
-(as text, in bounded memory) before it is read. Text stays as it is written: a class called "NA" or "None" is a class.
-"""
+"""Tables that name images: which file formats, and which column has which role."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pa_csv
-import pyarrow.json as pa_json
-import pyarrow.parquet as pq
 
-from shardwright.errors import BuildError, UsageError
-from transforms.references import BATCH_ROWS
-from transforms.rejects import Reject, RejectReason
+from shardwright.errors import UsageError
+from transforms.rejects import Reject
+from transforms.table_columns import check_sizes, check_text
+from transforms.table_files import TABLE_EXTENSIONS, read_table_file, read_table_schema, table_format
 
-TABLE_EXTENSIONS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-}
 # Columns taken for a role when no option names one; the first that is there, in any case.
 ROLE_COLUMNS = {
     "image": (
@@ -40,8 +24,7 @@ ROLE_COLUMNS = {
     "group": (),
     "size": (),
 }  # fmt: skip
-_BLOCK_BYTES = 8 << 20
-_TYPE_LADDER = (pa.int64(), pa.float64(), pa.bool_(), pa.string())
+_TEXT_ROLES = ("image", "label", "id", "split", "group")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,34 +70,61 @@ class TableSource:
         return replace(self, names_files=False)
 
 
-def table_format(path: str) -> str | None:
-    """The format a table's file name stands for, or None."""
-    return TABLE_EXTENSIONS.get(os.path.splitext(path)[1].lower())
-
-
-def detect_table(path: str, columns: dict[str, str | None]) -> TableSource:
+def detect_table(path: str, columns: Mapping[str, str | None], *, argument: str = "INPUT") -> TableSource:
     """Learn a table's columns and types, and which column has which role.
 
     Args:
         columns: role -> column given by an option, or None to look for a usual name.
+        argument: What messages call it.
 
     Raises:
         UsageError: A named column is not there, or none can be the image's.
-        BuildError: The file cannot be read as a table.
+        BuildError: The file cannot be read as a table, or a column's type does not suit its role.
     """
     kind = table_format(path)
     if kind is None:
         known = ", ".join(sorted(TABLE_EXTENSIONS))
-        raise UsageError(f"INPUT {path} is a file, and its name is not a table's ({known}); give a folder or a table")
+        raise UsageError(f"{argument} {path} is a file, and its name is not a table's ({known}); give a folder or a table")
     schema = read_table_schema(path, kind)
+    _check_names(path, schema)
+    source = _with_roles(path, kind, schema, columns)
+    if kind in ("csv", "tsv"):
+        source = replace(source, schema=_roles_as_text(source))
+    _check_types(source)
+    return source
+
+
+def _with_roles(path: str, kind: str, schema: pa.Schema, columns: Mapping[str, str | None]) -> TableSource:
+    roles = {role: _role_column(path, schema, role, given) for role, given in columns.items()}
+    image = roles.get("image")
+    if image is None:
+        raise UsageError(f"{path} has the columns {_listed(schema)}: name the one with the image paths by --image-column")
+    return TableSource(
+        path=path,
+        format=kind,
+        schema=schema,
+        image=image,
+        label=roles.get("label"),
+        id=roles.get("id"),
+        split=roles.get("split"),
+        group=roles.get("group"),
+        size=roles.get("size"),
+    )
+
+
+def read_table(source: TableSource) -> Iterator[pa.RecordBatch | Reject]:
+    """The table's rows as `read_table_file` gives them."""
+    return read_table_file(source.path, source.format, source.schema)
+
+
+def _check_names(path: str, schema: pa.Schema) -> None:
     doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if doubled:
         raise UsageError(f"{path} has two columns called {doubled[0]!r}: rename one")
-    roles = {role: _role_column(path, schema, role, given) for role, given in columns.items()}
-    image = roles.pop("image")
-    if image is None:
-        raise UsageError(f"{path} has the columns {_listed(schema)}: name the one with the image paths by --image-column")
-    return TableSource(path=path, format=kind, schema=schema, image=image, **roles)
+    if "" in schema.names:
+        raise UsageError(
+            f"column {schema.names.index('') + 1} of {path} has no name: name it, or leave it out (pandas: to_csv(index=False))"
+        )
 
 
 def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> str | None:
@@ -122,7 +132,7 @@ def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> 
         if given not in schema.names:
             raise UsageError(f"--{role}-column {given!r} is not in {path}, which has the columns {_listed(schema)}")
         return given
-    by_lower = {name.lower(): name for name in reversed(schema.names)}
+    by_lower = {name.strip().lower(): name for name in reversed(schema.names)}
     return next((by_lower[name] for name in ROLE_COLUMNS[role] if name in by_lower), None)
 
 
@@ -130,104 +140,18 @@ def _listed(schema: pa.Schema) -> str:
     return ", ".join(map(repr, schema.names))
 
 
-def read_table_schema(path: str, kind: str) -> pa.Schema:
-    """The columns and types of a table.
-
-    Raises:
-        BuildError: It cannot be read; the message says where and why.
-    """
-    try:
-        if kind == "parquet":
-            return pq.read_schema(path).remove_metadata()
-        if kind == "jsonl":
-            return _read_json_lines(path).schema
-        return _infer_csv_schema(path, kind)
-    except (pa.ArrowException, OSError) as error:
-        raise BuildError(f"cannot read the table {path}: {error}") from error
+def _roles_as_text(source: TableSource) -> pa.Schema:
+    """A CSV has no types: a class "1.5" or an id "true" is text. Whole numbers stay, so that labels sort by value."""
+    text = {getattr(source, role) for role in _TEXT_ROLES}
+    return pa.schema(
+        [(field.name, pa.string() if field.name in text and not pa.types.is_integer(field.type) else field.type) for field in source.schema]
+    )
 
 
-def read_table(source: TableSource) -> Iterator[pa.RecordBatch | Reject]:
-    """The table's rows, in order, in batches of up to `BATCH_ROWS`; a line with a wrong number of fields is a reject.
-
-    Raises:
-        BuildError: It cannot be read to its end.
-    """
-    try:
-        if source.format == "parquet":
-            with pq.ParquetFile(source.path) as file:
-                yield from file.iter_batches(batch_size=BATCH_ROWS)
-        elif source.format == "jsonl":
-            yield from _read_json_lines(source.path).to_batches(max_chunksize=BATCH_ROWS)
-        else:
-            yield from _read_csv(source.path, source.format, source.schema)
-    except (pa.ArrowException, OSError) as error:
-        raise BuildError(f"cannot read the table {source.path}: {error}") from error
-
-
-def _read_json_lines(path: str) -> pa.Table:
-    if not os.path.getsize(path):
-        raise BuildError(f"the table {path} is empty")
-    return pa_json.read_json(path, read_options=pa_json.ReadOptions(block_size=_BLOCK_BYTES))
-
-
-def _open_csv(
-    path: str, kind: str, types: dict[str, pa.DataType], bad_lines: list[Reject]
-) -> pa_csv.CSVStreamingReader:
-    def skip(line: pa_csv.InvalidRow) -> str:
-        found = f"a line of {path} has {line.actual_columns} fields where {line.expected_columns} are expected: "
-        bad_lines.append(Reject("", path, RejectReason.BAD_VALUE, found + repr(line.text[:200])))
-        return "skip"
-
-    if not os.path.getsize(path):
-        raise BuildError(f"the table {path} is empty: its first line must name the columns")
-    return pa_csv.open_csv(
-        path,
-        read_options=pa_csv.ReadOptions(block_size=_BLOCK_BYTES),
-        parse_options=pa_csv.ParseOptions(
-            delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True, invalid_row_handler=skip
-        ),
-        convert_options=pa_csv.ConvertOptions(
-            column_types=types, strings_can_be_null=False, null_values=[""], true_values=["true", "True", "TRUE"],
-            false_values=["false", "False", "FALSE"],
-        ),
-    )  # fmt: skip
-
-
-def _csv_header(path: str, kind: str) -> list[str]:
-    with _open_csv(path, kind, {}, []) as reader:
-        return list(reader.schema.names)
-
-
-def _infer_csv_schema(path: str, kind: str) -> pa.Schema:
-    """The narrowest of int64, float64, bool and string that holds every value of a column; empty fields are nulls."""
-    names = _csv_header(path, kind)
-    steps = dict.fromkeys(names, 0)
-    with _open_csv(path, kind, dict.fromkeys(names, pa.string()), []) as reader:
-        for batch in reader:
-            for name, column in zip(names, batch.columns, strict=True):
-                values = column.filter(pc.not_equal(column, ""))
-                while not _casts(values, _TYPE_LADDER[steps[name]]):
-                    steps[name] += 1
-    return pa.schema([(name, _TYPE_LADDER[steps[name]]) for name in names])
-
-
-def _casts(values: pa.Array, kind: pa.DataType) -> bool:
-    """Whether every text is that type's and comes back from it unchanged where that matters ("007" is no integer)."""
-    if pa.types.is_string(kind):
-        return True
-    if pa.types.is_boolean(kind):
-        return bool(pc.all(pc.is_in(pc.utf8_lower(values), value_set=pa.array(["true", "false"]))).as_py() is not False)
-    try:
-        numbers = values.cast(kind)
-    except pa.ArrowInvalid:
-        return False
-    return not pa.types.is_integer(kind) or numbers.cast(pa.string()).equals(values)
-
-
-def _read_csv(path: str, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Reject]:
-    bad_lines: list[Reject] = []
-    with _open_csv(path, kind, dict(zip(schema.names, schema.types, strict=True)), bad_lines) as reader:
-        for block in reader:
-            for start in range(0, block.num_rows, BATCH_ROWS):
-                yield block.slice(start, BATCH_ROWS)
-    yield from bad_lines
+def _check_types(source: TableSource) -> None:
+    for role in _TEXT_ROLES:
+        column = getattr(source, role)
+        if column is not None:
+            check_text(source.schema.field(column).type, column)
+    if source.size is not None:
+        check_sizes(source.schema.field(source.size).type, source.size)

@@ -1,0 +1,124 @@
+"""The commands that look at a dataset: `inspect`, `verify` and `show`. Results go to stdout, all else to stderr."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardwright import storage
+from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
+from shardwright.manifest import read_manifest
+
+EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
+
+_VERIFY_EPILOG = """\
+Checked: every shard's presence, length and checksum; every record's frame, example, features, label and id; every row of
+the index; ids that stand twice; the class names, statistics, rejects, features.json and dataset_info.json.
+A fault is told as  FILE: record N at byte OFFSET: WHAT.  A note is no fault: a file that the manifest does not name.
+
+Exit codes: 0 sound, 1 faults found, 2 not a dataset.
+"""
+_INSPECT_EPILOG = "Only the manifest is read, so this takes no time on any dataset; `shardwright verify` checks that it is true.\n"
+_SHOW_EPILOG = """\
+examples
+  shardwright show dataset/ cats/0001.jpg
+  shardwright show dataset/ 17 --split validation
+  shardwright show dataset/ cats/0001.jpg --save cat.jpg
+
+ID is searched for in every split. N counts from 0 in file order, in `train` or the only split unless --split is given.
+Where ids are themselves numbers, an id wins over a record number; --by number takes N for a record number.
+Only the index and that one record are read.
+
+Exit codes: 0 shown, 1 no such record or it cannot be read, 2 wrong usage or not a dataset.
+"""
+
+
+def inspect(argv: Sequence[str]) -> int:
+    """`shardwright inspect`."""
+    from shardwright.describe import describe, format_description
+
+    parser = _make_parser("inspect", "What a dataset holds: splits, records, bytes, features, classes, shard sizes.", _INSPECT_EPILOG)
+    args = parser.parse_args(argv)
+    try:
+        manifest = read_manifest(args.dataset)
+        description = describe(manifest, storage.local_path(args.dataset))
+    except ShardwrightError as error:
+        return _fail(error)
+    print_safely(_to_json(description) if args.json else format_description(manifest, description))
+    return EXIT_DONE
+
+
+def verify(argv: Sequence[str]) -> int:
+    """`shardwright verify`."""
+    from shardwright import verify as verifying
+
+    parser = _make_parser("verify", "Check a dataset against its manifest, byte by byte.", _VERIFY_EPILOG)
+    parser.add_argument(
+        "--threads", type=int, default=verifying.DEFAULT_THREADS, metavar="N", help="shards looked at at a time (default: %(default)s)"
+    )
+    args = parser.parse_args(argv)
+    if args.threads < 1:
+        parser.error(f"--threads is {args.threads}; it must be 1 or more")
+    try:
+        result = verifying.verify(args.dataset, threads=args.threads, progress=_show_progress if sys.stderr.isatty() else None)
+    except ShardwrightError as error:
+        return _fail(error)
+    print_safely(_to_json(result.to_json()) if args.json else result.to_text())
+    return EXIT_DONE if result.is_sound else EXIT_FAULTS
+
+
+def show(argv: Sequence[str]) -> int:
+    """`shardwright show`."""
+    from shardwright.show import find_record, format_record, record_json, save_image
+
+    parser = _make_parser("show", "Show one record: its place, its image and its features.", _SHOW_EPILOG)
+    parser.add_argument("record", metavar="ID|N", help="a record's id, or its number in the split")
+    parser.add_argument("--split", metavar="S", help="the split to look in")
+    parser.add_argument("--by", choices=("id", "number"), help="take ID|N for nothing else")
+    parser.add_argument("--save", metavar="FILE", help="write the image's bytes to FILE; raw pixels as .npy")
+    args = parser.parse_args(argv)
+    try:
+        root, manifest = storage.local_path(args.dataset), read_manifest(args.dataset)
+        found = find_record(root, manifest, args.record, split=args.split, by=args.by)
+        print_safely(_to_json(record_json(manifest, found)) if args.json else format_record(manifest, found))
+        if args.save is not None:
+            print(f"shardwright: saved {save_image(manifest, found, args.save)}", file=sys.stderr)
+    except ShardwrightError as error:
+        return _fail(error)
+    return EXIT_DONE
+
+
+def _make_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"shardwright {command}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("dataset", metavar="DATASET", help="the folder that `shardwright build` wrote")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _to_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, indent=1, ensure_ascii=False)
+
+
+def print_safely(text: str) -> None:
+    """Print text that may hold characters the terminal's encoding has not, or the odd bytes of a file name."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def _show_progress(done: int, total: int) -> None:
+    end = "\n" if done == total else ""
+    print(f"\rshardwright: {done} of {total} shards checked", end=end, file=sys.stderr, flush=True)
+
+
+def _fail(error: ShardwrightError) -> int:
+    print(f"shardwright: error: {error}", file=sys.stderr)
+    return EXIT_USAGE if isinstance(error, (NotADatasetError, UsageError)) else EXIT_FAULTS

@@ -1,0 +1,174 @@
+"""Checking the files beside the shards against the manifest: TFDS's, the class names, statistics, and rejects."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright import naming, storage
+from shardwright.errors import NotADatasetError
+from shardwright.faults import Fault
+from shardwright.manifest import Manifest, read_json
+from shardwright.schema import ExampleSchema, FeatureKind
+
+_TENSOR_KINDS = {"int64": FeatureKind.INT64, "float32": FeatureKind.FLOAT32, "string": FeatureKind.BYTES}
+
+
+def check_companions(root: str, manifest: Manifest) -> Iterator[Fault]:
+    """What the files beside the shards say that the manifest does not."""
+    yield from _manifest_faults(root, manifest)
+    for filename, check in (
+        (naming.DATASET_INFO, _dataset_info_faults),
+        (naming.FEATURES, _features_faults),
+        (naming.STATS, _stats_faults),
+    ):
+        try:
+            content = read_json(root, filename)
+        except NotADatasetError as error:
+            yield Fault(filename, None, None, str(error))
+            continue
+        try:
+            faults = ["the file is missing"] if content is None else list(check(content, manifest))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            faults = [f"it is not built as this file must be ({type(error).__name__}: {error})"]
+        yield from (Fault(filename, None, None, what) for what in faults)
+    if storage.num_bytes_of(storage.join(root, naming.SCHEMA_PBTXT)) is None:
+        yield Fault(naming.SCHEMA_PBTXT, None, None, "the file is missing")
+    yield from _labels_faults(root, manifest.schema)
+    yield from _reject_faults(root, manifest)
+
+
+def _manifest_faults(root: str, manifest: Manifest) -> Iterator[Fault]:
+    """The manifest's sums over its own shards."""
+    there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
+    differing = [key for key in sums if there.get(key) != sums[key]]
+    if differing:
+        yield Fault(naming.MANIFEST, None, None, f"its {', '.join(differing)} are not the sums over its shards")
+    for split in manifest.splits.values():
+        indices = [shard.index for shard in split.shards]
+        if indices != list(range(len(indices))):
+            yield Fault(naming.MANIFEST, None, None, f"split {split.name!r} has the shards {indices}, not 0 to {len(indices) - 1}")
+    if manifest.num_inputs != manifest.num_records + sum(manifest.rejects.values()):
+        what = (
+            f"num_inputs is {manifest.num_inputs}, but there are {manifest.num_records} records "
+            f"and {sum(manifest.rejects.values())} rejects"
+        )
+        yield Fault(naming.MANIFEST, None, None, what)
+
+
+def _dataset_info_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
+    for key, wanted in (("name", manifest.name), ("version", manifest.version)):
+        if content.get(key) != wanted:
+            yield f"{key} is {content.get(key)!r}, the manifest says {wanted!r}"
+    entries = content.get("splits")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        yield "it has no list of splits"
+        return
+    lengths = {str(entry.get("name")): entry.get("shardLengths") for entry in entries}
+    for name in sorted({*lengths, *manifest.splits}):
+        shards = manifest.splits[name].shards if name in manifest.splits else ()
+        if lengths.get(name, []) != [str(shard.num_records) for shard in shards]:
+            yield f"shardLengths of split {name!r} is {lengths.get(name)}, the manifest says {[shard.num_records for shard in shards]}"
+
+
+def _features_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
+    there = dict(_flatten_features(content, ""))
+    wanted = dict(_wanted_features(manifest.schema))
+    for name in sorted({*there, *wanted}):
+        if there.get(name) != wanted.get(name):
+            yield f"feature {name!r} is {there.get(name, 'missing')}, the schema says {wanted.get(name, 'that there is none')}"
+
+
+def _wanted_features(schema: ExampleSchema) -> Iterator[tuple[str, str]]:
+    for feature in schema.features:
+        kind = str(feature.kind)
+        if feature.kind == FeatureKind.CLASS_LABEL:
+            kind = f"{kind} of {len(schema.class_names)}"
+        elif feature.kind == FeatureKind.IMAGE and feature.encoding == "raw":
+            kind = f"uint8 of {list(feature.shape)}"
+        yield feature.name, f"list of {kind}" if feature.is_list else kind
+
+
+def _flatten_features(node: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Features of TFDS's JSON as name -> kind, nested names joined by `/`."""
+    if not isinstance(node, dict):
+        yield name, "not a feature"
+    elif "featuresDict" in node:
+        for key, child in node["featuresDict"].get("features", {}).items():
+            yield from _flatten_features(child, f"{name}/{key}" if name else key)
+    else:
+        yield name, _kind_of(node)
+
+
+def _kind_of(node: Mapping[str, Any]) -> str:
+    if "sequence" in node:
+        return f"list of {_kind_of(node['sequence'].get('feature', {}))}"
+    if "classLabel" in node:
+        return f"{FeatureKind.CLASS_LABEL} of {node['classLabel'].get('numClasses')}"
+    for key, kind in (("image", FeatureKind.IMAGE), ("text", FeatureKind.TEXT)):
+        if key in node:
+            return str(kind)
+    dtype = node.get("tensor", {}).get("dtype")
+    if dtype == "uint8":
+        return f"uint8 of {[int(size) for size in node['tensor'].get('shape', {}).get('dimensions', [])]}"
+    return str(_TENSOR_KINDS.get(dtype, f"{node.get('pythonClassName')} of {dtype}"))
+
+
+def _stats_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
+    for name in sorted({*content, *manifest.splits}):
+        if name not in manifest.splits or content.get(name) != manifest.splits[name].stats:
+            yield f"the statistics of split {name!r} are not those of the manifest"
+
+
+def _labels_faults(root: str, schema: ExampleSchema) -> Iterator[Fault]:
+    if schema.label is None:
+        return
+    filename = naming.labels_file(schema.label.name)
+    try:
+        text = storage.read_bytes(storage.join(root, filename)).decode("utf-8", "surrogatepass")
+    except FileNotFoundError:
+        yield Fault(filename, None, None, "the file is missing")
+        return
+    except (OSError, ValueError) as error:
+        yield Fault(filename, None, None, f"the file cannot be read: {error}")
+        return
+    names = tuple(text.removesuffix("\n").split("\n"))
+    if names != schema.class_names:
+        yield Fault(filename, None, None, f"it names {len(names)} classes that are not the {len(schema.class_names)} of the manifest")
+
+
+def _reject_faults(root: str, manifest: Manifest) -> Iterator[Fault]:
+    """Reject rows by reason, in all files but the one of a build that failed."""
+    counts: Counter[str] = Counter()
+    for path in storage.list_outputs(root):
+        if not path.startswith(f"{naming.REJECTS_DIR}/") or path == naming.FAILED_REJECTS or not path.endswith(".parquet"):
+            continue
+        try:
+            with pq.ParquetFile(storage.join(root, path)) as file:
+                counts.update(file.read(["reason"])["reason"].to_pylist())
+        except (pa.ArrowException, OSError, KeyError) as error:
+            yield Fault(path, None, None, f"the file cannot be read: {error}")
+    if counts != Counter(manifest.rejects):
+        what = f"its files hold {_show_counts(counts)}, the manifest says {_show_counts(manifest.rejects)}"
+        yield Fault(naming.REJECTS_DIR, None, None, what)
+
+
+def _show_counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items())) or "no rejects"
+
+
+def find_strays(root: str, manifest: Manifest) -> Iterator[Fault]:
+    """Files that look like the dataset's and are not: no reader takes them, but a glob such as `*.tfrecord*` would."""
+    names = [name for split in manifest.splits for name in manifest.shard_names(split)]
+    wanted = {name.shard for name in names} | {name.sidecar for name in names}
+    for path in storage.list_outputs(root):
+        folder, filename = os.path.split(path)
+        if filename.endswith(naming.TEMPORARY_SUFFIX):
+            yield Fault(path, None, None, "a temporary file, left by a build that was stopped; it can be removed")
+        elif path not in wanted and (folder == naming.INDEX_DIR or naming.ShardName.parse(path) is not None):
+            yield Fault(path, None, None, "no part of this dataset: the manifest does not name it; it can be removed")

@@ -1,0 +1,137 @@
+"""Checking one shard: the file, its records one after another, and its sidecar."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import numpy as np
+
+from shardwright import storage
+from shardwright.errors import RecordFault
+from shardwright.example import ExampleFault, parse_example
+from shardwright.example_check import ExampleChecker, one_value
+from shardwright.faults import Fault, limit_faults
+from shardwright.index_check import IndexRows, RowChecker, check_sidecar
+from shardwright.manifest import Manifest, ShardInfo
+from shardwright.naming import ShardName
+from shardwright.records import RecordSpan
+from shardwright.schema import Source
+from shardwright.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
+
+FileContent = tuple[int, int]  # length in bytes, CRC32C
+
+
+@dataclass(slots=True)
+class ShardCheck:
+    """What looking through one shard gave.
+
+    Attributes:
+        name: The shard.
+        num_records: Records found in the file.
+        num_bytes: The file's length.
+        faults: What is wrong with the shard and its sidecar.
+        id_hashes: 64-bit hash of the id of every record that has one, for finding ids that stand twice.
+        id_records: The numbers of those records.
+        id_offsets: Where those records begin, in bytes.
+        labels: How often each label occurs.
+    """
+
+    name: ShardName
+    num_records: int = 0
+    num_bytes: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    id_hashes: array[int] = field(default_factory=lambda: array("q"))
+    id_records: array[int] = field(default_factory=lambda: array("q"))
+    id_offsets: array[int] = field(default_factory=lambda: array("q"))
+    labels: Counter[int] = field(default_factory=Counter)
+
+
+class ShardChecker:
+    """Checks shards of one dataset. Has no state between calls, so threads may share it."""
+
+    def __init__(self, root: str, manifest: Manifest) -> None:
+        self._root = root
+        self._examples = ExampleChecker(manifest.schema)
+        self._rows = RowChecker(manifest.schema)
+        self._id, self._label = manifest.schema.find(Source.ID), manifest.schema.label
+        self._contents: Mapping[FileContent, str] = {
+            (info.num_bytes, info.crc32c): name.shard
+            for split in manifest.splits.values()
+            for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
+        }
+
+    def check(self, name: ShardName, info: ShardInfo) -> ShardCheck:
+        """Look through a shard and its sidecar in bounded memory. Reads the file twice: as a whole, then by records."""
+        result = ShardCheck(name)
+        rows, faults = check_sidecar(self._root, name, info)
+        result.faults += faults
+        try:
+            with open(storage.join(self._root, name.shard), "rb", buffering=BLOCK_BYTES) as file:
+                result.faults += limit_faults(self._shard_faults(file, info, rows, result))
+        except FileNotFoundError:
+            result.faults.append(Fault(name.shard, None, None, f"the shard is missing, with {info.num_records} records"))
+        except OSError as error:
+            result.faults.append(Fault(name.shard, None, None, f"the shard cannot be read: {error.strerror or error}"))
+        return result
+
+    def _shard_faults(self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck) -> Iterator[Fault]:
+        crc = file_crc32c(file)
+        result.num_bytes = file.tell()
+        file.seek(0)
+        content = (result.num_bytes, crc)
+        if content != (info.num_bytes, info.crc32c):
+            other = self._contents.get(content)
+            yield Fault(result.name.shard, None, None, _content_fault(content, info, other))
+            rows = None if other else rows  # the rows are those of the shard that should be here
+        yield from self._record_faults(file, info, rows, result)
+
+    def _record_faults(self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck) -> Iterator[Fault]:
+        name, last = result.name, None
+        offsets = rows.offsets if rows is not None else np.zeros(0, np.int64)
+        for number, last in walk_records(file, offsets):
+            if isinstance(last, RecordFault):
+                result.num_records = max(result.num_records, min(number + 1, info.num_records))  # bytes too many are no record
+                yield Fault(name.shard, number, last.offset, last.what)
+            else:
+                result.num_records = number + 1
+                yield from self._example_faults(number, last, rows, result)
+        if isinstance(last, RecordFault) and result.num_records < info.num_records:
+            what = f"the last {info.num_records - result.num_records} records are cut off, or behind a broken one and not in the index"
+            yield Fault(name.shard, None, None, what)
+        elif result.num_records != info.num_records:
+            what = f"the shard holds {result.num_records} records, the manifest says {info.num_records}"
+            yield Fault(name.shard, None, None, what)
+
+    def _example_faults(self, number: int, span: RecordSpan, rows: IndexRows | None, result: ShardCheck) -> Iterator[Fault]:
+        name = result.name
+        try:
+            features = parse_example(span.data)
+        except ExampleFault as error:
+            yield Fault(name.shard, number, span.offset, str(error))
+            return
+        for what in self._examples.faults(features):
+            yield Fault(name.shard, number, span.offset, what)
+        row = rows.row(number) if rows is not None else None
+        if row is not None:
+            for what in self._rows.faults(row, span, features):
+                yield Fault(name.sidecar, number, span.offset, what)
+        example_id, label = one_value(features, self._id), one_value(features, self._label)
+        if example_id is not None:
+            result.id_hashes.append(hash(example_id))
+            result.id_records.append(number)
+            result.id_offsets.append(span.offset)
+        if label is not None:
+            result.labels[label] += 1
+
+
+def _content_fault(content: FileContent, info: ShardInfo, other: str | None) -> str:
+    num_bytes, crc = content
+    if other is not None:
+        return f"the file is that of {other}, swapped or copied; its index rows are not compared"
+    if num_bytes != info.num_bytes:
+        return f"the file has {num_bytes} bytes, the manifest says {info.num_bytes}"
+    return f"the file's crc32c is {crc:#010x}, the manifest says {info.crc32c:#010x}"

@@ -1,0 +1,254 @@
+"""One record of a dataset: found through the index, read by itself, and shown."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright import storage
+from shardwright.errors import NotFoundError, RecordFault, StorageError, UsageError
+from shardwright.example import parse_example
+from shardwright.example_check import Values, one_value
+from shardwright.index import read_index
+from shardwright.manifest import Manifest
+from shardwright.naming import ShardName
+from shardwright.records import read_record
+from shardwright.schema import Feature, FeatureKind, Source
+from shardwright.sizes import show_bytes
+
+_SHOWN_BYTES = 24
+_SHOWN_VALUES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record and its place.
+
+    Attributes:
+        name: The shard it is in.
+        number: Its number in the split, from 0 in file order.
+        row: Its index row.
+        features: Its example's features.
+    """
+
+    name: ShardName
+    number: int
+    row: Mapping[str, Any]
+    features: Mapping[str, Values]
+
+
+def find_record(root: str, manifest: Manifest, key: str, *, split: str | None = None, by: str | None = None) -> FoundRecord:
+    """The record with the id `key`, or else, where `key` is a number, the one at that place in its split.
+
+    Args:
+        root: The dataset's folder.
+        key: An id, or a number counted from 0 in file order. An id wins over a number.
+        split: Where to look. Without one an id is looked for in all splits, and a number counts in `train` or the only split.
+        by: "id" or "number" to take `key` for nothing else.
+
+    Raises:
+        NotFoundError: There is no such split, id or number; the message names the choices.
+        UsageError: `by` is "number" and `key` is none.
+        StorageError: The index or the record cannot be read.
+    """
+    if split is not None and split not in manifest.splits:
+        raise NotFoundError(f"there is no split {split!r}; the splits are {_choices(manifest)}")
+    is_number = key.isascii() and key.isdigit()
+    if by == "number" and not is_number:
+        raise UsageError(f"{key!r} is no record number: give a whole number from 0 up")
+    if by != "number":
+        found = _find_id(root, manifest, key, [split] if split else list(manifest.splits))
+        if found is not None:
+            return found
+    if by == "id" or not is_number:
+        where = f"split {split!r}" if split else "any split"
+        raise NotFoundError(f"no record in {where} has the id {key!r} (ids are looked for in {_choices(manifest)})")
+    return _find_number(root, manifest, int(key), split or _default_split(manifest))
+
+
+def _choices(manifest: Manifest) -> str:
+    return ", ".join(manifest.splits)
+
+
+def _default_split(manifest: Manifest) -> str:
+    if "train" in manifest.splits:
+        return "train"
+    if len(manifest.splits) == 1:
+        return next(iter(manifest.splits))
+    raise NotFoundError(f"a record number counts within a split: give --split, one of {_choices(manifest)}")
+
+
+def _find_id(root: str, manifest: Manifest, key: str, splits: Sequence[str]) -> FoundRecord | None:
+    for split in splits:
+        start = 0
+        for name, shard in zip(manifest.shard_names(split), manifest.splits[split].shards, strict=True):
+            row = pc.index(read_index(root, name, ["id"])["id"], pa.scalar(key, pa.string())).as_py()
+            if row >= 0:
+                return _read_found(root, manifest, name, row, start + row)
+            start += shard.num_records
+    return None
+
+
+def _find_number(root: str, manifest: Manifest, number: int, split: str) -> FoundRecord:
+    info = manifest.splits[split]
+    start = 0
+    for name, shard in zip(manifest.shard_names(split), info.shards, strict=True):
+        if number < start + shard.num_records:
+            return _read_found(root, manifest, name, number - start, number)
+        start += shard.num_records
+    last = f"its records are 0 to {info.num_records - 1}" if info.num_records else "it has no records"
+    raise NotFoundError(f"split {split!r} has no record {number}, and no record has that id: {last}")
+
+
+def _read_found(root: str, manifest: Manifest, name: ShardName, row_number: int, number: int) -> FoundRecord:
+    rows = read_index(root, name).slice(row_number, 1).to_pylist()
+    if not rows:
+        raise StorageError(f"{name.sidecar} has no row {row_number}: run `shardwright verify`")
+    features = _read_features(root, name, rows[0])
+    id_feature = manifest.schema.find(Source.ID)
+    if id_feature is not None and one_value(features, id_feature) != rows[0]["id"].encode():
+        raise StorageError(f"{name.shard} and its index do not belong together: run `shardwright verify`")
+    return FoundRecord(name, number, rows[0], features)
+
+
+def _read_features(root: str, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:
+    """The features of the record that a row points at: nothing else of the shard is read."""
+    path = storage.join(root, name.shard)
+    try:
+        with open(path, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), row["length"], row["offset"])
+    except OSError as error:
+        raise StorageError(f"{name.shard} cannot be read: {error.strerror or error}") from error
+    try:
+        span = read_record(BytesIO(data), row["offset"], row["offset"] + len(data))
+    except RecordFault as fault:
+        raise StorageError(f"{name.shard}: {fault}; `shardwright verify` lists all faults") from fault
+    if span is None:
+        raise StorageError(f"{name.shard} ends before byte {row['offset']}, where its index has a record: run `shardwright verify`")
+    return parse_example(span.data)
+
+
+def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
+    """The record as JSON; bytes that are no text are given by their length."""
+    features = {}
+    for name, values in found.features.items():
+        shown = [_json_value(manifest, name, value) for value in values]
+        features[name] = shown[0] if len(shown) == 1 and not _is_list(manifest, name) else shown
+    label = one_value(found.features, manifest.schema.label)
+    return {
+        "split": found.name.split,
+        "number": found.number,
+        "shard": found.name.shard,
+        **found.row,
+        "class_name": manifest.schema.class_names[label] if _is_class(manifest, label) else None,
+        "features": features,
+    }
+
+
+def _is_list(manifest: Manifest, name: str) -> bool:
+    return any(feature.is_list for feature in manifest.schema.features if feature.name == name)
+
+
+def _is_class(manifest: Manifest, label: Any) -> bool:
+    return isinstance(label, int) and 0 <= label < len(manifest.schema.class_names)
+
+
+def _json_value(manifest: Manifest, name: str, value: bytes | int | float) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if not isinstance(value, bytes):
+        return value
+    text = None if name == manifest.schema.image.name else _as_text(value)
+    return {"num_bytes": len(value)} if text is None else text
+
+
+def format_record(manifest: Manifest, found: FoundRecord) -> str:
+    """The record as lines of text: its place, its image, and every feature."""
+    row, name = found.row, found.name
+    lines = [
+        ("id", str(row["id"])),
+        ("record", f"{found.number} of split {name.split!r} ({manifest.splits[name.split].num_records:,} records)"),
+        ("shard", f"{name.shard}, {row['length']:,} bytes at byte {row['offset']:,}"),
+        ("image", _image_text(row)),
+        ("source", " ".join(str(row[key]) for key in ("uri", "etag") if row[key]) or "not known"),
+    ]
+    shown = [*lines, ("", ""), ("features", ""), *_feature_lines(manifest, found.features)]
+    width = max(len(key) for key, _ in shown)
+    return "\n".join(f"{key.ljust(width)}  {value}".rstrip() for key, value in shown)
+
+
+def _image_text(row: Mapping[str, Any]) -> str:
+    size = f"{row['width']}x{row['height']}" if row["width"] and row["height"] else "of unknown size"
+    return (
+        f"{row['format'] or 'unknown format'}, {size}, {show_bytes(row['image_length'])} "
+        f"({row['image_length']:,} bytes at byte {row['image_offset']:,}), crc32c {row['crc32c']:#010x}"
+    )
+
+
+def _feature_lines(manifest: Manifest, features: Mapping[str, Values]) -> Iterator[tuple[str, str]]:
+    known = {feature.name: feature for feature in manifest.schema.features}
+    for name in [*known, *sorted(features.keys() - known.keys())]:
+        values = features.get(name)
+        yield f"  {name}", "missing" if values is None else _values_text(manifest, known.get(name), values)
+
+
+def _values_text(manifest: Manifest, feature: Feature | None, values: Values) -> str:
+    kind = feature.kind if feature is not None else None
+    texts = [_value_text(value, kind) for value in values[:_SHOWN_VALUES]]
+    if kind == FeatureKind.CLASS_LABEL and len(values) == 1 and _is_class(manifest, values[0]):
+        return f"{texts[0]} ({manifest.schema.class_names[int(values[0])]})"
+    more = f", ... {len(values):,} values" if len(values) > _SHOWN_VALUES else ""
+    is_list = feature.is_list if feature is not None else len(values) != 1
+    return f"[{', '.join(texts)}{more}]" if is_list or len(values) != 1 else texts[0]
+
+
+def _value_text(value: bytes | int | float, kind: FeatureKind | None) -> str:
+    if not isinstance(value, bytes):
+        return f"{value:g}" if isinstance(value, float) else str(value)
+    text = None if kind == FeatureKind.IMAGE else _as_text(value)
+    if text is not None:
+        return repr(text)
+    more = "..." if len(value) > _SHOWN_BYTES else ""
+    return f"{value[:_SHOWN_BYTES].hex(' ')}{more} ({len(value):,} bytes)"
+
+
+def _as_text(value: bytes) -> str | None:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if all(character.isprintable() or character in "\n\t\r" for character in text) else None
+
+
+def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
+    """Write the record's image to a file and say what was written. Raw pixels are written as a NumPy array.
+
+    Raises:
+        UsageError: A raw image, and a path that does not end in `.npy`.
+        StorageError: The record has no image, or the file cannot be written.
+    """
+    feature = manifest.schema.image
+    image = one_value(found.features, feature)
+    if not isinstance(image, bytes):
+        raise StorageError(f"{found.name.shard}: the record has no image: run `shardwright verify`")
+    target = storage.local_path(path)
+    if feature.encoding != "raw":
+        storage.write_bytes(target, image)
+        return f"{path}: {len(image):,} bytes of {found.row['format'] or 'unknown format'}"
+    if not path.endswith(".npy"):
+        raise UsageError(f"--save {path}: this image is raw pixels, not a file of any image format; give a name that ends in .npy")
+    buffer = BytesIO()
+    shape = tuple(size or 0 for size in feature.shape)
+    if len(image) != math.prod(shape):
+        raise StorageError(f"{found.name.shard}: the image has {len(image)} bytes, shape {shape} has {math.prod(shape)}")
+    np.save(buffer, np.frombuffer(image, np.uint8).reshape(shape))
+    storage.write_bytes(target, buffer.getvalue())
+    return f"{path}: a uint8 array of shape {shape}"

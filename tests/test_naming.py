@@ -1,0 +1,139 @@
+"""File names: made and taken apart in one place, the way TFDS does it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright import naming
+from shardwright.naming import ShardName
+
+NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
+SPLITS = st.from_regex(r"[A-Za-z0-9_]{1,12}", fullmatch=True)
+
+
+@st.composite
+def shard_names(draw: st.DrawFn) -> ShardName:
+    count = draw(st.integers(1, 10**7))
+    return ShardName(draw(NAMES), draw(SPLITS), draw(st.integers(0, count - 1)), count)
+
+
+@given(shard_names())
+def test_a_shards_name_is_taken_apart_as_it_was_made(name: ShardName) -> None:
+    assert ShardName.parse(name.shard) == name
+    for path in (name.shard, name.sidecar, name.rejects):
+        assert naming.is_build_output(path)
+
+
+@given(st.one_of(st.text(max_size=40), st.from_regex(r"[a-z]\w{0,3}-\w{1,3}\.tfrecord-\d{4,7}-of-\d{4,7}", fullmatch=True)))
+def test_a_name_that_is_taken_for_a_shards_is_exactly_one(filename: str) -> None:
+    name = ShardName.parse(filename)
+    if name is not None:
+        assert name.shard == filename
+        assert 0 <= name.index < name.count
+
+
+@pytest.mark.parametrize(
+    "filename",
+    [
+        "flowers-train.tfrecord-00000-of-00000",
+        "flowers-train.tfrecord-00003-of-00003",
+        "flowers-train.tfrecord-000001-of-00003",
+        "flowers-train.tfrecord-0001-of-0003",
+        "flowers-train.tfrecord-\u0660\u0660\u0660\u0660\u0661-of-00003",
+        "flowers-train.tfrecord-00001-of-00003.gz",
+        "Flowers-train.tfrecord-00001-of-00003",
+        "flowers-train-x.tfrecord-00001-of-00003",
+        "flowers-train.array_record-00001-of-00003",
+        ".flowers-train.tfrecord-00001-of-00003.abc.tmp",
+        "x/flowers-train.tfrecord-00001-of-00003",
+        "flowers-train.tfrecord-00001-of-00003\n",
+    ],
+)
+def test_other_names_are_no_shards(filename: str) -> None:
+    assert ShardName.parse(filename) is None
+
+
+def test_names_in_full() -> None:
+    name = ShardName("flowers", "train", 3, 12)
+    assert name.shard == "flowers-train.tfrecord-00003-of-00012"
+    assert name.sidecar == "index/train-00003-of-00012.parquet"
+    assert name.rejects == "rejects/train-00003-of-00012.parquet"
+    assert ShardName("flowers", "train", 123456, 1234567).shard == "flowers-train.tfrecord-123456-of-1234567"
+
+
+def test_shards_sort_by_split_and_index() -> None:
+    names = [ShardName("a", split, index, 100_001) for split in ("test", "train") for index in (0, 9, 10, 100_000)]
+    assert sorted([names[place] for place in (5, 0, 7, 2, 1, 6, 3, 4)]) == names
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        ("/data/flowers", "flowers"),
+        ("/data/My Flowers/", "my_flowers"),
+        ("out.v2", "out_v2"),
+        ("/data/2024", "dataset_2024"),
+        ("/data/_x_", "x"),
+        ("/data/花", "dataset"),
+        ("/", "dataset"),
+    ],
+)
+def test_a_dataset_is_named_after_its_folder(output: str, name: str) -> None:
+    assert naming.dataset_name_for(output) == name
+    assert naming.is_dataset_name(name)
+
+
+@given(st.text())
+def test_any_folder_gives_a_name(output: str) -> None:
+    assert naming.is_dataset_name(naming.dataset_name_for(output))
+
+
+@pytest.mark.parametrize(
+    ("name", "good"), [("a", True), ("a_1", True), ("", False), ("1a", False), ("A", False), ("a-b", False), ("a\n", False)]
+)
+def test_dataset_names(name: str, good: bool) -> None:
+    assert naming.is_dataset_name(name) is good
+
+
+@pytest.mark.parametrize(("split", "good"), [("train", True), ("Val_2", True), ("", False), ("a-b", False), ("a/b", False), ("é", False)])
+def test_split_names(split: str, good: bool) -> None:
+    assert naming.is_split_name(split) is good
+
+
+def test_the_labels_file_of_a_nested_feature() -> None:
+    assert naming.labels_file("label") == "label.labels.txt"
+    assert naming.labels_file("image/class/label") == "image-class-label.labels.txt"
+
+
+@pytest.mark.parametrize(
+    ("path", "ours"),
+    [
+        ("manifest.json", True),
+        ("plan.json", True),
+        ("report.html", True),
+        ("image-class-label.labels.txt", True),
+        ("index/train-00000-of-00001.parquet", True),
+        ("index/.train-00000-of-00001.parquet.12ab.tmp", True),
+        ("rejects/plan.parquet", True),
+        (".manifest.json.0a1b2c3d.tmp", True),
+        ("README.md", False),
+        ("notes.json", False),
+        ("photos/manifest.json", False),
+        ("index/notes.txt", False),
+        ("flowers-train.tfrecord-00000-of-00001.gz", False),
+        ("x.tmp", False),
+    ],
+)
+def test_what_a_rebuild_may_remove(path: str, ours: bool) -> None:
+    assert naming.is_build_output(path) is ours
+
+
+def test_temporary_names_are_hidden_and_told_from_others() -> None:
+    temporary = naming.temporary_name("manifest.json", "12ab")
+    assert re.fullmatch(r"\.manifest\.json\.12ab\.tmp", temporary)
+    assert naming.is_temporary(temporary)
+    assert not naming.is_temporary("manifest.json")

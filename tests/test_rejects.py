@@ -1,0 +1,43 @@
+"""Reject rows: one file whatever the order of arrival, and which of them count as faults."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from transforms.rejects import REJECT_SCHEMA, RETRYABLE, Reject, RejectReason, count_faults, rejects_to_table
+
+ROWS = [
+    Reject("b", "/b", RejectReason.CORRUPT, "x"),
+    Reject("a", "/z", RejectReason.DUPLICATE_ID, "row 1"),
+    Reject("a", "/a", RejectReason.DUPLICATE_ID, "row 2"),
+    Reject("", "/t.csv", RejectReason.BAD_VALUE, "row 9"),
+    Reject("", "/t.csv", RejectReason.BAD_VALUE, "row 4"),
+]
+
+
+def test_the_table_does_not_depend_on_the_order_of_arrival() -> None:
+    tables = [rejects_to_table(order) for order in itertools.permutations(ROWS)]
+    assert all(table.equals(tables[0]) for table in tables)
+    assert tables[0].schema == REJECT_SCHEMA
+    assert tables[0].column("detail").to_pylist() == ["row 4", "row 9", "row 2", "row 1", "x"]
+    assert tables[0].column("reason").to_pylist()[0] == "bad_value"
+
+
+def test_no_rejects_is_a_table_without_rows() -> None:
+    assert rejects_to_table([]).schema == REJECT_SCHEMA
+
+
+@pytest.mark.parametrize(("counts", "faults"), [({}, 0), ({"other_file": 9}, 0), ({"other_file": 9, "corrupt": 2, "bad_id": 1}, 3)])
+def test_files_that_nobody_took_for_images_are_no_faults(counts: dict[str, int], faults: int) -> None:
+    assert count_faults(counts) == faults
+
+
+def test_reasons_are_names_of_counters() -> None:
+    """They are in manifests, reports and dashboards: renaming one breaks who reads them."""
+    assert [str(reason) for reason in RejectReason] == [
+        "empty_file", "truncated", "not_an_image", "unsupported_format", "corrupt", "too_many_pixels", "too_large", "missing_file",
+        "unreadable", "changed", "bad_id", "duplicate_id", "missing_label", "unknown_label", "unknown_split", "bad_value", "other_file",
+    ]  # fmt: skip
+    assert sorted(RETRYABLE) == ["changed", "missing_file", "unreadable"]

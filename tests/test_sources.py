@@ -1,0 +1,70 @@
+"""What INPUT is taken for, what is said of it, and what it is refused for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.arguments import ROLES
+from shardwright.errors import UsageError
+from tests.helpers import make_files, rows_of
+from transforms.folders import FolderSource
+from transforms.references import REFERENCE_SCHEMA
+from transforms.sources import describe_source, detect_source, list_source, source_schema, states_splits
+from transforms.tables import TableSource
+
+NONE = dict.fromkeys(ROLES)
+
+
+def test_folders(tmp_path: Path) -> None:
+    plain = detect_source(str(make_files(tmp_path / "plain", "cat/1.png")), NONE)
+    split = detect_source(f"file://{make_files(tmp_path / 'split', 'val/cat/1.png', 'Train/cat/2.png')}/", NONE)
+    assert (plain, split) == (FolderSource(f"{tmp_path}/plain"), FolderSource(f"{tmp_path}/split", ("Train", "val")))
+    assert [states_splits(source) for source in (plain, split)] == [False, True]
+    assert describe_source(plain) == f"a folder at {tmp_path}/plain"
+    assert describe_source(split) == f"split folders (Train, val) at {tmp_path}/split"
+    assert source_schema(plain) == REFERENCE_SCHEMA
+    assert [row["split"] for row in rows_of(list_source(split))] == ["train", "validation"]
+
+
+def test_tables(tmp_path: Path) -> None:
+    make_files(tmp_path, "1.png")
+    (tmp_path / "t.csv").write_text("path,label,subset,n,m\n1.png,cat,train,1,x\n")
+    source = detect_source(str(tmp_path / "t.csv"), NONE)
+    assert isinstance(source, TableSource)
+    assert states_splits(source)
+    assert describe_source(source) == (
+        f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; features from n, m"
+    )
+    assert source_schema(source).names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
+    assert [row["id"] for row in rows_of(list_source(source))] == ["1.png"]
+
+
+def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers may run elsewhere."""
+    make_files(tmp_path / "in", "1.png")
+    monkeypatch.chdir(tmp_path)
+    assert detect_source("in", NONE) == FolderSource(f"{tmp_path}/in")
+
+
+@pytest.mark.parametrize(
+    ("uri", "columns", "message"),
+    [
+        ("nothing", {}, "INPUT nothing does not exist"),
+        ("dangling", {}, "INPUT dangling does not exist"),
+        ("folder/1.png", {}, "INPUT .*1.png is a file, and its name is not a table's"),
+        ("pipe.csv", {}, "INPUT pipe.csv is neither a folder nor a file"),
+        ("folder", {"label": "x"}, "--label-column is for a table, and INPUT folder is a folder; name the table itself as INPUT"),
+        ("s3://bucket/in", {}, "'s3://bucket/in': s3:// addresses are not read or written yet; give a local path"),
+        ("folder\udcff", {}, r"the path of INPUT '.*folder\\udcff' is not UTF-8: rename its folder, or link to it"),
+    ],
+)
+def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, columns: dict[str, str], message: str) -> None:
+    make_files(tmp_path, "folder/1.png", "folder\udcff/1.png")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.csv")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        detect_source(uri, {**NONE, **columns})

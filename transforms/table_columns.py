@@ -1,0 +1,176 @@
+"""A table's columns as what references hold: texts, sizes, and extra features of the three types tf.Example has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import BuildError
+from transforms.folders import MAX_IMAGE_BYTES, SPLIT_FOLDERS
+from transforms.references import EXTRA_PREFIX, extra_columns, keep_rows, reject_rows, set_column
+from transforms.rejects import Reject, RejectReason
+
+_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES_TYPES = (
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary, pa.types.is_null,
+)  # fmt: skip
+_LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _TEXT_TYPES)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _LIST_TYPES)
+
+
+def in_detail(column: str) -> str:
+    """A column's name as the detail of `reject_rows` shows it, where braces have a meaning."""
+    return repr(column).replace("{", "{{").replace("}", "}}")
+
+
+def check_text(kind: pa.DataType, name: str) -> None:
+    """Whether a column can be a path, id, label, split or group.
+
+    Raises:
+        BuildError: It is neither of text nor of whole numbers.
+    """
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if not (pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind)):
+        raise BuildError(f"column {name!r} is of type {kind}; ids, paths, labels and splits are text or whole numbers")
+
+
+def as_text(column: pa.Array, name: str) -> pa.Array:
+    """A column of text or whole numbers as strings.
+
+    Raises:
+        BuildError: It is of another type.
+    """
+    check_text(column.type, name)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return column.cast(pa.string())
+
+
+def canonical_splits(column: pa.Array) -> pa.Array:
+    """Split names as folders spell them: "Val" is "validation"; a name of the user's own stays."""
+    names = column.dictionary_encode()
+    spelled = [name and SPLIT_FOLDERS.get(name.strip().lower(), name.strip()) for name in names.dictionary.to_pylist()]
+    return pa.array(spelled, pa.string()).take(names.indices)
+
+
+def empty_as_null(column: pa.Array) -> pa.Array:
+    """Texts without white space around them; what is empty then is null."""
+    trimmed = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
+
+
+def check_sizes(kind: pa.DataType, name: str) -> None:
+    """Whether a column can hold sizes in bytes.
+
+    Raises:
+        BuildError: It does not hold whole numbers.
+    """
+    if not pa.types.is_integer(kind):
+        raise BuildError(f"--size-column {name!r} is of type {kind}; it must hold bytes as whole numbers")
+
+
+def settle_sizes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
+    """References whose `num_bytes` a table states, as int64; a size that no image has is a reject."""
+    sizes = batch.column("num_bytes").cast(pa.float64(), safe=False).fill_null(-1).to_numpy(zero_copy_only=False)
+    rules = (
+        (sizes < 0, RejectReason.BAD_VALUE, "row {row}: the size is {num_bytes}, which is no number of bytes"),
+        (sizes == 0, RejectReason.EMPTY_FILE, "row {row}: the size is 0"),
+        (sizes > MAX_IMAGE_BYTES, RejectReason.TOO_LARGE, f"{{num_bytes}} bytes; an image may have up to {MAX_IMAGE_BYTES}"),
+    )
+    for mask, reason, detail in rules:
+        yield from reject_rows(batch, mask, reason, detail)
+    batch = keep_rows(batch, (sizes > 0) & (sizes <= MAX_IMAGE_BYTES))
+    yield set_column(batch, "num_bytes", batch.column("num_bytes").cast(pa.int64()))
+
+
+def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
+    """The type an extra column has as a feature: int64, float32 or binary, or a list of one.
+
+    Raises:
+        BuildError: tf.Example has no such type.
+    """
+    if pa.types.is_dictionary(kind):
+        return extra_type(kind.value_type, name)
+    if is_list(kind) and not is_list(kind.value_type):
+        return pa.list_(extra_type(kind.value_type, name))
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return pa.int64()
+    if pa.types.is_floating(kind):
+        return pa.float32()
+    if is_text(kind) or any(test(kind) for test in _BYTES_TYPES):
+        return pa.binary()
+    raise BuildError(f"column {name!r} is of type {kind}, which no tf.Example feature holds: cast it to text or a number, or drop it")
+
+
+def settle_extras(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
+    """References with their extra columns as features, without nulls; a row with a value that has no room is a reject.
+
+    Empty texts become "", empty floats NaN, empty lists []; an empty integer has no such value.
+    """
+    for name in extra_columns(batch.schema):
+        column = batch.column(name)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        told = name.removeprefix(EXTRA_PREFIX)
+        kind = extra_type(column.type, told)
+        row = f"row {{row}}: {in_detail(told)}"
+        empty, too_big = _misfits(column)
+        yield from reject_rows(batch, empty, RejectReason.BAD_VALUE, f"{row} has no value, and an integer feature needs one")
+        yield from reject_rows(batch, too_big & ~empty, RejectReason.BAD_VALUE, f"{row} does not fit {_told_kind(kind)}")
+        keep = ~(empty | too_big)
+        batch = keep_rows(batch, keep)
+        batch = set_column(batch, name, _as_feature(column if keep.all() else column.filter(pa.array(keep)), kind))
+    if batch.num_rows:
+        yield batch
+
+
+def _told_kind(kind: pa.DataType) -> str:
+    value = kind.value_type if pa.types.is_list(kind) else kind
+    return {pa.int64(): "a signed 64-bit integer", pa.float32(): "a 32-bit float"}.get(value, str(value))
+
+
+def _misfits(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Two masks of rows: those with an integer that is empty, and those with a number too large for its feature."""
+    if is_list(column.type):
+        return tuple(_rows_with(column, mask) for mask in _misfits(column.flatten()))  # type: ignore[return-value]
+    nowhere = np.zeros(len(column), bool)
+    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
+        empty = column.is_null().to_numpy(zero_copy_only=False)
+        if column.type != pa.uint64():
+            return empty, nowhere
+        too_big = pc.greater(column, pa.scalar(2**63 - 1, pa.uint64()))
+        return empty, too_big.fill_null(False).to_numpy(zero_copy_only=False)
+    if column.type == pa.float64():
+        values = np.abs(column.to_numpy(zero_copy_only=False))
+        return nowhere, (values > _MAX_FLOAT32) & (values < np.inf)
+    return nowhere, nowhere
+
+
+def _rows_with(column: pa.Array, items: np.ndarray) -> np.ndarray:
+    """The rows of a list column in which `items`, a mask over all their items, is somewhere True."""
+    rows = np.zeros(len(column), bool)
+    rows[pc.list_parent_indices(column).to_numpy()[items]] = True
+    return rows
+
+
+def _as_feature(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if pa.types.is_list(kind):
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), _as_feature(column.flatten(), kind.value_type))
+    column = column.cast(kind, safe=not pa.types.is_floating(kind))
+    if not column.null_count:
+        return column
+    return pc.fill_null(column, float("nan") if pa.types.is_floating(kind) else b"")
