@@ -29,7 +29,7 @@ from pathlib import Path
 import page
 import report
 from ballast import Ballast
-from measure import RunFailed, measure, seconds_to_first_shard
+from measure import RunFailedError, measure, seconds_to_first_shard
 from outputs import check_output
 from photos import PhotoSet, make_photos
 from report import BASE_FILES, BEAM, OURS, Results
@@ -164,7 +164,7 @@ def main() -> int:
     try:
         for number in range(args.rounds):
             _run_round(bench, args, sets, number)
-    except RunFailed as failure:  # figures beside a broken run would be no comparison
+    except RunFailedError as failure:  # figures beside a broken run would be no comparison
         sys.exit(str(failure))
     finally:
         bench.close()

@@ -36,7 +36,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _NOT_SHARDS = (".json", ".parquet", ".txt", ".pbtxt", ".html", ".lock", ".log")
 
 
-class RunFailed(RuntimeError):
+class RunFailedError(RuntimeError):
     """A measured command did not do its work, so its figures must not be used."""
 
 
@@ -197,7 +197,7 @@ def measure(
     """Runs the command to its end. Output goes to LOG.out and LOG.err.
 
     `each_look` is called every 100 ms with the tree's RSS in bytes, beside the running command.
-    Raises RunFailed on a non-zero exit, past `timeout_s`, and when processes stay behind (their work
+    Raises RunFailedError on a non-zero exit, past `timeout_s`, and when processes stay behind (their work
     would be missing from the wall clock).
     """
     start = time.perf_counter()
@@ -216,7 +216,7 @@ def measure(
     if sampler.timed_out or child.returncode or not all_gone:
         why = "processes stayed behind" if not all_gone else f"exit code {child.returncode}"
         why = f"timed out after {timeout_s:.0f} s" if sampler.timed_out else why
-        raise RunFailed(f"{why}: {' '.join(command)}\n{_log_tail(log)}")
+        raise RunFailedError(f"{why}: {' '.join(command)}\n{_log_tail(log)}")
     return Usage(wall_s, cpu_s, sampler.peak_rss_bytes, sampler.peak_pss_bytes, log.with_suffix(".out"))
 
 
@@ -260,4 +260,4 @@ def seconds_to_first_shard(
     finally:
         tree.kill()
         child.wait()
-    raise RunFailed(f"no shard appeared within {timeout_s:.0f} s: {' '.join(command)}\n{_log_tail(log)}")
+    raise RunFailedError(f"no shard appeared within {timeout_s:.0f} s: {' '.join(command)}\n{_log_tail(log)}")

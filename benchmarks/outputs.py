@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from measure import RunFailed
+from measure import RunFailedError
 
 _TAR_BLOCK = 512
 _TAR_FILE_TYPES = (b"0", b"\0")
@@ -26,7 +26,7 @@ def _tfrecord_sizes(path: Path) -> Iterator[int]:
             (size,) = struct.unpack("<Q", head.ljust(8, b"\xff"))  # a short head becomes an absurd size
             at += 8 + 4 + size + 4
             if at > end:
-                raise RunFailed(f"{path.name}: the last record is cut off")
+                raise RunFailedError(f"{path.name}: the last record is cut off")
             yield size
 
 
@@ -41,11 +41,11 @@ def _tar_sizes(path: Path) -> Iterator[int]:
                 yield size
             at += _TAR_BLOCK + -(-size // _TAR_BLOCK) * _TAR_BLOCK
         if at >= os.fstat(file.fileno()).st_size:
-            raise RunFailed(f"{path.name}: no end mark, the archive is cut off")
+            raise RunFailedError(f"{path.name}: no end mark, the archive is cut off")
 
 
 def check_output(system: str, out: Path, *, files: int, num_bytes: int) -> None:
-    """Raises RunFailed unless OUT holds one record per file and at least the images' bytes."""
+    """Raises RunFailedError unless OUT holds one record per file and at least the images' bytes."""
     paths = [path for path in sorted(out.rglob("*")) if path.is_file()]
     sizes: list[int] = []
     for path in paths:
@@ -54,9 +54,9 @@ def check_output(system: str, out: Path, *, files: int, num_bytes: int) -> None:
         elif ".tfrecord" in path.name and path.suffix not in (".json", ".parquet"):
             sizes.extend(_tfrecord_sizes(path))
     if len(sizes) != files or sum(sizes) < num_bytes:
-        raise RunFailed(
+        raise RunFailedError(
             f"{system}: found {len(sizes)} records of {sum(sizes)} bytes, expected {files} records of at "
             f"least {num_bytes} bytes. The run does not count; look at what it wrote."
         )
     if system == "shardwright" and not (out / "manifest.json").exists():
-        raise RunFailed("shardwright: no manifest.json, so the dataset is not finished")
+        raise RunFailedError("shardwright: no manifest.json, so the dataset is not finished")

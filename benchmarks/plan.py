@@ -22,7 +22,7 @@ import page
 import pyarrow as pa
 import pyarrow.parquet as pq
 from ballast import Ballast
-from measure import RunFailed, Usage, measure
+from measure import RunFailedError, Usage, measure
 from report import Target, spread, verdict
 from systems import shardwright_command
 
@@ -71,7 +71,7 @@ def _sums(value: object, sums: dict[str, int], key: str = "") -> dict[str, int]:
 
 
 def check_plan(text: str, rows: int) -> None:
-    """Raises RunFailed unless the plan accounts for every row.
+    """Raises RunFailedError unless the plan accounts for every row.
 
     Only this is asked of the JSON: the values of some key add up to the rows (or to twice the rows, when
     it stands in the splits and in a total), so that the plan's format can change without this file.
@@ -79,9 +79,9 @@ def check_plan(text: str, rows: int) -> None:
     try:
         sums = _sums(json.loads(text), {})
     except ValueError as error:
-        raise RunFailed(f"`shardwright plan --json` printed no JSON: {text[:200]!r}") from error
+        raise RunFailedError(f"`shardwright plan --json` printed no JSON: {text[:200]!r}") from error
     if not any(total in (rows, 2 * rows) for total in sums.values()):
-        raise RunFailed(f"`shardwright plan --json` does not account for {rows} rows: {text[:500]}")
+        raise RunFailedError(f"`shardwright plan --json` does not account for {rows} rows: {text[:500]}")
 
 
 def _targets(usages: list[Usage]) -> list[Target]:
@@ -154,7 +154,7 @@ def main() -> int:
     ballast = Ballast(folder / "ballast", MAX_RSS_BYTES if on_tmpfs else 0)
     try:
         usages = [_run(table, folder / "plan-out", args.rows, ballast) for _ in range(args.rounds)]
-    except RunFailed as failure:
+    except RunFailedError as failure:
         sys.exit(str(failure))
     finally:
         ballast.remove()

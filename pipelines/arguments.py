@@ -83,20 +83,36 @@ def _add_shard_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_image_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("images")
-    group.add_argument("--encode", choices=ENCODINGS, default="keep", help="keep the bytes as they are (default), or encode anew; raw is uint8 RGB")
+    group.add_argument(
+        "--encode", choices=ENCODINGS, default="keep", help="keep the files' bytes (default), or encode anew; raw is uint8 RGB"
+    )
     group.add_argument("--resize", metavar="WxH", help="resize to exactly this; needs --encode jpeg, png or raw")
     group.add_argument("--quality", type=int, default=90, help="of --encode jpeg, 1 to 100 (default: 90)")
-    group.add_argument("--check", choices=CHECKS, default="header", help="how closely to look: header and end of file (default), a full decode, or not at all")
-    group.add_argument("--max-reject-fraction", type=float, default=0.01, metavar="F", help="fail when more inputs than this are rejects (default: 0.01)")
+    group.add_argument(
+        "--check", choices=CHECKS, default="header", help="look at header and end of file (default), decode in full, or neither"
+    )
+    group.add_argument(
+        "--max-reject-fraction", type=float, default=0.01, metavar="F", help="of inputs that may be rejects, 0 to 1 (default: 0.01)"
+    )
 
 
 def _add_dataset_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("dataset")
-    group.add_argument("--feature-names", choices=sorted(FEATURE_NAMES), default="tfds", help="image, label, id (tfds, default) or TensorFlow Model Garden's")
+    group.add_argument(
+        "--feature-names",
+        choices=sorted(FEATURE_NAMES),
+        default="tfds",
+        help="image, label, id (tfds, default) or TensorFlow Model Garden's",
+    )
     group.add_argument("--name", help="start of the file names (default: from OUTPUT)")
     group.add_argument("--version", default="1.0.0", help="the dataset's version (default: 1.0.0)")
     group.add_argument(
-        "--if-exists", choices=IF_EXISTS, default="resume", help="go on with the same build (default), start over, or refuse any dataset in OUTPUT"
+        "--if-exists",
+        choices=IF_EXISTS,
+        default="resume",
+        help="go on with the same build (default), start over, or refuse any dataset in OUTPUT",
     )
-    group.add_argument("--writer", choices=WRITERS, default="planned", help="beam: Beam's stock WriteToTFRecord; sizes and order are then not exact")
+    group.add_argument(
+        "--writer", choices=WRITERS, default="planned", help="beam: Beam's stock WriteToTFRecord; sizes and order are then not exact"
+    )
     group.add_argument("--threads", type=int, metavar="N", help="chunks of images worked on at a time in a process (default: cores + 1)")

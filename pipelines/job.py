@@ -135,7 +135,7 @@ def describe_job(options: BuildOptions) -> BuildJob:
 def _detect_label_table(options: BuildOptions, source: FolderSource | TableSource) -> TableSource:
     if isinstance(source, TableSource):
         raise UsageError("--labels goes with a folder INPUT; a table INPUT brings its own labels (--label-column)")
-    table = detect_source(options.labels or "", options.columns)
+    table = detect_source(options.labels or "", options.columns, argument="--labels")
     if not isinstance(table, TableSource):
         raise UsageError(f"--labels {options.labels} is a folder; give a .csv, .tsv, .jsonl or .parquet table")
     return table.of_labels()

@@ -132,7 +132,8 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
     _check_beam_args(parser, beam_args)
     sizes = {"num_bytes": None, "num_records": known.records_per_shard, "num_shards": known.shard_count}
     if known.shard_size is not None or all(size is None for size in sizes.values()):
-        sizes["num_bytes"] = parse_size(known.shard_size or str(DEFAULT_SHARD_BYTES), "--shard-size")
+        text = str(DEFAULT_SHARD_BYTES) if known.shard_size is None else known.shard_size
+        sizes["num_bytes"] = parse_size(text, "--shard-size")
     return BuildOptions(
         input=known.input,
         output=known.output,
@@ -163,7 +164,7 @@ def default_threads() -> int:
 def _labels_for_beam(argv: Sequence[str]) -> list[str]:
     """Beam also has a `--labels`, of the form key=value, for Dataflow jobs; ours is a table's path."""
     result = []
-    for arg, following in zip(argv, [*argv[1:], ""], strict=True):
+    for arg, following in zip(argv, [*argv[1:], ""], strict=False):
         option, equals, value = arg.partition("=")
         is_beams = option == "--labels" and re.fullmatch(r"[a-z][\w-]*=[\w-]*", value if equals else following)
         result.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardwright.manifest import Manifest
-from shardwright.manifest import read_manifest as open  # noqa: A004 - `sw.open` is the name users expect
+from shardwright.manifest import read_manifest as open
 
 if TYPE_CHECKING:
     from shardwright.tfdata import load

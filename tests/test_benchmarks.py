@@ -10,7 +10,6 @@ from types import ModuleType
 import pytest
 from PIL import Image
 
-pytest.importorskip("sklearn")
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 
 ALLOCATE = """
@@ -70,9 +69,9 @@ def test_measure_refuses_failed_slow_and_unfinished_commands(tmp_path: Path) -> 
         ("import sys; sys.exit('broken input')", 60, "exit code 1(.|\n)*broken input"),
         ("import time; time.sleep(60)", 0.3, "timed out"),
     ]:
-        with pytest.raises(measure.RunFailed, match=message):
+        with pytest.raises(measure.RunFailedError, match=message):
             measure.measure([sys.executable, "-c", script], log=tmp_path / "log", timeout_s=timeout_s)
-    with pytest.raises(measure.RunFailed, match="stayed behind"):
+    with pytest.raises(measure.RunFailedError, match="stayed behind"):
         measure.measure(["sh", "-c", "sleep 60 & exit 0"], log=tmp_path / "log")
 
 
@@ -91,10 +90,10 @@ def test_a_run_that_lost_images_does_not_count(tmp_path: Path) -> None:
     out.mkdir()
     measure.measure(systems.command("tar", made.folder, out), log=tmp_path / "log")
     outputs.check_output("tar", out, files=16, num_bytes=made.num_bytes)
-    with pytest.raises(measure.RunFailed, match="found 16 records"):
+    with pytest.raises(measure.RunFailedError, match="found 16 records"):
         outputs.check_output("tar", out, files=17, num_bytes=made.num_bytes)
     (out / "images.tar").rename(out / "images.tfrecord")
-    with pytest.raises(measure.RunFailed, match="cut off"):
+    with pytest.raises(measure.RunFailedError, match="cut off"):
         outputs.check_output("tf-loop", out, files=16, num_bytes=made.num_bytes)
 
 
