@@ -10,8 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 
 from shardwright import naming
 from shardwright.errors import StorageError, UsageError
@@ -68,7 +67,17 @@ def list_outputs(root: str) -> list[str]:
 
 
 def remove(path: str) -> None:
-    Path(path).unlink(missing_ok=True)
+    """Remove a file; where there is none, nothing happens.
+
+    Raises:
+        StorageError: It is there and cannot be removed.
+    """
+    try:
+        os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
 class FileSink:
@@ -119,7 +128,8 @@ def open_sink(path: str) -> Iterator[FileSink]:
             os.close(descriptor)
         os.replace(temporary, path)
     except OSError as error:
-        remove(temporary)
+        with suppress(StorageError):  # the first failure is the one to tell
+            remove(temporary)
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
     except BaseException:
         remove(temporary)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from shardwright.errors import StorageError
 from shardwright.schema import ExampleSchema
 from transforms.examples import ExampleEncoder, FramedRecords
-from transforms.folders import etag_of
+from transforms.folders import etag_of, file_problem
 from transforms.images import EncodeOptions, ImageFault, ImageInfo, check_image, encode_image
 from transforms.rejects import Reject, RejectReason
 
@@ -100,18 +100,23 @@ def _read_image(uri: str, num_bytes: int, etag: str | None) -> bytes:
         StorageError: This process has no files or memory left, which is no fault of the image.
     """
     try:
-        descriptor = os.open(uri, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(uri, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a named pipe would block for ever
         try:
             status = os.fstat(descriptor)
-            if etag is not None and (status.st_size != num_bytes or etag_of(status) != etag):
+            if etag is None:  # nobody has looked at the file yet
+                if problem := file_problem(status):
+                    raise ImageFault(*problem)
+            elif status.st_size != num_bytes or etag_of(status) != etag:
                 raise ImageFault(RejectReason.CHANGED, "the file changed between listing and reading: build again")
             data = os.read(descriptor, status.st_size)
             while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data))):
                 data += more
         finally:
             os.close(descriptor)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise ImageFault(RejectReason.MISSING_FILE, "there is no such file") from error
+    except ValueError as error:  # a path with a NUL in it
+        raise ImageFault(RejectReason.UNREADABLE, str(error)) from error
     except OSError as error:
         if error.errno in _OUT_OF_RESOURCES:
             raise StorageError(f"cannot read {uri}: {error.strerror}; lower --threads or raise the limit (ulimit -n)") from error

@@ -82,7 +82,17 @@ def write_rejects(root: str, filename: str, rejects: Sequence[Reject]) -> None:
         return
     buffer = pa.BufferOutputStream()
     pq.write_table(rejects_to_table(rejects), buffer)
-    storage.write_bytes(path, buffer.getvalue().to_pybytes())
+    write_if_new(path, buffer.getvalue().to_pybytes())
+
+
+def write_if_new(path: str, data: bytes) -> None:
+    """Write a file, or leave it as it is where it says the same: a finished dataset that is built again stays untouched."""
+    try:
+        same = storage.read_bytes(path) == data
+    except OSError:  # none there, or none that can be read: writing tells if there is more to it
+        same = False
+    if not same:
+        storage.write_bytes(path, data)
 
 
 def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) -> None:
@@ -162,6 +172,7 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejec
         remove_outputs(request.root)
     elif manifest is not None:
         check_fingerprint(request, manifest, fingerprint)
+        write_rejects(request.root, naming.PLAN_REJECTS, rejects)  # what is no record may have changed all the same
         return False
     write_rejects(request.root, naming.PLAN_REJECTS, rejects)
     write_json(request.root, naming.PLAN, plan_json(request.settings, layout, fingerprint))

@@ -13,7 +13,7 @@ from shardwright.index import ShardSummary
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo, json_text, read_json, write_json
 from shardwright.schema import ExampleSchema
 from transforms import companions
-from transforms.output_state import Clearance, check_rejects
+from transforms.output_state import Clearance, check_rejects, write_if_new
 from transforms.packing import Layout
 from transforms.report import report_html
 from transforms.statistics import merge_stats
@@ -112,13 +112,7 @@ def _write_companions(root: str, manifest: Manifest) -> None:
     if manifest.schema.label is not None:
         texts[naming.labels_file(manifest.schema.label.name)] = companions.labels_text(manifest.schema)
     for filename, text in texts.items():
-        _write_if_new(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
-
-
-def _write_if_new(path: str, data: bytes) -> None:
-    """A finished dataset that is built again keeps its files as they are."""
-    if storage.num_bytes_of(path) != len(data) or storage.read_bytes(path) != data:
-        storage.write_bytes(path, data)
+        write_if_new(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
 
 
 def _remove_stale(root: str, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:

@@ -40,7 +40,7 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
     finished = find_finished(job.root, plan, retry=clearance.retry)
     if finished is not None:
         count("shards_reused")
-        PROGRESS.add(images=plan.references.num_rows, shards=1, reused_shards=1)
+        PROGRESS.add_reused(images=plan.references.num_rows, shards=1)
         yield finished
         yield from read_rejects(job.root, plan.name)
         return

@@ -1,0 +1,182 @@
+"""Whole builds: exact shards, and every input in exactly one shard or one reject row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from shardwright.example import parse_example
+from shardwright.records import scan_records
+from tests.build_helpers import (
+    build,
+    ids_below,
+    index_of,
+    leftovers_of,
+    make_images,
+    manifest_of,
+    png_of,
+    reasons_of,
+    record_ids,
+    records_per_shard,
+    rejects_of,
+    shards_of,
+    write_table,
+)
+
+NUM_IMAGES = 50
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_images(tmp_path_factory.mktemp("exact") / "in", NUM_IMAGES)
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 images, and among them everything that can be wrong with a file."""
+    root = make_images(tmp_path_factory.mktemp("mixed") / "in", 40)
+    (root / "cat/empty.png").touch()
+    (root / "cat/cut.png").write_bytes(png_of(1)[:-20])
+    (root / "cat/text.jpg").write_text("not an image")
+    (root / "cat/notes.txt").write_text("no image by name either")
+    (root / "cat/really_png.gif").write_bytes(png_of(2))
+    (root / "cat/gone.png").symlink_to("nowhere")
+    (root / "cat/loop").symlink_to(root, target_is_directory=True)
+    (root / "cat/.hidden.png").write_bytes(png_of(3))
+    (root / "unlabelled.png").write_bytes(png_of(4))
+    return root
+
+
+def parsed_records(root: Path) -> dict[str, list[dict[str, list[object]]]]:
+    """Every record of every shard, parsed, by the shard's name."""
+    found = {}
+    for path in shards_of(root):
+        with open(path, "rb") as file:
+            found[path.name] = [parse_example(span.data) for span in scan_records(file)]
+    return found  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("size", "expected"), [(7, [7] * 7 + [1]), (25, [25, 25]), (51, [50])])
+def test_records_per_shard_is_exact(images: Path, tmp_path: Path, size: int, expected: list[int]) -> None:
+    assert build(images, tmp_path / "out", "--records-per-shard", size) == 0
+    assert records_per_shard(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("size", ["3000", "4.5kB", "1GB"])
+def test_shard_size_is_kept_to_within_one_record(images: Path, tmp_path: Path, size: str) -> None:
+    assert build(images, tmp_path / "out", "--shard-size", size) == 0
+    records = records_per_shard(tmp_path / "out")
+    assert sum(records) == NUM_IMAGES
+    assert max(records) - min(records) <= 1
+    if len(records) < NUM_IMAGES:
+        wanted = {"3000": 3000, "4.5kB": 4500, "1GB": 10**9}[size]
+        mean = sum(path.stat().st_size for path in shards_of(tmp_path / "out")) / len(records)
+        assert wanted >= mean * 0.9, "no more than the size asked for, but for the estimate of a record's own bytes"
+        assert len(records) == 1 or wanted <= 1.3 * mean
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [(("--shard-count", 4), [13, 13, 12, 12]), (("--shard-count", 3, "--shard-count-multiple-of", 4), [13, 13, 12, 12])],
+)
+def test_shard_count_is_exact(images: Path, tmp_path: Path, options: tuple[str, ...], expected: list[int]) -> None:
+    assert build(images, tmp_path / "out", *map(str, options)) == 0
+    assert records_per_shard(tmp_path / "out") == expected
+
+
+def test_every_split_is_cut_exactly(images: Path, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    assert build(images, root, "--split", "train=0.6,validation=0.2,test=0.2", "--records-per-shard", 4) == 0
+    splits = manifest_of(root)["splits"]
+    for split in splits.values():
+        records = [shard["num_records"] for shard in split["shards"]]
+        assert records[:-1] == [4] * (len(records) - 1)
+        assert 1 <= records[-1] <= 4
+    assert sorted(splits) == ["test", "train", "validation"]
+    assert sorted(record_ids(root)) == sorted(ids_below(images))
+
+
+def test_the_index_agrees_with_the_records(images: Path, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    assert build(images, root, "--records-per-shard", 9, "--split", "train=0.5,test=0.5") == 0
+    tables = list(index_of(root).values())
+    for records, table in zip(parsed_records(root).values(), tables, strict=True):
+        for record, row in zip(records, table.to_pylist(), strict=True):
+            assert record["id"] == [row["id"].encode()]
+            assert record["label"] == [row["label"]]
+            assert record["image"] == [(images / row["id"]).read_bytes()]
+    assert manifest_of(root)["schema"]["class_names"] == ["Löwe", "bird", "cat"]
+
+
+def test_every_input_is_in_one_shard_or_one_reject_row(mixed: Path, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    assert build(mixed, root, "--records-per-shard", 6, "--max-reject-fraction", "0.2") == 0
+    records, reasons = record_ids(root), reasons_of(root)
+    assert reasons == {
+        "cat/empty.png": "empty_file",
+        "cat/cut.png": "truncated",
+        "cat/text.jpg": "not_an_image",
+        "cat/notes.txt": "other_file",
+        "cat/gone.png": "missing_file",
+        "cat/loop": "other_file",
+        "cat/.hidden.png": "other_file",
+        "unlabelled.png": "missing_label",
+    }
+    assert len(rejects_of(root)) == len(reasons)
+    assert len(set(records)) == len(records) == 41
+    assert set(records) == ids_below(mixed) - set(reasons)
+    formats = {row["id"]: row["format"] for table in index_of(root).values() for row in table.to_pylist()}
+    assert formats["cat/really_png.gif"] == "png"
+    assert leftovers_of(root) == []
+
+
+def test_the_manifest_counts_what_the_files_hold(mixed: Path, tmp_path: Path) -> None:
+    root = tmp_path / "out"
+    assert build(mixed, root, "--records-per-shard", 6, "--max-reject-fraction", "0.2") == 0
+    manifest = manifest_of(root)
+    reasons = list(reasons_of(root).values())
+    assert manifest["rejects"] == {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+    assert manifest["num_inputs"] == manifest["num_records"] + len(reasons) == 49
+    assert manifest["num_bytes"] == sum(path.stat().st_size for path in shards_of(root))
+    planned = [6, 6, 6, 6, 6, 6, 6, 1]
+    assert len(records_per_shard(root)) == len(planned)
+    missing = [whole - found for whole, found in zip(planned, records_per_shard(root), strict=True)]
+    assert (min(missing), sum(missing)) == (0, 2), "only what failed while it was read leaves a shard short"
+
+
+def test_a_row_given_twice_is_written_once(tmp_path: Path) -> None:
+    rows = [{"path": f"{number}.png", "label": "a", "id": f"id{number % 4}"} for number in range(6)]
+    for number in range(6):
+        (tmp_path / f"{number}.png").write_bytes(png_of(number))
+    table = write_table(tmp_path / "t.jsonl", rows)
+    assert build(table, tmp_path / "out", "--max-reject-fraction", "0.5") == 0
+    assert sorted(record_ids(tmp_path / "out")) == ["id0", "id1", "id2", "id3"]
+    rejects = rejects_of(tmp_path / "out")
+    assert [(row["id"], row["uri"][-5:], row["reason"]) for row in rejects] == [
+        ("id0", "4.png", "duplicate_id"), ("id1", "5.png", "duplicate_id")
+    ]  # fmt: skip
+
+
+CAUSES = st.sampled_from(["good", "good", "good", "empty", "broken", "missing", "twice"])
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(causes=st.lists(CAUSES, min_size=1, max_size=30), size=st.integers(1, 9), seed=st.integers(0, 99))
+def test_nothing_is_lost_whatever_is_wrong(tmp_path_factory: pytest.TempPathFactory, causes: list[str], size: int, seed: int) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    rows = [{"path": "ok.png", "id": "ok"}]
+    (folder / "ok.png").write_bytes(png_of(0))
+    for number, cause in enumerate(causes):
+        path = folder / f"{number}.png"
+        content = {"good": png_of(number), "twice": png_of(number), "empty": b"", "broken": b"GIF89a?"}.get(cause)
+        if content is not None:
+            path.write_bytes(content)
+        rows.append({"path": path.name, "id": "ok" if cause == "twice" else f"id{number}"})
+    options = ("--records-per-shard", size, "--seed", seed, "--max-reject-fraction", 1)
+    assert build(write_table(folder / "t.jsonl", rows), folder / "out", *map(str, options)) == 0
+    rejected = [row["id"] for row in rejects_of(folder / "out")]
+    assert sorted(record_ids(folder / "out") + rejected) == sorted(row["id"] for row in rows)
+    assert len(rejected) == len(causes) - causes.count("good")

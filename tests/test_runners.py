@@ -1,0 +1,38 @@
+"""Which runner a build runs on."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.runners import LOCAL_RUNNER, beam_arguments, is_local, runner_of
+
+DOTTED = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+
+
+@pytest.mark.parametrize(
+    ("args", "runner", "local"),
+    [
+        ([], LOCAL_RUNNER, True),
+        (["--runner=DirectRunner"], "DirectRunner", True),
+        (["--runner", "FnApiRunner"], "FnApiRunner", True),
+        ([f"--runner={DOTTED}"], DOTTED, True),
+        (["--runner=directrunner"], "directrunner", True),
+        (["--runner=PrismRunner"], "PrismRunner", True),
+        (["--runner=DataflowRunner", "--region=r"], "DataflowRunner", False),
+        (["--runner=DirectRunner", "--runner", "FlinkRunner"], "FlinkRunner", False),
+        (["--job_name", "x", "--runner"], LOCAL_RUNNER, True),
+        (["--runner_class=Mine"], LOCAL_RUNNER, True),
+    ],
+)
+def test_the_last_runner_named_counts(args: list[str], runner: str, local: bool) -> None:
+    assert runner_of(args) == runner
+    assert is_local(args) == local
+
+
+def test_the_local_runner_is_named_outright_so_that_none_is_downloaded() -> None:
+    assert beam_arguments(["--direct_num_workers=2"]) == ["--direct_num_workers=2", "--runner=FnApiRunner"]
+
+
+@pytest.mark.parametrize("args", [["--runner=DirectRunner"], ["--x", "--runner", "FlinkRunner"]])
+def test_a_runner_that_is_named_stays(args: list[str]) -> None:
+    assert beam_arguments(args) == args
