@@ -52,9 +52,7 @@ def _systems(text: str) -> list[str]:
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--systems", type=_systems, default=list(NAMES), help="comma-separated, of: " + ", ".join(NAMES))
     add("--sizes", type=_numbers, default=[8000, 40000, 80000], help="files (default 8000,40000,80000)")

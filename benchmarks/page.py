@@ -57,10 +57,7 @@ def require_room(folder: Path, need_bytes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < need_bytes:
-        sys.exit(
-            f"--dir: {need_bytes / 1e9:.1f} GB are needed there, {free / 1e9:.1f} GB are free; "
-            "name another folder or smaller --sizes"
-        )
+        sys.exit(f"--dir: {need_bytes / 1e9:.1f} GB are needed there, {free / 1e9:.1f} GB are free; name another folder or smaller --sizes")
 
 
 def _git_sha() -> str:

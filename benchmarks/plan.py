@@ -89,9 +89,7 @@ def _targets(usages: list[Usage]) -> list[Target]:
     peak = max(usage.peak_rss_bytes for usage in usages)
     return [
         Target(f"under {MAX_WALL_S} s, the slowest round", f"{slowest:.1f} s", slowest < MAX_WALL_S),
-        Target(
-            f"under {MAX_RSS_BYTES / 1e9:.0f} GB (summed RSS)", f"{peak / 1e9:.2f} GB", peak < MAX_RSS_BYTES
-        ),
+        Target(f"under {MAX_RSS_BYTES / 1e9:.0f} GB (summed RSS)", f"{peak / 1e9:.2f} GB", peak < MAX_RSS_BYTES),
     ]
 
 
@@ -113,9 +111,7 @@ def _render(rows: int, usages: list[Usage], checks: list[Target], circumstances:
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--rows", type=int, default=5_000_000, help="rows of the table (default %(default)s)")
     add("--rounds", type=int, default=3, help="runs; the table shows the median (default %(default)s)")
@@ -130,9 +126,7 @@ def _run(table: Path, out: Path, rows: int, ballast: Ballast) -> Usage:
     ballast.swap(out)
     ballast.follow(out, 0)
     words = shardwright_command("plan", str(table), str(out), *_OPTIONS)
-    usage = measure(
-        words, log=out.with_name("plan-log"), each_look=lambda rss_bytes: ballast.follow(out, rss_bytes)
-    )
+    usage = measure(words, log=out.with_name("plan-log"), each_look=lambda rss_bytes: ballast.follow(out, rss_bytes))
     check_plan(usage.stdout.read_text(), rows)
     shutil.rmtree(out, ignore_errors=True)
     print(

@@ -169,8 +169,7 @@ def _notes(results: Results, beam_max_files: int) -> list[str]:
     if sizes and sizes != results.sizes():
         peak = max(results.peaks(BEAM, sizes[-1])) / 1e9
         notes.append(
-            f"beam-stock is not run above {beam_max_files:,} files: it holds the images in memory, "
-            f"{peak:.1f} GB at {sizes[-1]:,} files."
+            f"beam-stock is not run above {beam_max_files:,} files: it holds the images in memory, {peak:.1f} GB at {sizes[-1]:,} files."
         )
     if BEAM in results.systems():
         start_up = spread(results.walls(BEAM, BASE_FILES), ".2f")
@@ -178,9 +177,7 @@ def _notes(results: Results, beam_max_files: int) -> list[str]:
     return notes
 
 
-def render(
-    results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, beam_max_files: int
-) -> str:
+def render(results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, beam_max_files: int) -> str:
     """The whole section as markdown."""
     head = ["system", "files", "wall s", "images/s", "CPU s", "peak RSS GB", "peak PSS GB"]
     rows = [row for files in results.sizes() for row in _run_rows(results, files)]

@@ -119,9 +119,7 @@ def run_beam_stock(source: Path, out: Path) -> None:
             | fileio.MatchFiles(f"{source}/*/*.jpg")
             | fileio.ReadMatches()
             | beam.Map(to_example)
-            | beam.io.WriteToTFRecord(
-                f"{out}/images", file_name_suffix=".tfrecord", num_shards=_num_shards(source)
-            )
+            | beam.io.WriteToTFRecord(f"{out}/images", file_name_suffix=".tfrecord", num_shards=_num_shards(source))
         )
 
 
@@ -134,9 +132,7 @@ NAMES = ("tar", "webdataset", "tf-loop", "beam-stock", "shardwright")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=NAMES, help="the system")
     parser.add_argument("source", type=Path, metavar="IN", help="a folder CLASS/NAME.jpg (see photos.py)")
     parser.add_argument("out", type=Path, metavar="OUT", help="an empty or new folder")

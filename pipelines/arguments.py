@@ -115,4 +115,9 @@ def _add_dataset_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--writer", choices=WRITERS, default="planned", help="beam: Beam's stock WriteToTFRecord; sizes and order are then not exact"
     )
-    group.add_argument("--threads", type=int, metavar="N", help="chunks of images worked on at a time in a process (default: cores + 1)")
+    group.add_argument(
+        "--threads",
+        type=int,
+        metavar="N",
+        help="read and check images by N threads a process (default: as many as pay, up to 32 where storage is slow)",
+    )

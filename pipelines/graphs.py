@@ -1,6 +1,6 @@
 """The graphs of the application, each on one screen. Every step is a public PTransform of `transforms`.
 
-    ListImages -> JoinLabels -> AssignSplits -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
+ListImages -> JoinLabels -> AssignSplits -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
 """
 
 from __future__ import annotations

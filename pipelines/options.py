@@ -43,7 +43,7 @@ class BuildOptions:
         version: "major.minor.patch".
         if_exists: "resume", "overwrite" or "error".
         writer: "planned", or "beam" for Beam's stock WriteToTFRecord.
-        threads: Images read and checked at a time in one process, in chunks.
+        threads: Chunks of images worked on at a time in one process, or None for as many as pay.
         beam_args: Options for Beam, as given.
     """
 
@@ -63,7 +63,7 @@ class BuildOptions:
     version: str = "1.0.0"
     if_exists: str = "resume"
     writer: str = "planned"
-    threads: int = 2
+    threads: int | None = None
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class BuildOptions:
             raise UsageError(f"--name {self.name!r} must be lower-case letters, digits and underscores, and start with a letter")
         if not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
             raise UsageError(f"--version {self.version!r} must be three numbers, such as 1.0.0")
-        if self.threads < 1:
+        if self.threads is not None and self.threads < 1:
             raise UsageError(f"--threads is {self.threads}; it must be 1 or more")
         _check_places(self.input, self.output)
 
@@ -151,14 +151,9 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         version=known.version,
         if_exists=known.if_exists,
         writer=known.writer,
-        threads=default_threads() if known.threads is None else known.threads,
+        threads=known.threads,
         beam_args=tuple(beam_args),
     )
-
-
-def default_threads() -> int:
-    """One chunk a core, and one more so that none waits while another reads."""
-    return (os.cpu_count() or 1) + 1
 
 
 def _labels_for_beam(argv: Sequence[str]) -> list[str]:

@@ -47,7 +47,7 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
         try:
             job = prepare()
             say(f"INPUT is {describe_source(job.source)}")
-            say(f"runner: {runner_of(job.options.beam_args)}, {job.options.threads} threads")
+            say(f"runner: {runner_of(job.options.beam_args)}")
             with ProgressDisplay(PROGRESS):
                 run(job)
             _say_result(job, read_manifest(job.options.root), monotonic() - started)

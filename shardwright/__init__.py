@@ -1,9 +1,9 @@
 """shardwright: datasets of TFRecord shards, opened and read.
 
-    import shardwright as sw
+import shardwright as sw
 
-    dataset = sw.open("dataset/")                              # what it holds: splits, classes, statistics; no TensorFlow
-    train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuffle=True)   # a tf.data.Dataset
+dataset = sw.open("dataset/")                              # what it holds: splits, classes, statistics; no TensorFlow
+train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuffle=True)   # a tf.data.Dataset
 """
 
 from __future__ import annotations

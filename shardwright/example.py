@@ -33,9 +33,7 @@ def _example_class() -> Any:
     file.message_type.append(_list_message("Int64List", _FIELD.TYPE_INT64))
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
-    for number, (name, kind) in enumerate(
-        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1
-    ):
+    for number, (name, kind) in enumerate((("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1):
         feature.field.add(
             name=name,
             number=number,
@@ -48,9 +46,7 @@ def _example_class() -> Any:
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
-    entry.field.add(
-        name="value", number=2, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Feature", label=_FIELD.LABEL_OPTIONAL
-    )
+    entry.field.add(name="value", number=2, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Feature", label=_FIELD.LABEL_OPTIONAL)
     features.field.add(
         name="feature",
         number=1,
@@ -59,9 +55,7 @@ def _example_class() -> Any:
         label=_FIELD.LABEL_REPEATED,
     )
     example = file.message_type.add(name="Example")
-    example.field.add(
-        name="features", number=1, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Features", label=_FIELD.LABEL_OPTIONAL
-    )
+    example.field.add(name="features", number=1, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Features", label=_FIELD.LABEL_OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("shardwright.Example"))

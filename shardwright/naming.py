@@ -92,12 +92,7 @@ def is_build_output(path: str) -> bool:
     if folder:
         return False
     known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, REPORT}
-    return (
-        filename in known
-        or filename.endswith(".labels.txt")
-        or ShardName.parse(filename) is not None
-        or is_temporary(filename)
-    )
+    return filename in known or filename.endswith(".labels.txt") or ShardName.parse(filename) is not None or is_temporary(filename)
 
 
 def temporary_name(filename: str, token: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines import build_dataset
-from pipelines.options import BuildOptions, default_threads, parse_options
+from pipelines.options import BuildOptions, parse_options
 from shardwright.errors import UsageError
 from tests.helpers import make_files
 from transforms.packing import ShardPolicy
@@ -235,7 +235,6 @@ def test_settings_tell_builds_apart() -> None:
 def test_options_made_in_python_are_checked_too() -> None:
     with pytest.raises(UsageError, match="--version '1' must be three numbers"):
         BuildOptions(input="in", output="out", name="x", version="1")
-    assert default_threads() >= 2
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:

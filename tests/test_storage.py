@@ -143,7 +143,7 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def no_longer_root() -> Iterator[None]:
+def no_longer_root(tmp_path: Path) -> Iterator[None]:  # after tmp_path, which root makes
     """Root may write anywhere, so for a moment this process is nobody."""
     user = os.geteuid()
     os.seteuid(user or 65534)

@@ -30,14 +30,20 @@ class WriteJob:
         schema: The features, class names included.
         check: "header", "decode" or "none".
         encode: What becomes of an image's bytes.
-        threads: Chunks worked on at a time in one process.
+        threads: Chunks worked on at a time in one process, or None for as many as pay.
     """
 
     root: str
     schema: ExampleSchema
     check: str
     encode: EncodeOptions
-    threads: int
+    threads: int | None = None
+
+    @property
+    def computing_threads(self) -> int:
+        """How many chunks can keep a core busy: those that decode run without Python's lock."""
+        decodes = self.check == "decode" or self.encode.encode != "keep"
+        return (os.cpu_count() or 1) if decodes else 1
 
     def with_class_names(self, class_names: tuple[str, ...]) -> WriteJob:
         return replace(self, schema=self.schema.with_class_names(class_names))
@@ -66,9 +72,7 @@ def chunk_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
         yield start, len(sizes)
 
 
-def make_chunk(
-    references: pa.RecordBatch, first_row: int, entries: Sequence[bytes], encoder: ExampleEncoder, job: WriteJob
-) -> Chunk:
+def make_chunk(references: pa.RecordBatch, first_row: int, entries: Sequence[bytes], encoder: ExampleEncoder, job: WriteJob) -> Chunk:
     """The records of some rows of a shard; rows are numbered from `first_row`, `entries` are their known features."""
     rows, infos, images, rejects = [], [], [], []
     columns = (references.column(name).to_pylist() for name in ("id", "uri", "num_bytes", "etag"))

@@ -33,9 +33,7 @@ class JoinLabels(beam.PTransform):
         integer_labels: The labels are integers, so learned names are ordered by value.
     """
 
-    def __init__(
-        self, *, table: TableSource | None = None, class_names: Sequence[str] | None = None, integer_labels: bool = False
-    ) -> None:
+    def __init__(self, *, table: TableSource | None = None, class_names: Sequence[str] | None = None, integer_labels: bool = False) -> None:
         super().__init__()
         self._table = table
         self._class_names = class_names

@@ -187,9 +187,7 @@ def count_bucket(bucket: int, batch: pa.RecordBatch) -> BucketCounts:
     return BucketCounts(bucket, {split: (records, num_bytes) for split, records, num_bytes in rows})
 
 
-def cut_bucket(
-    bucket: int, batch: pa.RecordBatch, layout: Layout
-) -> Iterator[tuple[tuple[str, int], tuple[int, pa.RecordBatch]]]:
+def cut_bucket(bucket: int, batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[tuple[str, int], tuple[int, pa.RecordBatch]]]:
     """((split, shard), (first position, references)) for each piece of a sorted bucket that one shard gets."""
     for split in pc.unique(batch.column("split")).to_pylist():
         rows = batch.filter(pc.equal(batch.column("split"), split)).drop_columns([ORDER_KEY])

@@ -125,9 +125,7 @@ def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _
         yield shard, (start, to_ipc(references))
 
 
-def _assemble(
-    shard: tuple[tuple[str, int], Iterable[_PackedPiece]], dataset: str, settings: bytes, *, layout: Layout
-) -> ShardPlan:
+def _assemble(shard: tuple[tuple[str, int], Iterable[_PackedPiece]], dataset: str, settings: bytes, *, layout: Layout) -> ShardPlan:
     (split, index), pieces = shard
     name = ShardName(dataset, split, index, layout.cuts[split].num_shards)
     return ShardPlan.make(name, packing.assemble([(start, from_ipc(batch)) for start, batch in pieces]), settings)

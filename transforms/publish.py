@@ -43,7 +43,5 @@ class PublishDataset(beam.PTransform):
         )
 
 
-def _publish(
-    publication: Publication, summaries: Sequence[ShardSummary], layout: Layout, clearance: Clearance
-) -> Manifest:
+def _publish(publication: Publication, summaries: Sequence[ShardSummary], layout: Layout, clearance: Clearance) -> Manifest:
     return publish(publication, summaries, layout, clearance)

@@ -42,9 +42,7 @@ class Publication:
     max_reject_fraction: float
 
 
-def publish(
-    publication: Publication, summaries: Sequence[ShardSummary], layout: Layout, clearance: Clearance
-) -> Manifest:
+def publish(publication: Publication, summaries: Sequence[ShardSummary], layout: Layout, clearance: Clearance) -> Manifest:
     """Write all companions, remove what no longer belongs, and write the manifest last.
 
     Raises:
@@ -62,9 +60,7 @@ def publish(
     return published or manifest
 
 
-def make_manifest(
-    publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance
-) -> Manifest:
+def make_manifest(publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance) -> Manifest:
     """The manifest of these shards."""
     by_split: dict[str, list[ShardSummary]] = defaultdict(list)
     for summary in sorted(summaries, key=lambda summary: summary.name):

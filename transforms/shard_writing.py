@@ -7,9 +7,7 @@ the calling thread only writes what is ready, so order costs no waiting and memo
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +21,7 @@ from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
 from transforms.labels import LABEL_INDEX
 from transforms.output_state import write_rejects
 from transforms.progress import PROGRESS
+from transforms.read_ahead import ReadAhead
 from transforms.rejects import RETRYABLE, Reject, RejectReason
 from transforms.shard_plans import ShardPlan
 from transforms.statistics import describe_rows
@@ -65,7 +64,7 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
     rejects: list[Reject] = []
     crc = 0
     with storage.open_sink(storage.join(job.root, plan.name.shard)) as sink:
-        for chunk in _run_ahead(_chunk_tasks(plan, job), job.threads):
+        for chunk in _read_ahead(job.computing_threads, job.threads).run(_chunk_tasks(plan, job)):
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
             crc = crc32c_of(chunk.framed.pieces, crc)
@@ -128,25 +127,9 @@ class _IndexRows:
 
 
 @functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """One pool a process, whatever the number of bundles Beam runs in it at a time."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="shardwright-images")
-
-
-def _run_ahead(tasks: Iterator[Callable[[], Chunk]], threads: int) -> Iterator[Chunk]:
-    """Results in task order, with at most `threads` + 2 tasks begun and not yet taken."""
-    pool = _pool(threads)
-    waiting: deque[Future[Chunk]] = deque()
-    try:
-        for task in tasks:
-            waiting.append(pool.submit(task))
-            if len(waiting) > threads + 1:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
+def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
+    """One a process, so that what one shard has taught serves the next."""
+    return ReadAhead(computing, fixed)
 
 
 def _chunk_tasks(plan: ShardPlan, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
