@@ -143,20 +143,18 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def no_longer_root(tmp_path: Path) -> Iterator[None]:  # after tmp_path, which root makes
-    """Root may write anywhere, so for a moment this process is nobody."""
+def locked_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder that may not be written. Root may write anywhere, so for a moment this process is nobody."""
+    tmp_path.chmod(0o500)
     user = os.geteuid()
     os.seteuid(user or 65534)
-    yield
+    yield tmp_path
     os.seteuid(user)
 
 
-@pytest.mark.usefixtures("no_longer_root")
-def test_a_folder_that_may_not_be_written(tmp_path: Path) -> None:
-    if os.getuid() != 0:
-        tmp_path.chmod(0o500)
+def test_a_folder_that_may_not_be_written(locked_folder: Path) -> None:
     with pytest.raises(StorageError, match="Permission denied"):
-        storage.write_bytes(str(tmp_path / "x"), b"x")
+        storage.write_bytes(str(locked_folder / "x"), b"x")
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/x", "gs://bucket/x", "hdfs://a", "http://x/y"])

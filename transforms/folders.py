@@ -98,7 +98,7 @@ def _reference(source: FolderSource, relative: str, entry: os.DirEntry[str]) -> 
     split = SPLIT_FOLDERS[parts.pop(0).lower()] if source.split_folders and len(parts) > 1 else None
     return {
         "id": relative,
-        "uri": os.path.join(source.root, relative),
+        "uri": entry.path,
         "num_bytes": status.st_size,
         "etag": etag_of(status),
         "row": 0,
