@@ -15,6 +15,7 @@ install: .venv/.installed  ## the package and its tools in .venv (about 5 minute
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
 	touch $@
 
 demo: install  ## build, verify, read and train on real images, all made here; results under demo/
