@@ -34,6 +34,7 @@ format: install  ## put the code in ruff's format
 	$(BIN)/ruff format .
 
 bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 15 minutes)
+	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
 
 bench-plan: install  ## a plan of 5,000,000 rows

@@ -1,0 +1,128 @@
+"""Where the time of writing a shard goes: microseconds per image of each step alone, and whole shards by number of threads.
+
+    python benchmarks/writing.py [--write]
+
+It says what to work on, and why one reading thread is the default where files are at hand: reading and writing 80 KB images is
+bound by memory, so that a second thread adds little to what the writing thread and one reading thread do. Figures are the best of
+some rounds, because what disturbs a round only ever makes it slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import page
+import pyarrow as pa
+from google_crc32c import value
+from photos import make_photos
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from schemas.image_classification import image_classification
+from shardwright.naming import ShardName
+from transforms.examples import ExampleEncoder
+from transforms.folders import detect_folder
+from transforms.image_chunks import WriteJob, _read_image
+from transforms.images import EncodeOptions, check_image
+from transforms.labels import index_labels, label_names
+from transforms.shard_plans import ShardPlan
+from transforms.shard_writing import write_shard
+from transforms.sources import list_source
+
+PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
+
+
+def best_us(function: Callable[[], object], images: int, rounds: int = ROUNDS) -> float:
+    """The best round's microseconds of wall clock per image."""
+    taken = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        function()
+        taken.append(time.perf_counter() - start)
+    return min(taken) / images * 1e6
+
+
+def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
+    """(step, microseconds an image), each step alone and in one thread."""
+    rows = list(zip(*(references.column(name).to_pylist() for name in ("uri", "num_bytes", "etag")), strict=True))
+    data = [_read_image(*row) for row in rows]
+    encoder = ExampleEncoder(image_classification().with_class_names(("a",)))
+    nothing = [b""] * len(data)
+
+    def read_all() -> None:
+        for row in rows:
+            _read_image(*row)
+
+    def write_all() -> None:
+        with open(folder / "written", "wb", buffering=0) as file:
+            for start in range(0, len(data), 50):
+                os.writev(file.fileno(), data[start : start + 50])
+
+    return [
+        ("open, look at and read the file", best_us(read_all, len(rows))),
+        ("header check", best_us(lambda: [check_image(image, "header") for image in data], len(rows))),
+        ("one CRC32C of the image (three are made)", best_us(lambda: [value(image) for image in data], len(rows))),
+        ("frame it, two CRC32C included", best_us(lambda: encoder.frame(nothing, nothing, data), len(rows))),
+        ("gathered write", best_us(write_all, len(rows))),
+    ]
+
+
+def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> float:
+    """Microseconds an image of `write_shard`, reads, checks, sidecar and all."""
+    job = WriteJob(str(folder), image_classification().with_class_names(("a",)), "header", EncodeOptions(), threads)
+    half = references.num_rows // 2
+    plans = [ShardPlan.make(ShardName("b", "train", i, 2), references.slice(i * half, half), b"") for i in range(2)]
+    return best_us(lambda: [write_shard(plan, job) for plan in plans], references.num_rows)
+
+
+def shuffled_references(photos: Path) -> pa.RecordBatch:
+    """Of all photos, in a shuffled order, as a build reads them."""
+    batches = [batch for batch in list_source(detect_folder(str(photos))) if isinstance(batch, pa.RecordBatch)]
+    batch = pa.concat_batches(batches)
+    order = list(range(batch.num_rows))
+    random.Random(0).shuffle(order)
+    return next(iter(index_labels(batch.take(pa.array(order)), sorted(label_names(batch)))))
+
+
+def render(lines: Sequence[str], alone: Sequence[tuple[str, float]], whole: Sequence[tuple[int, float]]) -> str:
+    rows = [[name, f"{us:.1f}"] for name, us in alone]
+    shards = [[str(threads), f"{us:.1f}", f"{1e6 / us:,.0f}"] for threads, us in whole]
+    return "\n".join(
+        [
+            "## Where the time of writing goes", "", *lines, "",
+            *page.table(["step alone, one thread", "us per image"], rows), "",
+            *page.table(["whole shards, reading threads", "us per image", "images/s"], shards), "",
+            "Best of the rounds. `tar` above is the same reading and writing with nothing in between.",
+        ]
+    )  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    args = parser.parse_args()
+    folder = page.default_directory(2 * 10**9)
+    photos = make_photos(folder / "photos", photos=PHOTOS)
+    out = folder / "writing"
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        references = shuffled_references(photos.folder)
+        alone = steps(references, out)
+        whole = [(threads, whole_shards(references, out, threads)) for threads in THREADS]
+    finally:
+        shutil.rmtree(out)
+    text = render(page.circumstances("writing.py", sys.argv[1:], rounds=ROUNDS, folder=folder), alone, whole)
+    print(text)
+    if args.write:
+        page.write_section("writing", text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
