@@ -27,7 +27,7 @@ from shardwright.errors import BuildError, ShardwrightError
 from shardwright.index import read_summary
 from shardwright.manifest import read_json, read_manifest
 from shardwright.naming import ShardName
-from transforms.output_state import check_fingerprint, check_output, check_rejects, fingerprint_of
+from transforms.output_state import check_fingerprint, check_output, check_rejects, fingerprint_of, is_earlier_try
 from transforms.packing import Layout, ShardCuts
 from transforms.plan_shards import LayOutShards
 from transforms.rejects import Reject
@@ -80,7 +80,8 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     """
     refusal = _refusal(job)
     manifest, plan = (None, None) if refusal else _read_output(job.options.root)
-    compare = job.options.if_exists == "resume" and (manifest or plan) is not None
+    replaces = job.options.if_exists == "overwrite" and manifest is not None
+    compare = not replaces and (manifest or plan) is not None
     found = _run(job, with_digests=compare, retry=manifest is None)
     cuts = {split: ShardCuts(**values) for split, values in found["cuts"].items()}
     planned = LocalPlan(
@@ -119,8 +120,8 @@ def _judge(job: BuildJob, planned: LocalPlan, manifest: Mapping[str, Any] | None
         return replace(planned, state=BuildState.FAILED, reason=str(error))
     if manifest is None and plan is None:
         return planned
-    if options.if_exists == "overwrite":
-        return replace(planned, state=BuildState.OVERWRITE)
+    if options.if_exists == "overwrite" and (manifest is not None or not _is_earlier_try(job, plan, planned)):
+        return replace(planned, state=BuildState.OVERWRITE, shards_done=0)
     if manifest is not None:
         try:
             check_fingerprint(job.output_request, manifest, planned.fingerprint or "")
@@ -133,6 +134,10 @@ def _judge(job: BuildJob, planned: LocalPlan, manifest: Mapping[str, Any] | None
     if options.writer == "beam":
         return replace(planned, state=BuildState.RESTART, shards_done=0)
     return replace(planned, state=BuildState.RESUME)
+
+
+def _is_earlier_try(job: BuildJob, plan: Mapping[str, Any] | None, planned: LocalPlan) -> bool:
+    return job.options.writer == "planned" and is_earlier_try(job.output_request, plan, planned.fingerprint or "")
 
 
 def _count_in_place(root: str) -> int:

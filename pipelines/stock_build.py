@@ -71,7 +71,7 @@ def stock_graph(pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str,
     layout = plan.layout | "AsPlanned" >> beam.Map(_check_planned, planned)  # one Layout
     clearance = plan.shards | "ClearOutput" >> ClearOutput(
         # Nothing is resumed, and the records of a published shard must not be swapped under its manifest.
-        replace(job.output_request, if_exists="overwrite"),
+        replace(job.output_request, if_exists="overwrite", resumable=False),
         layout=layout,
         class_names=plan.class_names,
         rejects=plan.rejects,

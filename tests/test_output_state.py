@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,16 @@ def test_overwrite_removes_what_builds_made_and_nothing_else(tmp_path: Path) -> 
         (tmp_path / name).touch()
     assert clear_output(ask(tmp_path, "overwrite"), LAYOUT, "f", [])
     assert sorted(stamps_of(tmp_path)) == sorted([*theirs, naming.PLAN])
+
+
+@pytest.mark.parametrize(("fingerprint", "resumable", "stays"), [("f", True, True), ("g", True, False), ("f", False, False)])
+def test_overwrite_goes_on_with_an_earlier_try_of_the_same_build(tmp_path: Path, fingerprint: str, resumable: bool, stays: bool) -> None:
+    shard = tmp_path / "tiny-train.tfrecord-00000-of-00001"
+    request = replace(ask(tmp_path, "overwrite"), resumable=resumable)
+    clear_output(request, LAYOUT, "f", [])
+    shard.touch()
+    assert clear_output(request, LAYOUT, fingerprint, [])
+    assert shard.exists() is stays
 
 
 def test_the_manifest_is_removed_before_anything_else(tmp_path: Path) -> None:

@@ -54,11 +54,14 @@ class OutputRequest:
         root: The dataset's folder.
         settings: The options that decide the shards' bytes, as JSON.
         if_exists: "resume", "overwrite" or "error".
+        resumable: Shards of an unfinished build of the same plan may stay. With "overwrite" too: such a build is an earlier try
+            at this one, which a scheduler repeats with the same options.
     """
 
     root: str
     settings: Mapping[str, Any]
     if_exists: str
+    resumable: bool = True
 
 
 def is_beam_leftover(filename: str) -> bool:
@@ -158,7 +161,7 @@ def _compare_settings(request: OutputRequest, there: Mapping[str, Any], *, finis
 
 
 def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejects: Sequence[Reject]) -> bool:
-    """Note the plan and its rejects in OUTPUT, or start over where `overwrite` asks for it.
+    """Note the plan and its rejects in OUTPUT, and first remove there what `overwrite` is to replace.
 
     Returns:
         Whether OUTPUT now holds an unfinished build; False where the finished dataset there is the one asked for.
@@ -169,7 +172,8 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejec
     check_output(request)
     manifest = read_json(request.root, naming.MANIFEST)
     if request.if_exists == "overwrite":
-        remove_outputs(request.root)
+        if manifest is not None or not is_earlier_try(request, read_json(request.root, naming.PLAN), fingerprint):
+            remove_outputs(request.root)
     elif manifest is not None:
         check_fingerprint(request, manifest, fingerprint)
         write_rejects(request.root, naming.PLAN_REJECTS, rejects)  # what is no record may have changed all the same
@@ -177,6 +181,11 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejec
     write_rejects(request.root, naming.PLAN_REJECTS, rejects)
     write_json(request.root, naming.PLAN, plan_json(request.settings, layout, fingerprint))
     return True
+
+
+def is_earlier_try(request: OutputRequest, plan: Mapping[str, Any] | None, fingerprint: str) -> bool:
+    """Whether the unfinished build that `plan` (the content of `plan.json`) speaks of is this one, so that its shards may stay."""
+    return request.resumable and plan is not None and plan.get("fingerprint") == fingerprint
 
 
 def check_fingerprint(request: OutputRequest, manifest: Mapping[str, Any], fingerprint: str) -> None:
