@@ -20,13 +20,15 @@ from pipelines.display import ProgressDisplay
 from pipelines.job import BuildJob
 from pipelines.runners import beam_arguments, runner_of
 from shardwright import errors
-from shardwright.errors import ShardwrightError, UsageError
+from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.sizes import show_bytes, show_seconds
 from transforms.progress import PROGRESS
+from transforms.reject_files import first_faults
 from transforms.sources import describe_source
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_SHOWN_REJECTS = 5
 _TRACE = "Traceback (most recent call last):"
 # What Beam adds to the message of an error raised on a worker: where it happened.
 _STEP = re.compile(r" \[while running '[^\n]*'\]$", re.MULTILINE)
@@ -55,6 +57,8 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
             if stop.signal is not None:  # a worker in this process turns the interrupt into an error of its own
                 say(f"stopped by {stop.signal.name}; run the same command again to go on")
                 return 128 + stop.signal
+            if isinstance(error, TooManyRejectsError):
+                _say_some_rejects(job.options.root)
             if isinstance(error, ShardwrightError):
                 return fail(error)
             raise
@@ -157,4 +161,10 @@ def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
     if manifest.rejects:
         reasons = ", ".join(f"{number} {reason}" for reason, number in manifest.rejects.items())
         say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
+        _say_some_rejects(job.options.root)
     say(f"{job.options.root}: {manifest.num_records} records in {shards} shards, {show_seconds(seconds)}")
+
+
+def _say_some_rejects(root: str) -> None:
+    for reject in first_faults(root, _SHOWN_REJECTS):
+        say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")

@@ -15,6 +15,10 @@ class BuildError(ShardwrightError):
     """A build that cannot go on, or must not be published: the command exits with 1."""
 
 
+class TooManyRejectsError(BuildError):
+    """More inputs were left out than `--max-reject-fraction` allows. Some of them are worth showing."""
+
+
 class NotADatasetError(ShardwrightError):
     """A place with no finished dataset in it."""
 

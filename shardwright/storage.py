@@ -144,3 +144,13 @@ def write_bytes(path: str, data: bytes) -> None:
     """
     with open_sink(path) as sink:
         sink.write([data])
+
+
+def write_if_new(path: str, data: bytes) -> None:
+    """Write a file, or leave it as it is where it says the same: a finished dataset that is built again stays untouched."""
+    try:
+        same = read_bytes(path) == data
+    except OSError:  # none there, or none that can be read: writing tells if there is more to it
+        same = False
+    if not same:
+        write_bytes(path, data)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright import naming
+from shardwright import naming, storage
 from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.manifest import read_json, write_json
 from tests.build_helpers import stamps_of
@@ -24,10 +24,9 @@ from transforms.output_state import (
     fingerprint_of,
     plan_json,
     remove_outputs,
-    write_if_new,
-    write_rejects,
 )
 from transforms.packing import Layout, ShardCuts
+from transforms.reject_files import write_rejects
 from transforms.rejects import Reject, RejectReason
 
 SETTINGS = {"seed": 0, "encode": {"encode": "keep"}}
@@ -215,9 +214,9 @@ def test_more_than_the_limit_stops_the_build(rejects: dict[str, int], num_record
 
 def test_a_file_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    write_if_new(str(path), b"1")
+    storage.write_if_new(str(path), b"1")
     before = stamps_of(tmp_path)
-    write_if_new(str(path), b"1")
+    storage.write_if_new(str(path), b"1")
     assert stamps_of(tmp_path) == before
-    write_if_new(str(path), b"2")
+    storage.write_if_new(str(path), b"2")
     assert path.read_bytes() == b"2"

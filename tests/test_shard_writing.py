@@ -25,9 +25,10 @@ from tests.helpers import references
 from transforms.folders import etag_of
 from transforms.image_chunks import CHUNK_RECORDS, WriteJob
 from transforms.images import EncodeOptions
+from transforms.reject_files import read_rejects
 from transforms.rejects import RejectReason as R
 from transforms.shard_plans import ShardPlan
-from transforms.shard_writing import find_finished, read_rejects, write_shard
+from transforms.shard_writing import find_finished, write_shard
 
 NAME = ShardName("tiny", "train", 0, 3)
 NUM_IMAGES = 2 * CHUNK_RECORDS + 7
@@ -123,7 +124,7 @@ def test_rejects_leave_the_shard_short_and_are_listed(images: list[Path], tmp_pa
     assert summary.num_records == 5
     assert summary.rejects == {"missing_file": 1, "not_an_image": 1}
     assert [(reject.id, reject.reason) for reject in rejects] == [("3/bad.png", R.NOT_AN_IMAGE), ("4/missing.png", R.MISSING_FILE)]
-    assert read_rejects(str(tmp_path), NAME) == rejects
+    assert read_rejects(str(tmp_path), NAME.rejects) == rejects
     assert pq.read_table(tmp_path / NAME.sidecar)["id"].to_pylist() == [
         *plan.references["id"].to_pylist()[:3], *plan.references["id"].to_pylist()[5:]
     ]  # fmt: skip
@@ -143,10 +144,10 @@ def test_rejects_of_an_earlier_try_do_not_stay(images: list[Path], tmp_path: Pat
     late = tmp_path / "late.png"
     plan = make_plan([images[0], late])
     write_shard(plan, make_job(tmp_path))
-    assert len(read_rejects(str(tmp_path), NAME)) == 1
+    assert len(read_rejects(str(tmp_path), NAME.rejects)) == 1
     late.write_bytes(png_of(1))
     summary, rejects = write_shard(plan, make_job(tmp_path))
-    assert (summary.num_records, rejects, read_rejects(str(tmp_path), NAME)) == (2, [], [])
+    assert (summary.num_records, rejects, read_rejects(str(tmp_path), NAME.rejects)) == (2, [], [])
 
 
 def _nothing(root: Path) -> None:

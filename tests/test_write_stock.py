@@ -25,9 +25,9 @@ from transforms.image_chunks import WriteJob
 from transforms.images import EncodeOptions, ImageInfo
 from transforms.labels import LABEL_INDEX
 from transforms.output_state import Clearance
+from transforms.reject_files import read_rejects
 from transforms.rejects import Reject, RejectReason
 from transforms.shard_plans import ShardPlan
-from transforms.shard_writing import read_rejects
 from transforms.write_stock import WriteWithBeam, cut_plan, remove_leftovers, unframe
 
 SCHEMA = image_classification(feature_names="tfds", image_encoding=None, image_shape=(), extras=())
@@ -146,7 +146,7 @@ def test_every_split_is_written_and_indexed(tmp_path: Path, inputs: Path) -> Non
 
     assert sorted(reject.reason for reject in rejects) == [RejectReason.EMPTY_FILE, RejectReason.NOT_AN_IMAGE]
     assert summaries[0].rejects == {"empty_file": 1, "not_an_image": 1}
-    assert sorted(read_rejects(str(tmp_path), second), key=str) == sorted(rejects, key=str)
+    assert sorted(read_rejects(str(tmp_path), second.rejects), key=str) == sorted(rejects, key=str)
     assert not (tmp_path / first.rejects).exists()
     wanted = {"images_in": 10, "records_out": 8, "shards_written": 3, "rejects_empty_file": 1, "rejects_not_an_image": 1}
     assert wanted.items() <= counters.items()

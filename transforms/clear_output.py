@@ -10,9 +10,10 @@ from apache_beam.pvalue import AsList, AsSingleton
 
 from shardwright import naming
 from shardwright.errors import BuildError
-from transforms.output_state import Clearance, OutputRequest, check_rejects, clear_output, fingerprint_of, write_rejects
+from transforms.output_state import Clearance, OutputRequest, check_rejects, clear_output, fingerprint_of
 from transforms.packing import Layout
 from transforms.progress import PROGRESS
+from transforms.reject_files import write_rejects
 from transforms.rejects import Reject
 from transforms.shard_plans import ShardPlan
 

@@ -13,14 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from shardwright import naming, storage
-from shardwright.errors import BuildError
+from shardwright.errors import BuildError, TooManyRejectsError
 from shardwright.manifest import read_json, write_json
 from transforms.packing import Layout
-from transforms.rejects import Reject, count_faults, rejects_to_table
+from transforms.reject_files import write_rejects
+from transforms.rejects import Reject, count_faults
 
 IF_EXISTS = ("resume", "overwrite", "error")
 
@@ -77,40 +75,21 @@ def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
     return whole.hexdigest()
 
 
-def write_rejects(root: str, filename: str, rejects: Sequence[Reject]) -> None:
-    """Write a file of reject rows; with none, there is no file."""
-    path = storage.join(root, filename)
-    if not rejects:
-        storage.remove(path)
-        return
-    buffer = pa.BufferOutputStream()
-    pq.write_table(rejects_to_table(rejects), buffer)
-    write_if_new(path, buffer.getvalue().to_pybytes())
-
-
-def write_if_new(path: str, data: bytes) -> None:
-    """Write a file, or leave it as it is where it says the same: a finished dataset that is built again stays untouched."""
-    try:
-        same = storage.read_bytes(path) == data
-    except OSError:  # none there, or none that can be read: writing tells if there is more to it
-        same = False
-    if not same:
-        storage.write_bytes(path, data)
-
-
 def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) -> None:
     """Stop a build that loses more of its inputs than allowed.
 
     Raises:
-        BuildError: There are no images, or too many rejects; the message counts them by reason.
+        TooManyRejectsError: There are no images, or too many rejects; the message counts them by reason.
     """
     faults = count_faults(rejects)
     reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(rejects.items(), key=lambda item: -item[1]))
     if num_records == 0:
-        raise BuildError("INPUT has no images" + (f": every file is a reject ({reasons})" if rejects else "; the folder or table is empty"))
+        raise TooManyRejectsError(
+            "INPUT has no images" + (f": every file is a reject ({reasons})" if rejects else "; the folder or table is empty")
+        )
     fraction = faults / (faults + num_records)
     if faults and fraction > limit:
-        raise BuildError(
+        raise TooManyRejectsError(
             f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than --max-reject-fraction {limit:g} allows "
             f"({reasons}); each is listed in {naming.REJECTS_DIR}/. Mend them, or raise --max-reject-fraction"
         )

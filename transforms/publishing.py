@@ -13,7 +13,7 @@ from shardwright.index import ShardSummary
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo, json_text, read_json, write_json
 from shardwright.schema import ExampleSchema
 from transforms import companions
-from transforms.output_state import Clearance, check_rejects, write_if_new
+from transforms.output_state import Clearance, check_rejects
 from transforms.packing import Layout
 from transforms.report import report_html
 from transforms.statistics import merge_stats
@@ -108,7 +108,7 @@ def _write_companions(root: str, manifest: Manifest) -> None:
     if manifest.schema.label is not None:
         texts[naming.labels_file(manifest.schema.label.name)] = companions.labels_text(manifest.schema)
     for filename, text in texts.items():
-        write_if_new(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
+        storage.write_if_new(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
 
 
 def _remove_stale(root: str, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:

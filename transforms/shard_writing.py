@@ -10,19 +10,17 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from shardwright import storage
 from shardwright.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
-from shardwright.naming import ShardName
 from shardwright.records import crc32c_of
 from transforms.examples import ExampleEncoder
 from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
 from transforms.labels import LABEL_INDEX
-from transforms.output_state import write_rejects
 from transforms.progress import PROGRESS
 from transforms.read_ahead import ReadAhead
-from transforms.rejects import RETRYABLE, Reject, RejectReason
+from transforms.reject_files import write_rejects
+from transforms.rejects import RETRYABLE, Reject
 from transforms.shard_plans import ShardPlan
 from transforms.statistics import describe_rows
 
@@ -43,14 +41,6 @@ def find_finished(root: str, plan: ShardPlan, *, retry: bool) -> ShardSummary | 
     if summary.rejects and storage.num_bytes_of(storage.join(root, plan.name.rejects)) is None:
         return None
     return summary
-
-
-def read_rejects(root: str, name: ShardName) -> list[Reject]:
-    """The rejects of a shard that was written before."""
-    path = storage.join(root, name.rejects)
-    if storage.num_bytes_of(path) is None:
-        return []
-    return [Reject(**{**row, "reason": RejectReason(row["reason"])}) for row in pq.read_table(path).to_pylist()]
 
 
 def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reject]]:

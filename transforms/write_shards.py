@@ -12,10 +12,11 @@ from transforms.image_chunks import WriteJob
 from transforms.metrics import count, timed
 from transforms.output_state import Clearance
 from transforms.progress import PROGRESS
+from transforms.reject_files import read_rejects
 from transforms.rejects import Reject
 from transforms.routing import Route, Routed
 from transforms.shard_plans import ShardPlan
-from transforms.shard_writing import find_finished, read_rejects, write_shard
+from transforms.shard_writing import find_finished, write_shard
 
 
 class WriteShards(beam.PTransform):
@@ -42,7 +43,7 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
         count("shards_reused")
         PROGRESS.add_reused(images=plan.references.num_rows, shards=1)
         yield finished
-        yield from read_rejects(job.root, plan.name)
+        yield from read_rejects(job.root, plan.name.rejects)
         return
     count("images_in", plan.references.num_rows)
     with timed("write_shard_msec"):

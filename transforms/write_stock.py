@@ -30,9 +30,10 @@ from shardwright.records import FOOTER_BYTES, HEADER_BYTES
 from transforms.examples import ExampleEncoder, FramedRecords
 from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
 from transforms.metrics import count, count_reject, timed
-from transforms.output_state import Clearance, is_beam_leftover, write_rejects
+from transforms.output_state import Clearance, is_beam_leftover
 from transforms.progress import PROGRESS
 from transforms.record_index import ORIGIN_SCHEMA, index_shard
+from transforms.reject_files import write_rejects
 from transforms.rejects import Reject
 from transforms.routing import Routed
 from transforms.shard_plans import ShardPlan
