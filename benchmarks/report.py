@@ -60,7 +60,8 @@ class Target:
 
 def slopes(results: Results, system: str) -> list[float]:
     """Images per second of each round without start-up: between the two largest sizes, or, for
-    beam-stock, between its 8 files and its largest size."""
+    beam-stock, between its 8 files and its largest size. A round in which the smaller size took longer, as noise can do to
+    small sizes, has none."""
     sizes = results.sizes(system)
     if system == BEAM:
         sizes = [BASE_FILES, *sizes]
@@ -68,7 +69,7 @@ def slopes(results: Results, system: str) -> list[float]:
         return []
     small, large = sizes[-2:]
     pairs = zip(results.walls(system, small), results.walls(system, large), strict=True)
-    return [(large - small) / max(slow - fast, 1e-9) for fast, slow in pairs]
+    return [(large - small) / (slow - fast) for fast, slow in pairs if slow > fast]
 
 
 def spread(values: Sequence[float], form: str) -> str:
