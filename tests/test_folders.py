@@ -10,7 +10,7 @@ import pytest
 
 from shardwright.errors import UsageError
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from transforms.folders import MAX_IMAGE_BYTES, FolderSource, detect_folder, etag_of, list_folder
+from transforms.folders import MAX_IMAGE_BYTES, FileRow, FolderSource, detect_folder, etag_of, list_folder
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject
 from transforms.sources import list_source
@@ -21,7 +21,7 @@ Listing = tuple[dict[str, tuple[str | None, str | None]], dict[str, str]]
 def listing(root: Path) -> Listing:
     """id -> (split, label) of the references, and id -> reason of the rejects."""
     found = list(list_folder(detect_folder(str(root))))
-    rows = {row["id"]: (row["split"], row["label"]) for row in found if not isinstance(row, Reject)}
+    rows = {row.id: (row.split, row.label) for row in found if not isinstance(row, Reject)}
     return rows, {reject.id: str(reject.reason) for reject in found if isinstance(reject, Reject)}
 
 
@@ -66,15 +66,7 @@ def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/1.png")
     row = next(iter(list_folder(FolderSource(str(tmp_path)))))
     path = tmp_path / "cat" / "1.png"
-    assert row == {
-        "id": "cat/1.png",
-        "uri": str(path),
-        "num_bytes": len(TINY_PNG),
-        "etag": etag_of(path.stat()),
-        "row": 0,
-        "split": None,
-        "label": "cat",
-    }
+    assert row == FileRow("cat/1.png", str(path), len(TINY_PNG), etag_of(path.stat()), split=None, label="cat")
     os.utime(path, ns=(0, 12345))
     assert etag_of(path.stat()) == "3039"
 

@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 from shardwright.errors import UsageError
 from transforms.rejects import Reject, RejectReason
@@ -48,6 +48,17 @@ class FolderSource:
     split_folders: tuple[str, ...] = ()
 
 
+class FileRow(NamedTuple):
+    """What listing tells of one file: the columns of a reference batch that a folder fills."""
+
+    id: str
+    uri: str
+    num_bytes: int
+    etag: str
+    split: str | None
+    label: str | None
+
+
 def detect_folder(root: str) -> FolderSource:
     """Look at the first level only: does it hold nothing but split names?
 
@@ -66,8 +77,8 @@ def detect_folder(root: str) -> FolderSource:
     return FolderSource(root)
 
 
-def list_folder(source: FolderSource) -> Iterator[dict[str, Any] | Reject]:
-    """Every file below the root, in name order: a reference row, or a reject for what can be no record.
+def list_folder(source: FolderSource) -> Iterator[FileRow | Reject]:
+    """Every file below the root, in name order: its row, or a reject for what can be no record.
 
     Links are followed; a link back to a folder above itself is not walked again.
     """
@@ -84,7 +95,7 @@ def list_folder(source: FolderSource) -> Iterator[dict[str, Any] | Reject]:
             yield _reference(source, relative, entry)
 
 
-def _reference(source: FolderSource, relative: str, entry: os.DirEntry[str]) -> dict[str, Any] | Reject:
+def _reference(source: FolderSource, relative: str, entry: os.DirEntry[str]) -> FileRow | Reject:
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -96,15 +107,8 @@ def _reference(source: FolderSource, relative: str, entry: os.DirEntry[str]) -> 
         return Reject(relative, entry.path, *problem)
     parts = relative.split("/")
     split = SPLIT_FOLDERS[parts.pop(0).lower()] if source.split_folders and len(parts) > 1 else None
-    return {
-        "id": relative,
-        "uri": entry.path,
-        "num_bytes": status.st_size,
-        "etag": etag_of(status),
-        "row": 0,
-        "split": split,
-        "label": (parts[0].strip() or None) if len(parts) > 1 else None,
-    }
+    label = (parts[0].strip() or None) if len(parts) > 1 else None
+    return FileRow(relative, entry.path, status.st_size, etag_of(status), split, label)
 
 
 def etag_of(status: os.stat_result) -> str:

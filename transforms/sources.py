@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.storage import local_path
-from transforms.folders import FolderSource, detect_folder, list_folder
+from transforms.folders import FileRow, FolderSource, detect_folder, list_folder
 from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from transforms.rejects import Reject
 from transforms.table_references import list_table, reference_schema_of
@@ -71,14 +71,20 @@ def list_source(source: FolderSource | TableSource) -> Iterator[pa.RecordBatch |
     if isinstance(source, TableSource):
         yield from list_table(source)
         return
-    pending = []
+    pending: list[FileRow] = []
     for found in list_folder(source):
         if isinstance(found, Reject):
             yield found
             continue
         pending.append(found)
         if len(pending) == BATCH_ROWS:
-            yield pa.RecordBatch.from_pylist(pending, schema=REFERENCE_SCHEMA)
+            yield _file_references(pending)
             pending = []
     if pending:
-        yield pa.RecordBatch.from_pylist(pending, schema=REFERENCE_SCHEMA)
+        yield _file_references(pending)
+
+
+def _file_references(rows: Sequence[FileRow]) -> pa.RecordBatch:
+    columns: dict[str, Sequence[object]] = dict(zip(FileRow._fields, zip(*rows, strict=True), strict=True))
+    columns |= {"row": [0] * len(rows), "group": [None] * len(rows)}
+    return pa.RecordBatch.from_pydict({field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA)
