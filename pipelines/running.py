@@ -32,6 +32,8 @@ _SHOWN_REJECTS = 5
 _TRACE = "Traceback (most recent call last):"
 # What Beam adds to the message of an error raised on a worker: where it happened.
 _STEP = re.compile(r" \[while running '[^\n]*'\]$", re.MULTILINE)
+# After an error, Beam's worker threads may put a bundle away twice, and the second time hides the error behind one of their own.
+_BEAM_RACE = re.compile(r"bundle_processor_cache\.release.*^KeyError: 'bundle_\d+'", re.DOTALL | re.MULTILINE)
 _RAISED = re.compile(r"^shardwright\.errors\.(\w+): (.*)", re.DOTALL | re.MULTILINE)
 _BEAM_LOGGERS = (
     "apache_beam.runners.common",
@@ -117,7 +119,10 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
 
 def worker_error(text: str) -> ShardwrightError | None:
     """The error of ours that a runner's message ends in, or None: one that led to another error is not the cause."""
-    raised = _RAISED.search(text.rpartition(_TRACE)[2])
+    traces = text.split(_TRACE)
+    while len(traces) > 1 and _BEAM_RACE.search(traces[-1]):
+        traces.pop()
+    raised = _RAISED.search(traces[-1])
     kind = getattr(errors, raised[1], None) if raised else None
     if raised is None or not isinstance(kind, type) or not issubclass(kind, ShardwrightError) or kind is errors.RecordFault:
         return None

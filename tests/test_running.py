@@ -58,17 +58,16 @@ def graph_of(function: Callable[..., None], element: object = 0) -> Callable[[be
     return lambda pipeline, _: pipeline | beam.Create([element]) | "Fail" >> beam.Map(function)
 
 
-@pytest.mark.parametrize("beam_args", [IN_MEMORY, THREADS], ids=["in_memory", "threads"])
+# Not with Beam's multi_threading workers: after an error they race to put the bundle away, and what they report then varies.
 @pytest.mark.parametrize("message", ODD_MESSAGES)
 def test_a_workers_error_arrives_as_it_was_raised(
-    images: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, beam_args: list[str], message: str
+    images: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, message: str
 ) -> None:
     with pytest.raises(StorageError) as caught:
-        run_pipeline(graph_of(_raise, message), make_job(images, *beam_args))
+        run_pipeline(graph_of(_raise, message), make_job(images, *IN_MEMORY))
     assert str(caught.value) == message
     assert caplog.text == "", "the last line says it all"
-    if beam_args == IN_MEMORY:  # the other workers of Beam print every trace to stderr, past all logging
-        assert "Traceback" not in capfd.readouterr().err
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_it_also_arrives_from_another_process(images: Path) -> None:
@@ -170,3 +169,13 @@ def test_a_thread_may_build_and_leaves_the_handlers_alone() -> None:
     thread.start()
     thread.join()
     assert inside == [before]
+
+
+def test_beams_own_race_does_not_hide_a_workers_error() -> None:
+    trace = "Traceback (most recent call last):\n"
+    ours = f"{trace}  File a.py\nshardwright.errors.StorageError: cannot write /a: full [while running 'Fail']\n\n"
+    race = f"{trace}    self.bundle_processor_cache.release(instruction_id)\n  File b.py\nKeyError: 'bundle_419'\n"
+    found = worker_error(ours + race)
+    assert isinstance(found, StorageError)
+    assert str(found) == "cannot write /a: full"
+    assert worker_error(f"{ours}{trace}  File c.py\nKeyError: 'bundle_419'\n") is None, "an error of another place is a bug"
