@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench bench-plan clean
+.PHONY: help install servers demo test lint format bench bench-plan clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -17,6 +17,11 @@ install: .venv/.installed  ## the package and its tools in .venv (about 5 minute
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
 	touch $@
+
+servers: .servers/.built  ## the object stores tests run against, in .servers (needs Go; about 3 minutes)
+
+.servers/.built: $(shell find tests/servers/gcs tests/servers/build.sh -type f)
+	tests/servers/build.sh
 
 demo: install  ## build, verify, read and train on real images, all made here; results under demo/
 	$(BIN)/python examples/demo.py
@@ -41,4 +46,4 @@ bench-plan: install  ## a plan of 5,000,000 rows
 	$(BIN)/python benchmarks/plan.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .servers demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

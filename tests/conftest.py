@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.buckets import bucket, gcs_bucket, moto_bucket, proxy, s3_bucket, s3_proxy  # noqa: F401 - fixtures
+from tests.object_stores import gcs_server, moto_server, s3_server  # noqa: F401 - fixtures
+from tests.store_places import places  # noqa: F401 - a fixture
+
 
 @pytest.fixture(scope="session")
 def zoo_images(tmp_path_factory: pytest.TempPathFactory) -> Path:

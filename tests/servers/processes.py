@@ -1,0 +1,165 @@
+"""Starts object stores as processes of their own, on a free port of the loopback interface, and stops them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.servers.store_server import StoreServer
+
+BINARIES = Path(__file__).resolve().parents[2] / ".servers" / "bin"
+START_S = 60  # moto imports for seconds, and on a busy machine longer
+STOP_S = 10
+REGION = "us-east-1"
+ACCESS_KEY, SECRET_KEY, TOKEN = "test-access-key", "test-secret-key", "test-token"
+
+
+class ServerMissingError(Exception):
+    """The program of a server is not on this machine."""
+
+
+class ServerFailedError(Exception):
+    """A server did not start; the message ends with the tail of its log."""
+
+
+@contextmanager
+def start_versitygw(folder: Path) -> Iterator[StoreServer]:
+    """versitygw over files in `folder`, which must be on a file system with extended attributes.
+
+    It refuses wrong credentials and wrong checksums, and honours If-None-Match, also when a multipart upload is completed.
+
+    Raises:
+        ServerMissingError: it was not built.
+        ServerFailedError: it does not answer.
+    """
+    binary = _binary("versitygw")
+    buckets, users = folder / "buckets", folder / "users"
+    for made in (buckets, users):
+        made.mkdir(parents=True, exist_ok=True)
+
+    def command(port: int) -> list[str]:
+        keys = ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--region", REGION]
+        # With a folder of users, an unknown key is answered as by Amazon's S3: 403, InvalidAccessKeyId.
+        return [binary, "--port", f"127.0.0.1:{port}", "--keep-alive", "--iam-dir", str(users), *keys, "posix", str(buckets)]
+
+    with _running(command, folder / "versitygw.log") as endpoint:
+        yield StoreServer("s3", endpoint, _s3_options(endpoint))
+
+
+@contextmanager
+def start_moto() -> Iterator[StoreServer]:
+    """moto's S3, in memory. It takes any credentials and any checksum, and needs nothing but Python.
+
+    Raises:
+        ServerMissingError: moto is not installed.
+        ServerFailedError: it does not answer.
+    """
+    if importlib.util.find_spec("moto") is None:
+        raise ServerMissingError("moto is not installed: run `make install`")
+
+    def command(port: int) -> list[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+
+    with tempfile.TemporaryDirectory() as folder, _running(command, Path(folder) / "moto.log") as endpoint:
+        yield StoreServer("s3", endpoint, _s3_options(endpoint))
+
+
+@contextmanager
+def start_gcs(folder: Path | None = None, *, token: str | None = TOKEN, deny: bool = False) -> Iterator[StoreServer]:
+    """fake-gcs-server with what obstore's client needs (see gcs/main.go), its objects in files under `folder`.
+
+    Args:
+        folder: where objects and the log go; a temporary folder, if None.
+        token: requests with any other bearer token, or with none, are refused; None lets every request pass.
+        deny: requests for objects whose name contains `denied/` are refused.
+
+    Raises:
+        ServerMissingError: it was not built.
+        ServerFailedError: it does not answer.
+    """
+    binary = _binary("gcs-server")
+    with tempfile.TemporaryDirectory() as temporary:
+        root = folder or Path(temporary)
+
+        def command(port: int) -> list[str]:
+            flags = [*(["--token", token] if token else []), *(["--deny"] if deny else [])]
+            return [binary, "--port", str(port), "--folder", str(root / "objects"), *flags]
+
+        with _running(command, root / "gcs-server.log") as endpoint:
+            # The server asks for no token when it has none; a client without one would go looking for credentials.
+            options = {"base_url": endpoint, "bearer_token": token or "any", "allow_http": "true"}
+            yield StoreServer("gs", endpoint, options)
+
+
+def _s3_options(endpoint: str) -> dict[str, str]:
+    keys = {"access_key_id": ACCESS_KEY, "secret_access_key": SECRET_KEY}
+    return {"endpoint": endpoint, **keys, "region": REGION, "allow_http": "true"}
+
+
+def _binary(name: str) -> str:
+    path = BINARIES / name
+    if not os.access(path, os.X_OK):
+        raise ServerMissingError(f"{name} is not built: run `make servers` (it needs Go)")
+    return str(path)
+
+
+@contextmanager
+def _running(command: Callable[[int], list[str]], log: Path) -> Iterator[str]:
+    """The endpoint of a server while its process lives."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    port = _free_port()
+    endpoint = f"http://127.0.0.1:{port}"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command(port), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    try:
+        _wait_until_it_answers(process, endpoint, log)
+        yield endpoint
+    finally:
+        _stop(process)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while process.poll() is None and time.monotonic() < deadline:
+        if _answers(endpoint):
+            return
+        time.sleep(0.02)
+    state = f"still starting after {START_S} s" if process.poll() is None else f"ended with exit code {process.returncode}"
+    tail = log.read_text(errors="replace")[-2000:]
+    raise ServerFailedError(f"the server at {endpoint}: {state}. The end of {log}:\n{tail}")
+
+
+def _answers(endpoint: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        opener.open(endpoint, timeout=5).close()
+    except urllib.error.HTTPError:
+        return True  # it refuses this request, so it is there
+    except OSError:
+        return False
+    return True
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
