@@ -2,4 +2,4 @@
 
 from setuptools import setup
 
-setup(packages=["shardwright", "pipelines", "transforms", "schemas"], package_data={"shardwright": ["py.typed"]})
+setup(packages=["shardwright", "shardwright.storage", "pipelines", "transforms", "schemas"], package_data={"shardwright": ["py.typed"]})

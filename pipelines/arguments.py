@@ -17,7 +17,7 @@ _DESCRIPTION = {
     "plan": "Show what `build` would write: shards, records and bytes of each split. Reads names and sizes, no image.",
 }
 _EPILOG = """\
-INPUT is one of
+INPUT, OUTPUT and tables are local paths, s3://BUCKET/..., gs://BUCKET/... or az://CONTAINER/..., in any mix. INPUT is one of
   DIR/<class>/**            class folders: the first folder is the label
   DIR/<split>/<class>/**    where the first level holds nothing but split names (train, val, validation, test, ...)
   DIR/*                     images without labels
@@ -29,6 +29,8 @@ examples
   shardwright build photos/ dataset/ --split train=0.8,validation=0.1,test=0.1 --records-per-shard 1024
   shardwright build labels.csv dataset/ --image-column path --label-column species --group-column patient
   shardwright build photos/ dataset/ --encode jpeg --resize 256x256 --check decode
+  shardwright build s3://raw/photos gs://training/photos
+  shardwright build s3://raw/photos dataset/ --storage-option endpoint=http://minio:9000
 
 A stopped build goes on when the same command is run again; a finished one is "up to date" within seconds.
 Any option of Beam may follow, such as --runner; without one the build runs in this process (FnApiRunner).
@@ -45,12 +47,13 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("input", metavar="INPUT", help="a folder of images, or a table naming them")
-    parser.add_argument("output", metavar="OUTPUT", help="the dataset's folder; it is made where there is none")
+    parser.add_argument("input", metavar="INPUT", help="a folder or prefix of images, or a table naming them")
+    parser.add_argument("output", metavar="OUTPUT", help="the dataset's folder or prefix; it is made where there is none")
     _add_input_options(parser)
     _add_shard_options(parser)
     _add_image_options(parser)
     _add_dataset_options(parser)
+    _add_storage_options(parser)
     if command == "plan":
         parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     return parser
@@ -96,6 +99,21 @@ def _add_image_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_storage_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "storage",
+        "Credentials are found as the stores' own tools find them: AWS environment, profile or role; Google's default credentials.",
+    )
+    group.add_argument(
+        "--storage-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="such as endpoint=http://minio:9000, region=eu-west-1, anonymous=true, path_style=true, deadline=60 (seconds that a failing "
+        "store is waited for), or s3://BUCKET:KEY=VALUE for one bucket; may be repeated",
+    )
+
+
 def _add_dataset_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("dataset")
     group.add_argument(
@@ -119,5 +137,5 @@ def _add_dataset_options(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=int,
         metavar="N",
-        help="read and check images by N threads a process (default: as many as pay, up to 32 where storage is slow)",
+        help="read and check images by N threads a process, or N objects at a time from a store (default: as many as pay, up to 32; 64)",
     )

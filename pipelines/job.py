@@ -15,9 +15,9 @@ import pyarrow as pa
 from pipelines.options import BuildOptions
 from pipelines.runners import is_local
 from schemas.image_classification import image_classification
-from shardwright.errors import UsageError
+from shardwright.errors import StorageError, UsageError
 from shardwright.schema import ExampleSchema, Feature, FeatureKind
-from shardwright.storage import local_path, read_bytes
+from shardwright.storage import absolute, files_of
 from transforms.folders import FolderSource
 from transforms.image_chunks import WriteJob
 from transforms.labels import read_class_names
@@ -27,7 +27,7 @@ from transforms.references import EXTRA_PREFIX
 from transforms.sources import detect_source, source_schema, states_splits
 from transforms.tables import TableSource
 
-_RECORDED_PACKAGES = ("shardwright", "apache-beam", "pyarrow", "tfx-bsl", "Pillow", "google-crc32c")
+_RECORDED_PACKAGES = ("shardwright", "apache-beam", "pyarrow", "tfx-bsl", "Pillow", "google-crc32c", "obstore")
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
 
 
@@ -80,7 +80,7 @@ class BuildJob:
     @property
     def write_job(self) -> WriteJob:
         options = self.options
-        return WriteJob(options.root, self.schema, options.check, options.encode, options.threads)
+        return WriteJob(options.root, self.schema, options.check, options.encode, options.threads, options.storage)
 
     @property
     def output_request(self) -> OutputRequest:
@@ -121,9 +121,9 @@ def describe_job(options: BuildOptions) -> BuildJob:
     """
     columns = options.columns
     if options.labels is None:
-        source, table = detect_source(options.input, columns), None
+        source, table = detect_source(options.input, columns, storage=options.storage), None
     else:
-        source = detect_source(options.input, dict.fromkeys(columns))
+        source = detect_source(options.input, dict.fromkeys(columns), storage=options.storage)
         table = _detect_label_table(options, source)
     job = BuildJob(options, source, table, _class_names(options))
     if job.splits_given and options.split is not None:
@@ -135,7 +135,7 @@ def describe_job(options: BuildOptions) -> BuildJob:
 def _detect_label_table(options: BuildOptions, source: FolderSource | TableSource) -> TableSource:
     if isinstance(source, TableSource):
         raise UsageError("--labels goes with a folder INPUT; a table INPUT brings its own labels (--label-column)")
-    table = detect_source(options.labels or "", options.columns, argument="--labels")
+    table = detect_source(options.labels or "", options.columns, argument="--labels", storage=options.storage)
     if not isinstance(table, TableSource):
         raise UsageError(f"--labels {options.labels} is a folder; give a .csv, .tsv, .jsonl or .parquet table")
     return table.of_labels()
@@ -145,8 +145,9 @@ def _class_names(options: BuildOptions) -> tuple[str, ...] | None:
     if options.class_names_file is None:
         return None
     try:
-        text = read_bytes(local_path(options.class_names_file)).decode()
-    except (OSError, UnicodeDecodeError) as error:
+        path = absolute(options.class_names_file)
+        text = files_of(path, options.storage).read_bytes(path).decode()
+    except (StorageError, UnicodeDecodeError) as error:
         raise UsageError(f"--class-names {options.class_names_file} cannot be read: {error}") from error
     return read_class_names(text, options.class_names_file)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -22,11 +21,12 @@ from pipelines.graphs import plan_graph, reference_graph
 from pipelines.job import BuildJob
 from pipelines.runners import is_local
 from pipelines.running import run_pipeline
-from shardwright import naming, storage
+from shardwright import naming
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.index import read_summary
 from shardwright.manifest import read_json, read_manifest
 from shardwright.naming import ShardName
+from shardwright.storage import Folder
 from transforms.output_state import check_fingerprint, check_output, check_rejects, fingerprint_of, is_earlier_try
 from transforms.packing import Layout, ShardCuts
 from transforms.plan_shards import LayOutShards
@@ -105,9 +105,7 @@ def _refusal(job: BuildJob) -> str:
     return ""
 
 
-def _read_output(root: str) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-    if not os.path.isdir(root):
-        return None, None
+def _read_output(root: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     return read_json(root, naming.MANIFEST), read_json(root, naming.PLAN)
 
 
@@ -140,27 +138,27 @@ def _is_earlier_try(job: BuildJob, plan: Mapping[str, Any] | None, planned: Loca
     return job.options.writer == "planned" and is_earlier_try(job.output_request, plan, planned.fingerprint or "")
 
 
-def _count_in_place(root: str) -> int:
+def _count_in_place(root: Folder) -> int:
     """The shards of a finished dataset that are there whole, whatever their digest."""
     manifest = read_manifest(root)
     return sum(_is_in_place(root, name) for split in manifest.splits for name in manifest.shard_names(split))
 
 
-def _is_in_place(root: str, name: ShardName) -> bool:
+def _is_in_place(root: Folder, name: ShardName) -> bool:
     summary = read_summary(root, name)
-    return summary is not None and storage.num_bytes_of(storage.join(root, name.shard)) == summary.num_bytes
+    return summary is not None and root.num_bytes_of(name.shard) == summary.num_bytes
 
 
 def _run(job: BuildJob, *, with_digests: bool, retry: bool) -> dict[str, Any]:
     local = job if is_local(job.options.beam_args) else replace(job, options=replace(job.options, beam_args=()))
     with tempfile.TemporaryDirectory(prefix="shardwright-plan-") as folder:
-        path = os.path.join(folder, naming.PLAN)
-        run_pipeline(functools.partial(_graph, path=path, with_digests=with_digests, retry=retry), local)
-        found: dict[str, Any] = json.loads(storage.read_bytes(path))
+        place = Folder(folder)
+        run_pipeline(functools.partial(_graph, place=place, with_digests=with_digests, retry=retry), local)
+        found: dict[str, Any] = json.loads(place.read_bytes(naming.PLAN))
     return found
 
 
-def _graph(pipeline: beam.Pipeline, job: BuildJob, *, path: str, with_digests: bool, retry: bool) -> None:
+def _graph(pipeline: beam.Pipeline, job: BuildJob, *, place: Folder, with_digests: bool, retry: bool) -> None:
     if with_digests:
         plan = plan_graph(pipeline, job)
         layout, class_names, rejects = plan.layout, plan.class_names, plan.rejects
@@ -181,7 +179,7 @@ def _graph(pipeline: beam.Pipeline, job: BuildJob, *, path: str, with_digests: b
     )
     _ = layout | "Write" >> beam.Map(
         _write,
-        path,
+        place,
         class_names=AsSingleton(class_names),
         reasons=AsList(reasons),
         states=AsList(states),
@@ -198,13 +196,13 @@ def _reason(reject: Reject) -> str:
     return str(reject.reason)
 
 
-def _state_of(plan: ShardPlan, root: str, *, retry: bool) -> tuple[str, str, bool]:
+def _state_of(plan: ShardPlan, root: Folder, *, retry: bool) -> tuple[str, str, bool]:
     return plan.name.shard, plan.digest, find_finished(root, plan, retry=retry) is not None
 
 
 def _write(
     layout: Layout,
-    path: str,
+    place: Folder,
     *,
     class_names: tuple[str, ...],
     reasons: Sequence[tuple[str, int]],
@@ -219,4 +217,4 @@ def _write(
         "fingerprint": fingerprint_of(state[:2] for state in states) if with_digests else None,
         "shards_done": sum(finished for _, _, finished in states),
     }
-    storage.write_bytes(path, json.dumps(found).encode())
+    place.write_bytes(naming.PLAN, json.dumps(found).encode())

@@ -14,7 +14,7 @@ from pipelines.arguments import ROLES, make_parser
 from shardwright.errors import UsageError
 from shardwright.naming import dataset_name_for, is_dataset_name
 from shardwright.sizes import parse_size
-from shardwright.storage import local_path
+from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, absolute, is_remote
 from transforms.images import EncodeOptions
 from transforms.packing import DEFAULT_SHARD_BYTES, ShardPolicy
 from transforms.splits import SplitFractions
@@ -43,7 +43,8 @@ class BuildOptions:
         version: "major.minor.patch".
         if_exists: "resume", "overwrite" or "error".
         writer: "planned", or "beam" for Beam's stock WriteToTFRecord.
-        threads: Chunks of images worked on at a time in one process, or None for as many as pay.
+        threads: Chunks of images worked on at a time in one process, or objects read at a time, or None for as many as pay.
+        storage: Options of the stores that INPUT, tables and OUTPUT are in.
         beam_args: Options for Beam, as given.
     """
 
@@ -64,6 +65,7 @@ class BuildOptions:
     if_exists: str = "resume"
     writer: str = "planned"
     threads: int | None = None
+    storage: StorageOptions = NO_OPTIONS
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -78,9 +80,9 @@ class BuildOptions:
         _check_places(self.input, self.output)
 
     @property
-    def root(self) -> str:
-        """The dataset's folder as an absolute path."""
-        return local_path(self.output)
+    def root(self) -> Folder:
+        """The dataset's folder."""
+        return Folder.at(self.output, self.storage)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -111,12 +113,17 @@ class BuildOptions:
 
 
 def _check_places(given_input: str, given_output: str) -> None:
-    source, output = os.path.realpath(local_path(given_input)), os.path.realpath(local_path(given_output))
-    folder = source if os.path.isdir(source) else None
+    source, output = _real(given_input), _real(given_output)
+    folder = source if is_remote(source) or os.path.isdir(source) else None
     if folder and (output == folder or output.startswith(folder.rstrip("/") + "/")):
         raise UsageError(f"OUTPUT {given_output} is inside INPUT {given_input}: its shards would be taken for input; give a place outside")
     if source.startswith(output.rstrip("/") + "/"):
         raise UsageError(f"INPUT {given_input} is inside OUTPUT {given_output}: give an OUTPUT of its own")
+
+
+def _real(uri: str) -> str:
+    path = absolute(uri)
+    return path if is_remote(path) else os.path.realpath(path)
 
 
 def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
@@ -147,11 +154,12 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         max_reject_fraction=known.max_reject_fraction,
         feature_names=known.feature_names,
         class_names_file=known.class_names,
-        name=known.name or dataset_name_for(local_path(known.output)),
+        name=known.name or dataset_name_for(absolute(known.output)),
         version=known.version,
         if_exists=known.if_exists,
         writer=known.writer,
         threads=known.threads,
+        storage=StorageOptions.parse(known.storage_option),
         beam_args=tuple(beam_args),
     )
 

@@ -23,6 +23,7 @@ from shardwright import errors
 from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.sizes import show_bytes, show_seconds
+from shardwright.storage import COUNTERS, Folder
 from transforms.progress import PROGRESS
 from transforms.reject_files import first_faults
 from transforms.sources import describe_source
@@ -167,9 +168,18 @@ def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
         reasons = ", ".join(f"{number} {reason}" for reason, number in manifest.rejects.items())
         say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
         _say_some_rejects(job.options.root)
+    _say_retries()
     say(f"{job.options.root}: {manifest.num_records} records in {shards} shards, {show_seconds(seconds)}")
 
 
-def _say_some_rejects(root: str) -> None:
+def _say_retries() -> None:
+    """What the stores' bad moments cost, as far as this process saw them."""
+    retries = {name.removeprefix("retries_"): number for name, number in COUNTERS.snapshot().items() if name.startswith("retries_")}
+    if retries:
+        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(retries.items(), key=lambda item: -item[1]))
+        say(f"storage: {sum(retries.values())} requests were repeated ({kinds})")
+
+
+def _say_some_rejects(root: Folder) -> None:
     for reject in first_faults(root, _SHOWN_REJECTS):
         say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")

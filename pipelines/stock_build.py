@@ -18,6 +18,7 @@ from pipelines.job import BuildJob
 from pipelines.local_plan import BuildState, plan_locally
 from pipelines.running import run_pipeline, say
 from shardwright.errors import BuildError, UsageError
+from shardwright.storage import is_remote
 from transforms.clear_output import ClearOutput
 from transforms.packing import Layout, ShardCuts
 from transforms.progress import PROGRESS
@@ -33,7 +34,7 @@ def run_stock_build(job: BuildJob) -> None:
         BuildError: As the planned build; or INPUT changed between the two plans.
     """
     root = job.options.root
-    _check_root(root)
+    _check_root(root.uri)
     planned = plan_locally(job)
     cuts = planned.layout.cuts
     num_shards = planned.layout.num_shards
@@ -45,14 +46,18 @@ def run_stock_build(job: BuildJob) -> None:
         return
     if planned.state == BuildState.RESTART:
         say("Beam's WriteToTFRecord cannot go on with an unfinished build: starting over")
-    remove_leftovers(root)
+    remove_leftovers(root.uri)
     try:
         run_pipeline(functools.partial(stock_graph, planned=cuts), job)
     finally:
-        remove_leftovers(root)
+        remove_leftovers(root.uri)
 
 
 def _check_root(root: str) -> None:
+    if is_remote(root):
+        raise UsageError(
+            f"--writer beam writes to local folders only, and OUTPUT is {root}: use --writer planned, which writes to any store"
+        )
     found = re.search(r"[*?[]", root)
     if found:
         raise UsageError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from shardwright.manifest import Manifest
-from shardwright.manifest import read_manifest as open
+from shardwright.manifest import open_dataset as open
 
 if TYPE_CHECKING:
     from shardwright.tfdata import load

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shardwright import storage
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
 from shardwright.manifest import read_manifest
+from shardwright.storage import Folder, StorageOptions
 
 EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
 
@@ -43,8 +43,9 @@ def inspect(argv: Sequence[str]) -> int:
     parser = _make_parser("inspect", "What a dataset holds: splits, records, bytes, features, classes, shard sizes.", _INSPECT_EPILOG)
     args = parser.parse_args(argv)
     try:
-        manifest = read_manifest(args.dataset)
-        description = describe(manifest, storage.local_path(args.dataset))
+        root = _root(args)
+        manifest = read_manifest(root)
+        description = describe(manifest, root.uri)
     except ShardwrightError as error:
         return _fail(error)
     print_safely(_to_json(description) if args.json else format_description(manifest, description))
@@ -57,13 +58,23 @@ def verify(argv: Sequence[str]) -> int:
 
     parser = _make_parser("verify", "Check a dataset against its manifest, byte by byte.", _VERIFY_EPILOG)
     parser.add_argument(
+        "--quick", action="store_true", help="compare lengths and the checksums that the store itself keeps, and read no shard"
+    )
+    parser.add_argument(
         "--threads", type=int, default=verifying.DEFAULT_THREADS, metavar="N", help="shards looked at at a time (default: %(default)s)"
     )
     args = parser.parse_args(argv)
     if args.threads < 1:
         parser.error(f"--threads is {args.threads}; it must be 1 or more")
     try:
-        result = verifying.verify(args.dataset, threads=args.threads, progress=_show_progress if sys.stderr.isatty() else None)
+        progress = _show_progress if sys.stderr.isatty() else None
+        options = StorageOptions.parse(args.storage_option)
+        if args.quick:
+            from shardwright.quick_verify import verify_quickly
+
+            result = verify_quickly(_root(args))
+        else:
+            result = verifying.verify(args.dataset, threads=args.threads, progress=progress, storage_options=options)
     except ShardwrightError as error:
         return _fail(error)
     print_safely(_to_json(result.to_json()) if args.json else result.to_text())
@@ -81,7 +92,8 @@ def show(argv: Sequence[str]) -> int:
     parser.add_argument("--save", metavar="FILE", help="write the image's bytes to FILE; raw pixels as .npy")
     args = parser.parse_args(argv)
     try:
-        root, manifest = storage.local_path(args.dataset), read_manifest(args.dataset)
+        root = _root(args)
+        manifest = read_manifest(root)
         found = find_record(root, manifest, args.record, split=args.split, by=args.by)
         print_safely(_to_json(record_json(manifest, found)) if args.json else format_record(manifest, found))
         if args.save is not None:
@@ -99,9 +111,18 @@ def _make_parser(command: str, description: str, epilog: str) -> argparse.Argume
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("dataset", metavar="DATASET", help="the folder that `shardwright build` wrote")
+    parser.add_argument(
+        "dataset", metavar="DATASET", help="what `shardwright build` wrote: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
+    )
+    parser.add_argument(
+        "--storage-option", action="append", default=[], metavar="KEY=VALUE", help="such as endpoint=http://minio:9000; may be repeated"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
+
+
+def _root(args: argparse.Namespace) -> Folder:
+    return Folder.at(args.dataset, StorageOptions.parse(args.storage_option))
 
 
 def _to_json(content: Mapping[str, Any]) -> str:

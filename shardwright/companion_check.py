@@ -10,16 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardwright import naming, storage
-from shardwright.errors import NotADatasetError
+from shardwright import naming
+from shardwright.errors import MissingError, NotADatasetError, StorageError
 from shardwright.faults import Fault
 from shardwright.manifest import Manifest, read_json
 from shardwright.schema import ExampleSchema, FeatureKind
+from shardwright.storage import Folder
 
 _TENSOR_KINDS = {"int64": FeatureKind.INT64, "float32": FeatureKind.FLOAT32, "string": FeatureKind.BYTES}
 
 
-def check_companions(root: str, manifest: Manifest) -> Iterator[Fault]:
+def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
     """What the files beside the shards say that the manifest does not."""
     yield from _manifest_faults(root, manifest)
     for filename, check in (
@@ -29,7 +30,7 @@ def check_companions(root: str, manifest: Manifest) -> Iterator[Fault]:
     ):
         try:
             content = read_json(root, filename)
-        except NotADatasetError as error:
+        except (NotADatasetError, StorageError) as error:
             yield Fault(filename, None, None, str(error))
             continue
         try:
@@ -37,13 +38,13 @@ def check_companions(root: str, manifest: Manifest) -> Iterator[Fault]:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             faults = [f"it is not built as this file must be ({type(error).__name__}: {error})"]
         yield from (Fault(filename, None, None, what) for what in faults)
-    if storage.num_bytes_of(storage.join(root, naming.SCHEMA_PBTXT)) is None:
+    if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
         yield Fault(naming.SCHEMA_PBTXT, None, None, "the file is missing")
     yield from _labels_faults(root, manifest.schema)
     yield from _reject_faults(root, manifest)
 
 
-def _manifest_faults(root: str, manifest: Manifest) -> Iterator[Fault]:
+def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
     """The manifest's sums over its own shards."""
     there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
     differing = [key for key in sums if there.get(key) != sums[key]]
@@ -125,16 +126,16 @@ def _stats_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[st
             yield f"the statistics of split {name!r} are not those of the manifest"
 
 
-def _labels_faults(root: str, schema: ExampleSchema) -> Iterator[Fault]:
+def _labels_faults(root: Folder, schema: ExampleSchema) -> Iterator[Fault]:
     if schema.label is None:
         return
     filename = naming.labels_file(schema.label.name)
     try:
-        text = storage.read_bytes(storage.join(root, filename)).decode("utf-8", "surrogatepass")
-    except FileNotFoundError:
+        text = root.read_bytes(filename).decode("utf-8", "surrogatepass")
+    except MissingError:
         yield Fault(filename, None, None, "the file is missing")
         return
-    except (OSError, ValueError) as error:
+    except (StorageError, ValueError) as error:
         yield Fault(filename, None, None, f"the file cannot be read: {error}")
         return
     names = tuple(text.removesuffix("\n").split("\n"))
@@ -142,16 +143,16 @@ def _labels_faults(root: str, schema: ExampleSchema) -> Iterator[Fault]:
         yield Fault(filename, None, None, f"it names {len(names)} classes that are not the {len(schema.class_names)} of the manifest")
 
 
-def _reject_faults(root: str, manifest: Manifest) -> Iterator[Fault]:
+def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
     """Reject rows by reason, in all files but the one of a build that failed."""
     counts: Counter[str] = Counter()
-    for path in storage.list_outputs(root):
+    for path in root.outputs():
         if not path.startswith(f"{naming.REJECTS_DIR}/") or path == naming.FAILED_REJECTS or not path.endswith(".parquet"):
             continue
         try:
-            with pq.ParquetFile(storage.join(root, path)) as file:
+            with root.open_small(path) as source, pq.ParquetFile(source) as file:
                 counts.update(file.read(["reason"])["reason"].to_pylist())
-        except (pa.ArrowException, OSError, KeyError) as error:
+        except (pa.ArrowException, StorageError, OSError, KeyError) as error:
             yield Fault(path, None, None, f"the file cannot be read: {error}")
     if counts != Counter(manifest.rejects):
         what = f"its files hold {_show_counts(counts)}, the manifest says {_show_counts(manifest.rejects)}"
@@ -162,11 +163,11 @@ def _show_counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items())) or "no rejects"
 
 
-def find_strays(root: str, manifest: Manifest) -> Iterator[Fault]:
+def find_strays(root: Folder, manifest: Manifest) -> Iterator[Fault]:
     """Files that look like the dataset's and are not: no reader takes them, but a glob such as `*.tfrecord*` would."""
     names = [name for split in manifest.splits for name in manifest.shard_names(split)]
     wanted = {name.shard for name in names} | {name.sidecar for name in names}
-    for path in storage.list_outputs(root):
+    for path in root.outputs():
         folder, filename = os.path.split(path)
         if filename.endswith(naming.TEMPORARY_SUFFIX):
             yield Fault(path, None, None, "a temporary file, left by a build that was stopped; it can be removed")

@@ -28,7 +28,59 @@ class NotFoundError(ShardwrightError):
 
 
 class StorageError(ShardwrightError):
-    """A file or an object could not be read or written."""
+    """A file or an object could not be read or written. The message names it."""
+
+
+class MissingError(StorageError, FileNotFoundError):
+    """There is no such file or object."""
+
+
+class MissingBucketError(StorageError):
+    """There is no such bucket at that endpoint."""
+
+
+class ExistsError(StorageError):
+    """A file or object that was to be created is there already."""
+
+
+class ChangedError(StorageError):
+    """An object is not the one that was listed, or arrives with another content than its store states."""
+
+
+class DeniedError(StorageError):
+    """The store knows who asks, and refuses."""
+
+
+class CredentialsError(StorageError):
+    """There are no credentials for a store, or it does not know them, or they have expired."""
+
+
+class WrongRegionError(StorageError):
+    """The bucket is in another region than the one that was asked."""
+
+
+class UnreachableError(StorageError):
+    """Nobody answers at the store's endpoint."""
+
+
+class ThrottledError(StorageError):
+    """The store went on refusing, for too many requests or a failure of its own, until the deadline."""
+
+
+class TimedOutError(StorageError):
+    """The store answered too slowly, or broke off its answers, until the deadline."""
+
+
+class UnreadableError(StorageError):
+    """The store went on failing for one object, while it served others."""
+
+
+class MissingPeerError(StorageError):
+    """This needs a store's own client, which is not installed."""
+
+
+class ClientError(StorageError):
+    """A client cannot be made or used: its options do not go together, or the process was forked."""
 
 
 class RecordFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it

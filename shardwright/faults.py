@@ -45,6 +45,7 @@ class Verification:
         num_bytes: Bytes of the shards that were read.
         seconds: How long it took.
         faults: In file order.
+        by: What content was compared by: "content", or of a quick look "stated checksums" or "lengths".
         notes: What does not make the dataset unsound but may surprise, such as shards that no manifest names.
     """
 
@@ -55,6 +56,7 @@ class Verification:
     seconds: float
     faults: tuple[Fault, ...]
     notes: tuple[Fault, ...]
+    by: str = "content"
 
     @property
     def is_sound(self) -> bool:
@@ -64,14 +66,19 @@ class Verification:
         """A line a fault and a note, and a summary."""
         lines = [str(fault) for fault in self.faults]
         lines += [f"note: {note}" for note in self.notes]
-        looked = f"{self.num_shards:,} shards, {self.num_records:,} records, {show_bytes(self.num_bytes)}, {self.seconds:.1f} s"
         verdict = "sound" if self.is_sound else f"{len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''} found"
+        if self.by != "content":
+            return "\n".join(
+                [*lines, f"{self.dataset}: {verdict} by {self.by} ({self.num_shards:,} shards, nothing read, {self.seconds:.1f} s)"]
+            )
+        looked = f"{self.num_shards:,} shards, {self.num_records:,} records, {show_bytes(self.num_bytes)}, {self.seconds:.1f} s"
         return "\n".join([*lines, f"{self.dataset}: {verdict} ({looked})"])
 
     def to_json(self) -> dict[str, Any]:
         return {
             "dataset": self.dataset,
             "sound": self.is_sound,
+            "by": self.by,
             "num_shards": self.num_shards,
             "num_records": self.num_records,
             "num_bytes": self.num_bytes,

@@ -7,7 +7,6 @@ planned one, beside a shard of the stated length, means that nothing is left to 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardwright import storage
-from shardwright.errors import StorageError
+from shardwright.errors import MissingError, StorageError
 from shardwright.naming import ShardName
+from shardwright.storage import Folder
 
 _SUMMARY_KEY = b"shardwright"
 
@@ -53,6 +52,7 @@ class ShardSummary:
         digest: Hash of the ordered references and the encoding settings that make the file; "" where they are not known.
         rejects: Number of rejects by reason, for references planned into this shard.
         stats: Statistics of the records (see `transforms.statistics`).
+        etag: The file's etag where a store keeps it as long as the content stays, else None.
         reused: Found finished by a resumed build, so not written by it. Not stored.
     """
 
@@ -63,6 +63,7 @@ class ShardSummary:
     digest: str
     rejects: Mapping[str, int] = field(default_factory=dict)
     stats: Mapping[str, Any] = field(default_factory=dict)
+    etag: str | None = None
     reused: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -75,7 +76,7 @@ class ShardSummary:
         return cls(**{**record, "name": ShardName(**record["name"])}, reused=reused)
 
 
-def write_sidecar(root: str, summary: ShardSummary, rows: pa.Table) -> None:
+def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> None:
     """Write a shard's index, which marks the shard as done.
 
     Args:
@@ -85,32 +86,32 @@ def write_sidecar(root: str, summary: ShardSummary, rows: pa.Table) -> None:
     table = rows.cast(INDEX_SCHEMA).replace_schema_metadata({_SUMMARY_KEY: text.encode()})
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
-    storage.write_bytes(storage.join(root, summary.name.sidecar), buffer.getvalue().to_pybytes())
+    root.write_bytes(summary.name.sidecar, buffer.getvalue().to_pybytes())
 
 
-def read_summary(root: str, name: ShardName) -> ShardSummary | None:
+def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
     """What the sidecar says of its shard, or None where there is no readable sidecar."""
-    path = storage.join(root, name.sidecar)
-    if not os.path.exists(path):
-        return None
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        with root.open_small(name.sidecar) as file:
+            metadata = pq.read_schema(file).metadata or {}
         return ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]), reused=True)
+    except MissingError:
+        return None
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         return None  # a damaged sidecar is no marker: the shard is written again
 
 
-def read_index(root: str, name: ShardName, columns: list[str] | None = None) -> pa.Table:
+def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) -> pa.Table:
     """A shard's index rows, in file order.
 
     Raises:
         StorageError: The sidecar is missing or not readable; the message names it.
     """
-    path = storage.join(root, name.sidecar)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:  # `read_table` would import pandas, 0.4 s
+        # `read_table` would import pandas, 0.4 s
+        with root.open_small(name.sidecar) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
             table = file.read(columns)
-    except FileNotFoundError as error:
+    except MissingError as error:
         raise StorageError(f"{name.sidecar} is missing: the index of {name.shard}") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{name.sidecar} cannot be read: {error}") from error

@@ -18,6 +18,7 @@ from shardwright.manifest import ShardInfo
 from shardwright.naming import ShardName
 from shardwright.records import FRAME_BYTES, HEADER_BYTES, RecordSpan
 from shardwright.schema import ExampleSchema, Source
+from shardwright.storage import Folder
 
 _BLOCK_ROWS = 1024
 _COMPARED = ("id", "offset", "length", "image_offset", "image_length", "crc32c", "label", "format", "width", "height")
@@ -50,7 +51,7 @@ class IndexRows:
         return self._block[place] if place < len(self._block) else None
 
 
-def check_sidecar(root: str, name: ShardName, info: ShardInfo) -> tuple[IndexRows | None, list[Fault]]:
+def check_sidecar(root: Folder, name: ShardName, info: ShardInfo) -> tuple[IndexRows | None, list[Fault]]:
     """The rows of a sidecar that speaks of the shard the manifest names, or None with what is wrong with it."""
     try:
         table = read_index(root, name)

@@ -10,23 +10,26 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from shardwright import naming, storage
-from shardwright.errors import NotADatasetError
+from shardwright import naming
+from shardwright.errors import MissingError, NotADatasetError
 from shardwright.naming import ShardName
 from shardwright.schema import ExampleSchema
+from shardwright.storage import Folder, StorageOptions
 
 FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """One shard as the manifest names it. `num_bytes` is the file's length, `crc32c` its checksum, `digest` its plan's."""
+    """One shard as the manifest names it. `num_bytes` is the file's length, `crc32c` its checksum, `digest` its plan's,
+    `etag` what the store called its content when it was written, None where it was no store."""
 
     index: int
     num_records: int
     num_bytes: int
     crc32c: int
     digest: str
+    etag: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def _split_to_json(split: SplitInfo) -> dict[str, Any]:
     return {
         "num_records": split.num_records,
         "num_bytes": split.num_bytes,
-        "shards": [asdict(shard) for shard in split.shards],
+        "shards": [{key: value for key, value in asdict(shard).items() if value is not None} for shard in split.shards],
         "stats": dict(split.stats),
     }
 
@@ -130,9 +133,14 @@ def _split_from_json(name: str, record: Mapping[str, Any]) -> SplitInfo:
     return SplitInfo(name=name, shards=shards, stats=record["stats"])
 
 
-def write_json(root: str, filename: str, content: Mapping[str, Any]) -> None:
+def write_json(root: Folder, filename: str, content: Mapping[str, Any]) -> None:
     """Write one of the dataset's JSON files, atomically, with a fixed key order."""
-    storage.write_bytes(storage.join(root, filename), json_text(content).encode("utf-8", "surrogatepass"))
+    root.write_bytes(filename, json_bytes(content))
+
+
+def json_bytes(content: Mapping[str, Any]) -> bytes:
+    """One of the dataset's JSON files as it is stored."""
+    return json_text(content).encode("utf-8", "surrogatepass")
 
 
 def json_text(content: Mapping[str, Any]) -> str:
@@ -140,19 +148,18 @@ def json_text(content: Mapping[str, Any]) -> str:
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
-def read_json(root: str, filename: str) -> dict[str, Any] | None:
+def read_json(root: Folder, filename: str) -> dict[str, Any] | None:
     """One of the dataset's JSON files, or None where there is none.
 
     Raises:
-        NotADatasetError: The file is there and cannot be read, or is not a JSON object.
+        NotADatasetError: The file is there and is not a JSON object.
+        StorageError: It cannot be read.
     """
-    path = storage.join(root, filename)
+    path = root.path(filename)
     try:
-        content = json.loads(storage.read_bytes(path))
-    except (FileNotFoundError, NotADirectoryError):
+        content = json.loads(root.read_bytes(filename))
+    except MissingError:
         return None
-    except OSError as error:
-        raise NotADatasetError(f"{path} cannot be read: {error.strerror or error}") from error
     except ValueError as error:
         raise NotADatasetError(f"{path} is not readable JSON ({error}): rebuild the dataset") from error
     if not isinstance(content, dict):
@@ -160,13 +167,23 @@ def read_json(root: str, filename: str) -> dict[str, Any] | None:
     return content
 
 
-def read_manifest(dataset: str) -> Manifest:
-    """The manifest of a finished dataset.
+def open_dataset(dataset: str, storage_options: Mapping[str, object] | StorageOptions | None = None) -> Manifest:
+    """What a finished dataset holds.
+
+    Args:
+        dataset: Its folder: a local path, `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`.
+        storage_options: As `--storage-option` of the command line, such as {"endpoint": "http://minio:9000"}.
 
     Raises:
         NotADatasetError: There is none, with what to do about it; or it is of another format version, or damaged.
+        StorageError: The place cannot be read.
+        UsageError: An address or an option that is none.
     """
-    root = storage.local_path(dataset)
+    return read_manifest(Folder.at(dataset, StorageOptions.of(storage_options)))
+
+
+def read_manifest(root: Folder) -> Manifest:
+    """The same of a `Folder`."""
     content = read_json(root, naming.MANIFEST)
     if content is None:
         raise NotADatasetError(_why_no_manifest(root))
@@ -182,8 +199,8 @@ def read_manifest(dataset: str) -> Manifest:
         raise NotADatasetError(f"{root}/{naming.MANIFEST} is damaged ({type(error).__name__}: {error}): rebuild") from error
 
 
-def _why_no_manifest(root: str) -> str:
-    if storage.num_bytes_of(storage.join(root, naming.PLAN)) is not None:
+def _why_no_manifest(root: Folder) -> str:
+    if root.num_bytes_of(naming.PLAN) is not None:
         return (
             f"{root} holds an unfinished build (no {naming.MANIFEST}): run the same `shardwright build` command again, "
             "it goes on where it stopped"

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwright import storage
 from shardwright.errors import StorageError, UsageError
 from shardwright.manifest import Manifest, SplitInfo, read_manifest
 from shardwright.schema import Feature
+from shardwright.storage import Folder
 
 ALL_SPLITS = "all"
 SHUFFLE_BUFFER_BYTES = 256 << 20
@@ -22,7 +22,7 @@ class ReadPlan:
     """One reading.
 
     Attributes:
-        shards: Paths, in the order they were written in.
+        shards: Paths, or addresses where the dataset is in a store, in the order they were written in.
         num_records: Of all of them together.
         num_bytes: Of all of them together.
         largest_shard_bytes: Length of the longest.
@@ -46,22 +46,24 @@ class ReadPlan:
         return max(1, min(self.num_records, int(SHUFFLE_BUFFER_BYTES / max(mean_bytes, 1))))
 
 
-def plan_read(dataset: str, split: str, features: Sequence[str] | None) -> ReadPlan:
+def plan_read(root: Folder, split: str, features: Sequence[str] | None, manifest: Manifest | None = None) -> ReadPlan:
     """Plan the reading of a split, or of several.
 
     Args:
-        dataset: The dataset's folder.
+        root: The dataset's folder.
         split: A split, several joined by `+`, or "all".
         features: Names of the features to take, None for all.
+        manifest: What the dataset holds, where that has been read already.
 
     Raises:
         NotADatasetError: No finished dataset is there.
         UsageError: No such split or feature.
-        StorageError: A shard is not there, or not of the length that the manifest states.
+        StorageError: A shard is not there, or not of the length that the manifest states. Of a dataset in a store nobody asks
+            for each shard: the cache finds out.
     """
-    manifest = read_manifest(dataset)
+    manifest = manifest or read_manifest(root)
     splits = _find_splits(manifest, split)
-    shards = _check_shards(storage.local_path(dataset), manifest, splits)
+    shards = _find_shards(root, manifest, splits)
     return ReadPlan(
         shards=shards,
         num_records=sum(found.num_records for found in splits),
@@ -91,13 +93,13 @@ def _find_splits(manifest: Manifest, split: str) -> list[SplitInfo]:
     return [manifest.splits[name] for name in names]
 
 
-def _check_shards(root: str, manifest: Manifest, splits: Sequence[SplitInfo]) -> tuple[str, ...]:
+def _find_shards(root: Folder, manifest: Manifest, splits: Sequence[SplitInfo]) -> tuple[str, ...]:
     """TFRecord readers take a file cut between two records for a whole one: only the length tells."""
     paths = []
     for split in splits:
         for shard, name in zip(split.shards, manifest.shard_names(split.name), strict=True):
-            path = storage.join(root, name.shard)
-            num_bytes = storage.num_bytes_of(path)
+            path = root.path(name.shard)
+            num_bytes = shard.num_bytes if root.is_remote else root.num_bytes_of(name.shard)
             if num_bytes != shard.num_bytes:
                 found = "is missing" if num_bytes is None else f"is {num_bytes:,} bytes long"
                 raise StorageError(

@@ -10,8 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from shardwright import storage
-from shardwright.errors import RecordFault
+from shardwright.errors import CredentialsError, MissingError, RecordFault, StorageError, ThrottledError, TimedOutError, UnreachableError
 from shardwright.example import ExampleFault, parse_example
 from shardwright.example_check import ExampleChecker, one_value
 from shardwright.faults import Fault, limit_faults
@@ -21,8 +20,11 @@ from shardwright.naming import ShardName
 from shardwright.records import RecordSpan
 from shardwright.schema import Source
 from shardwright.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
+from shardwright.storage import Folder
 
 FileContent = tuple[int, int]  # length in bytes, CRC32C
+# Troubles of a whole store, which say nothing of a dataset in it.
+NO_FAULTS_OF_FILES = (CredentialsError, ThrottledError, TimedOutError, UnreachableError)
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class ShardCheck:
 class ShardChecker:
     """Checks shards of one dataset. Has no state between calls, so threads may share it."""
 
-    def __init__(self, root: str, manifest: Manifest) -> None:
+    def __init__(self, root: Folder, manifest: Manifest) -> None:
         self._root = root
         self._examples = ExampleChecker(manifest.schema)
         self._rows = RowChecker(manifest.schema)
@@ -70,12 +72,14 @@ class ShardChecker:
         rows, faults = check_sidecar(self._root, name, info)
         result.faults += faults
         try:
-            with open(storage.join(self._root, name.shard), "rb", buffering=BLOCK_BYTES) as file:
+            with self._root.local_copy(name.shard) as path, open(path, "rb", buffering=BLOCK_BYTES) as file:
                 result.faults += limit_faults(self._shard_faults(file, info, rows, result))
-        except FileNotFoundError:
+        except MissingError:
             result.faults.append(Fault(name.shard, None, None, f"the shard is missing, with {info.num_records} records"))
-        except OSError as error:
-            result.faults.append(Fault(name.shard, None, None, f"the shard cannot be read: {error.strerror or error}"))
+        except NO_FAULTS_OF_FILES:
+            raise
+        except (OSError, StorageError) as error:
+            result.faults.append(Fault(name.shard, None, None, f"the shard cannot be read: {getattr(error, 'strerror', None) or error}"))
         return result
 
     def _shard_faults(self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck) -> Iterator[Fault]:

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright import storage
 from shardwright.errors import NotFoundError, RecordFault, StorageError, UsageError
 from shardwright.example import parse_example
 from shardwright.example_check import Values, one_value
@@ -23,6 +22,7 @@ from shardwright.naming import ShardName
 from shardwright.records import read_record
 from shardwright.schema import Feature, FeatureKind, Source
 from shardwright.sizes import show_bytes
+from shardwright.storage import Folder, local_path
 
 _SHOWN_BYTES = 24
 _SHOWN_VALUES = 16
@@ -45,7 +45,7 @@ class FoundRecord:
     features: Mapping[str, Values]
 
 
-def find_record(root: str, manifest: Manifest, key: str, *, split: str | None = None, by: str | None = None) -> FoundRecord:
+def find_record(root: Folder, manifest: Manifest, key: str, *, split: str | None = None, by: str | None = None) -> FoundRecord:
     """The record with the id `key`, or else, where `key` is a number, the one at that place in its split.
 
     Args:
@@ -86,7 +86,7 @@ def _default_split(manifest: Manifest) -> str:
     raise NotFoundError(f"a record number counts within a split: give --split, one of {_choices(manifest)}")
 
 
-def _find_id(root: str, manifest: Manifest, key: str, splits: Sequence[str]) -> FoundRecord | None:
+def _find_id(root: Folder, manifest: Manifest, key: str, splits: Sequence[str]) -> FoundRecord | None:
     for split in splits:
         start = 0
         for name, shard in zip(manifest.shard_names(split), manifest.splits[split].shards, strict=True):
@@ -97,7 +97,7 @@ def _find_id(root: str, manifest: Manifest, key: str, splits: Sequence[str]) -> 
     return None
 
 
-def _find_number(root: str, manifest: Manifest, number: int, split: str) -> FoundRecord:
+def _find_number(root: Folder, manifest: Manifest, number: int, split: str) -> FoundRecord:
     info = manifest.splits[split]
     start = 0
     for name, shard in zip(manifest.shard_names(split), info.shards, strict=True):
@@ -108,7 +108,7 @@ def _find_number(root: str, manifest: Manifest, number: int, split: str) -> Foun
     raise NotFoundError(f"split {split!r} has no record {number}, and no record has that id: {last}")
 
 
-def _read_found(root: str, manifest: Manifest, name: ShardName, row_number: int, number: int) -> FoundRecord:
+def _read_found(root: Folder, manifest: Manifest, name: ShardName, row_number: int, number: int) -> FoundRecord:
     rows = read_index(root, name).slice(row_number, 1).to_pylist()
     if not rows:
         raise StorageError(f"{name.sidecar} has no row {row_number}: run `shardwright verify`")
@@ -119,14 +119,9 @@ def _read_found(root: str, manifest: Manifest, name: ShardName, row_number: int,
     return FoundRecord(name, number, rows[0], features)
 
 
-def _read_features(root: str, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:
+def _read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:
     """The features of the record that a row points at: nothing else of the shard is read."""
-    path = storage.join(root, name.shard)
-    try:
-        with open(path, "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), row["length"], row["offset"])
-    except OSError as error:
-        raise StorageError(f"{name.shard} cannot be read: {error.strerror or error}") from error
+    data = root.read_range(name.shard, row["offset"], row["length"])
     try:
         span = read_record(BytesIO(data), row["offset"], row["offset"] + len(data))
     except RecordFault as fault:
@@ -239,9 +234,10 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
     image = one_value(found.features, feature)
     if not isinstance(image, bytes):
         raise StorageError(f"{found.name.shard}: the record has no image: run `shardwright verify`")
-    target = storage.local_path(path)
+    folder, filename = os.path.split(local_path(path))
+    target = Folder(folder)
     if feature.encoding != "raw":
-        storage.write_bytes(target, image)
+        target.write_bytes(filename, image)
         return f"{path}: {len(image):,} bytes of {found.row['format'] or 'unknown format'}"
     if not path.endswith(".npy"):
         raise UsageError(f"--save {path}: this image is raw pixels, not a file of any image format; give a name that ends in .npy")
@@ -250,5 +246,5 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
     if len(image) != math.prod(shape):
         raise StorageError(f"{found.name.shard}: the image has {len(image)} bytes, shape {shape} has {math.prod(shape)}")
     np.save(buffer, np.frombuffer(image, np.uint8).reshape(shape))
-    storage.write_bytes(target, buffer.getvalue())
+    target.write_bytes(filename, buffer.getvalue())
     return f"{path}: a uint8 array of shape {shape}"

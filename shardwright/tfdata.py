@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from shardwright.cache import ShardCache
+from shardwright.cache_settings import CacheSettings
 from shardwright.errors import UsageError
+from shardwright.naming import ShardName
 from shardwright.read_plan import ReadPlan, plan_read
 from shardwright.schema import Feature, FeatureKind
+from shardwright.storage import Folder, StorageOptions
 
 _DTYPES = {FeatureKind.CLASS_LABEL: tf.int64, FeatureKind.INT64: tf.int64, FeatureKind.FLOAT32: tf.float32}
 # How many shards are read at a time when shuffling, and how many records in turn from each: as TFDS has them.
@@ -30,6 +36,9 @@ def load(
     decode: bool = True,
     repeat: bool = False,
     drop_remainder: bool = False,
+    storage_options: Mapping[str, object] | StorageOptions | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
 ) -> tf.data.Dataset:
     """A split as a `tf.data.Dataset`, in the manner of `tfds.load`.
 
@@ -40,8 +49,13 @@ def load(
     Images are decoded by `tf.io.decode_image` as RGB: gray is repeated, alpha dropped, an animation's first frame taken, and
     EXIF orientation not applied, as in TFDS. A record whose checksum is wrong raises `tf.errors.DataLossError`.
 
+    Shards of a dataset in a store (`s3://`, `gs://`, `https://`) are downloaded whole, a few ahead of those that are read, into
+    a cache on the local disk (`shardwright.cache`) that all processes of the machine share; the order of the records is that
+    of the same dataset in a local folder. Once everything is in the cache, the store is not needed any more. A shard that
+    cannot be had raises a `tf.errors.OpError` whose message names it and says what to do.
+
     Args:
-        dataset: The dataset's folder, as given to `shardwright build` for OUTPUT.
+        dataset: The dataset's folder or address, as given to `shardwright build` for OUTPUT.
         split: A split's name, several joined by `+`, or "all".
         batch_size: Give batches [batch_size, ...]; lists become RaggedTensors. Needs images of one size: an `image_size`,
             a dataset built with `--resize`, or images that are all of one size anyway.
@@ -56,23 +70,35 @@ def load(
         decode: Decode images. Without it `image` is a string [], the bytes as stored.
         repeat: Go on for ever. Batches then run across the ends of epochs, so that all are full.
         drop_remainder: Leave out a last batch that is not full, so that the batch dimension is static.
+        storage_options: As for `shardwright.open`.
+        cache: The cache's folder, None for `$SHARDWRIGHT_CACHE`, `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`. A
+            dataset in a local folder needs none.
+        cache_bytes: How much it may hold, a number of bytes or a size such as "200GB", None for `$SHARDWRIGHT_CACHE_BYTES` or
+            half of what the disk has free. Shuffling needs room for 16 shards, reading in order for 1; with less than the
+            whole dataset, shards are downloaded again in each epoch.
 
     Returns:
         A dataset that knows its length, prefetches, and leaves its degree of parallelism to tf.data.
 
     Raises:
         NotADatasetError: No finished dataset is there; the message says what to do about it.
-        StorageError: A shard is not there, or not of the length that the manifest states.
+        StorageError: A shard is not there, or not of the length that the manifest states; or the store or the cache cannot
+            be used.
         UsageError: An argument breaks its rule; it is a ValueError too.
     """
     if as_supervised and features is not None:
         raise UsageError("as_supervised=True gives (image, label): leave features out, or as_supervised")
-    plan = plan_read(dataset, split, features)
+    root = Folder.at(dataset, StorageOptions.of(storage_options))
+    shards = ShardCache.open(root, CacheSettings.of(cache, cache_bytes)) if root.is_remote else None
+    plan = plan_read(root, split, features, shards.manifest if shards else None)
     image_size = _check_image_size(image_size, decode=decode)
     _check_batches(plan, batch_size, image_size, decode=decode)
     label = _find_label(plan) if as_supervised else None
     wanted = plan.features if label is None else (plan.image, label)
-    records = _read_records(plan, shuffle=shuffle, seed=seed)
+    if shards is None:
+        records = _read_records(plan, shuffle=shuffle, seed=seed)
+    else:
+        records = _read_cached_records(plan, shards, shuffle=shuffle, seed=seed)
     if repeat:
         records = records.repeat()
     parse = _make_parser(plan, wanted, image_size, decode=decode)
@@ -133,6 +159,37 @@ def _read_records(plan: ReadPlan, *, shuffle: bool, seed: int | None) -> tf.data
         deterministic=seed is not None,
     )
     return records.apply(cardinality).shuffle(plan.shuffle_buffer_records, seed=seed)
+
+
+def _read_cached_records(plan: ReadPlan, cache: ShardCache, *, shuffle: bool, seed: int | None) -> tf.data.Dataset:
+    """The same from a store by way of the cache. Each shard is held there from its first record to its last, or the iterator's end."""
+    filenames = [posixpath.basename(shard) for shard in plan.shards]
+    names = {filename: name for filename in filenames if (name := ShardName.parse(filename))}
+    cycle = max(1, min(_CYCLE_SHARDS if shuffle else 1, len(filenames)))
+    ahead = cache.shards_ahead(list(names.values()), cycle, "shuffling" if shuffle else "reading")
+    buffer_bytes = min(_READ_BUFFER_BYTES, plan.largest_shard_bytes)
+
+    def announce(filename: bytes) -> bytes:
+        cache.prefetch([names[filename.decode()]])
+        return filename
+
+    def hold(filename: bytes) -> Iterator[str]:
+        with cache.open_shard(names[filename.decode()]) as shard:
+            yield shard.path
+
+    def read(filename: tf.Tensor) -> tf.data.Dataset:
+        held = tf.data.Dataset.from_generator(hold, args=(filename,), output_signature=tf.TensorSpec((), tf.string))
+        return held.flat_map(lambda path: tf.data.TFRecordDataset(path, buffer_size=buffer_bytes))
+
+    shards = tf.data.Dataset.from_tensor_slices(tf.constant(filenames, tf.string))
+    if shuffle:
+        shards = shards.shuffle(max(len(filenames), 1), seed=seed)
+    if ahead:  # what waits in this buffer is on its way
+        shards = shards.map(lambda filename: tf.ensure_shape(tf.numpy_function(announce, [filename], tf.string), ())).prefetch(ahead)
+    # One after the other: in parallel, tf.data opens twice as many shards again before their turn, all of which would be held.
+    records = shards.interleave(read, cycle_length=cycle, block_length=_BLOCK_RECORDS if shuffle else 1, num_parallel_calls=None)
+    records = records.apply(tf.data.experimental.assert_cardinality(plan.num_records))
+    return records.shuffle(plan.shuffle_buffer_records, seed=seed) if shuffle else records
 
 
 def _make_parser(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import numpy as np
 
-from shardwright import naming, storage
+from shardwright import naming
 from shardwright.companion_check import check_companions, find_strays
 from shardwright.example import parse_example
 from shardwright.example_check import one_value
@@ -18,31 +18,41 @@ from shardwright.manifest import Manifest, SplitInfo, read_manifest
 from shardwright.records import read_record
 from shardwright.schema import Source
 from shardwright.shard_check import ShardCheck, ShardChecker
+from shardwright.storage import Folder, StorageOptions
 
 DEFAULT_THREADS = 2
 _Place = tuple[str, int, int]  # file, record, offset
 
 
-def verify(dataset: str, *, threads: int = DEFAULT_THREADS, progress: Callable[[int, int], None] | None = None) -> Verification:
+def verify(
+    dataset: str,
+    *,
+    threads: int = DEFAULT_THREADS,
+    progress: Callable[[int, int], None] | None = None,
+    storage_options: Mapping[str, object] | StorageOptions | None = None,
+) -> Verification:
     """Check a dataset in bounded memory: a record and an index a thread, and 24 bytes for each record's id.
 
     Args:
         dataset: Its folder.
         threads: Shards looked through at a time.
         progress: Called after each shard with the number of shards done and of all shards.
+        storage_options: As for `shardwright.open`. Shards in a store are fetched whole, each into a temporary file.
 
     Raises:
         NotADatasetError: There is no finished dataset.
+        StorageError: The dataset's place cannot be read; a single file that cannot is a fault.
     """
     started = monotonic()
-    root, manifest = storage.local_path(dataset), read_manifest(dataset)
+    root = Folder.at(dataset, StorageOptions.of(storage_options))
+    manifest = read_manifest(root)
     faults = list(check_companions(root, manifest))
     checks = list(_check_shards(root, manifest, threads, progress))
     faults += [fault for check in checks for fault in check.faults]
     faults += _label_count_faults(manifest, checks)
     faults += limit_faults(_find_duplicates(root, manifest, checks))
     return Verification(
-        dataset=root,
+        dataset=root.uri,
         num_shards=len(checks),
         num_records=sum(check.num_records for check in checks),
         num_bytes=sum(check.num_bytes for check in checks),
@@ -52,7 +62,7 @@ def verify(dataset: str, *, threads: int = DEFAULT_THREADS, progress: Callable[[
     )
 
 
-def _check_shards(root: str, manifest: Manifest, threads: int, progress: Callable[[int, int], None] | None) -> Iterator[ShardCheck]:
+def _check_shards(root: Folder, manifest: Manifest, threads: int, progress: Callable[[int, int], None] | None) -> Iterator[ShardCheck]:
     checker = ShardChecker(root, manifest)
     names = [name for split in manifest.splits for name in manifest.shard_names(split)]
     infos = [info for split in manifest.splits.values() for info in split.shards]
@@ -82,7 +92,7 @@ def _differing_labels(split: SplitInfo, counts: Counter[int]) -> str:
     return ", ".join(f"{stated[label]} and not {counts[label]} of label {label}" for label in labels[:3])
 
 
-def _find_duplicates(root: str, manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[Fault]:
+def _find_duplicates(root: Folder, manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[Fault]:
     """Ids that stand more than once in the dataset. Equal hashes are only a suspicion, so the ids are read again."""
     hashes = np.concatenate([np.zeros(0, np.int64), *(np.asarray(check.id_hashes, np.int64) for check in checks)])
     hashes.sort()
@@ -99,12 +109,12 @@ def _find_duplicates(root: str, manifest: Manifest, checks: Sequence[ShardCheck]
                 yield Fault(*place, what)
 
 
-def _read_ids(root: str, manifest: Manifest, check: ShardCheck, positions: Sequence[int]) -> Iterator[tuple[bytes, _Place]]:
+def _read_ids(root: Folder, manifest: Manifest, check: ShardCheck, positions: Sequence[int]) -> Iterator[tuple[bytes, _Place]]:
     """Ids and places of some of the records that were found sound before."""
     if not positions:
         return
     feature = manifest.schema.find(Source.ID)
-    with open(storage.join(root, check.name.shard), "rb") as file:
+    with root.local_copy(check.name.shard) as path, open(path, "rb") as file:
         for position in positions:
             offset = check.id_offsets[position]
             file.seek(offset)

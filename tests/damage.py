@@ -20,6 +20,7 @@ from shardwright.index import INDEX_SCHEMA, read_index, read_summary, write_side
 from shardwright.manifest import read_manifest
 from shardwright.naming import ShardName
 from shardwright.records import HEADER_BYTES, crc32c_of, frame_footer, frame_header, scan_records
+from shardwright.storage import Folder
 from shardwright.verify import verify
 
 CLASSES = ("ape", "bee", "Löwe")
@@ -45,12 +46,12 @@ def build(source: Path, output: Path, *options: str) -> Path:
 
 
 def first_shard(dataset: Path, split: str = "train") -> ShardName:
-    return read_manifest(str(dataset)).shard_names(split)[0]
+    return read_manifest(Folder(str(dataset))).shard_names(split)[0]
 
 
 def row_offsets(dataset: Path, name: ShardName) -> list[int]:
     """Where a shard's records begin."""
-    offsets: list[int] = read_index(str(dataset), name)["offset"].to_pylist()
+    offsets: list[int] = read_index(Folder(str(dataset)), name)["offset"].to_pylist()
     return offsets
 
 
@@ -101,16 +102,16 @@ def forge_shard(dataset: Path, name: ShardName, edit: Callable[[list[Features]],
 
 def forge_records(dataset: Path, name: ShardName, records: Sequence[bytes]) -> None:
     """Put other records in a shard; rows of records that still hold an image and an id are made anew."""
-    content, rows = b"", read_index(str(dataset), name).to_pylist()
+    content, rows = b"", read_index(Folder(str(dataset)), name).to_pylist()
     for row, data in zip(rows, records, strict=True):
         row |= {"offset": len(content), "length": len(frame(data))} | _row_of(data, len(content), row)
         content += frame(data)
     (dataset / name.shard).write_bytes(content)
     sums = {"num_bytes": len(content), "crc32c": crc32c_of([content])}
-    summary = read_summary(str(dataset), name)
+    summary = read_summary(Folder(str(dataset)), name)
     assert summary is not None
     write_sidecar(
-        str(dataset), replace(summary, num_bytes=sums["num_bytes"], crc32c=sums["crc32c"]), pa.Table.from_pylist(rows, INDEX_SCHEMA)
+        Folder(str(dataset)), replace(summary, num_bytes=sums["num_bytes"], crc32c=sums["crc32c"]), pa.Table.from_pylist(rows, INDEX_SCHEMA)
     )
 
     def edit(manifest: dict[str, Any]) -> None:
@@ -142,10 +143,10 @@ def _row_of(data: bytes, offset: int, row: Mapping[str, Any]) -> dict[str, Any]:
 
 def edit_rows(dataset: Path, name: ShardName, edit: Callable[[list[dict[str, Any]]], object]) -> None:
     """Change the rows of a shard's index."""
-    summary, rows = read_summary(str(dataset), name), read_index(str(dataset), name).to_pylist()
+    summary, rows = read_summary(Folder(str(dataset)), name), read_index(Folder(str(dataset)), name).to_pylist()
     assert summary is not None
     edit(rows)
-    write_sidecar(str(dataset), summary, pa.Table.from_pylist(rows, INDEX_SCHEMA))
+    write_sidecar(Folder(str(dataset)), summary, pa.Table.from_pylist(rows, INDEX_SCHEMA))
 
 
 def edit_json(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:

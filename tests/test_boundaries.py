@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shardwright.manifest import read_manifest
+from shardwright.storage import Folder
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
@@ -22,6 +25,14 @@ VERBS = {
 }  # fmt: skip
 BEAM_HELPERS = {"routing", "metrics"}  # what verb files share; it imports Beam, so no noun file may import it
 READER_PACKAGES = {"numpy", "pyarrow", "obstore", "google_crc32c", "google", "PIL"}
+# The stores' own clients are optional, slow to import, and asked only for what obstore cannot do: in functions of these files.
+PEER_FILES = {"storage/credentials.py", "storage/peers.py"}
+PEER_PACKAGES = {"boto3", "botocore", "requests"}
+HEAVY = (
+    "tensorflow apache_beam tfx_bsl pipelines transforms schemas pandas fsspec boto3 botocore requests google.auth google.cloud.storage "
+    "http.client"
+)
+STORAGE_MAY_IMPORT = {"errors", "naming", "storage"}  # of the rest of the package
 TENSORFLOW_FILES = {"tfdata", "keras", "jax", "torch", "grain"}  # the reader and its adapters
 NOUN_PACKAGES = READER_PACKAGES | {"shardwright", "schemas", "transforms", "tfx_bsl", "tensorflow_metadata"}
 
@@ -40,6 +51,19 @@ def imports_of(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+def imports_at_once(path: Path) -> Iterator[str]:
+    """Full names of the modules that a file imports when it is imported itself."""
+    for statement in ast.parse(path.read_text()).body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            module = [] if isinstance(statement, ast.Import) else [statement.module]
+            yield from (".".join([*filter(None, module), alias.name]) for alias in statement.names)
+
+
+def name_of(path: Path) -> str:
+    """A file's path in its package."""
+    return "/".join(path.relative_to(ROOT).parts[1:])
+
+
 def strangers(path: Path, allowed: set[str]) -> list[str]:
     known = allowed | sys.stdlib_module_names
     return sorted(name for name in set(imports_of(path)) if name.partition(".")[0] not in known)
@@ -56,11 +80,28 @@ def test_the_lists_name_files_that_are_there() -> None:
     assert all((ROOT / package / "__init__.py").exists() for package in PACKAGES)
 
 
-@pytest.mark.parametrize("path", modules_of("shardwright"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", modules_of("shardwright"), ids=name_of)
 def test_the_reader_stands_alone(path: Path) -> None:
     allowed = READER_PACKAGES | {"shardwright"}
     adapter = {"tensorflow", path.stem} if path.stem in TENSORFLOW_FILES else set()
-    assert strangers(path, allowed | adapter) == []
+    peers = PEER_PACKAGES if name_of(path) in PEER_FILES else set()
+    assert strangers(path, allowed | adapter | peers) == []
+
+
+@pytest.mark.parametrize("path", modules_of("shardwright"), ids=name_of)
+def test_the_stores_own_clients_are_imported_when_they_are_needed(path: Path) -> None:
+    found = [name for name in imports_at_once(path) if name.partition(".")[0] in PEER_PACKAGES | {"google", "http"}]
+    assert [name for name in found if not name.startswith("google.protobuf.")] == []
+
+
+@pytest.mark.parametrize("path", [path for package in PACKAGES for path in modules_of(package)], ids=name_of)
+def test_only_storage_knows_the_storage_client(path: Path) -> None:
+    """One seam: what is not below it asks `Folder`, and a change of client changes nothing else."""
+    if path.parent != ROOT / "shardwright" / "storage":
+        assert [name for name in imports_of(path) if name.partition(".")[0] in {"obstore", *PEER_PACKAGES}] == []
+        return
+    ours = [name for name in imports_of(path) if name.startswith("shardwright.")]
+    assert [name for name in ours if name.split(".")[1] not in STORAGE_MAY_IMPORT] == []
 
 
 def test_the_command_names_no_application() -> None:
@@ -94,14 +135,26 @@ def test_nothing_that_is_shipped_imports_what_is_not(package: str) -> None:
 
 def test_only_setup_ships_these_packages() -> None:
     """What a wheel holds is an allow-list: each package is on it, and nothing of the rest is."""
-    text = (ROOT / "setup.py").read_text()
-    assert all(f'"{package}"' in text for package in PACKAGES)
-    assert not any(f'"{folder}"' in text for folder in OUTSIDE)
+    calls = (node for node in ast.walk(ast.parse((ROOT / "setup.py").read_text())) if isinstance(node, ast.Call))
+    (listed,) = (keyword.value for call in calls for keyword in call.keywords if keyword.arg == "packages")
+    there = [path.parent.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")]
+    assert sorted(ast.literal_eval(listed)) == sorted(".".join(path.parts) for path in there)
+    assert not any((ROOT / folder / "__init__.py").exists() for folder in OUTSIDE if folder != "tests")
+
+
+def test_the_extras_that_messages_name_are_there() -> None:
+    """The base install brings the storage client; what messages advise to install can be installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=\[;]", requirement)[0] for requirement in project["dependencies"]}
+    assert needed >= {"obstore", "pyarrow", "numpy", "google-crc32c", "protobuf"}
+    assert needed.isdisjoint({"boto3", "requests", "google-auth", "tensorflow", "apache-beam"})
+    named = {name for path in modules_of("shardwright") for name in re.findall(r"shardwright\[(\w+)\]", path.read_text())}
+    assert {"aws", "gcp", "build"} <= named <= set(project["optional-dependencies"])
 
 
 LOADED = """
 import sys
-loaded = sorted({name.partition(".")[0] for name in sys.modules} & set(sys.argv[1].split()))
+loaded = sorted(set(sys.modules) & set(sys.argv[1].split()))
 assert not loaded, loaded
 """
 
@@ -115,7 +168,29 @@ def run_python(code: str, *args: str, cwd: Path | None = None) -> str:
 
 
 def test_the_package_is_light() -> None:
-    run_python(f"import shardwright\n{LOADED}", "tensorflow apache_beam tfx_bsl pipelines transforms schemas pandas")
+    run_python(f"import shardwright\n{LOADED}", HEAVY)
+
+
+def test_help_and_local_places_are_light() -> None:
+    """Nothing of a store's is loaded by who asks for none, and not even a store's address needs more before it is opened."""
+    code = """
+import shardwright as sw
+from shardwright.cli import main
+from shardwright.errors import ShardwrightError
+assert main(["--help"]) == 0
+for place in (".", "ftp://host/x"):
+    try:
+        sw.open(place)
+    except ShardwrightError as error:
+        print(error)
+"""
+    assert "ftp:// addresses are not read or written" in run_python(code + LOADED, HEAVY)
+
+
+def test_every_file_of_the_reader_imports_lightly() -> None:
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules_of("shardwright")]
+    imports = "\n".join(f"import {name}" for name in names if name.rpartition(".")[2] not in TENSORFLOW_FILES | {"__init__"})
+    run_python(f"{imports}\n{LOADED}", HEAVY)
 
 
 def test_noun_files_import_neither_beam_nor_tensorflow() -> None:
@@ -180,5 +255,5 @@ def test_a_dataset_is_opened_and_verified_beside_decoys(decoys: Path, zoo: Path)
 
 def test_a_dataset_is_read_beside_decoys(decoys: Path, zoo: Path) -> None:
     code = "import sys, shardwright as sw\nprint(sum(1 for example in sw.load(sys.argv[1], 'train')))\n"
-    num_records = read_manifest(str(zoo)).splits["train"].num_records
+    num_records = read_manifest(Folder(str(zoo))).splits["train"].num_records
     assert run_python(code, str(zoo), cwd=decoys) == f"{num_records}\n"

@@ -10,6 +10,7 @@ import pytest
 
 from shardwright.errors import NotADatasetError
 from shardwright.manifest import read_manifest
+from shardwright.storage import Folder
 from tests.build_helpers import build, hashes_of, make_images, manifest_of, png_of, reasons_of, stamps_of
 
 TINY = ("--name", "tiny", "--records-per-shard", "5")
@@ -192,7 +193,7 @@ def test_an_overwrite_that_fails_on_its_plan_leaves_the_old_dataset(small: Path,
     after = stamps_of(finished)
     assert after.pop("rejects/failed.parquet")
     assert after == before
-    assert read_manifest(str(finished)).num_records == 20
+    assert read_manifest(Folder(str(finished))).num_records == 20
 
 
 def test_a_build_that_died_before_its_manifest_only_publishes(small: Path, finished: Path) -> None:
@@ -208,5 +209,5 @@ def test_an_overwrite_that_is_stopped_leaves_no_half_dataset(small: Path, finish
     assert build(small, finished, *TINY, "--if-exists", "overwrite") == 1
     assert not (finished / "manifest.json").exists()
     with pytest.raises(NotADatasetError, match="unfinished build"):
-        read_manifest(str(finished))
+        read_manifest(Folder(str(finished)))
     assert build(small, finished, *TINY, "--max-reject-fraction", "0.5") == 0, "a resumed build, without overwrite"

@@ -14,6 +14,7 @@ import pytest
 
 from shardwright.errors import NotADatasetError
 from shardwright.manifest import read_manifest
+from shardwright.storage import Folder
 from tests.build_helpers import (
     build,
     hashes_of,
@@ -67,7 +68,7 @@ def test_every_bad_file_of_a_table_is_a_reject_with_a_reason(tmp_path: Path) -> 
         "missing.png": ("missing_file", "there is no such file"),
         "good0.png/below.png": ("missing_file", "there is no such file"),
         "nul\0.png": ("unreadable", "null byte"),
-        "s3://bucket/key.png": ("bad_value", "is an address"),
+        "ftp://host/key.png": ("bad_value", "is no address of an object"),
     }
     table = make_table(tmp_path, [{"path": path} for path in bad])
     assert build(table, tmp_path / "out", "--max-reject-fraction", "0.6") == 0
@@ -127,7 +128,7 @@ def test_too_many_rejects_after_writing(images: Path, tmp_path: Path, capfd: pyt
     assert build(images, tmp_path / "out", "--records-per-shard", "4") == 1
     assert "1 of 13 inputs (7.69%) are rejects" in last_line(capfd)
     with pytest.raises(NotADatasetError, match="unfinished build"):
-        read_manifest(str(tmp_path / "out"))
+        read_manifest(Folder(str(tmp_path / "out")))
     assert reasons_of(tmp_path / "out") == {"cat/text.png": "not_an_image"}
     before = {path.name: path.stat().st_ino for path in shards_of(tmp_path / "out")}
     assert build(images, tmp_path / "out", "--records-per-shard", "4", "--max-reject-fraction", "0.1") == 0
@@ -165,7 +166,7 @@ def test_images_that_all_turn_out_to_be_none(tmp_path: Path, capfd: pytest.Captu
         ("file.png", "out", 2, ""),
         ("in", "file.png", 1, "is a file; give a folder"),
         ("in", "file.png/out", 1, "cannot write"),
-        ("in", "s3://bucket/out", 2, "s3:// addresses are not read or written yet"),
+        ("in", "ftp://host/out", 2, "ftp:// addresses are not read or written"),
         ("in", "/proc/nope/out", 1, "cannot write /proc/nope/out/plan.json: No such file or directory"),
     ],
 )
@@ -219,7 +220,7 @@ def test_a_disk_that_fills_up_under_a_finished_dataset_leaves_it_whole(
         assert build(images, root, "--name", "x") == 1
     assert last_line(capsys).endswith("features.json: File too large")
     assert hashes_of(root) == hashes_of(Path(whole))
-    assert read_manifest(str(root)).num_records == 12
+    assert read_manifest(Folder(str(root))).num_records == 12
 
 
 @pytest.mark.parametrize(

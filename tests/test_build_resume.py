@@ -12,6 +12,7 @@ import pytest
 
 from shardwright.errors import NotADatasetError
 from shardwright.manifest import read_manifest
+from shardwright.storage import Folder
 from tests.build_helpers import (
     COMMAND,
     build,
@@ -72,7 +73,7 @@ def test_a_killed_build_goes_on_where_it_stopped(
     assert code == -signal.SIGKILL
     assert not (root / "manifest.json").exists()
     with pytest.raises(NotADatasetError, match=r"unfinished build .* run the same `shardwright build` command again"):
-        read_manifest(str(root))
+        read_manifest(Folder(str(root)))
     before = finished_files(root)
     assert 2 * number <= len(before) < 2 * NUM_SHARDS, "it was stopped in mid-build"
 

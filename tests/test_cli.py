@@ -95,8 +95,10 @@ def test_places_that_are_no_dataset(command: str, tmp_path: Path, capsys: pytest
     for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
         assert main([command, str(place), *more]) == 2
         assert capsys.readouterr().err == f"shardwright: error: {place} is not a shardwright dataset: it has no manifest.json\n"
-    assert main([command, "s3://bucket/x", *more]) == 2
-    assert "s3:// addresses are not read or written yet" in capsys.readouterr().err
+    assert main([command, "ftp://host/x", *more]) == 2
+    assert "'ftp://host/x': ftp:// addresses are not read or written; give a local path or one of s3://" in capsys.readouterr().err
+    assert main([command, str(tmp_path), *more, "--storage-option", "regoin=x"]) == 2
+    assert "--storage-option 'regoin' is no option of a store; did you mean 'region'?" in capsys.readouterr().err
 
 
 def test_looking_at_a_dataset_is_light(zoo: Path) -> None:

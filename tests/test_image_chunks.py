@@ -1,25 +1,27 @@
-"""Chunks: their bounds, and what becomes of an image that is not what was listed."""
+"""Chunks: their bounds, and what becomes of an image that cannot be read or is none."""
 
 from __future__ import annotations
 
+import functools
 import os
-import resource
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.image_classification import image_classification
 from shardwright.errors import StorageError
+from shardwright.storage import Folder
 from tests.build_helpers import png_of
 from tests.helpers import references
 from transforms.examples import ExampleEncoder
-from transforms.folders import MAX_IMAGE_BYTES, etag_of
+from transforms.folders import etag_of
 from transforms.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, Chunk, WriteJob, chunk_bounds, make_chunk
-from transforms.images import EncodeOptions
+from transforms.image_reads import start_reads
+from transforms.images import EncodeOptions, ImageFault
+from transforms.rejects import Reject
 from transforms.rejects import RejectReason as R
 
 PNG = png_of(0)
@@ -45,7 +47,7 @@ def test_chunks_keep_both_limits_and_are_as_long_as_they_allow(sizes: list[int])
 
 def make_job(**changes: Any) -> WriteJob:
     schema = image_classification().with_class_names(("a",))
-    return WriteJob(**{"root": "/nowhere", "schema": schema, "check": "header", "encode": EncodeOptions(), "threads": 2, **changes})
+    return WriteJob(**{"root": Folder("/nowhere"), "schema": schema, "check": "header", "encode": EncodeOptions(), "threads": 2, **changes})
 
 
 def chunk_of(*paths: Path, listed: bool = True, first_row: int = 0, **changes: Any) -> Chunk:
@@ -60,7 +62,8 @@ def chunk_of(*paths: Path, listed: bool = True, first_row: int = 0, **changes: A
     )
     job = make_job(**changes)
     encoder = ExampleEncoder(job.schema)
-    return make_chunk(batch, first_row, encoder.encode_known(batch), encoder, job)
+    reads = start_reads(batch, job.storage, job.threads)
+    return make_chunk(batch, reads, first_row=first_row, entries=encoder.encode_known(batch), encoder=encoder, job=job)
 
 
 def write(path: Path, data: bytes = PNG) -> Path:
@@ -93,103 +96,57 @@ def test_a_chunk_of_rejects_has_no_records(tmp_path: Path) -> None:
     assert (chunk.rows, b"".join(chunk.framed.pieces), len(chunk.rejects)) == ([], b"", 2)
 
 
-@pytest.mark.parametrize("change", ["longer", "same length, later", "other file of another time"])
-def test_a_file_that_changed_since_it_was_listed_is_a_reject(tmp_path: Path, change: str) -> None:
-    path = write(tmp_path / "a")
-    batch = references(["a"], labelled=True, uri=str(path), num_bytes=path.stat().st_size, etag=etag_of(path.stat()))
-    if change == "longer":
-        write(path, PNG + b"!")
-    else:
-        if change.startswith("other"):
-            os.replace(write(tmp_path / "b"), path)
-        os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
-    encoder = ExampleEncoder(make_job().schema)
-    chunk = make_chunk(batch, 0, encoder.encode_known(batch), encoder, make_job())
-    assert reasons(chunk) == {"a": (R.CHANGED, "the file changed between listing and reading: build again")}
-
-
-def _make_missing(path: Path) -> None:
-    (path.parent / "gone").touch()
-
-
-def _make_folder(path: Path) -> None:
-    path.mkdir()
-
-
-def _make_loop(path: Path) -> None:
-    path.symlink_to(path)
-
-
-def _make_pipe(path: Path) -> None:
-    os.mkfifo(path)
-
-
-def _make_empty(path: Path) -> None:
-    path.touch()
-
-
-def _make_huge(path: Path) -> None:
-    path.touch()
-    os.truncate(path, MAX_IMAGE_BYTES + 1)  # a hole: no disk is used
-
-
-@pytest.mark.parametrize(
-    ("make", "reason", "detail"),
-    [
-        (_make_missing, R.MISSING_FILE, "there is no such file"),
-        (_make_folder, R.UNREADABLE, "not a regular file"),
-        (_make_loop, R.UNREADABLE, "Too many levels of symbolic links"),
-        (_make_pipe, R.UNREADABLE, "not a regular file"),
-        (_make_empty, R.EMPTY_FILE, "the file has no bytes"),
-        (_make_huge, R.TOO_LARGE, "an image may have up to"),
-    ],
-)
 @pytest.mark.parametrize("check", ["header", "none"])
-def test_a_file_nobody_looked_at_may_be_anything(tmp_path: Path, make: Any, reason: R, detail: str, check: str) -> None:
-    path = tmp_path / "a"
-    make(path)
-    (found,) = reasons(chunk_of(path, listed=False, check=check)).values()
-    assert found[0] == reason
-    assert detail in found[1]
+def test_an_image_that_cannot_be_read_is_a_reject_whatever_is_checked(tmp_path: Path, check: str) -> None:
+    """What the read raised is told as it is; the rows beside it keep their places."""
+    good = write(tmp_path / "good")
+    chunk = chunk_of(tmp_path / "missing", good, tmp_path / "nul\0", listed=False, check=check)
+    assert chunk.rows == [1]
+    assert reasons(chunk) == {"missing": (R.MISSING_FILE, "there is no such file"), "nul\0": (R.UNREADABLE, "embedded null byte")}
 
 
-@pytest.mark.parametrize(("name", "reason"), [("a\0b", R.UNREADABLE), ("n" * 300, R.UNREADABLE), ("file.png/below", R.MISSING_FILE)])
-def test_a_path_that_can_be_none_is_a_reject(tmp_path: Path, name: str, reason: R) -> None:
-    write(tmp_path / "file.png")
-    (found,) = reasons(chunk_of(tmp_path / name, listed=False)).values()
-    assert found[0] == reason
+def test_reads_are_taken_one_after_another() -> None:
+    """So that no more than one file is open, and no more is held than the records that are made."""
+    taken: list[int] = []
+    job = make_job()
+    encoder = ExampleEncoder(job.schema)
+    batch = references(["a", "b", "c"], labelled=True)
+
+    def read(number: int) -> bytes:
+        taken.append(number)
+        if number == 1:
+            raise ImageFault(R.CHANGED, "it is another one now")
+        return PNG
+
+    reads = [functools.partial(read, number) for number in range(3)]
+    chunk = make_chunk(batch, reads, first_row=10, entries=encoder.encode_known(batch), encoder=encoder, job=job)
+    assert (taken, chunk.rows, chunk.image_bytes) == ([0, 1, 2], [10, 12], [len(PNG)] * 2)
+    assert chunk.rejects == [Reject("b", "/in/b", R.CHANGED, "it is another one now")]
 
 
-def test_a_process_out_of_files_says_so_and_blames_no_image(tmp_path: Path) -> None:
-    path = write(tmp_path / "a")
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
-    try:
-        with pytest.raises(StorageError, match=r"cannot read .*a: Too many open files; lower --threads or raise the limit \(ulimit -n\)"):
-            chunk_of(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+@pytest.mark.parametrize("error", [StorageError("the store is down"), RuntimeError("a programming error"), KeyError("x")])
+def test_what_is_no_fault_of_the_image_is_no_reject(error: Exception) -> None:
+    def read() -> bytes:
+        raise error
+
+    job = make_job()
+    encoder = ExampleEncoder(job.schema)
+    batch = references(["a"], labelled=True)
+    with pytest.raises(type(error)) as caught:
+        make_chunk(batch, [read], first_row=0, entries=encoder.encode_known(batch), encoder=encoder, job=job)
+    assert caught.value is error
 
 
-def test_every_descriptor_is_closed_again(tmp_path: Path) -> None:
-    paths = [write(tmp_path / "a"), write(tmp_path / "b", b"?"), tmp_path / "missing"]
-    before = len(os.listdir("/dev/fd"))
-    chunk_of(*paths, listed=False)
-    assert len(os.listdir("/dev/fd")) == before
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_each_row_has_a_read(number: int) -> None:
+    job = make_job()
+    encoder = ExampleEncoder(job.schema)
+    batch = references(["a", "b"], labelled=True)
+    with pytest.raises(ValueError, match="zip"):
+        make_chunk(batch, [lambda: PNG] * number, first_row=0, entries=encoder.encode_known(batch), encoder=encoder, job=job)
 
 
 def test_encoded_anew_what_is_stored_is_described(tmp_path: Path) -> None:
     chunk = chunk_of(write(tmp_path / "a"), encode=EncodeOptions("raw", (4, 2)))
     assert chunk.image_bytes == [4 * 2 * 3]
     assert (chunk.infos[0].format, chunk.infos[0].width, chunk.infos[0].height) == ("raw", 4, 2)
-
-
-def test_a_programming_error_is_no_reject(tmp_path: Path) -> None:
-    path = write(tmp_path / "a")
-    batch = references(["a"], labelled=True, uri=str(path), etag=None).drop_columns(["etag"])
-    encoder = ExampleEncoder(make_job().schema)
-    with pytest.raises(KeyError, match="etag"):
-        make_chunk(batch, 0, [b""], encoder, make_job())
-    assert isinstance(batch, pa.RecordBatch)

@@ -11,6 +11,7 @@ from shardwright.cli import main
 from shardwright.describe import describe, format_description
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo, read_manifest
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.storage import Folder
 from tests.damage import build
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE, (4, 5, 3), "raw")
@@ -27,7 +28,7 @@ def manifest_of(sizes: list[tuple[int, int]], *, class_names: tuple[str, ...] = 
 
 def test_everything_is_told_as_json(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(zoo), "--json"]) == 0
-    told, manifest = json.loads(capsys.readouterr().out), read_manifest(str(zoo))
+    told, manifest = json.loads(capsys.readouterr().out), read_manifest(Folder(str(zoo)))
     assert told["dataset"] == str(zoo)
     assert (told["name"], told["version"], told["num_records"], told["num_inputs"]) == ("zoo", "1.0.0", 36, 37)
     assert told["num_bytes"] == sum(path.stat().st_size for path in zoo.glob("*.tfrecord-*"))

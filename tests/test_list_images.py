@@ -39,7 +39,7 @@ def test_a_table(tmp_path: Path) -> None:
         "loop.png,d,1",
         "empty.png,e,1",
         "1.png,,1",
-        "s3://b/1.png,g,1",
+        "ftp://b/1.png,g,1",
         "1.png,h",
         ",i,1",
     ]

@@ -13,10 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shardwright as sw
-from shardwright.errors import NotADatasetError, UsageError
+from shardwright.errors import NotADatasetError, StorageError, UsageError
 from shardwright.manifest import FORMAT_VERSION, Manifest, ShardInfo, SplitInfo, read_json, read_manifest, write_json
 from shardwright.naming import ShardName
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.storage import Folder
 
 SCHEMA = ExampleSchema(
     (
@@ -49,13 +50,13 @@ def small_manifest() -> Manifest:
 
 
 def write_manifest(root: Path, **changes: Any) -> Path:
-    write_json(str(root), "manifest.json", small_manifest().to_json() | changes)
+    write_json(Folder(str(root)), "manifest.json", small_manifest().to_json() | changes)
     return root
 
 
 @given(manifests())
 def test_a_manifest_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, manifest: Manifest) -> None:
-    root = str(tmp_path_factory.getbasetemp() / "manifest")
+    root = Folder(str(tmp_path_factory.getbasetemp() / "manifest"))
     write_json(root, "manifest.json", manifest.to_json())
     assert read_manifest(root) == manifest
     assert Manifest.from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
@@ -79,20 +80,20 @@ def test_odd_file_names_survive(tmp_path: Path) -> None:
     """A folder's name need not be text: Python keeps such bytes as lone surrogates."""
     odd = os.fsdecode(b"caf\xe9")
     write_manifest(tmp_path, provenance={"input": odd})
-    assert read_manifest(str(tmp_path)).provenance == {"input": odd}
+    assert read_manifest(Folder(str(tmp_path))).provenance == {"input": odd}
 
 
 def test_no_dataset(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere", write_text(tmp_path / "file", "x")):
         with pytest.raises(NotADatasetError, match=f"^{re.escape(str(place))} is not a shardwright dataset: it has no manifest.json"):
-            read_manifest(str(place))
+            read_manifest(Folder(str(place)))
 
 
 def test_an_unfinished_build_says_how_to_finish_it(tmp_path: Path) -> None:
     write_text(tmp_path / "plan.json", "{}")
     what = r"holds an unfinished build \(no manifest.json\): run the same `shardwright build` command again, it goes on where it stopped"
     with pytest.raises(NotADatasetError, match=what):
-        read_manifest(str(tmp_path))
+        read_manifest(Folder(str(tmp_path)))
 
 
 @pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 0, None, "1"])
@@ -100,7 +101,7 @@ def test_another_format_version(version: object, tmp_path: Path) -> None:
     write_manifest(tmp_path, format_version=version)
     what = f"has format version {version!r}; this shardwright reads version {FORMAT_VERSION}: install the release that wrote it, or rebuild"
     with pytest.raises(NotADatasetError, match=re.escape(what)):
-        read_manifest(str(tmp_path))
+        read_manifest(Folder(str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +117,7 @@ def test_another_format_version(version: object, tmp_path: Path) -> None:
 def test_damaged_json(text: str, what: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(NotADatasetError, match=f"manifest.json {what}.*: rebuild the dataset"):
-        read_manifest(str(tmp_path))
+        read_manifest(Folder(str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -134,34 +135,34 @@ def test_damaged_json(text: str, what: str, tmp_path: Path) -> None:
 def test_a_damaged_manifest(changes: dict[str, Any], tmp_path: Path) -> None:
     write_manifest(tmp_path, **changes)
     with pytest.raises(NotADatasetError, match=r"manifest\.json is damaged \(\w+Error: .*\): rebuild"):
-        read_manifest(str(tmp_path))
+        read_manifest(Folder(str(tmp_path)))
 
 
 @pytest.mark.parametrize("key", [key for key in small_manifest().to_json() if key not in ("format_version", "num_records", "num_bytes")])
 def test_a_manifest_that_lacks_a_part(key: str, tmp_path: Path) -> None:
     content = small_manifest().to_json()
     del content[key]
-    write_json(str(tmp_path), "manifest.json", content)
+    write_json(Folder(str(tmp_path)), "manifest.json", content)
     with pytest.raises(NotADatasetError, match=rf"manifest\.json is damaged \(KeyError: '{key}'\): rebuild"):
-        read_manifest(str(tmp_path))
+        read_manifest(Folder(str(tmp_path)))
 
 
 def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").mkdir()
-    with pytest.raises(NotADatasetError, match=r"manifest\.json cannot be read: Is a directory"):
-        read_manifest(str(tmp_path))
+    with pytest.raises(StorageError, match=r"manifest\.json cannot be read: Is a directory"):
+        read_manifest(Folder(str(tmp_path)))
 
 
 def test_an_address_that_is_not_served() -> None:
-    with pytest.raises(UsageError, match="s3:// addresses are not read or written yet"):
-        read_manifest("s3://bucket/dataset")
+    with pytest.raises(UsageError, match=r"^'ftp://host/dataset': ftp:// addresses are not read or written; give a local path or one of s3://"):
+        sw.open("ftp://host/dataset")
 
 
 def test_json_files_have_a_fixed_form(tmp_path: Path) -> None:
-    write_json(str(tmp_path), "a.json", {"b": "é", "a": [1]})
+    write_json(Folder(str(tmp_path)), "a.json", {"b": "é", "a": [1]})
     assert (tmp_path / "a.json").read_text("utf-8") == '{\n "b": "é",\n "a": [\n  1\n ]\n}\n'
-    assert read_json(str(tmp_path), "a.json") == {"b": "é", "a": [1]}
-    assert read_json(str(tmp_path), "none.json") is None
+    assert read_json(Folder(str(tmp_path)), "a.json") == {"b": "é", "a": [1]}
+    assert read_json(Folder(str(tmp_path)), "none.json") is None
 
 
 def write_text(path: Path, text: str) -> Path:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright import naming, storage
+from shardwright import naming
 from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.manifest import read_json, write_json
+from shardwright.storage import Folder
 from tests.build_helpers import stamps_of
 from transforms.output_state import (
     OutputRequest,
     check_output,
+    check_owner,
     check_rejects,
     clear_output,
     fingerprint_of,
@@ -35,11 +40,11 @@ REJECTS = [Reject("b", "/b", RejectReason.CORRUPT, "broken"), Reject("a", "/a", 
 
 
 def ask(root: Path, if_exists: str = "resume", settings: Mapping[str, Any] | None = None) -> OutputRequest:
-    return OutputRequest(str(root), settings or SETTINGS, if_exists)
+    return OutputRequest(Folder(str(root)), settings or SETTINGS, if_exists)
 
 
 def finish(root: Path, fingerprint: str = "f") -> None:
-    write_json(str(root), naming.MANIFEST, {"settings": SETTINGS, "fingerprint": fingerprint})
+    write_json(Folder(str(root)), naming.MANIFEST, {"settings": SETTINGS, "fingerprint": fingerprint})
 
 
 @pytest.mark.parametrize("if_exists", ["resume", "overwrite", "error"])
@@ -77,7 +82,7 @@ def test_shards_without_any_plan_are_no_strangers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("finished", "state"), [(True, "a finished dataset"), (False, "an unfinished build")])
 def test_other_settings_are_named_with_both_values_and_the_ways_on(tmp_path: Path, finished: bool, state: str) -> None:
-    write_json(str(tmp_path), naming.MANIFEST if finished else naming.PLAN, {"settings": SETTINGS})
+    write_json(Folder(str(tmp_path)), naming.MANIFEST if finished else naming.PLAN, {"settings": SETTINGS})
     check_output(ask(tmp_path))
     with pytest.raises(BuildError) as caught:
         check_output(ask(tmp_path, settings={**SETTINGS, "seed": 1}))
@@ -96,7 +101,7 @@ def test_other_settings_are_named_with_both_values_and_the_ways_on(tmp_path: Pat
     ],
 )
 def test_settings_that_come_or_go_are_other_settings(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
-    write_json(str(tmp_path), naming.PLAN, {"settings": SETTINGS})
+    write_json(Folder(str(tmp_path)), naming.PLAN, {"settings": SETTINGS})
     with pytest.raises(BuildError) as caught:
         check_output(ask(tmp_path, settings=settings))
     assert said in str(caught.value)
@@ -118,7 +123,7 @@ def test_a_damaged_manifest_is_told_and_not_overrun(tmp_path: Path) -> None:
 def test_clearing_a_new_place_notes_plan_and_rejects(tmp_path: Path) -> None:
     root = tmp_path / "new"
     assert clear_output(ask(root), LAYOUT, "f", REJECTS)
-    assert read_json(str(root), naming.PLAN) == plan_json(SETTINGS, LAYOUT, "f")
+    assert read_json(Folder(str(root)), naming.PLAN) == plan_json(SETTINGS, LAYOUT, "f")
     assert pq.read_table(root / naming.PLAN_REJECTS)["id"].to_pylist() == ["a", "b"]
 
 
@@ -130,7 +135,7 @@ def test_the_plan_names_shards_and_records() -> None:
 def test_an_unfinished_build_goes_on_with_a_new_plan(tmp_path: Path) -> None:
     clear_output(ask(tmp_path), LAYOUT, "f", REJECTS)
     assert clear_output(ask(tmp_path), LAYOUT, "g", [])
-    plan = read_json(str(tmp_path), naming.PLAN)
+    plan = read_json(Folder(str(tmp_path)), naming.PLAN)
     assert plan is not None
     assert plan["fingerprint"] == "g"
     assert not (tmp_path / naming.PLAN_REJECTS).exists()
@@ -138,7 +143,7 @@ def test_an_unfinished_build_goes_on_with_a_new_plan(tmp_path: Path) -> None:
 
 def test_a_finished_dataset_of_the_same_input_stays_as_it_is(tmp_path: Path) -> None:
     finish(tmp_path)
-    write_rejects(str(tmp_path), naming.PLAN_REJECTS, REJECTS)
+    write_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS, REJECTS)
     before = stamps_of(tmp_path)
     assert not clear_output(ask(tmp_path), LAYOUT, "f", REJECTS[::-1])
     assert stamps_of(tmp_path) == before
@@ -149,6 +154,58 @@ def test_a_finished_dataset_of_another_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"INPUT has changed since the dataset at .* was built .*--if-exists overwrite rebuilds it"):
         clear_output(ask(tmp_path), LAYOUT, "g", [])
     assert sorted(stamps_of(tmp_path)) == [naming.MANIFEST]
+
+
+def test_a_build_that_begins_while_another_does_is_told(tmp_path: Path) -> None:
+    """A link to nowhere looks like no plan, and is in the way of one: as if the other's plan came between look and write."""
+    (tmp_path / naming.PLAN).symlink_to(tmp_path / "nowhere")
+    with pytest.raises(BuildError) as caught:
+        clear_output(ask(tmp_path), LAYOUT, "f", REJECTS)
+    assert str(caught.value) == f"another build has begun at OUTPUT {tmp_path} meanwhile: wait for it, or give another OUTPUT"
+    assert [path.name for path in tmp_path.iterdir()] == [naming.PLAN], "nor are its rejects put among those of the other"
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_of_builds_that_begin_at_once_one_owns_the_output(tmp_path: Path, attempt: int) -> None:
+    start = threading.Barrier(6)
+
+    def begin(seed: int) -> str:
+        start.wait()
+        try:
+            return str(clear_output(ask(tmp_path / "new", settings={"seed": seed}), LAYOUT, f"{attempt} {seed}", REJECTS))
+        except BuildError as error:
+            return str(error)
+
+    def owns(seed: int) -> bool:
+        try:
+            check_owner(Folder(str(tmp_path / "new")), f"{attempt} {seed}")
+        except BuildError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(6) as pool:
+        told = list(pool.map(begin, range(6)))
+    assert all(re.search("^True$|has begun at OUTPUT .* meanwhile|holds an unfinished build with other settings", text) for text in told)
+    owners = [seed for seed in range(6) if owns(seed)]
+    assert len(owners) == 1
+    assert told[owners[0]] == "True"
+    assert read_json(Folder(str(tmp_path / "new")), naming.PLAN) == plan_json({"seed": owners[0]}, LAYOUT, f"{attempt} {owners[0]}")
+
+
+@pytest.mark.parametrize(
+    ("plan", "fingerprint", "fits"),
+    [(None, "f", True), ({"fingerprint": "f"}, "f", True), ({"fingerprint": "g"}, "f", False), ({}, "f", False), ({}, None, True)],
+)
+def test_a_build_goes_on_as_long_as_the_plan_is_its_own(
+    tmp_path: Path, plan: dict[str, Any] | None, fingerprint: str | None, fits: bool
+) -> None:
+    if plan is not None:
+        write_json(Folder(str(tmp_path)), naming.PLAN, plan)
+    if fits:
+        check_owner(Folder(str(tmp_path)), fingerprint)
+        return
+    with pytest.raises(BuildError, match=f"^another build has begun at OUTPUT {tmp_path} meanwhile, with another INPUT or other options"):
+        check_owner(Folder(str(tmp_path)), fingerprint)
 
 
 def test_overwrite_removes_what_builds_made_and_nothing_else(tmp_path: Path) -> None:
@@ -177,7 +234,7 @@ def test_the_manifest_is_removed_before_anything_else(tmp_path: Path) -> None:
     finish(tmp_path)
     (tmp_path / "features.json").mkdir()  # cannot be removed as a file
     with pytest.raises(StorageError, match=r"cannot remove .*features\.json: Is a directory"):
-        remove_outputs(str(tmp_path))
+        remove_outputs(Folder(str(tmp_path)))
     assert not (tmp_path / naming.MANIFEST).exists()
 
 
@@ -210,13 +267,3 @@ def test_up_to_the_limit_rejects_are_fine(rejects: dict[str, int], num_records: 
 def test_more_than_the_limit_stops_the_build(rejects: dict[str, int], num_records: int, limit: float, said: str) -> None:
     with pytest.raises(BuildError, match=said):
         check_rejects(rejects, num_records, limit)
-
-
-def test_a_file_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    storage.write_if_new(str(path), b"1")
-    before = stamps_of(tmp_path)
-    storage.write_if_new(str(path), b"1")
-    assert stamps_of(tmp_path) == before
-    storage.write_if_new(str(path), b"2")
-    assert path.read_bytes() == b"2"

@@ -14,6 +14,7 @@ from PIL import Image
 from pipelines import build_dataset, plan_dataset
 from shardwright import naming
 from shardwright.manifest import read_manifest
+from shardwright.storage import Folder
 
 SPLITS = ("--split", "train=0.7,test=0.3", "--records-per-shard", "7")
 
@@ -109,7 +110,7 @@ def test_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_a_finished_dataset_is_up_to_date(folder: Path, built: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = tree(built)
     code, found = plan_json(capsys, folder, built, *SPLITS)
-    manifest = read_manifest(str(built))
+    manifest = read_manifest(Folder(str(built)))
     shards = sum(len(split.shards) for split in manifest.splits.values())
     assert (code, found["state"], found["fingerprint"]) == (0, "up_to_date", manifest.fingerprint)
     assert (found["shards_done"], found["shards_to_write"]) == (shards, 0)

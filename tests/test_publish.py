@@ -12,6 +12,7 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.manifest import read_manifest
 from shardwright.naming import ShardName
+from shardwright.storage import Folder
 from tests.build_helpers import reasons_of, stamps_of
 from tests.helpers import references, run_transform
 from tests.test_publishing import CLEARANCE, LAYOUT, make_publication, make_root, make_summaries
@@ -47,7 +48,7 @@ class _Clear(beam.PTransform):
             return plans.pipeline | label >> beam.Create(list(values))
 
         return plans | ClearOutput(
-            OutputRequest(str(self._root), {"seed": 0}, "resume"),
+            OutputRequest(Folder(str(self._root)), {"seed": 0}, "resume"),
             layout=create("Layout", Layout(LAYOUT.cuts, LAYOUT.num_bytes, {})),
             class_names=create("ClassNames", ("cat", "dog")),
             rejects=create("Rejects", *self._rejects),
@@ -57,7 +58,7 @@ class _Clear(beam.PTransform):
 
 def test_one_manifest_is_written_and_given(tmp_path: Path) -> None:
     (manifest,) = run_transform(_Publish(make_root(tmp_path)), make_summaries()).outputs["main"]
-    assert read_manifest(str(tmp_path)) == manifest
+    assert read_manifest(Folder(str(tmp_path))) == manifest
     assert manifest.num_records == 9
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.index import ShardSummary
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.naming import ShardName
+from shardwright.storage import Folder
 from tests.build_helpers import stamps_of
 from transforms.output_state import Clearance
 from transforms.packing import Layout, ShardCuts
@@ -26,7 +29,7 @@ COMPANIONS = {"features.json", "dataset_info.json", "stats.json", "schema.pbtxt"
 
 def make_publication(root: Path, **changes: Any) -> Publication:
     fields: dict[str, Any] = {
-        "root": str(root),
+        "root": Folder(str(root)),
         "name": "pets",
         "version": "1.0.0",
         "schema": image_classification(),
@@ -65,7 +68,7 @@ def test_the_manifest_counts_every_input_once(tmp_path: Path) -> None:
 
 def test_a_published_dataset_reads_back_as_it_was_made(tmp_path: Path) -> None:
     published = publish(make_publication(make_root(tmp_path)), make_summaries(), LAYOUT, CLEARANCE)
-    assert read_manifest(str(tmp_path)) == published
+    assert read_manifest(Folder(str(tmp_path))) == published
     assert {path.name for path in tmp_path.iterdir()} > COMPANIONS
 
 
@@ -98,6 +101,7 @@ def test_only_what_no_build_made_stays_beside_the_dataset(tmp_path: Path) -> Non
     (tmp_path / "rejects").mkdir()
     for name in stale + kept:
         (tmp_path / name).touch()
+    (tmp_path / "plan.json").write_text('{"fingerprint": "fingerprint"}')
     publish(make_publication(tmp_path), make_summaries(corrupt=1), LAYOUT, CLEARANCE)
     ours = {name for summary in make_summaries() for name in (summary.name.shard, summary.name.sidecar)}
     assert set(stamps_of(tmp_path)) == ours | COMPANIONS | set(kept) | {"manifest.json"}
@@ -135,3 +139,46 @@ def test_what_cannot_be_written_is_named_and_there_is_no_manifest(tmp_path: Path
     with pytest.raises((StorageError, NotADatasetError), match=name.replace(".", r"\.")):
         publish(make_publication(tmp_path), make_summaries(), LAYOUT, CLEARANCE)
     assert not (tmp_path / "manifest.json").is_file()
+
+
+def test_a_build_that_another_overtakes_while_it_publishes_leaves_the_other_in_place(tmp_path: Path) -> None:
+    """The first companion is a pipe, on which publishing waits while the other build publishes."""
+    os.mkfifo(make_root(tmp_path) / "features.json")
+    with ThreadPoolExecutor(1) as pool:
+        publishing = pool.submit(publish, make_publication(tmp_path), make_summaries(), LAYOUT, CLEARANCE)
+        with open(tmp_path / "features.json", "wb"):  # opens once it is read: there was no manifest by then
+            (tmp_path / "manifest.json").write_text("the other's")
+        with pytest.raises(BuildError) as caught:
+            publishing.result()
+    assert str(caught.value) == f"another build has published a dataset at {tmp_path} meanwhile: run the build again to compare with it"
+    assert (tmp_path / "manifest.json").read_text() == "the other's"
+    assert not list(tmp_path.rglob(".*"))
+
+
+@pytest.mark.parametrize("there", [None, {"fingerprint": "fingerprint"}, {"fingerprint": "another"}], ids=["no plan", "own", "another's"])
+def test_a_build_whose_output_was_taken_over_publishes_nothing(tmp_path: Path, there: dict[str, str] | None) -> None:
+    make_root(tmp_path)
+    if there is not None:
+        (tmp_path / "plan.json").write_text(json.dumps(there))
+    before = stamps_of(tmp_path)
+    if there != {"fingerprint": "another"}:
+        publish(make_publication(tmp_path), make_summaries(), LAYOUT, CLEARANCE)
+        return
+    with pytest.raises(BuildError, match=f"another build has begun at OUTPUT {tmp_path} meanwhile, with another INPUT or other options"):
+        publish(make_publication(tmp_path), make_summaries(), LAYOUT, CLEARANCE)
+    assert stamps_of(tmp_path) == before
+
+
+def test_a_dataset_that_is_published_anew_replaces_the_manifest(tmp_path: Path) -> None:
+    publish(make_publication(make_root(tmp_path)), make_summaries(), LAYOUT, CLEARANCE)
+    publish(make_publication(tmp_path, version="1.0.1"), make_summaries(), LAYOUT, CLEARANCE)
+    assert read_manifest(Folder(str(tmp_path))).version == "1.0.1"
+    assert not list(tmp_path.rglob(".*"))
+
+
+def test_the_etag_of_a_shard_in_a_store_is_in_the_manifest(tmp_path: Path) -> None:
+    summaries = [replace(summary, etag='"e"') if summary.name.split == "test" else summary for summary in make_summaries()]
+    publish(make_publication(make_root(tmp_path)), summaries, LAYOUT, CLEARANCE)
+    manifest = read_manifest(Folder(str(tmp_path)))
+    assert [shard.etag for split in ("test", "train") for shard in manifest.splits[split].shards] == ['"e"', None, None]
+    assert (tmp_path / "manifest.json").read_text().count("etag") == 1, "a disk states none, and a local manifest has no such key"

@@ -15,6 +15,7 @@ from shardwright.manifest import Manifest, ShardInfo, SplitInfo, write_json
 from shardwright.naming import MANIFEST, ShardName
 from shardwright.read_plan import SHUFFLE_BUFFER_BYTES, ReadPlan, plan_read
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.storage import Folder
 from tests.small_datasets import Datasets
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
@@ -153,17 +154,17 @@ def _size_stats(width: tuple[int, int], height: tuple[int, int], count: int) -> 
 def test_one_size_is_told_from_statistics(tmp_path: Path, stats: dict[str, Any], shape: tuple[int, ...] | None) -> None:
     split = SplitInfo("train", (ShardInfo(0, 4, 0, 0, ""),), stats)
     manifest = Manifest("tiny", "1.0.0", ExampleSchema((IMAGE,)), {"train": split}, {}, 4, {}, "", {})
-    write_json(str(tmp_path), MANIFEST, manifest.to_json())
+    write_json(Folder(str(tmp_path)), MANIFEST, manifest.to_json())
     (tmp_path / manifest.shard_names("train")[0].shard).touch()
 
-    assert plan_read(str(tmp_path), "train", None).image_shape == shape
+    assert plan_read(Folder(str(tmp_path)), "train", None).image_shape == shape
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("shards", [(), (ShardInfo(0, 0, 0, 0, ""),)], ids=["no shard", "an empty shard"])
 def test_a_split_without_records_is_an_empty_dataset(tmp_path: Path, shards: tuple[ShardInfo, ...], shuffle: bool) -> None:
     manifest = Manifest("tiny", "1.0.0", ExampleSchema((IMAGE,)), {"train": SplitInfo("train", shards)}, {}, 0, {}, "", {})
-    write_json(str(tmp_path), MANIFEST, manifest.to_json())
+    write_json(Folder(str(tmp_path)), MANIFEST, manifest.to_json())
     for name in manifest.shard_names("train"):
         (tmp_path / name.shard).touch()
 

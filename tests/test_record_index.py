@@ -17,6 +17,7 @@ from shardwright.example import bytes_entry_header, varint
 from shardwright.index import INDEX_SCHEMA, read_index
 from shardwright.naming import ShardName
 from shardwright.records import frame_footer, frame_header
+from shardwright.storage import Folder
 from tests.image_makers import picture, saved
 from transforms.image_chunks import WriteJob
 from transforms.images import EncodeOptions
@@ -88,10 +89,10 @@ def test_the_index_of_a_planned_shard_is_found_again(tmp_path: Path, feature_nam
         extras=(),
     ).with_class_names(("a", "b"))
     out = tmp_path / "out"
-    summary, _ = write_shard(make_plan(tmp_path, 70), WriteJob(str(out), schema, "header", encode, 2))
-    wanted = read_index(str(out), NAME).replace_schema_metadata(None)
+    summary, _ = write_shard(make_plan(tmp_path, 70), WriteJob(Folder(str(out)), schema, "header", encode, 2))
+    wanted = read_index(Folder(str(out)), NAME).replace_schema_metadata(None)
     origin = wanted.select(ORIGIN_SCHEMA.names).cast(ORIGIN_SCHEMA)
-    found, rows = index_shard(str(out), NAME, schema, origin.take(pa.array(range(69, -1, -1))))
+    found, rows = index_shard(Folder(str(out)), NAME, schema, origin.take(pa.array(range(69, -1, -1))))
     assert rows.to_pylist() == wanted.to_pylist()
     assert rows.schema == INDEX_SCHEMA
     assert found == replace(summary, digest="")
@@ -109,7 +110,7 @@ def test_every_image_lies_where_its_row_says(tmp_path_factory: pytest.TempPathFa
     root = tmp_path_factory.mktemp("shard")
     examples = [example(entry(ID_KEY, name.encode()), entry(IMAGE_KEY, image)) for name, image in records]
     content = write_file(root, *examples)
-    summary, rows = index_shard(str(root), NAME, UNLABELED, origins("another", *(name for name, _ in records)))
+    summary, rows = index_shard(Folder(str(root)), NAME, UNLABELED, origins("another", *(name for name, _ in records)))
     assert [row["id"] for row in rows.to_pylist()] == [name for name, _ in records]
     for row, (_, image), data in zip(rows.to_pylist(), records, examples, strict=True):
         start = row["image_offset"]
@@ -123,7 +124,7 @@ def test_every_image_lies_where_its_row_says(tmp_path_factory: pytest.TempPathFa
 
 def test_an_empty_shard_has_no_rows(tmp_path: Path) -> None:
     write_file(tmp_path)
-    summary, rows = index_shard(str(tmp_path), NAME, UNLABELED, origins())
+    summary, rows = index_shard(Folder(str(tmp_path)), NAME, UNLABELED, origins())
     assert (rows.num_rows, rows.schema) == (0, INDEX_SCHEMA)
     assert (summary.num_records, summary.num_bytes, summary.crc32c) == (0, 0, 0)
 
@@ -143,7 +144,7 @@ BAD_RECORDS = {
 def test_a_record_that_is_no_example_of_the_schema(tmp_path: Path, record: bytes, message: str) -> None:
     write_file(tmp_path, GOOD, record)
     with pytest.raises(StorageError) as caught:
-        index_shard(str(tmp_path), NAME, UNLABELED, origins("a", "b"))
+        index_shard(Folder(str(tmp_path)), NAME, UNLABELED, origins("a", "b"))
     assert f"{tmp_path}/{NAME.shard} cannot be indexed: record at byte {len(frame(GOOD))}: " in str(caught.value)
     assert message in str(caught.value)
 
@@ -156,7 +157,7 @@ def test_a_cut_file(tmp_path: Path, keep: int, message: str) -> None:
     content = write_file(tmp_path, GOOD)
     (tmp_path / NAME.shard).write_bytes(content[:keep])
     with pytest.raises(StorageError, match=f"record at byte 0: {message}"):
-        index_shard(str(tmp_path), NAME, UNLABELED, origins("a"))
+        index_shard(Folder(str(tmp_path)), NAME, UNLABELED, origins("a"))
 
 
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
@@ -166,21 +167,21 @@ def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
         damaged[place] ^= 1 << place % 8
         (tmp_path / NAME.shard).write_bytes(damaged)
         with pytest.raises(StorageError, match="record at byte 0"):
-            index_shard(str(tmp_path), NAME, UNLABELED, origins("a"))
+            index_shard(Folder(str(tmp_path)), NAME, UNLABELED, origins("a"))
 
 
 def test_an_id_of_another_build(tmp_path: Path) -> None:
     write_file(tmp_path, GOOD)
     with pytest.raises(StorageError, match="holds the id 'a', which was not written by this build"):
-        index_shard(str(tmp_path), NAME, UNLABELED, origins("b"))
+        index_shard(Folder(str(tmp_path)), NAME, UNLABELED, origins("b"))
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=f"{NAME.shard} was not written: run the build again"):
-        index_shard(str(tmp_path), NAME, UNLABELED, origins())
+        index_shard(Folder(str(tmp_path)), NAME, UNLABELED, origins())
 
 
 def test_a_folder_in_the_place_of_the_file(tmp_path: Path) -> None:
     (tmp_path / NAME.shard).mkdir()
     with pytest.raises(StorageError, match=r"cannot be indexed: .*Is a directory"):
-        index_shard(str(tmp_path), NAME, UNLABELED, origins())
+        index_shard(Folder(str(tmp_path)), NAME, UNLABELED, origins())

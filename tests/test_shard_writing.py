@@ -20,6 +20,7 @@ from shardwright.example import parse_example
 from shardwright.index import ShardSummary, read_summary
 from shardwright.naming import ShardName
 from shardwright.records import scan_records
+from shardwright.storage import Folder
 from tests.build_helpers import leftovers_of, png_of
 from tests.helpers import references
 from transforms.folders import etag_of
@@ -44,7 +45,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def make_job(root: Path, **changes: Any) -> WriteJob:
     schema = image_classification().with_class_names(("a",))
-    return WriteJob(**{"root": str(root), "schema": schema, "check": "header", "encode": EncodeOptions(), "threads": 2, **changes})
+    return WriteJob(**{"root": Folder(str(root)), "schema": schema, "check": "header", "encode": EncodeOptions(), "threads": 2, **changes})
 
 
 def make_plan(paths: list[Path], settings: bytes = b"s") -> ShardPlan:
@@ -100,7 +101,7 @@ def test_the_summary_is_that_of_the_file(written: tuple[Path, ShardPlan, ShardSu
     data = (root / NAME.shard).read_bytes()
     assert (summary.num_bytes, summary.crc32c, summary.digest) == (len(data), google_crc32c.value(data), plan.digest)
     assert summary.stats["formats"] == {"png": NUM_IMAGES}
-    assert read_summary(str(root), NAME) == replace(summary, reused=True)
+    assert read_summary(Folder(str(root)), NAME) == replace(summary, reused=True)
 
 
 @pytest.mark.parametrize("threads", [1, 8])
@@ -124,7 +125,7 @@ def test_rejects_leave_the_shard_short_and_are_listed(images: list[Path], tmp_pa
     assert summary.num_records == 5
     assert summary.rejects == {"missing_file": 1, "not_an_image": 1}
     assert [(reject.id, reject.reason) for reject in rejects] == [("3/bad.png", R.NOT_AN_IMAGE), ("4/missing.png", R.MISSING_FILE)]
-    assert read_rejects(str(tmp_path), NAME.rejects) == rejects
+    assert read_rejects(Folder(str(tmp_path)), NAME.rejects) == rejects
     assert pq.read_table(tmp_path / NAME.sidecar)["id"].to_pylist() == [
         *plan.references["id"].to_pylist()[:3], *plan.references["id"].to_pylist()[5:]
     ]  # fmt: skip
@@ -137,17 +138,17 @@ def test_a_shard_of_rejects_only_is_an_empty_file(tmp_path: Path) -> None:
     assert (summary.num_records, summary.num_bytes, summary.crc32c) == (0, 0, 0)
     assert (tmp_path / NAME.shard).read_bytes() == b""
     assert pq.read_table(tmp_path / NAME.sidecar).num_rows == 0
-    assert find_finished(str(tmp_path), plan, retry=True) == replace(summary, reused=True)
+    assert find_finished(Folder(str(tmp_path)), plan, retry=True) == replace(summary, reused=True)
 
 
 def test_rejects_of_an_earlier_try_do_not_stay(images: list[Path], tmp_path: Path) -> None:
     late = tmp_path / "late.png"
     plan = make_plan([images[0], late])
     write_shard(plan, make_job(tmp_path))
-    assert len(read_rejects(str(tmp_path), NAME.rejects)) == 1
+    assert len(read_rejects(Folder(str(tmp_path)), NAME.rejects)) == 1
     late.write_bytes(png_of(1))
     summary, rejects = write_shard(plan, make_job(tmp_path))
-    assert (summary.num_records, rejects, read_rejects(str(tmp_path), NAME.rejects)) == (2, [], [])
+    assert (summary.num_records, rejects, read_rejects(Folder(str(tmp_path)), NAME.rejects)) == (2, [], [])
 
 
 def _nothing(root: Path) -> None:
@@ -197,15 +198,15 @@ def test_a_shard_is_finished_when_all_of_it_is_in_place(
     plan = make_plan([images[0], tmp_path / "bad.png"])
     write_shard(plan, make_job(tmp_path))
     change(tmp_path)
-    assert (find_finished(str(tmp_path), plan, retry=True) is not None) == finished
+    assert (find_finished(Folder(str(tmp_path)), plan, retry=True) is not None) == finished
 
 
 def test_other_settings_or_references_make_it_another_shard(images: list[Path], tmp_path: Path) -> None:
     write_shard(make_plan(images[:2]), make_job(tmp_path))
-    assert find_finished(str(tmp_path), make_plan(images[:2]), retry=True)
-    assert find_finished(str(tmp_path), make_plan(images[:2], b"other"), retry=True) is None
-    assert find_finished(str(tmp_path), make_plan(images[1::-1]), retry=True) is None
-    assert find_finished(str(tmp_path), make_plan(images[:3]), retry=True) is None
+    assert find_finished(Folder(str(tmp_path)), make_plan(images[:2]), retry=True)
+    assert find_finished(Folder(str(tmp_path)), make_plan(images[:2], b"other"), retry=True) is None
+    assert find_finished(Folder(str(tmp_path)), make_plan(images[1::-1]), retry=True) is None
+    assert find_finished(Folder(str(tmp_path)), make_plan(images[:3]), retry=True) is None
 
 
 @pytest.mark.parametrize("reason", [R.MISSING_FILE, R.UNREADABLE, R.CHANGED])
@@ -220,15 +221,15 @@ def test_a_passing_fault_is_tried_again_until_the_build_is_published(images: lis
         path.symlink_to(path)
     summary, _ = write_shard(plan, make_job(tmp_path))
     assert summary.rejects == {str(reason): 1}
-    assert find_finished(str(tmp_path), plan, retry=True) is None
-    assert find_finished(str(tmp_path), plan, retry=False) is not None
+    assert find_finished(Folder(str(tmp_path)), plan, retry=True) is None
+    assert find_finished(Folder(str(tmp_path)), plan, retry=False) is not None
 
 
 def test_a_lasting_fault_is_not_tried_again(images: list[Path], tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no image at all")
     plan = make_plan([images[0], tmp_path / "bad.png"])
     write_shard(plan, make_job(tmp_path))
-    assert find_finished(str(tmp_path), plan, retry=True) is not None
+    assert find_finished(Folder(str(tmp_path)), plan, retry=True) is not None
 
 
 def test_a_full_disk_leaves_neither_a_shard_nor_a_marker(written: tuple[Path, ShardPlan, ShardSummary], tmp_path: Path) -> None:
@@ -241,7 +242,7 @@ def test_a_full_disk_leaves_neither_a_shard_nor_a_marker(written: tuple[Path, Sh
             write_shard(plan, make_job(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert find_finished(str(tmp_path), plan, retry=True) is None
+    assert find_finished(Folder(str(tmp_path)), plan, retry=True) is None
     assert leftovers_of(tmp_path) == []
     assert not (tmp_path / NAME.sidecar).exists()
     assert (tmp_path / NAME.shard).stat().st_size == summary.num_bytes, "a file under a final name is whole, if only the earlier one"

@@ -13,19 +13,20 @@ from shardwright.errors import NotFoundError, UsageError
 from shardwright.index import read_index
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.show import find_record, format_record
+from shardwright.storage import Folder
 from tests.damage import build, edit_bytes, edit_rows, first_shard, forge_shard, row_offsets
 
 
 def ids_of(dataset: Path, split: str) -> list[str]:
     return [
         example_id
-        for name in read_manifest(str(dataset)).shard_names(split)
-        for example_id in read_index(str(dataset), name, ["id"])["id"].to_pylist()
+        for name in read_manifest(Folder(str(dataset))).shard_names(split)
+        for example_id in read_index(Folder(str(dataset)), name, ["id"])["id"].to_pylist()
     ]
 
 
 def find(dataset: Path, key: str, split: str | None = None, by: str | None = None) -> tuple[str, str, int]:
-    found = find_record(str(dataset), read_manifest(str(dataset)), key, split=split, by=by)
+    found = find_record(Folder(str(dataset)), read_manifest(Folder(str(dataset))), key, split=split, by=by)
     return found.row["id"], found.name.split, found.number
 
 
@@ -46,11 +47,11 @@ def test_a_number_counts_in_the_only_split(zoo_images: Path, tmp_path: Path) -> 
 
 
 def test_without_train_a_number_needs_its_split(zoo: Path) -> None:
-    whole = read_manifest(str(zoo))
+    whole = read_manifest(Folder(str(zoo)))
     splits = {"a": whole.splits["test"], "b": whole.splits["train"]}
     manifest = Manifest(whole.name, "1.0.0", whole.schema, splits, {}, 36, {}, "", {})
     with pytest.raises(NotFoundError, match="a record number counts within a split: give --split, one of a, b"):
-        find_record(str(zoo), manifest, "3", by="number")
+        find_record(Folder(str(zoo)), manifest, "3", by="number")
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +103,14 @@ def test_all_that_is_shown(zoo: Path, zoo_images: Path, capsys: pytest.CaptureFi
     assert main(["show", str(zoo), "Löwe/3.png"]) == 0
     lines = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines() if "  " in line.strip())
     image = (zoo_images / "Löwe" / "3.png").read_bytes()
-    found = find_record(str(zoo), read_manifest(str(zoo)), "Löwe/3.png")
-    text = format_record(read_manifest(str(zoo)), found)
+    found = find_record(Folder(str(zoo)), read_manifest(Folder(str(zoo))), "Löwe/3.png")
+    text = format_record(read_manifest(Folder(str(zoo))), found)
     assert lines["id"].strip() == "Löwe/3.png"
     assert f"{found.name.shard}, {found.row['length']:,} bytes at byte {found.row['offset']:,}" in text
     assert f"png, 9x9, {len(image)} B ({len(image):,} bytes at byte {found.row['image_offset']:,}), crc32c 0x" in text
     assert f"  image   {image[:24].hex(' ')}... ({len(image):,} bytes)" in text
     assert "  id      'Löwe/3.png'" in text
-    label = read_manifest(str(zoo)).schema.class_names.index("Löwe")
+    label = read_manifest(Folder(str(zoo))).schema.class_names.index("Löwe")
     assert f"  label   {label} (Löwe)" in text
     assert str(zoo_images / "Löwe" / "3.png") in text
 
@@ -119,8 +120,8 @@ def test_lists_and_odd_values_are_shown(zoo_images: Path, tmp_path: Path) -> Non
     row = {"path": str(image), "id": "one", "ns": list(range(40)), "f": 0.5, "none": [], "s": "zwei\tdrei", "ss": ["ä", "b"]}
     (tmp_path / "table.jsonl").write_text(json.dumps(row) + "\n")
     dataset = build(tmp_path / "table.jsonl", tmp_path / "out")
-    manifest = read_manifest(str(dataset))
-    text = format_record(manifest, find_record(str(dataset), manifest, "one"))
+    manifest = read_manifest(Folder(str(dataset)))
+    text = format_record(manifest, find_record(Folder(str(dataset)), manifest, "one"))
     assert "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, ... 40 values]" in text
     assert "  ss      ['ä', 'b']" in text
     assert r"  s       'zwei\tdrei'" in text
@@ -151,7 +152,7 @@ def test_raw_pixels_are_saved_as_an_array(zoo_images: Path, tmp_path: Path, caps
     assert main(["show", str(dataset), "3.png", "--save", str(target)]) == 0
     saved = np.load(target)
     assert (saved.shape, saved.dtype) == ((5, 7, 3), np.uint8)
-    found = find_record(str(dataset), read_manifest(str(dataset)), "3.png")
+    found = find_record(Folder(str(dataset)), read_manifest(Folder(str(dataset))), "3.png")
     assert found.features["image"] == [saved.tobytes()]
     capsys.readouterr()
     assert main(["show", str(dataset), "3.png", "--save", str(tmp_path / "x.png")]) == 2
@@ -194,7 +195,7 @@ def test_broken_places_are_told(dataset: Path, capsys: pytest.CaptureFixture[str
     assert f"{name.shard} ends before byte {offsets[5]}, where its index has a record" in capsys.readouterr().err
     (dataset / name.shard).unlink()
     assert main(["show", str(dataset), "5"]) == 1
-    assert f"{name.shard} cannot be read: No such file or directory" in capsys.readouterr().err
+    assert f"{name.shard}: there is no such file" in capsys.readouterr().err
     (dataset / name.sidecar).unlink()
     assert main(["show", str(dataset), "5"]) == 1
     assert f"{name.sidecar} is missing" in capsys.readouterr().err

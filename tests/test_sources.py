@@ -57,7 +57,7 @@ def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.M
         ("folder/1.png", {}, "INPUT .*1.png is a file, and its name is not a table's"),
         ("pipe.csv", {}, "INPUT pipe.csv is neither a folder nor a file"),
         ("folder", {"label": "x"}, "--label-column is for a table, and INPUT folder is a folder; name the table itself as INPUT"),
-        ("s3://bucket/in", {}, "'s3://bucket/in': s3:// addresses are not read or written yet; give a local path"),
+        ("ftp://host/in", {}, "'ftp://host/in': ftp:// addresses are not read or written; give a local path or one of s3://"),
         ("folder\udcff", {}, r"the path of INPUT '.*folder\\udcff' is not UTF-8: rename its folder, or link to it"),
     ],
 )

@@ -19,6 +19,7 @@ from shardwright.index import read_index
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.naming import ShardName
 from shardwright.records import scan_records
+from shardwright.storage import Folder
 from shardwright.verify import verify
 from transforms.references import extra_name
 
@@ -56,7 +57,7 @@ def check_sound(root: Path) -> Manifest:
     """What `shardwright verify` says: no fault, and no file beside those that the manifest names."""
     result = verify(str(root))
     assert (result.faults, result.notes) == ((), ())
-    manifest = read_manifest(str(root))
+    manifest = read_manifest(Folder(str(root)))
     assert (result.num_records, result.num_bytes) == (manifest.num_records, manifest.num_bytes)
     return manifest
 
@@ -107,9 +108,9 @@ def test_records_and_manifest_are_the_planned_writers(stock: Path, planned: Path
 
 def test_index_rows_are_the_planned_writers_but_for_their_place(stock: Path, planned: Path) -> None:
     def rows(root: Path) -> list[dict[str, Any]]:
-        manifest = read_manifest(str(root))
+        manifest = read_manifest(Folder(str(root)))
         names = [name for split in manifest.splits for name in manifest.shard_names(split)]
-        found = [row for name in names for row in read_index(str(root), name).drop_columns(["offset", "image_offset"]).to_pylist()]
+        found = [row for name in names for row in read_index(Folder(str(root)), name).drop_columns(["offset", "image_offset"]).to_pylist()]
         return sorted(found, key=lambda row: str(row["id"]))
 
     assert rows(stock) == rows(planned)
@@ -240,7 +241,7 @@ def test_a_table_with_splits_features_and_new_bytes(tmp_path: Path) -> None:
     outputs = [tmp_path / name / "small" for name in ("planned", "stock")]
     assert build(source / "table.jsonl", outputs[0], *options) == 0
     assert build(source / "table.jsonl", outputs[1], *options, *BEAM) == 0
-    theirs, ours = (read_manifest(str(output)) for output in outputs)
+    theirs, ours = (read_manifest(Folder(str(output))) for output in outputs)
     assert {split: info.num_records for split, info in ours.splits.items()} == {"test": 2, "train": 8}
     for split in ours.splits:
         assert records_of(outputs[1], ours, split) == records_of(outputs[0], theirs, split)

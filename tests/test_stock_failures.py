@@ -16,6 +16,7 @@ from pipelines.stock_build import run_stock_build, stock_graph
 from shardwright import naming
 from shardwright.errors import BuildError
 from shardwright.manifest import read_json
+from shardwright.storage import Folder
 from tests.test_stock_build import BEAM, build, check_sound, tree, write_folder, write_png
 from transforms.packing import ShardCuts
 
@@ -51,7 +52,7 @@ def test_a_failed_build_publishes_nothing(
     said = capsys.readouterr().err
     assert ("1 of 7 inputs (14.29%) are rejects, more than --max-reject-fraction 0.01" if files else "INPUT has no images") in said
     assert "Traceback" not in said
-    assert read_json(str(output), naming.MANIFEST) is None
+    assert read_json(Folder(str(output)), naming.MANIFEST) is None
     assert not list(output.glob("beam-temp-*"))
     if listed:
         rows = pq.read_table(output / naming.REJECTS_DIR / f"{listed}.parquet").to_pylist()

@@ -17,13 +17,14 @@ from shardwright.cli import main
 from shardwright.errors import NotADatasetError
 from shardwright.faults import Fault
 from shardwright.manifest import read_manifest
+from shardwright.storage import Folder
 from shardwright.verify import verify
 from tests.damage import assert_fault, build, edit_bytes, edit_json, edit_rows, first_shard, row_offsets
 
 
 def test_a_built_dataset_is_sound(zoo: Path) -> None:
     result = verify(str(zoo))
-    manifest = read_manifest(str(zoo))
+    manifest = read_manifest(Folder(str(zoo)))
     assert manifest.rejects == {"empty_file": 1}
     assert (result.faults, result.notes) == ((), ())
     assert (result.num_records, result.num_bytes, result.num_shards) == (36, manifest.num_bytes, len(list(zoo.glob("*.tfrecord-*"))))

@@ -12,6 +12,7 @@ import pytest
 from shardwright.faults import Fault
 from shardwright.manifest import read_manifest
 from shardwright.records import HEADER_BYTES
+from shardwright.storage import Folder
 from shardwright.verify import verify
 from tests.damage import assert_fault, edit_bytes, edit_json, first_shard, row_offsets
 
@@ -145,14 +146,14 @@ def test_bits_all_over_a_record_are_watched(dataset: Path) -> None:
 
 # Whole files: what is done, the file the fault must name, and what it must say.
 def swap_shards(dataset: Path) -> None:
-    left, right = (dataset / name.shard for name in read_manifest(str(dataset)).shard_names("train")[:2])
+    left, right = (dataset / name.shard for name in read_manifest(Folder(str(dataset))).shard_names("train")[:2])
     kept = left.read_bytes()
     left.write_bytes(right.read_bytes())
     right.write_bytes(kept)
 
 
 def swap_sidecars(dataset: Path) -> None:
-    left, right = (dataset / name.sidecar for name in read_manifest(str(dataset)).shard_names("train")[:2])
+    left, right = (dataset / name.sidecar for name in read_manifest(Folder(str(dataset))).shard_names("train")[:2])
     kept = left.read_bytes()
     left.write_bytes(right.read_bytes())
     right.write_bytes(kept)
@@ -202,7 +203,7 @@ def test_swapped_shards_are_one_fault_each(dataset: Path) -> None:
 
 
 def test_one_shard_in_two_places_has_all_its_ids_twice(dataset: Path) -> None:
-    left, right = read_manifest(str(dataset)).shard_names("train")[:2]
+    left, right = read_manifest(Folder(str(dataset))).shard_names("train")[:2]
     shutil.copy(dataset / left.shard, dataset / right.shard)
     doubled = [fault for fault in verify(str(dataset)).faults if "is also that of" in fault.what]
     assert [(fault.file, fault.record) for fault in doubled] == [(right.shard, number) for number in range(10)]

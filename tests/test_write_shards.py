@@ -11,6 +11,7 @@ import pytest
 from schemas.image_classification import image_classification
 from shardwright.index import ShardSummary
 from shardwright.naming import ShardName
+from shardwright.storage import Folder
 from tests.build_helpers import png_of, stamps_of
 from tests.helpers import Run, references, run_transform
 from transforms.folders import etag_of
@@ -57,7 +58,7 @@ def make_plans(folder: Path) -> list[ShardPlan]:
 
 
 def write(root: Path, plans: list[ShardPlan], *, retry: bool = True) -> Run:
-    job = WriteJob(str(root), image_classification(), "header", EncodeOptions(), 2)
+    job = WriteJob(Folder(str(root)), image_classification(), "header", EncodeOptions(), 2)
     PROGRESS.start(total_images=7, total_shards=2)
     return run_transform(_Cleared(job, Clearance(("a",), "f", {}, retry)), plans)
 
@@ -112,7 +113,7 @@ def test_only_a_shard_with_a_passing_fault_is_tried_again(plans: list[ShardPlan]
 
 
 def test_class_names_come_with_the_clearance(plans: list[ShardPlan], tmp_path: Path) -> None:
-    job = WriteJob(str(tmp_path), image_classification(), "header", EncodeOptions(), 2)
+    job = WriteJob(Folder(str(tmp_path)), image_classification(), "header", EncodeOptions(), 2)
     assert [feature.name for feature in job.with_class_names(()).schema.features] == ["image", "id"]
     labels: Any = write(tmp_path / "out", plans).outputs["main"][0].stats["labels"]
     assert list(labels) == ["0"]

@@ -19,6 +19,7 @@ from shardwright.example import parse_example
 from shardwright.index import ShardSummary, read_index, read_summary
 from shardwright.naming import ShardName
 from shardwright.records import scan_records
+from shardwright.storage import Folder
 from tests.image_makers import picture, saved
 from transforms.examples import ExampleEncoder
 from transforms.image_chunks import WriteJob
@@ -101,7 +102,7 @@ def write_with_beam(root: Path, plans: list[ShardPlan], shards: dict[str, int]) 
     """Run the transform once: its summaries, its rejects and its counters."""
     pipeline = beam.Pipeline("FnApiRunner")
     clearance = pipeline | "Clearance" >> beam.Create([Clearance(("a", "b"), "f", {}, True)])
-    job = WriteJob(str(root), SCHEMA, "header", EncodeOptions(), 2)
+    job = WriteJob(Folder(str(root)), SCHEMA, "header", EncodeOptions(), 2)
     write = WriteWithBeam(job, name="pets", shards=shards, clearance=clearance)
     written = pipeline | "Plans" >> beam.Create(plans) | write
     files = [root.with_name(f"{root.name}-{output}.pickle") for output in written._fields]
@@ -134,9 +135,9 @@ def test_every_split_is_written_and_indexed(tmp_path: Path, inputs: Path) -> Non
     assert [summary.name for summary in summaries] == [second, first, ShardName("pets", "train", 1, 2)]
     images: dict[str, bytes] = {}
     for summary in summaries:
-        rows = read_index(str(tmp_path), summary.name).to_pylist()
+        rows = read_index(Folder(str(tmp_path)), summary.name).to_pylist()
         content = (tmp_path / summary.name.shard).read_bytes()
-        assert read_summary(str(tmp_path), summary.name) == replace(summary, reused=True)
+        assert read_summary(Folder(str(tmp_path)), summary.name) == replace(summary, reused=True)
         assert (len(rows), len(content)) == (summary.num_records, summary.num_bytes)
         images |= {row["id"]: content[row["image_offset"] :][: row["image_length"]] for row in rows}
         assert {(row["label"], row["format"], row["width"]) for row in rows} <= {(1, "png", 9)}
@@ -146,7 +147,7 @@ def test_every_split_is_written_and_indexed(tmp_path: Path, inputs: Path) -> Non
 
     assert sorted(reject.reason for reject in rejects) == [RejectReason.EMPTY_FILE, RejectReason.NOT_AN_IMAGE]
     assert summaries[0].rejects == {"empty_file": 1, "not_an_image": 1}
-    assert sorted(read_rejects(str(tmp_path), second.rejects), key=str) == sorted(rejects, key=str)
+    assert sorted(read_rejects(Folder(str(tmp_path)), second.rejects), key=str) == sorted(rejects, key=str)
     assert not (tmp_path / first.rejects).exists()
     wanted = {"images_in": 10, "records_out": 8, "shards_written": 3, "rejects_empty_file": 1, "rejects_not_an_image": 1}
     assert wanted.items() <= counters.items()
@@ -159,7 +160,7 @@ def test_more_shards_than_records_leaves_empty_shards(tmp_path: Path, inputs: Pa
     summaries, _, _ = write_with_beam(tmp_path, plans, {"train": 3})
     assert sorted(summary.num_records for summary in summaries) == [0, 0, 1]
     assert sorted(path.name for path in tmp_path.glob("pets-*")) == [ShardName("pets", "train", n, 3).shard for n in range(3)]
-    assert all(read_index(str(tmp_path), summary.name).num_rows == summary.num_records for summary in summaries)
+    assert all(read_index(Folder(str(tmp_path)), summary.name).num_rows == summary.num_records for summary in summaries)
 
 
 def test_a_split_that_lost_every_image_has_empty_shards(tmp_path: Path, inputs: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shardwright.errors import UsageError
+from shardwright.storage import NO_OPTIONS, StorageOptions
 from transforms.rejects import Reject, RejectReason
 
 # Folder names that mean a split, in any case, and the split each stands for.
@@ -29,9 +30,9 @@ IMAGE_EXTENSIONS = frozenset(
     )
 )  # fmt: skip
 MAX_IMAGE_BYTES = 1 << 30  # a record ends at 2 GiB, and several images are in memory at once
-_MAGIC_BYTES = 12
+MAGIC_BYTES = 12
 _IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
-_Problem = tuple[RejectReason, str]  # why an input can be no record, and one line for a person
+Problem = tuple[RejectReason, str]  # why an input can be no record, and one line for a person
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 
 
@@ -40,12 +41,14 @@ class FolderSource:
     """A folder to list.
 
     Attributes:
-        root: Its absolute path.
+        root: Its absolute path, or a store's address.
         split_folders: First-level folder names, as they are on disk, that stand for a split; empty where there are none.
+        storage: Options of the store that it is in.
     """
 
     root: str
     split_folders: tuple[str, ...] = ()
+    storage: StorageOptions = NO_OPTIONS
 
 
 class FileRow(NamedTuple):
@@ -54,7 +57,7 @@ class FileRow(NamedTuple):
     id: str
     uri: str
     num_bytes: int
-    etag: str
+    etag: str | None
     split: str | None
     label: str | None
 
@@ -67,11 +70,11 @@ def detect_folder(root: str) -> FolderSource:
     """
     try:
         with os.scandir(root) as entries:
-            visible = [entry for entry in entries if not _is_litter(entry.name)]
+            visible = [entry for entry in entries if not is_litter(entry.name)]
     except OSError as error:
         raise UsageError(f"INPUT {root} cannot be listed: {error.strerror}") from error
     folders = sorted(entry.name for entry in visible if _is_folder(entry))
-    loose_images = any(not _is_folder(entry) and _has_image_name(entry.name) for entry in visible)
+    loose_images = any(not _is_folder(entry) and has_image_name(entry.name) for entry in visible)
     if folders and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in folders):
         return FolderSource(root, tuple(folders))
     return FolderSource(root)
@@ -105,10 +108,15 @@ def _reference(source: FolderSource, relative: str, entry: os.DirEntry[str]) -> 
     problem = file_problem(status) or _other_file(entry)
     if problem:
         return Reject(relative, entry.path, *problem)
+    split, label = place_of(source, relative)
+    return FileRow(relative, entry.path, status.st_size, etag_of(status), split, label)
+
+
+def place_of(source: FolderSource, relative: str) -> tuple[str | None, str | None]:
+    """The split and the label that a file's folders give it."""
     parts = relative.split("/")
     split = SPLIT_FOLDERS[parts.pop(0).lower()] if source.split_folders and len(parts) > 1 else None
-    label = (parts[0].strip() or None) if len(parts) > 1 else None
-    return FileRow(relative, entry.path, status.st_size, etag_of(status), split, label)
+    return split, (parts[0].strip() or None) if len(parts) > 1 else None
 
 
 def etag_of(status: os.stat_result) -> str:
@@ -116,32 +124,42 @@ def etag_of(status: os.stat_result) -> str:
     return f"{status.st_mtime_ns:x}"
 
 
-def file_problem(status: os.stat_result) -> _Problem | None:
+def file_problem(status: os.stat_result) -> Problem | None:
     """Why a file that exists can be no image, as far as its status tells."""
     if not stat.S_ISREG(status.st_mode):
         return RejectReason.UNREADABLE, "not a regular file"
-    if status.st_size == 0:
+    return size_problem(status.st_size)
+
+
+def size_problem(num_bytes: int) -> Problem | None:
+    """Why a file of that length can be no image."""
+    if num_bytes == 0:
         return RejectReason.EMPTY_FILE, "the file has no bytes"
-    if status.st_size > MAX_IMAGE_BYTES:
-        return RejectReason.TOO_LARGE, f"{status.st_size} bytes; an image may have up to {MAX_IMAGE_BYTES}"
+    if num_bytes > MAX_IMAGE_BYTES:
+        return RejectReason.TOO_LARGE, f"{num_bytes} bytes; an image may have up to {MAX_IMAGE_BYTES}"
     return None
 
 
-def _other_file(entry: os.DirEntry[str]) -> _Problem | None:
-    """A file neither named nor made as an image is settled here, so that it takes no place in a shard."""
-    if _has_image_name(entry.name):
-        return None
-    try:
-        with open(entry.path, "rb") as file:
-            magic = file.read(_MAGIC_BYTES)
-    except OSError as error:
-        return RejectReason.UNREADABLE, error.strerror or str(error)
+def magic_problem(magic: bytes) -> Problem | None:
+    """Why a file whose name is not an image's is none, going by its first `MAGIC_BYTES`."""
     if magic.startswith(_IMAGE_MAGICS):
         return None
     return RejectReason.OTHER_FILE, "neither its name nor its first bytes are an image's"
 
 
-def _walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, _Problem | None]]:
+def _other_file(entry: os.DirEntry[str]) -> Problem | None:
+    """A file neither named nor made as an image is settled here, so that it takes no place in a shard."""
+    if has_image_name(entry.name):
+        return None
+    try:
+        with open(entry.path, "rb") as file:
+            magic = file.read(MAGIC_BYTES)
+    except OSError as error:
+        return RejectReason.UNREADABLE, error.strerror or str(error)
+    return magic_problem(magic)
+
+
+def _walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
     """(relative path, entry, problem) of every file below `root`, sorted by name in each folder.
 
     An explicit stack, because folders may be nested deeper than Python calls.
@@ -166,7 +184,7 @@ def _walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, _Problem | 
                 above.add(real)
 
 
-def _entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str] | None, _Problem | None]]:
+def _entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -174,7 +192,7 @@ def _entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str] |
         yield prefix.rstrip("/"), None, (RejectReason.UNREADABLE, f"cannot list the folder: {error.strerror}")
         return
     for entry in entries:
-        litter = _is_litter(entry.name)
+        litter = is_litter(entry.name)
         yield prefix + entry.name, entry, (RejectReason.OTHER_FILE, "hidden, or left by an operating system") if litter else None
 
 
@@ -185,10 +203,12 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _is_litter(name: str) -> bool:
+def is_litter(name: str) -> bool:
+    """Whether a name is hidden, or of a file that an operating system leaves."""
     return name.startswith(".") or name.lower() in _LITTER
 
 
-def _has_image_name(name: str) -> bool:
+def has_image_name(name: str) -> bool:
+    """Whether a name ends as an image's does."""
     _, dot, extension = name.rpartition(".")
     return bool(dot) and extension.lower() in IMAGE_EXTENSIONS

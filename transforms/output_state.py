@@ -7,19 +7,21 @@ fingerprint of its plan, so a build with others is refused, or starts over, and 
 from __future__ import annotations
 
 import hashlib
-import os
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright import naming, storage
-from shardwright.errors import BuildError, TooManyRejectsError
-from shardwright.manifest import read_json, write_json
+from shardwright import naming
+from shardwright.errors import BuildError, ExistsError, NotADatasetError, StorageError, TooManyRejectsError
+from shardwright.manifest import json_bytes, read_json, write_json
+from shardwright.storage import Folder
 from transforms.packing import Layout
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject, count_faults
 
+_LOG = logging.getLogger("shardwright.storage")
 IF_EXISTS = ("resume", "overwrite", "error")
 
 
@@ -56,7 +58,7 @@ class OutputRequest:
             at this one, which a scheduler repeats with the same options.
     """
 
-    root: str
+    root: Folder
     settings: Mapping[str, Any]
     if_exists: str
     resumable: bool = True
@@ -101,9 +103,7 @@ def check_output(request: OutputRequest) -> None:
     Raises:
         BuildError: What is there, what was asked, and the two ways on.
     """
-    if not os.path.lexists(request.root):
-        return
-    if not os.path.isdir(request.root):
+    if request.root.is_file():
         raise BuildError(f"OUTPUT {request.root} is a file; give a folder")
     manifest, plan = read_json(request.root, naming.MANIFEST), read_json(request.root, naming.PLAN)
     known = manifest or plan
@@ -118,7 +118,7 @@ def check_output(request: OutputRequest) -> None:
 
 def _refuse_strangers(request: OutputRequest) -> None:
     ours = {naming.INDEX_DIR, naming.REJECTS_DIR}
-    found = (name for name in os.listdir(request.root) if name not in ours and not is_beam_leftover(name))
+    found = (name for name in request.root.names() if name not in ours and not is_beam_leftover(name))
     strangers = sorted(name for name in found if not naming.is_build_output(name))
     if strangers and request.if_exists != "overwrite":
         raise BuildError(
@@ -149,6 +149,7 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejec
         BuildError: A finished dataset is there whose input was not this one.
     """
     check_output(request)
+    _abort_leftovers(request.root)
     manifest = read_json(request.root, naming.MANIFEST)
     if request.if_exists == "overwrite":
         if manifest is not None or not is_earlier_try(request, read_json(request.root, naming.PLAN), fingerprint):
@@ -157,9 +158,50 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejec
         check_fingerprint(request, manifest, fingerprint)
         write_rejects(request.root, naming.PLAN_REJECTS, rejects)  # what is no record may have changed all the same
         return False
+    _note_plan(request, plan_json(request.settings, layout, fingerprint))
     write_rejects(request.root, naming.PLAN_REJECTS, rejects)
-    write_json(request.root, naming.PLAN, plan_json(request.settings, layout, fingerprint))
     return True
+
+
+def _abort_leftovers(root: Folder) -> None:
+    """Uploads that a killed build left cost money and harm nothing: who may not list them can build all the same."""
+    try:
+        root.abort_uploads()
+    except StorageError as error:
+        _LOG.warning("uploads that an earlier build may have left in %s are not cleaned up: %s", root, error)
+
+
+def _note_plan(request: OutputRequest, plan: Mapping[str, Any]) -> None:
+    """Make OUTPUT this build's own. Of two builds that begin at once with nothing there, one is told.
+
+    Raises:
+        BuildError: Another build has begun there meanwhile.
+    """
+    if read_json(request.root, naming.PLAN) is not None:
+        write_json(request.root, naming.PLAN, plan)
+        return
+    try:
+        request.root.create_bytes(naming.PLAN, json_bytes(plan))
+    except ExistsError as error:
+        raise BuildError(f"another build has begun at OUTPUT {request.root} meanwhile: wait for it, or give another OUTPUT") from error
+
+
+def check_owner(root: Folder, fingerprint: str | None) -> None:
+    """Stop a build whose OUTPUT another one has taken over meanwhile, before it puts a shard among those of the other.
+
+    Args:
+        root: The dataset's folder.
+        fingerprint: Of this build's plan; None for shards written outside of any build.
+
+    Raises:
+        BuildError: `plan.json` is of another plan.
+    """
+    try:
+        plan = None if fingerprint is None else read_json(root, naming.PLAN)
+    except NotADatasetError:  # damaged: so it is not another build that has just written it
+        return
+    if plan is not None and plan.get("fingerprint") != fingerprint:
+        raise BuildError(f"another build has begun at OUTPUT {root} meanwhile, with another INPUT or other options: this one stops")
 
 
 def is_earlier_try(request: OutputRequest, plan: Mapping[str, Any] | None, fingerprint: str) -> bool:
@@ -194,8 +236,7 @@ def plan_json(settings: Mapping[str, Any], layout: Layout, fingerprint: str | No
     return {"fingerprint": fingerprint, "settings": dict(settings), "splits": splits}
 
 
-def remove_outputs(root: str) -> None:
+def remove_outputs(root: Folder) -> None:
     """Remove everything a build made, the manifest first, so that nothing half removed looks finished."""
-    storage.remove(storage.join(root, naming.MANIFEST))
-    for name in storage.list_outputs(root):
-        storage.remove(storage.join(root, name))
+    root.remove(naming.MANIFEST)
+    root.remove_all(root.outputs())

@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright import naming, storage
-from shardwright.errors import BuildError
+from shardwright import naming
+from shardwright.errors import BuildError, ExistsError
 from shardwright.index import ShardSummary
-from shardwright.manifest import Manifest, ShardInfo, SplitInfo, json_text, read_json, write_json
+from shardwright.manifest import Manifest, ShardInfo, SplitInfo, json_bytes, json_text, read_json
 from shardwright.schema import ExampleSchema
+from shardwright.storage import Folder
 from transforms import companions
-from transforms.output_state import Clearance, check_rejects
+from transforms.output_state import Clearance, check_owner, check_rejects
 from transforms.packing import Layout
 from transforms.report import report_html
 from transforms.statistics import merge_stats
@@ -33,7 +34,7 @@ class Publication:
         max_reject_fraction: More rejects than this and nothing is published.
     """
 
-    root: str
+    root: Folder
     name: str
     version: str
     schema: ExampleSchema
@@ -46,18 +47,32 @@ def publish(publication: Publication, summaries: Sequence[ShardSummary], layout:
     """Write all companions, remove what no longer belongs, and write the manifest last.
 
     Raises:
-        BuildError: Too many rejects, or a planned shard is not there.
+        BuildError: Too many rejects, a planned shard is not there, or another build has taken the output over.
     """
     _check_complete(summaries, layout)
     manifest = make_manifest(publication, summaries, clearance)
     check_rejects(manifest.rejects, manifest.num_records, publication.max_reject_fraction)
     root = publication.root
-    published = _published(root, manifest)
+    there = read_json(root, naming.MANIFEST)
+    check_owner(root, clearance.fingerprint)
+    published = _published(there, manifest)
     _write_companions(root, published or manifest)
     _remove_stale(root, manifest, summaries)
     if published is None:
-        write_json(root, naming.MANIFEST, manifest.to_json())
+        _commit(root, manifest, replaces=there is not None)
     return published or manifest
+
+
+def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
+    """Two builds of the same output cannot both publish: the second one is told, and compares when it is run again."""
+    data = json_bytes(manifest.to_json())
+    if replaces:
+        root.write_bytes(naming.MANIFEST, data)
+        return
+    try:
+        root.create_bytes(naming.MANIFEST, data)
+    except ExistsError as error:
+        raise BuildError(f"another build has published a dataset at {root} meanwhile: run the build again to compare with it") from error
 
 
 def make_manifest(publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance) -> Manifest:
@@ -84,7 +99,8 @@ def make_manifest(publication: Publication, summaries: Sequence[ShardSummary], c
 
 def _split_info(split: str, summaries: Sequence[ShardSummary]) -> SplitInfo:
     shards = tuple(
-        ShardInfo(summary.name.index, summary.num_records, summary.num_bytes, summary.crc32c, summary.digest) for summary in summaries
+        ShardInfo(summary.name.index, summary.num_records, summary.num_bytes, summary.crc32c, summary.digest, summary.etag)
+        for summary in summaries
     )
     return SplitInfo(split, shards, merge_stats(summary.stats for summary in summaries))
 
@@ -97,7 +113,7 @@ def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
         raise BuildError(f"{len(summaries)} shards were written where {len(planned)} are planned (missing: {missing}): run the build again")
 
 
-def _write_companions(root: str, manifest: Manifest) -> None:
+def _write_companions(root: Folder, manifest: Manifest) -> None:
     texts = {
         naming.FEATURES: json_text(companions.features_json(manifest.schema)),
         naming.DATASET_INFO: json_text(companions.dataset_info_json(manifest)),
@@ -108,10 +124,10 @@ def _write_companions(root: str, manifest: Manifest) -> None:
     if manifest.schema.label is not None:
         texts[naming.labels_file(manifest.schema.label.name)] = companions.labels_text(manifest.schema)
     for filename, text in texts.items():
-        storage.write_if_new(storage.join(root, filename), text.encode("utf-8", "surrogatepass"))
+        root.write_if_new(filename, text.encode("utf-8", "surrogatepass"))
 
 
-def _remove_stale(root: str, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
+def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
     """Shards, sidecars and temporary files of earlier or killed builds: none is named by this manifest."""
     keep = {naming.MANIFEST, naming.PLAN, naming.FEATURES, naming.DATASET_INFO, naming.STATS, naming.SCHEMA_PBTXT, naming.REPORT}
     keep.add(naming.PLAN_REJECTS)
@@ -121,14 +137,11 @@ def _remove_stale(root: str, manifest: Manifest, summaries: Sequence[ShardSummar
         keep |= {summary.name.shard, summary.name.sidecar}
         if summary.rejects:
             keep.add(summary.name.rejects)
-    for name in storage.list_outputs(root):
-        if name not in keep:
-            storage.remove(storage.join(root, name))
+    root.remove_all([name for name in root.outputs() if name not in keep])
 
 
-def _published(root: str, manifest: Manifest) -> Manifest | None:
+def _published(there: Mapping[str, Any] | None, manifest: Manifest) -> Manifest | None:
     """The manifest in place, where it says the same but for its provenance: then it keeps its time of making."""
-    there = read_json(root, naming.MANIFEST)
     if there is None or {**there, "provenance": None} != {**manifest.to_json(), "provenance": None}:
         return None
     return Manifest.from_json(there)

@@ -12,13 +12,13 @@ import google_crc32c
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright import storage
 from shardwright.errors import RecordFault, StorageError
 from shardwright.example import ExampleFault, parse_example
 from shardwright.index import INDEX_SCHEMA, ShardSummary
 from shardwright.naming import ShardName
 from shardwright.records import FRAME_BYTES, HEADER_BYTES, RecordSpan, frame_footer, frame_header, scan_records
 from shardwright.schema import ExampleSchema, Source
+from shardwright.storage import Folder
 from transforms.statistics import describe_rows
 
 # What no record tells of its image; joined to the index by id.
@@ -27,7 +27,7 @@ ORIGIN_SCHEMA = pa.schema([INDEX_SCHEMA.field(name) for name in ("id", "format",
 _READ_OFF = ("id", "offset", "length", "image_offset", "image_length", "crc32c", "label")
 
 
-def index_shard(root: str, name: ShardName, schema: ExampleSchema, origins: pa.Table) -> tuple[ShardSummary, pa.Table]:
+def index_shard(root: Folder, name: ShardName, schema: ExampleSchema, origins: pa.Table) -> tuple[ShardSummary, pa.Table]:
     """The summary and the index rows of a shard in place; the file is synced, so that a sidecar may vouch for it.
 
     Args:
@@ -44,7 +44,7 @@ def index_shard(root: str, name: ShardName, schema: ExampleSchema, origins: pa.T
         StorageError: The file is missing, or does not hold sound records of the schema; the message names the file, the
             byte where the bad record begins, and what is wrong with it.
     """
-    path = storage.join(root, name.shard)
+    path = root.path(name.shard)
     rows = _Rows(schema)
     try:
         with open(path, "rb") as file:

@@ -12,6 +12,8 @@ from enum import StrEnum
 
 import pyarrow as pa
 
+from shardwright.errors import ChangedError, DeniedError, MissingBucketError, MissingError, StorageError, UnreadableError
+
 
 class RejectReason(StrEnum):
     """Why an input is not in any shard. The value is the counter name and the text in reports."""
@@ -33,6 +35,22 @@ class RejectReason(StrEnum):
     UNKNOWN_SPLIT = "unknown_split"
     BAD_VALUE = "bad_value"
     OTHER_FILE = "other_file"  # neither named nor made as an image: listed, but not counted as a fault
+
+
+# What a store's trouble with one object means. Troubles with a whole store are nobody's reject.
+_STORAGE_REASONS: Mapping[type[StorageError], RejectReason] = {
+    MissingError: RejectReason.MISSING_FILE,
+    MissingBucketError: RejectReason.MISSING_FILE,
+    ChangedError: RejectReason.CHANGED,
+    DeniedError: RejectReason.UNREADABLE,
+    UnreadableError: RejectReason.UNREADABLE,
+    StorageError: RejectReason.UNREADABLE,
+}
+
+
+def reason_of(error: StorageError) -> RejectReason | None:
+    """Why an object that could not be read is left out, or None where the store failed and not the object."""
+    return _STORAGE_REASONS.get(type(error))
 
 
 # Reasons that may be gone at the next try: an unfinished build writes such a shard again.

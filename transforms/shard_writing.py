@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
-from shardwright import storage
 from shardwright.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
 from shardwright.records import crc32c_of
+from shardwright.storage import Folder, is_remote
 from transforms.examples import ExampleEncoder
 from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
+from transforms.image_reads import read_ahead
 from transforms.labels import LABEL_INDEX
+from transforms.output_state import check_owner
 from transforms.progress import PROGRESS
 from transforms.read_ahead import ReadAhead
 from transforms.reject_files import write_rejects
@@ -25,7 +27,7 @@ from transforms.shard_plans import ShardPlan
 from transforms.statistics import describe_rows
 
 
-def find_finished(root: str, plan: ShardPlan, *, retry: bool) -> ShardSummary | None:
+def find_finished(root: Folder, plan: ShardPlan, *, retry: bool) -> ShardSummary | None:
     """The summary of a shard that is already written as planned, or None.
 
     Args:
@@ -36,9 +38,9 @@ def find_finished(root: str, plan: ShardPlan, *, retry: bool) -> ShardSummary | 
         return None
     if retry and not RETRYABLE.isdisjoint(summary.rejects):
         return None
-    if storage.num_bytes_of(storage.join(root, plan.name.shard)) != summary.num_bytes:
+    if root.num_bytes_of(plan.name.shard) != summary.num_bytes:
         return None
-    if summary.rejects and storage.num_bytes_of(storage.join(root, plan.name.rejects)) is None:
+    if summary.rejects and root.num_bytes_of(plan.name.rejects) is None:
         return None
     return summary
 
@@ -48,18 +50,21 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
 
     Raises:
         StorageError: The output cannot be written.
+        BuildError: Another build has taken the output over.
     """
-    storage.remove(storage.join(job.root, plan.name.sidecar))  # no marker may outlive the shard it speaks of
+    check_owner(job.root, job.fingerprint)
+    job.root.remove(plan.name.sidecar)  # no marker may outlive the shard it speaks of
     rows = _IndexRows(plan.references)
     rejects: list[Reject] = []
     crc = 0
-    with storage.open_sink(storage.join(job.root, plan.name.shard)) as sink:
-        for chunk in _read_ahead(job.computing_threads, job.threads).run(_chunk_tasks(plan, job)):
+    with job.root.open_sink(plan.name.shard) as sink:
+        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan, job)).run(_chunk_tasks(plan, job)):
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
             crc = crc32c_of(chunk.framed.pieces, crc)
             rejects += chunk.rejects
             PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes))
+        check_owner(job.root, job.fingerprint)
         num_bytes = sink.num_bytes
     table = rows.to_table()
     summary = ShardSummary(
@@ -68,6 +73,7 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
         num_bytes=num_bytes,
         crc32c=crc,
         digest=plan.digest,
+        etag=sink.etag,
         rejects=_count_reasons(rejects),
         stats=describe_rows(table),
     )
@@ -125,6 +131,15 @@ def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
 def _chunk_tasks(plan: ShardPlan, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
     entries = encoder.encode_known(plan.references)
-    for start, stop in chunk_bounds(plan.references.column("num_bytes").to_pylist()):
-        rows = plan.references.slice(start, stop - start)
-        yield functools.partial(make_chunk, rows, start, entries[start:stop], encoder, job)
+    chunks = (plan.references.slice(start, stop - start) for start, stop in chunk_bounds(plan.references.column("num_bytes").to_pylist()))
+    first_row = 0
+    for rows, reads in read_ahead(chunks, job.storage, job.threads):
+        known = entries[first_row : first_row + rows.num_rows]
+        yield functools.partial(make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job)
+        first_row += rows.num_rows
+
+
+def _num_tasks(plan: ShardPlan, job: WriteJob) -> int | None:
+    """Chunks worked on at a time: None to learn it, which chunks of objects would upset, as their reads have begun before them."""
+    has_objects = bool(plan.references.num_rows) and is_remote(plan.references.column("uri")[0].as_py())
+    return job.computing_threads + 1 if has_objects else job.threads

@@ -8,41 +8,60 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.storage import local_path
+from shardwright.storage import NO_OPTIONS, StorageOptions, absolute, files_of, is_remote
 from transforms.folders import FileRow, FolderSource, detect_folder, list_folder
+from transforms.object_folders import detect_prefix, list_prefix
 from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from transforms.rejects import Reject
+from transforms.table_files import table_format
 from transforms.table_references import list_table, reference_schema_of
 from transforms.tables import TableSource, detect_table
 
 
-def detect_source(uri: str, columns: Mapping[str, str | None], *, argument: str = "INPUT") -> FolderSource | TableSource:
+def detect_source(
+    uri: str, columns: Mapping[str, str | None], *, argument: str = "INPUT", storage: StorageOptions = NO_OPTIONS
+) -> FolderSource | TableSource:
     """What INPUT is: a folder, or a table naming images.
 
     Args:
         uri: The INPUT argument.
         columns: role -> column named by an option, or None.
         argument: What messages call it.
+        storage: Options of the store that it is in.
 
     Raises:
         UsageError: There is no such place, it is neither, or a column option does not fit it.
         BuildError: A table that cannot be read.
+        StorageError: A store that cannot be asked.
     """
-    path = local_path(uri)
+    path = absolute(uri)
     try:
         path.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"the path of {argument} {path!r} is not UTF-8: rename its folder, or link to it") from error
+    if _is_table(path, storage, f"{argument} {uri}"):
+        return detect_table(path, columns, argument=argument, storage=storage)
+    named = [f"--{role}-column" for role, column in columns.items() if column is not None]
+    if named:
+        raise UsageError(f"{named[0]} is for a table, and {argument} {uri} is a folder; name the table itself as {argument}")
+    return detect_prefix(path, storage) if is_remote(path) else detect_folder(path)
+
+
+def _is_table(path: str, storage: StorageOptions, named: str) -> bool:
+    """Whether it is a file, as opposed to a folder; messages call it `named`.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if is_remote(path):  # of a prefix nobody knows before it is listed
+        return table_format(path) is not None and files_of(path, storage).is_file(path)
     if os.path.isdir(path):
-        named = [f"--{role}-column" for role, column in columns.items() if column is not None]
-        if named:
-            raise UsageError(f"{named[0]} is for a table, and {argument} {uri} is a folder; name the table itself as {argument}")
-        return detect_folder(path)
+        return False
     if not os.path.exists(path):
-        raise UsageError(f"{argument} {uri} does not exist")
+        raise UsageError(f"{named} does not exist")
     if not os.path.isfile(path):
-        raise UsageError(f"{argument} {uri} is neither a folder nor a file")
-    return detect_table(path, columns, argument=argument)
+        raise UsageError(f"{named} is neither a folder nor a file")
+    return True
 
 
 def source_schema(source: FolderSource | TableSource) -> pa.Schema:
@@ -72,7 +91,7 @@ def list_source(source: FolderSource | TableSource) -> Iterator[pa.RecordBatch |
         yield from list_table(source)
         return
     pending: list[FileRow] = []
-    for found in list_folder(source):
+    for found in list_prefix(source) if is_remote(source.root) else list_folder(source):
         if isinstance(found, Reject):
             yield found
             continue

@@ -17,7 +17,8 @@ import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
-from shardwright.errors import BuildError
+from shardwright.errors import BuildError, MissingError
+from shardwright.storage import NO_OPTIONS, StorageOptions, files_of
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject, RejectReason
 
@@ -42,7 +43,7 @@ def table_format(path: str) -> str | None:
     return TABLE_EXTENSIONS.get(os.path.splitext(path)[1].lower())
 
 
-def read_table_schema(path: str, kind: str) -> pa.Schema:
+def read_table_schema(path: str, kind: str, storage: StorageOptions = NO_OPTIONS) -> pa.Schema:
     """The columns and types of a table.
 
     Raises:
@@ -50,13 +51,14 @@ def read_table_schema(path: str, kind: str) -> pa.Schema:
     """
     with _table_faults(path):
         if kind == "parquet":
-            return pq.read_schema(path).remove_metadata()
+            with _open(path, storage) as file:
+                return pq.read_schema(file).remove_metadata()
         if kind == "jsonl":
-            return _dates_as_text(_read_json_lines(path).schema)
-        return _infer_csv_schema(path, kind)
+            return _dates_as_text(_read_json_lines(path, storage).schema)
+        return _infer_csv_schema(path, kind, storage)
 
 
-def read_table_file(path: str, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Reject]:
+def read_table_file(path: str, kind: str, schema: pa.Schema, storage: StorageOptions = NO_OPTIONS) -> Iterator[pa.RecordBatch | Reject]:
     """The table's rows, in order, in batches of up to `BATCH_ROWS`; a line with a wrong number of fields is a reject.
 
     Args:
@@ -66,26 +68,32 @@ def read_table_file(path: str, kind: str, schema: pa.Schema) -> Iterator[pa.Reco
         BuildError: It cannot be read to its end.
     """
     with _table_faults(path):
-        for part in _read_parts(path, kind, schema):
+        for part in _read_parts(path, kind, schema, storage):
             if isinstance(part, pa.RecordBatch):
                 part.validate(full=True)  # nobody else looks whether text is UTF-8
             yield part
 
 
-def _read_parts(path: str, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Reject]:
+def _open(path: str, storage: StorageOptions) -> pa.NativeFile:
+    return files_of(path, storage).open_input(path)
+
+
+def _read_parts(path: str, kind: str, schema: pa.Schema, storage: StorageOptions) -> Iterator[pa.RecordBatch | Reject]:
     if kind == "parquet":
-        with pq.ParquetFile(path) as file:
+        with _open(path, storage) as source, pq.ParquetFile(source) as file:
             yield from file.iter_batches(batch_size=BATCH_ROWS)
     elif kind == "jsonl":
-        yield from _read_json_lines(path, schema).to_batches(max_chunksize=BATCH_ROWS)
+        yield from _read_json_lines(path, storage, schema).to_batches(max_chunksize=BATCH_ROWS)
     else:
-        yield from _read_csv(path, kind, schema)
+        yield from _read_csv(path, kind, schema, storage)
 
 
 @contextmanager
 def _table_faults(path: str) -> Iterator[None]:
     try:
         yield
+    except MissingError as error:
+        raise BuildError(f"the table {error}") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         text = str(error)
         if "Empty CSV file" in text or "Empty JSON file" in text:
@@ -95,12 +103,13 @@ def _table_faults(path: str) -> Iterator[None]:
         raise BuildError(f"cannot read the table {path}: {text}") from error
 
 
-def _read_json_lines(path: str, schema: pa.Schema | None = None) -> pa.Table:
-    table = pa_json.read_json(
-        path,
-        read_options=pa_json.ReadOptions(block_size=BLOCK_BYTES),
-        parse_options=pa_json.ParseOptions(explicit_schema=schema),
-    )
+def _read_json_lines(path: str, storage: StorageOptions, schema: pa.Schema | None = None) -> pa.Table:
+    with _open(path, storage) as file:
+        table = pa_json.read_json(
+            file,
+            read_options=pa_json.ReadOptions(block_size=BLOCK_BYTES),
+            parse_options=pa_json.ParseOptions(explicit_schema=schema),
+        )
     if not table.num_columns:
         raise BuildError(f"the table {path} is empty: it has no rows")
     return table
@@ -117,14 +126,16 @@ def _dates_as_text(schema: pa.Schema) -> pa.Schema:
     return pa.schema([(field.name, as_text(field.type)) for field in schema])
 
 
-def _open_csv(path: str, kind: str, types: dict[str, pa.DataType], bad_lines: list[Reject]) -> pa_csv.CSVStreamingReader:
+def _open_csv(
+    path: str, kind: str, types: dict[str, pa.DataType], bad_lines: list[Reject], storage: StorageOptions
+) -> pa_csv.CSVStreamingReader:
     def skip(line: pa_csv.InvalidRow) -> str:
         found = f"a line of {path} has {line.actual_columns} fields where {line.expected_columns} are expected: "
         bad_lines.append(Reject("", path, RejectReason.BAD_VALUE, found + repr(line.text[:200])))
         return "skip"
 
     return pa_csv.open_csv(
-        path,
+        _open(path, storage),
         read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES),
         parse_options=pa_csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True, invalid_row_handler=skip),
         convert_options=pa_csv.ConvertOptions(
@@ -133,13 +144,13 @@ def _open_csv(path: str, kind: str, types: dict[str, pa.DataType], bad_lines: li
     )
 
 
-def _infer_csv_schema(path: str, kind: str) -> pa.Schema:
+def _infer_csv_schema(path: str, kind: str, storage: StorageOptions) -> pa.Schema:
     """The narrowest of int64, float64 and bool that holds every value of a column, else string; empty fields are nulls."""
-    with _open_csv(path, kind, {}, []) as reader:
+    with _open_csv(path, kind, {}, [], storage) as reader:
         names = list(reader.schema.names)
     possible: dict[str, Sequence[pa.DataType]] = dict.fromkeys(names, _NARROWEST_FIRST)
     filled = set()
-    with _open_csv(path, kind, dict.fromkeys(names, pa.string()), []) as reader:
+    with _open_csv(path, kind, dict.fromkeys(names, pa.string()), [], storage) as reader:
         for batch in reader:
             for name, column in zip(names, batch.columns, strict=True):
                 values = column.filter(pc.not_equal(column, ""))
@@ -163,9 +174,9 @@ def _holds(kind: pa.DataType, values: pa.Array) -> bool:
     return not pc.any(pc.match_substring_regex(values, _NO_FLOAT)).as_py()
 
 
-def _read_csv(path: str, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch | Reject]:
+def _read_csv(path: str, kind: str, schema: pa.Schema, storage: StorageOptions) -> Iterator[pa.RecordBatch | Reject]:
     bad_lines: list[Reject] = []
-    with _open_csv(path, kind, dict(zip(schema.names, schema.types, strict=True)), bad_lines) as reader:
+    with _open_csv(path, kind, dict(zip(schema.names, schema.types, strict=True)), bad_lines, storage) as reader:
         for block in reader:
             for start in range(0, block.num_rows, BATCH_ROWS):
                 yield block.slice(start, BATCH_ROWS)

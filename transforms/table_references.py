@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import re
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from transforms.folders import etag_of, file_problem
+from shardwright.errors import StorageError
+from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote, parse_address
+from shardwright.storage.objects import head_object
+from shardwright.storage.reads import map_reads
+from transforms.folders import Problem, etag_of, file_problem, size_problem
 from transforms.references import REFERENCE_SCHEMA, extra_name, keep_rows, reject_rows, set_column
-from transforms.rejects import Reject, RejectReason
+from transforms.rejects import Reject, RejectReason, reason_of
 from transforms.table_columns import as_text, canonical_splits, empty_as_null, extra_type, in_detail, settle_extras, settle_sizes
 from transforms.tables import TableSource, read_table
 
@@ -20,6 +26,8 @@ from transforms.tables import TableSource, read_table
 _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"
 _EMPTY = r"^$"
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
+_STORE = r"^(s3a?|gs|gcs|az|https?)://"
+_OBJECT = rf"(?s){_STORE}[^/]+/+([^/])"  # a bucket and a key; the address of nothing else can be asked for
 
 
 def list_table(source: TableSource) -> Iterator[pa.RecordBatch | Reject]:
@@ -56,13 +64,14 @@ def _references(source: TableSource, raw: pa.RecordBatch, first_row: int) -> Ite
     """References whose extra columns are still those of the table."""
     batch = _raw_references(source, raw, first_row)
     for column, pattern, reason, detail in _text_rules(source):
-        mask = pc.match_substring_regex(batch.column(column), pattern).to_numpy(zero_copy_only=False)
+        values = pc.replace_substring_regex(batch.column(column), _OBJECT, r"/\2")
+        mask = pc.match_substring_regex(values, pattern).to_numpy(zero_copy_only=False)
         yield from reject_rows(batch, mask, reason, detail)
         batch = keep_rows(batch, ~mask)
     if source.size is not None:
         yield from settle_sizes(batch)
     elif source.names_files:
-        problems, batch = look_at_files(batch)
+        problems, batch = look_at_files(batch, source.storage)
         yield from problems
         yield batch
     else:
@@ -74,7 +83,12 @@ def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, s
     yield "uri", _EMPTY, RejectReason.BAD_VALUE, f"row {{row}}: the image column {in_detail(source.image)} is empty"
     yield "id", _EMPTY, RejectReason.BAD_ID, "row {row}: the id is empty"
     if source.names_files:
-        yield "uri", _SCHEME, RejectReason.BAD_VALUE, "row {row}: {uri} is an address, and only local paths are read yet"
+        yield (
+            "uri",
+            _SCHEME,
+            RejectReason.BAD_VALUE,
+            "row {row}: {uri} is no address of an object (s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH)",
+        )
 
 
 def _raw_references(source: TableSource, raw: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
@@ -96,37 +110,67 @@ def _raw_references(source: TableSource, raw: pa.RecordBatch, first_row: int) ->
     return pa.RecordBatch.from_pydict(columns)
 
 
-def look_at_files(batch: pa.RecordBatch) -> tuple[list[Reject], pa.RecordBatch]:
-    """Fill in each file's length and time of change; what is missing or can be no image is a reject."""
+def look_at_files(batch: pa.RecordBatch, storage: StorageOptions = NO_OPTIONS) -> tuple[list[Reject], pa.RecordBatch]:
+    """Fill in each file's length and what changes with its content; what is missing or can be no image is a reject."""
+    uris = batch.column("uri").to_pylist()
+    found = map_reads(lambda uri: _look_at_object(uri, storage), uris) if any(map(is_remote, uris)) else map(_look_at_file, uris)
     rejects, sizes, etags = [], [], []
-    for image_id, uri in zip(batch.column("id").to_pylist(), batch.column("uri").to_pylist(), strict=True):
-        try:
-            status = os.stat(uri)
-            problem = file_problem(status)
-        except (FileNotFoundError, NotADirectoryError):
-            problem = (RejectReason.MISSING_FILE, "named in the table, but there is no such file")
-        except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-            problem = (RejectReason.UNREADABLE, str(getattr(error, "strerror", None) or error))
-        if problem:
-            rejects.append(Reject(image_id, uri, *problem))
-        sizes.append(None if problem else status.st_size)
-        etags.append(None if problem else etag_of(status))
+    for image_id, uri, look in zip(batch.column("id").to_pylist(), uris, found, strict=True):
+        if look.problem:
+            rejects.append(Reject(image_id, uri, *look.problem))
+        sizes.append(look.num_bytes)
+        etags.append(look.etag)
     batch = set_column(batch, "num_bytes", pa.array(sizes, pa.int64()))
     batch = set_column(batch, "etag", pa.array(etags, pa.string()))
     return rejects, keep_rows(batch, batch.column("num_bytes").is_valid().to_numpy(zero_copy_only=False))
 
 
+class _Look(NamedTuple):
+    """What a file is like: its length and etag, or else why it can be no image."""
+
+    num_bytes: int | None = None
+    etag: str | None = None
+    problem: Problem | None = None
+
+
+def _look_at_file(uri: str) -> _Look:
+    try:
+        status = os.stat(uri)
+    except (FileNotFoundError, NotADirectoryError):
+        return _Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such file"))
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
+        return _Look(problem=(RejectReason.UNREADABLE, str(getattr(error, "strerror", None) or error)))
+    problem = file_problem(status)
+    return _Look(problem=problem) if problem else _Look(status.st_size, etag_of(status))
+
+
+def _look_at_object(uri: str, storage: StorageOptions) -> _Look:
+    if not is_remote(uri):
+        return _look_at_file(uri)
+    try:
+        found = head_object(uri, storage)
+    except StorageError as error:
+        if (reason := reason_of(error)) is None:
+            raise
+        return _Look(problem=(reason, str(error)))
+    if found is None:
+        return _Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such object"))
+    problem = size_problem(found["size"])
+    return _Look(problem=problem) if problem else _Look(found["size"], found["e_tag"])
+
+
 def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
-    """(path relative to `root`, absolute path) of each path.
+    """(path relative to `root`, absolute path or address) of each path.
 
     A path outside `root` is relative to nothing and keeps the form it is written in, and so does an address of a store.
     An empty path stays empty, in both.
     """
     folder = root.rstrip("/") + "/"
     below = pc.if_else(pc.equal(paths, ""), "", pc.binary_join_element_wise(folder, paths, ""))
-    uris = pc.if_else(pc.starts_with(paths, "/"), paths, below)
+    whole = pc.match_substring_regex(paths, f"^/|{_SCHEME}")
+    uris = pc.if_else(whole, paths, below)
     relative = pc.if_else(pc.starts_with(paths, folder), pc.utf8_slice_codeunits(paths, len(folder)), paths)
-    odd = pc.match_substring_regex(paths, _ODD_PATH)
+    odd = pc.match_substring_regex(pc.replace_substring_regex(paths, _STORE, ""), _ODD_PATH)
     if not pc.any(odd).as_py():
         return relative, uris
     written, relative_list, uri_list = paths.to_pylist(), relative.to_pylist(), uris.to_pylist()
@@ -139,5 +183,13 @@ def _resolve_path(written: str, folder: str) -> tuple[str, str]:
     path = written.removeprefix("file://")
     if re.match(_SCHEME, path):
         return path, path
-    uri = os.path.normpath(os.path.join(folder, os.path.expanduser(path)))
+    local = os.path.normpath(os.path.join(folder, os.path.expanduser(path)))
+    uri = _join_key(folder, path) if is_remote(folder) else local
     return (uri.removeprefix(folder) if uri.startswith(folder) else os.path.normpath(path)), uri
+
+
+def _join_key(folder: str, path: str) -> str:
+    """A dotted path below a prefix; one that leads out of its bucket stays as it is, and no object has that name."""
+    store, key = parse_address(folder)
+    joined = posixpath.normpath(posixpath.join(key, path))
+    return f"{folder}{path}" if joined.startswith("..") else f"{store}/{joined.lstrip('/')}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shardwright.errors import UsageError
+from shardwright.storage import NO_OPTIONS, StorageOptions
 from transforms.rejects import Reject
 from transforms.table_columns import check_sizes, check_text
 from transforms.table_files import TABLE_EXTENSIONS, read_table_file, read_table_schema, table_format
@@ -32,10 +33,11 @@ class TableSource:
     """A table to read.
 
     Attributes:
-        path: Its absolute path.
+        path: Its absolute path, or a store's address.
         format: "csv", "tsv", "jsonl" or "parquet".
         schema: Every column's type.
         image, label, id, split, group, size: The columns with a role; only `image` must be there.
+        storage: Options of the store that it is in, and that its images are in.
         names_files: Its paths are those of files below its folder; if not, they are ids of another input.
     """
 
@@ -48,6 +50,7 @@ class TableSource:
     split: str | None = None
     group: str | None = None
     size: str | None = None
+    storage: StorageOptions = NO_OPTIONS
     names_files: bool = True
 
     @property
@@ -70,12 +73,15 @@ class TableSource:
         return replace(self, names_files=False)
 
 
-def detect_table(path: str, columns: Mapping[str, str | None], *, argument: str = "INPUT") -> TableSource:
+def detect_table(
+    path: str, columns: Mapping[str, str | None], *, argument: str = "INPUT", storage: StorageOptions = NO_OPTIONS
+) -> TableSource:
     """Learn a table's columns and types, and which column has which role.
 
     Args:
         columns: role -> column given by an option, or None to look for a usual name.
         argument: What messages call it.
+        storage: Options of the store that it is in.
 
     Raises:
         UsageError: A named column is not there, or none can be the image's.
@@ -85,9 +91,9 @@ def detect_table(path: str, columns: Mapping[str, str | None], *, argument: str 
     if kind is None:
         known = ", ".join(sorted(TABLE_EXTENSIONS))
         raise UsageError(f"{argument} {path} is a file, and its name is not a table's ({known}); give a folder or a table")
-    schema = read_table_schema(path, kind)
+    schema = read_table_schema(path, kind, storage)
     _check_names(path, schema)
-    source = _with_roles(path, kind, schema, columns)
+    source = replace(_with_roles(path, kind, schema, columns), storage=storage)
     if kind in ("csv", "tsv"):
         source = replace(source, schema=_roles_as_text(source))
     _check_types(source)
@@ -114,7 +120,7 @@ def _with_roles(path: str, kind: str, schema: pa.Schema, columns: Mapping[str, s
 
 def read_table(source: TableSource) -> Iterator[pa.RecordBatch | Reject]:
     """The table's rows as `read_table_file` gives them."""
-    return read_table_file(source.path, source.format, source.schema)
+    return read_table_file(source.path, source.format, source.schema, source.storage)
 
 
 def _check_names(path: str, schema: pa.Schema) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.index import ShardSummary
+from shardwright.storage import COUNTERS
 from transforms.image_chunks import WriteJob
 from transforms.metrics import count, timed
 from transforms.output_state import Clearance
@@ -47,7 +49,9 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
         return
     count("images_in", plan.references.num_rows)
     with timed("write_shard_msec"):
-        summary, rejects = write_shard(plan, job.with_class_names(clearance.class_names))
+        summary, rejects = write_shard(plan, replace(job.with_class_names(clearance.class_names), fingerprint=clearance.fingerprint))
+    for name, number in COUNTERS.drain().items():
+        count(f"storage_{name}", number)
     count("shards_written")
     count("records_out", summary.num_records)
     count("bytes_out", summary.num_bytes)

@@ -29,6 +29,7 @@ from shardwright.naming import ShardName
 from shardwright.records import FOOTER_BYTES, HEADER_BYTES
 from transforms.examples import ExampleEncoder, FramedRecords
 from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
+from transforms.image_reads import start_reads
 from transforms.metrics import count, count_reject, timed
 from transforms.output_state import Clearance, is_beam_leftover
 from transforms.progress import PROGRESS
@@ -105,7 +106,7 @@ class WriteWithBeam(beam.PTransform):
 
     def _prefix(self, split: str) -> str:
         first = ShardName(self._name, split, 0, self._shards[split]).shard
-        return os.path.join(self._job.root, first.rsplit("-", _POSITION.count("-"))[0])
+        return os.path.join(self._job.root.uri, first.rsplit("-", _POSITION.count("-"))[0])
 
     def _shard_names(self) -> list[ShardName]:
         return [ShardName(self._name, split, index, n) for split, n in self._shards.items() for index in range(n)]
@@ -119,7 +120,8 @@ class _EncodeFn(beam.DoFn):
         encoder = ExampleEncoder(job.with_class_names(clearance.class_names).schema)
         count("images_in", references.num_rows)
         with timed("encode_chunk_msec"):
-            chunk = make_chunk(references, 0, encoder.encode_known(references), encoder, job)
+            known, reads = encoder.encode_known(references), start_reads(references, job.storage, job.threads)
+            chunk = make_chunk(references, reads, first_row=0, entries=known, encoder=encoder, job=job)
         for record in unframe(chunk.framed):
             yield name.split, record
         yield pvalue.TaggedOutput(_ORIGINS, origins_of(chunk, references))

@@ -19,7 +19,7 @@ from tests.servers.store_server import StoreServer
 
 BINARIES = Path(__file__).resolve().parents[2] / ".servers" / "bin"
 START_S = 60  # moto imports for seconds, and on a busy machine longer
-STOP_S = 10
+STOP_S = 2  # versitygw waits for connections that clients keep open
 REGION = "us-east-1"
 ACCESS_KEY, SECRET_KEY, TOKEN = "test-access-key", "test-secret-key", "test-token"
 

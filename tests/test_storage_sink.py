@@ -1,4 +1,4 @@
-"""Storage: a file under its final name is whole or not there, and every error names the path."""
+"""Writing local files: under its final name a file is whole or not there, and what the disk refuses is told."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright import storage
-from shardwright.errors import StorageError, UsageError
-from shardwright.storage import FileSink, open_sink
+from shardwright.errors import StorageError
+from shardwright.storage.local import FileSink, LocalFiles
+
+FILES = LocalFiles()
 
 
 def listing(root: Path) -> list[str]:
@@ -27,7 +28,7 @@ def listing(root: Path) -> list[str]:
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b" / "file"
-    with open_sink(str(path)) as sink:
+    with FILES.open_sink(str(path)) as sink:
         sink.write([b"abc", b"", b"de"])
         assert sink.num_bytes == 5
         assert not path.exists()
@@ -43,7 +44,7 @@ def test_an_error_inside_leaves_nothing_and_keeps_what_was_there(error: BaseExce
     path.write_bytes(b"old")
 
     def write() -> None:
-        with open_sink(str(path)) as sink:
+        with FILES.open_sink(str(path)) as sink:
             sink.write([b"new"])
             raise error
 
@@ -53,16 +54,30 @@ def test_an_error_inside_leaves_nothing_and_keeps_what_was_there(error: BaseExce
     assert path.read_bytes() == b"old"
 
 
+def test_a_signal_at_the_moment_the_file_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy disk that moment is long: Python handles a signal that comes in it as soon as the call returns."""
+    make = os.open
+
+    def make_and_stop(*args: Any) -> int:
+        os.close(make(*args))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "open", make_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        FILES.write_bytes(str(tmp_path / "file"), b"x")
+    assert listing(tmp_path) == []
+
+
 def test_a_file_is_replaced(tmp_path: Path) -> None:
     for text in (b"long old text", b"new"):
-        storage.write_bytes(str(tmp_path / "file"), text)
+        FILES.write_bytes(str(tmp_path / "file"), text)
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
 @pytest.mark.parametrize("num_pieces", [0, 1, 1023, 1024, 1025, 5000])
 def test_more_pieces_than_one_call_takes(num_pieces: int, tmp_path: Path) -> None:
     pieces = [str(number).encode() for number in range(num_pieces)]
-    with open_sink(str(tmp_path / "file")) as sink:
+    with FILES.open_sink(str(tmp_path / "file")) as sink:
         sink.write(pieces)
         assert sink.num_bytes == len(b"".join(pieces))
     assert (tmp_path / "file").read_bytes() == b"".join(pieces)
@@ -71,7 +86,7 @@ def test_more_pieces_than_one_call_takes(num_pieces: int, tmp_path: Path) -> Non
 @given(st.lists(st.lists(st.binary(max_size=50), max_size=8), max_size=5))
 def test_pieces_are_written_in_order(tmp_path_factory: pytest.TempPathFactory, writes: list[list[bytes]]) -> None:
     path = tmp_path_factory.getbasetemp() / "pieces"
-    with open_sink(str(path)) as sink:
+    with FILES.open_sink(str(path)) as sink:
         for pieces in writes:
             sink.write(pieces)
     assert path.read_bytes() == b"".join(b"".join(pieces) for pieces in writes)
@@ -109,11 +124,11 @@ def test_what_one_call_leaves_over_is_written_too() -> None:
 LIMITED = """
 import resource, signal, sys
 from shardwright.errors import StorageError
-from shardwright.storage import open_sink
+from shardwright.storage.local import LocalFiles
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:
-    with open_sink(sys.argv[1]) as sink:
+    with LocalFiles().open_sink(sys.argv[1]) as sink:
         sink.write([b"x" * 100] * int(sys.argv[2]))
 except StorageError as error:
     print(error)
@@ -138,55 +153,5 @@ def test_errors_name_the_path(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "file" / "x", "Not a directory|File exists"), (tmp_path / "folder", "Is a directory"),
                       (tmp_path / ("n" * 300), "File name too long")):  # fmt: skip
         with pytest.raises(StorageError, match=f"cannot write {re.escape(str(path))}: ({why})"):
-            storage.write_bytes(str(path), b"x")
+            FILES.write_bytes(str(path), b"x")
     assert listing(tmp_path) == ["file", "folder"]
-
-
-@pytest.fixture
-def locked_folder(tmp_path: Path) -> Iterator[Path]:
-    """A folder that may not be written. Root may write anywhere, so for a moment this process is nobody."""
-    tmp_path.chmod(0o500)
-    user = os.geteuid()
-    os.seteuid(user or 65534)
-    yield tmp_path
-    os.seteuid(user)
-
-
-def test_a_folder_that_may_not_be_written(locked_folder: Path) -> None:
-    with pytest.raises(StorageError, match="Permission denied"):
-        storage.write_bytes(str(locked_folder / "x"), b"x")
-
-
-@pytest.mark.parametrize("uri", ["s3://bucket/x", "gs://bucket/x", "hdfs://a", "http://x/y"])
-def test_stores_that_are_not_served_are_refused(uri: str) -> None:
-    with pytest.raises(UsageError, match=f"{uri.partition('//')[0]}// addresses are not read or written yet; give a local path"):
-        storage.local_path(uri)
-
-
-def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert storage.local_path("a/../b") == str(tmp_path / "b")
-    assert storage.local_path("file:///x/y") == "/x/y"
-    assert storage.local_path("~/y") == str(tmp_path / "home" / "y")
-    assert storage.local_path("a:b/c") == str(tmp_path / "a:b" / "c")
-
-
-def test_lengths_and_removal(tmp_path: Path) -> None:
-    path = str(tmp_path / "x")
-    assert storage.num_bytes_of(path) is None
-    storage.remove(path)
-    storage.write_bytes(path, b"abc")
-    assert storage.num_bytes_of(path) == 3
-    assert storage.num_bytes_of(f"{path}/y") is None, "below a file there is nothing"
-    assert storage.read_bytes(path) == b"abc"
-    storage.remove(path)
-    assert listing(tmp_path) == []
-
-
-def test_outputs_are_listed_and_nothing_else(tmp_path: Path) -> None:
-    ours = ["index/train-00000-of-00001.parquet", "manifest.json", "rejects/plan.parquet", "zoo-train.tfrecord-00000-of-00001"]
-    for name in [*ours, "README.md", "index/notes.txt", "other/manifest.json"]:
-        storage.write_bytes(storage.join(str(tmp_path), name), b"")
-    assert storage.list_outputs(str(tmp_path)) == ours
-    assert storage.list_outputs(str(tmp_path / "nowhere")) == []

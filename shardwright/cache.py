@@ -1,0 +1,276 @@
+"""The reader's cache: whole shards of a dataset in a store, as local files that several processes share.
+
+    with ShardCache.open(Folder.at("s3://bucket/flowers")) as cache:
+        names = cache.manifest.shard_names("train")
+        cache.prefetch(names[1:3])
+        with cache.open_shard(names[0]) as shard:
+            ...  # shard.path is a local file, and stays until the block ends
+        rows = cache.index(names[0])
+
+A shard is downloaded by several ranged requests at a time, compared with the manifest's length and CRC32C, and kept until
+the cache is over its cap; then the shards that were opened longest ago go, those of replaced builds first, and never one
+that a process has open. A download that was killed goes on where it stopped. What is in the cache needs no store.
+
+TensorFlow is not needed. Every method may be called from any thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+
+import pyarrow as pa
+
+from shardwright.cache_downloads import fetch_shard
+from shardwright.cache_files import LOCK, NoRoomError, write_faults
+from shardwright.cache_locks import FileLock
+from shardwright.cache_manifests import build_key, dataset_folder, keep_manifest, read_manifest_or_cached
+from shardwright.cache_settings import CAP, CacheSettings
+from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
+from shardwright.index import read_index, read_summary
+from shardwright.manifest import Manifest, ShardInfo
+from shardwright.naming import ShardName
+from shardwright.sizes import show_bytes
+from shardwright.storage import Folder
+
+_DOWNLOADS_AT_A_TIME = 3  # four requests of 8 MB each: up to 96 MB in memory
+_AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
+
+
+class _LeavingError(StorageError):
+    """The process ends, or the cache is closed: what was to be had ahead is not wanted any more."""
+
+
+class PinnedShard:
+    """A shard that stays in the cache until it is closed, or its process ends.
+
+    Attributes:
+        path: The local file, whole and checked.
+    """
+
+    def __init__(self, path: str, lock: FileLock) -> None:
+        self.path = path
+        self._lock = lock
+
+    def close(self) -> None:
+        """Let the shard go; it may be evicted from now on. Closing twice does nothing."""
+        self._lock.release()
+
+    def __enter__(self) -> PinnedShard:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class ShardCache:
+    """The shards and indexes of one dataset in a store, as local files.
+
+    Args:
+        root: The dataset.
+        manifest: What it holds: shards of another build are not mixed with this one's.
+        settings: Where the cache is and how much it may hold; None for `CacheSettings.of()`.
+
+    Attributes:
+        manifest: As given.
+        max_bytes: The cap.
+
+    Raises:
+        UsageError: The dataset is not in a store.
+        StorageError: The cache's folder cannot be written.
+    """
+
+    def __init__(self, root: Folder, manifest: Manifest, settings: CacheSettings | None = None) -> None:
+        if not root.is_remote:
+            raise UsageError(f"{root} is a local folder, which needs no cache: read it where it is")
+        settings = settings or CacheSettings.of()
+        self.root = root
+        self.manifest = manifest
+        self._files = settings.open()
+        self.max_bytes = self._files.max_bytes
+        folder = dataset_folder(settings, root)
+        self._build = os.path.join(folder, build_key(manifest))
+        keep_manifest(folder, manifest)
+        self._shards: dict[ShardName, ShardInfo] = {
+            name: info
+            for split in manifest.splits.values()
+            for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
+        }
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._coming: dict[ShardName, Future[None]] = {}
+        self._closed = False
+
+    @classmethod
+    def open(cls, root: Folder, settings: CacheSettings | None = None) -> ShardCache:
+        """The cache of a dataset whose manifest is read from the store, or, where that cannot be reached, from the cache, with a warning.
+
+        Raises:
+            NotADatasetError: No finished dataset is there.
+            StorageError: The store cannot be read, and the manifest is not in the cache; or the cache cannot be written.
+            UsageError: The dataset is not in a store.
+        """
+        settings = settings or CacheSettings.of()
+        return cls(root, read_manifest_or_cached(root, settings), settings)
+
+    def __enter__(self) -> ShardCache:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End downloads ahead. Shards that are open stay so."""
+        with self._lock:
+            self._closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+
+    def open_shard(self, name: ShardName) -> PinnedShard:
+        """A shard as a local file, downloaded where it is not there yet; other processes that want it wait for this one.
+
+        Raises:
+            NotFoundError: The manifest has no such shard.
+            UsageError: The shard is larger than the cap.
+            MissingError, StorageError: It is not in the store, cannot be read, or is not what the manifest states; or the
+                cache cannot be written, or all of it is in use.
+        """
+        with self._lock:
+            coming = self._coming.pop(name, None)
+        if coming is not None and not coming.cancel():
+            coming.result()
+        pinned = self._pin(name, wait=True)
+        assert pinned is not None, "waiting ends with the shard"
+        return pinned
+
+    def prefetch(self, names: Iterable[ShardName]) -> None:
+        """Download shards in the background, in this order, if there is room. What goes wrong is told by `open_shard`.
+
+        Raises:
+            NotFoundError: The manifest has no such shard.
+        """
+        for name in names:
+            self._info(name)
+            with self._lock:
+                if self._closed or (name in self._coming and not self._coming[name].done()):
+                    continue
+                if self._pool is None:
+                    self._pool = ThreadPoolExecutor(_DOWNLOADS_AT_A_TIME, thread_name_prefix="shardwright-cache")
+                self._coming[name] = self._pool.submit(self._bring, name)
+
+    def shards_ahead(self, names: Sequence[ShardName], at_a_time: int, who: str) -> int:
+        """How many shards may be downloaded ahead of those that a reader has open: up to 8, and up to 1 GB, as far as there is room.
+
+        Args:
+            names: The shards that it reads.
+            at_a_time: How many of them it has open.
+            who: What it does, for the message, such as "shuffling".
+
+        Raises:
+            NotFoundError: The manifest has no such shard.
+            UsageError: Not even the open ones fit under the cap.
+        """
+        largest = max((self._info(name).num_bytes for name in names), default=0) or 1
+        room = self.max_bytes // largest
+        if room < at_a_time:
+            needed = at_a_time * largest
+            raise UsageError(
+                f"{who} has {at_a_time} shards of up to {show_bytes(largest)} open at a time, {show_bytes(needed)} together, and the "
+                f"cache at {self._files.root} may hold {show_bytes(self.max_bytes)}: set {CAP} (cache_bytes=) to {needed} or more"
+            )
+        return min(room - at_a_time, _AHEAD_SHARDS, max(1, _AHEAD_BYTES // largest))
+
+    def index(self, name: ShardName, columns: list[str] | None = None) -> pa.Table:
+        """A shard's index rows in file order, with `shardwright.index.INDEX_SCHEMA`; kept in the cache like the shard.
+
+        Args:
+            name: The shard.
+            columns: Those to read, None for all.
+
+        Raises:
+            NotFoundError: The manifest has no such shard.
+            StorageError: The sidecar is missing, cannot be read, or is that of another shard than the manifest's.
+        """
+        local = Folder(self._build)
+        if self._has_index(local, name):
+            try:
+                return read_index(local, name, columns)
+            except StorageError:  # evicted just now, or damaged where it lies: another copy tells
+                pass
+        self._fetch_index(local, name)
+        return read_index(local, name, columns)
+
+    def _fetch_index(self, local: Folder, name: ShardName) -> None:
+        uri, path = self.root.path(name.sidecar), local.path(name.sidecar)
+        try:
+            data = self.root.read_bytes(name.sidecar)
+        except MissingError as error:
+            raise MissingError(f"{uri} is missing: the index of {name.shard}") from error
+        with write_faults(path):
+            self._files.unless_full(len(data), lambda: self._files.write(path, data))
+        if not self._has_index(local, name):
+            self._files.remove(path)
+            raise StorageError(f"{uri} is not the index of the shard that the manifest states: open the dataset again, or build it again")
+
+    def _has_index(self, local: Folder, name: ShardName) -> bool:
+        info = self._info(name)
+        found = read_summary(local, name)
+        if found is None or (found.num_bytes, found.crc32c, found.num_records) != (info.num_bytes, info.crc32c, info.num_records):
+            return False
+        os.utime(local.path(name.sidecar))
+        return True
+
+    def _info(self, name: ShardName) -> ShardInfo:
+        info = self._shards.get(name)
+        if info is None:
+            raise NotFoundError(f"{name.shard} is no shard of {self.root}")
+        return info
+
+    def _pin(self, name: ShardName, *, wait: bool) -> PinnedShard | None:
+        """A shard's file, or None where others download it and `wait` is not given."""
+        info, path = self._info(name), os.path.join(self._build, name.shard)
+        if info.num_bytes > self.max_bytes:
+            raise UsageError(
+                f"{self.root.path(name.shard)} has {show_bytes(info.num_bytes)}, and the cache at {self._files.root} may hold "
+                f"{show_bytes(self.max_bytes)}: set {CAP} (cache_bytes=) to {info.num_bytes} or more"
+            )
+        lock = FileLock(path + LOCK)
+        try:
+            while lock.acquire(shared=True, wait=wait):
+                if _is_whole(path, info):
+                    os.utime(path)  # last use decides who goes first
+                    return PinnedShard(path, lock)
+                if not lock.acquire(shared=False, wait=wait):
+                    break
+                if not _is_whole(path, info):
+                    fetch_shard(self.root, name.shard, info, path, self._files, wait=wait, check=lambda: self._go_on(ahead=not wait))
+        except BaseException:
+            lock.release()
+            raise
+        return None
+
+    def _bring(self, name: ShardName) -> None:
+        """Download a shard ahead of whoever opens it."""
+        try:
+            self._go_on(ahead=True)
+            pinned = self._pin(name, wait=False)
+        except (NoRoomError, _LeavingError):
+            return  # who opens it waits for room
+        if pinned is not None:
+            pinned.close()
+
+    def _go_on(self, *, ahead: bool) -> None:
+        # Python waits for threads of pools before it ends: a download that nobody waits for must not keep it.
+        if ahead and (self._closed or not threading.main_thread().is_alive()):
+            raise _LeavingError(f"{self.root}: not wanted any more")
+
+
+def _is_whole(path: str, info: ShardInfo) -> bool:
+    try:
+        return os.stat(path).st_size == info.num_bytes
+    except FileNotFoundError:
+        return False

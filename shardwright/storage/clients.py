@@ -1,0 +1,229 @@
+"""Clients of object stores: one a process for each bucket and configuration, and how long it keeps trying.
+
+A request that fails in a way that may pass is repeated, with growing pauses, until a deadline. Which deadline, depends:
+
+* Nothing has ever answered at the endpoint: it is probably the wrong one, so the first seconds decide.
+* Other requests to the store go well meanwhile: it is this object's fault, so half a minute decides.
+* Nothing goes through any more: the store has a bad time, and minutes of it are waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
+
+from shardwright.errors import ClientError, StorageError, UnreadableError
+from shardwright.storage import credentials
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.faults import Fault, fault_of, is_past_end, is_whole_answer
+from shardwright.storage.options import AZURE_KEYS, CLIENT_KEYS, GCS_KEYS, S3_KEYS, StorageOptions, parse_seconds, typed
+
+T = TypeVar("T")
+_LOG = logging.getLogger("shardwright.storage")
+
+FIRST_CONTACT_SECONDS = 5.0
+ONE_OBJECT_SECONDS = 30.0
+DEADLINE_SECONDS = 180.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+_SAY_EVERY_SECONDS = 10.0
+# A stalled answer is one that gives no byte for so long; a whole request may take as long as a slow network needs for a part.
+_TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "300s"}
+# Completing an upload is one request that large stores take their time for.
+_UPLOAD_TIMEOUTS = {**_TIMEOUTS, "read_timeout": "120s"}
+_NO_RETRIES: Any = {"max_retries": 0}
+_UPLOAD_RETRIES: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=DEADLINE_SECONDS)}
+_HOSTS = {"s3": "the AWS endpoint", "gs": "storage.googleapis.com", "az": "the Azure endpoint"}
+
+
+class Client:
+    """One store, and what is known of how it behaves.
+
+    Attributes:
+        store: Its address, such as `s3://bucket`.
+        endpoint: Where it is, for messages.
+        objects: obstore's client for single requests, which are repeated by `call`.
+        uploads: obstore's client for multipart uploads, whose parts obstore repeats itself.
+        config: What the clients were made of.
+        login: How they log in.
+        etags_are_md5: Whether etags that look like MD5 digests have proved to be: None as long as nobody knows.
+    """
+
+    def __init__(self, store: str, options: StorageOptions) -> None:
+        values = options.for_store(store)
+        self.store = store
+        self.scheme = store.partition("://")[0]
+        self.deadline = parse_seconds("deadline", values["deadline"]).total_seconds() if "deadline" in values else DEADLINE_SECONDS
+        self.login, self.config = _configure(store, values)
+        self.endpoint = str(self.config.get("endpoint") or self.config.get("base_url") or _HOSTS.get(self.scheme, store))
+        self.objects = self._make(values, _TIMEOUTS, _NO_RETRIES)
+        self.uploads = self._make(values, _UPLOAD_TIMEOUTS, _UPLOAD_RETRIES)
+        self.etags_are_md5: bool | None = None
+        self._answered = False
+        self._last_success = 0.0
+        self._last_failure = 0.0
+        self._down_since = 0.0
+        self._last_said = 0.0
+
+    def call(self, uri: str, verb: str, operation: Callable[[], T], explain: Callable[[], object] | None = None) -> T:
+        """Do one request, repeated as the store's state asks for it.
+
+        Args:
+            uri: What is asked for, for messages.
+            verb: "read", "write", "list" or "delete", for messages.
+            operation: The request.
+            explain: Another request for the same, whose failure says why where that of `operation` cannot.
+
+        Raises:
+            StorageError: One of its kinds; the message names the object, and the fix where there is one.
+        """
+        started, attempt = time.monotonic(), 0
+        while True:
+            COUNTERS.add("requests")
+            try:
+                result = operation()
+            except (BaseError, OSError, ValueError) as error:
+                fault = self._fault_of(error, uri, verb, explain)
+                if fault is None:
+                    raise
+                if not fault.passes:
+                    raise fault.error from error
+                if self._gives_up(started, attempt):
+                    raise self._last_word(fault, started) from error
+                self._say(fault, attempt, started)
+            else:
+                self._answered, self._last_success = True, time.monotonic()
+                return result
+            COUNTERS.add(f"retries_{fault.kind}")
+            time.sleep(random.uniform(0.5, 1.0) * min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE))
+            attempt += 1
+
+    def _fault_of(self, error: Exception, uri: str, verb: str, explain: Callable[[], object] | None) -> Fault | None:
+        fault = fault_of(error, uri, verb, self.endpoint)
+        if fault is None:
+            return None
+        self._answered = self._answered or fault.answered
+        self._note(fault)
+        if fault.bodiless and explain is not None:
+            try:
+                explain()
+            except (BaseError, OSError, ValueError) as told:
+                return fault if is_past_end(told) or is_whole_answer(told) else fault_of(told, uri, verb, self.endpoint) or fault
+        return fault
+
+    def _note(self, fault: Fault) -> None:
+        now = time.monotonic()
+        if not fault.passes:
+            self._last_success = now if fault.answered else self._last_success  # it works, whatever it says of this object
+            return
+        if self._down_since <= self._last_success or now - self._last_failure > self.deadline:
+            self._down_since = now
+        self._last_failure = now
+
+    def _gives_up(self, started: float, attempt: int) -> bool:
+        elapsed = time.monotonic() - started
+        if not self._answered:
+            return elapsed > FIRST_CONTACT_SECONDS or attempt > 5
+        if self._serves_others(started):
+            return elapsed > min(ONE_OBJECT_SECONDS, self.deadline)
+        # Of many requests in a queue each would wait anew for a store that others have given up: a few tries will do.
+        return elapsed > self.deadline or (attempt > 2 and time.monotonic() - self._down_since > self.deadline)
+
+    def _serves_others(self, started: float) -> bool:
+        """Whether requests go well while this one fails; lately, because one that is under way when a store goes down sees some, too."""
+        return self._last_success > (started + time.monotonic()) / 2
+
+    def _last_word(self, fault: Fault, started: float) -> StorageError:
+        if self._serves_others(started):
+            return UnreadableError(f"{fault.error}, while other objects are served")
+        return type(fault.error)(f"{fault.error}; tried for {time.monotonic() - started:.0f} s")
+
+    def _say(self, fault: Fault, attempt: int, started: float) -> None:
+        """A store that is down must not look like a build that hangs."""
+        now = time.monotonic()
+        if now - started > _SAY_EVERY_SECONDS and now - self._last_said > _SAY_EVERY_SECONDS:
+            self._last_said = now
+            _LOG.warning("%s (tried %d times in %.0f s, trying on)", fault.error, attempt + 1, now - started)
+
+    def _make(self, values: Mapping[str, str], timeouts: Mapping[str, str], retries: Any) -> Any:
+        given = {key: _client_value(key, value) for key, value in values.items() if key in CLIENT_KEYS}
+        client: Any = {**timeouts, **given}
+        if self.endpoint.startswith("http://"):
+            client["allow_http"] = True
+        name = self.store.partition("://")[2]
+        config: Any = self.config
+        provider: Any = {"credential_provider": self.login.provider} if self.login.provider else {}
+        if self.scheme == "s3":
+            return S3Store(name, config=config, client_options=client, retry_config=retries, **provider)
+        if self.scheme == "gs":
+            return GCSStore(name, config=config, client_options=client, retry_config=retries, **provider)
+        if self.scheme == "az":
+            return AzureStore(name, config=config, client_options=client, retry_config=retries)
+        return HTTPStore(self.store, client_options=client, retry_config=retries)
+
+
+def _client_value(key: str, value: str) -> object:
+    return parse_seconds(key, value) if key in ("connect_timeout", "read_timeout", "timeout") else typed(key, value)
+
+
+def _configure(store: str, values: dict[str, str]) -> tuple[credentials.Login, dict[str, object]]:
+    """How to log in, and obstore's configuration, endpoint and region from the environment included."""
+    env, scheme = os.environ, store.partition("://")[0]
+    if scheme == "s3":
+        login = credentials.s3_login(store, values)
+        profile = credentials.profile_settings(store, values.get("profile"))
+        found = {
+            "endpoint": env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or profile.get("endpoint"),
+            "region": env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or profile.get("region") or "us-east-1",
+        }
+        known = S3_KEYS - {"profile"}
+    elif scheme == "gs":
+        login = credentials.gcs_login(store, values)
+        emulator = env.get("STORAGE_EMULATOR_HOST")
+        found = {"base_url": emulator if emulator is None or "://" in emulator else f"http://{emulator}"}
+        known = GCS_KEYS
+    else:
+        return credentials.Login(), {key: typed(key, value) for key, value in values.items() if key in AZURE_KEYS and scheme == "az"}
+    given = {key: typed(key, value) for key, value in values.items() if key in known}
+    config = {key: value for key, value in {**login.config, **found, **given}.items() if value is not None}
+    if "endpoint" in config:
+        config["endpoint"] = str(config["endpoint"]).rstrip("/")
+    return login, config
+
+
+_clients: dict[tuple[str, StorageOptions], Client] = {}
+_lock = threading.Lock()
+_process = 0
+
+
+def client_for(store: str, options: StorageOptions) -> Client:
+    """The process's client for a store and its options.
+
+    Raises:
+        CredentialsError: There are none for it.
+        ClientError: This process was forked from one that has used stores already, which the client does not survive; or the
+            options do not go together.
+    """
+    global _process
+    if _process not in (0, os.getpid()):
+        raise ClientError(
+            f"{store}: this process was forked after stores had been used, and the storage client cannot go on in it: "
+            "start processes by 'spawn' or 'forkserver' (multiprocessing.set_start_method), or use stores only after the fork"
+        )
+    with _lock:
+        _process = os.getpid()
+        client = _clients.get((store, options))
+        if client is None:
+            try:
+                client = _clients[store, options] = Client(store, options)
+            except (BaseError, ValueError) as error:
+                raise ClientError(f"{store}: its options cannot be used: {str(error).partition(chr(10))[0]}") from error
+    return client

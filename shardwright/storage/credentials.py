@@ -1,0 +1,191 @@
+"""Who asks: credentials found in the ways each store's own tools find them, in their order, and in no others.
+
+S3: options; anonymous; environment keys; web identity and container roles (obstore's own); then profiles, SSO, processes and the
+instance's role, which boto3 knows. GCS: options; the emulator; `GOOGLE_APPLICATION_CREDENTIALS` or gcloud's default file (other
+kinds than keys and users by google-auth); then the machine's own account. Nobody waits for a metadata server that is not there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from shardwright.errors import CredentialsError
+from shardwright.storage.options import parse_bool
+
+# Keys that boto3 hands out may be refreshed by it up to ten minutes before they end, so they are asked for again sooner than that.
+_KEEP_KEYS = timedelta(minutes=5)
+_METADATA_HOST, _METADATA_SECONDS = "169.254.169.254", 1.0
+_NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How a client logs in: configuration for obstore, and a function that gives fresh credentials where obstore has no way of its own."""
+
+    config: dict[str, object] = field(default_factory=dict)
+    provider: Callable[[], dict[str, object]] | None = None
+
+
+def s3_login(store: str, values: dict[str, str]) -> Login:
+    """The login for a bucket of S3.
+
+    Args:
+        store: `s3://BUCKET`, for messages.
+        values: The storage options that hold for it.
+
+    Raises:
+        CredentialsError: There are none.
+    """
+    env = os.environ
+    if parse_bool("skip_signature", values.get("skip_signature", "false")) or "access_key_id" in values or "role_arn" in values:
+        return Login()
+    if "profile" not in values and env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
+        keys = {"access_key_id": env["AWS_ACCESS_KEY_ID"], "secret_access_key": env["AWS_SECRET_ACCESS_KEY"]}
+        return Login({**keys, **({"session_token": token} if (token := env.get("AWS_SESSION_TOKEN")) else {})})
+    by_obstore = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+    if "profile" not in values and any(env.get(name) for name in by_obstore):
+        return Login()
+    return _boto3_login(store, values.get("profile"))
+
+
+def _boto3_login(store: str, profile: str | None) -> Login:
+    try:
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
+    except ImportError:
+        if _answers(_METADATA_HOST):
+            return Login()  # obstore asks the instance's metadata itself
+        raise CredentialsError(_no_s3_keys(store) + "; profiles and SSO need boto3: pip install 'shardwright[aws]'") from None
+    try:
+        credentials = Session(profile=profile).get_credentials()
+    except BotoCoreError as error:
+        raise CredentialsError(f"{store}: AWS credentials cannot be found: {error}") from error
+    if credentials is None:
+        raise CredentialsError(_no_s3_keys(store))
+
+    def fresh_keys() -> dict[str, object]:
+        keys = credentials.get_frozen_credentials()
+        expires = None if type(credentials).__name__ == "Credentials" else datetime.now(UTC) + _KEEP_KEYS
+        return {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key, "token": keys.token, "expires_at": expires}
+
+    return Login(provider=fresh_keys)
+
+
+def profile_settings(store: str, profile: str | None) -> dict[str, object]:
+    """Region and endpoint that AWS's configuration file names for a profile, or for the one of the environment.
+
+    Raises:
+        CredentialsError: There is no such profile, or the file cannot be read.
+    """
+    if profile is None and not os.path.exists(os.path.expanduser(os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"))):
+        return {}
+    try:
+        from botocore.exceptions import BotoCoreError
+        from botocore.session import Session
+    except ImportError:
+        return {}
+    try:
+        settings = Session(profile=profile).get_scoped_config()
+    except BotoCoreError as error:
+        raise CredentialsError(f"{store}: AWS's configuration cannot be used: {error}") from error
+    return {"region": settings.get("region"), "endpoint": settings.get("endpoint_url")}
+
+
+def _no_s3_keys(store: str) -> str:
+    return (
+        f"{store}: no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give "
+        "--storage-option anonymous=true for a public bucket"
+    )
+
+
+def gcs_login(store: str, values: dict[str, str]) -> Login:
+    """The login for a bucket of Google Cloud Storage.
+
+    Args:
+        store: `gs://BUCKET`, for messages.
+        values: The storage options that hold for it.
+
+    Raises:
+        CredentialsError: There are none, or the file that is named cannot be used.
+    """
+    given = ("bearer_token", "service_account", "service_account_key", "application_credentials")
+    if parse_bool("skip_signature", values.get("skip_signature", "false")) or any(key in values for key in given):
+        return Login()
+    path = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
+    if path is None and (os.environ.get("STORAGE_EMULATOR_HOST") or "base_url" in values):
+        return Login({"skip_signature": True})  # as Google's own client does
+    if path is None and os.path.exists(gcloud := _gcloud_file()):
+        path = gcloud
+    if path is not None:
+        return _google_file_login(store, path)
+    if _is_google_machine(os.environ.get("GCE_METADATA_HOST", _METADATA_HOST)):
+        return Login()
+    raise CredentialsError(
+        f"{store}: no Google credentials: run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS, "
+        "or give --storage-option anonymous=true for a public bucket"
+    )
+
+
+def _gcloud_file() -> str:
+    folder = os.environ.get("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
+    return os.path.join(folder, "application_default_credentials.json")
+
+
+def _google_file_login(store: str, path: str) -> Login:
+    try:
+        with open(path, "rb") as file:
+            kind = json.load(file).get("type")
+    except (OSError, ValueError, AttributeError) as error:
+        raise CredentialsError(f"{store}: the Google credentials file {path} cannot be read: {error}") from error
+    if kind in _NATIVE_GOOGLE_FILES:
+        return Login({"application_credentials": path})
+    return Login(provider=_google_auth_provider(store, path))
+
+
+def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, object]]:
+    """Workload identity federation and impersonation: google-auth exchanges and refreshes the tokens."""
+    try:
+        import google.auth
+        from google.auth.exceptions import GoogleAuthError
+        from google.auth.transport.requests import Request
+    except ImportError:
+        raise CredentialsError(f"{store}: credentials of the kind in {path} need google-auth: pip install 'shardwright[gcp]'") from None
+    try:
+        scopes = ["https://www.googleapis.com/auth/devstorage.read_write"]
+        credentials: Any = google.auth.load_credentials_from_file(path, scopes=scopes)[0]
+    except GoogleAuthError as error:
+        raise CredentialsError(f"{store}: the Google credentials file {path} cannot be used: {error}") from error
+
+    def fresh_token() -> dict[str, object]:
+        credentials.refresh(Request())
+        return {"token": credentials.token, "expires_at": credentials.expiry.replace(tzinfo=UTC)}
+
+    return fresh_token
+
+
+def _is_google_machine(host: str) -> bool:
+    """Whether a metadata server of Google's answers (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
+    from http.client import HTTPConnection, HTTPException  # brings TLS and mail parsing, a third of what `import shardwright` costs
+
+    connection = HTTPConnection(host, timeout=_METADATA_SECONDS)
+    try:
+        connection.request("GET", "/", headers={"Metadata-Flavor": "Google"})
+        return connection.getresponse().getheader("Metadata-Flavor") == "Google"
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _answers(host: str) -> bool:
+    try:
+        with socket.create_connection((host, 80), _METADATA_SECONDS):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,91 @@
+"""Downloading large objects into local files: parts of a fixed size, several at a time, each retried for itself."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+
+import obstore
+
+from shardwright.errors import ChangedError
+from shardwright.storage.addresses import parse_address
+from shardwright.storage.clients import Client, client_for
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.options import StorageOptions
+
+PART_BYTES = 8 << 20
+_PARTS_AT_A_TIME = 4  # 32 MB in memory
+
+
+def download(
+    uri: str,
+    options: StorageOptions,
+    descriptor: int,
+    spans: Sequence[tuple[int, int]],
+    *,
+    etag: str | None = None,
+    done: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write parts of an object to a local file at their own places.
+
+    Args:
+        uri: The object.
+        options: Storage options.
+        descriptor: The local file, open for writing.
+        spans: [start, stop) in bytes of what is wanted.
+        etag: What the object's etag must be, or None.
+        done: Called, from several threads, with [start, stop) of each part that is written.
+
+    Raises:
+        MissingError, ChangedError, StorageError: As `read_object`.
+    """
+    store, key = parse_address(uri)
+    client = client_for(store, options)
+    parts = [(start, min(start + PART_BYTES, stop)) for first, stop in spans for start in range(first, stop, PART_BYTES)]
+    with ThreadPoolExecutor(_PARTS_AT_A_TIME, thread_name_prefix="shardwright-download") as pool:
+        waiting: list[Future[None]] = [
+            pool.submit(_download_part, client, key, uri, descriptor, start, stop, etag, done) for start, stop in parts
+        ]
+        finished, unfinished = wait(waiting, return_when=FIRST_EXCEPTION)
+        for future in unfinished:
+            future.cancel()
+    for future in finished:
+        future.result()
+
+
+def _download_part(
+    client: Client,
+    key: str,
+    uri: str,
+    descriptor: int,
+    start: int,
+    stop: int,
+    etag: str | None,
+    done: Callable[[int, int], None] | None,
+) -> None:
+    data = read_part(client, uri, key, start, stop, etag)
+    view, place = memoryview(data), start
+    while view:
+        written = os.pwrite(descriptor, view, place)
+        view, place = view[written:], place + written
+    if done is not None:
+        done(start, stop)
+
+
+def read_part(client: Client, uri: str, key: str, start: int, stop: int, etag: str | None) -> bytes:
+    """The bytes [start, stop) of an object whose etag is to be `etag`, or anything for None. Raises as `download`."""
+    data = client.call(uri, "read", functools.partial(_get_part, client, key, uri, start, stop, etag))
+    COUNTERS.add("bytes_read", len(data))
+    return data
+
+
+def _get_part(client: Client, key: str, uri: str, start: int, stop: int, etag: str | None) -> bytes:
+    result = obstore.get(client.objects, key, options={"range": (start, stop)})
+    if etag and result.meta["e_tag"] and result.meta["e_tag"] != etag:
+        raise ChangedError(f"{uri} changed while it was downloaded")
+    data = bytes(result.bytes())
+    if len(data) != stop - start:
+        raise OSError(f"{len(data)} bytes of {stop - start} arrived")  # is tried again
+    return data

@@ -1,0 +1,210 @@
+"""Listing a store: pages of objects, several prefixes at a time where folders allow it, in bounded memory.
+
+A page is up to 1,000 keys and one round trip, so a flat prefix is listed at the speed of one page after another. Where the keys
+have folders that hold enough, each is listed for itself, several at a time.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, NamedTuple
+
+import obstore
+from obstore.exceptions import InvalidPathError
+
+from shardwright.errors import StorageError
+from shardwright.storage import peers
+from shardwright.storage.addresses import Address, key_problem
+from shardwright.storage.clients import Client
+
+_PAGE_KEYS = 1000
+_LISTERS = 16  # prefixes listed at a time
+_MOST_FOLDERS = 16  # more of them on one page, and a request for each would cost more than the pages do
+_WAITING_PAGES = 64  # pages held until they are taken: 64,000 keys, about 30 MB
+
+
+class ObjectRow(NamedTuple):
+    """One object of a listing. `etag` is as the store gives it, quotes and all; "" where it gives none."""
+
+    key: str
+    num_bytes: int
+    etag: str
+
+
+Page = list[ObjectRow]
+
+
+def list_pages(client: Client, prefix: str) -> Iterator[Page]:
+    """Every object below a prefix, in pages, in no order. Keys that the client itself cannot ask for are among them.
+
+    Raises:
+        StorageError: The store cannot be listed; the message names it.
+    """
+    pages = _pages(client, prefix)
+    first = next(pages, [])
+    if not _worth_splitting(first, prefix):
+        yield first
+        yield from pages
+        return
+    lister = _ParallelLister(client)
+    try:
+        yield from lister.run(prefix)
+    finally:
+        lister.stop()
+
+
+def list_folder(client: Client, prefix: str) -> tuple[list[str], Page]:
+    """The folders directly below a prefix, as whole keys without a slash at the end, and the objects directly below it.
+
+    Raises:
+        StorageError: As `list_pages`.
+    """
+    uri = _listable(client, prefix)
+    try:
+        found = client.call(uri, "list", lambda: obstore.list_with_delimiter(client.objects, prefix or None))
+    except InvalidPathError:
+        return _folders_of((ObjectRow(*row) for row in peers.list_any_keys(client, prefix)), prefix)
+    return list(found["common_prefixes"]), [_row(meta) for meta in found["objects"]]
+
+
+def first_page(client: Client, prefix: str) -> Page:
+    """The first objects below a prefix, up to 1,000, at the price of one request. Raises as `list_pages`."""
+    return next(_pages(client, prefix), [])
+
+
+def _listable(client: Client, prefix: str) -> str:
+    uri = Address(client.store, prefix).uri
+    if client.scheme in ("http", "https"):
+        raise StorageError(f"{uri}: a web server does not list its files: this needs a folder or a store; images may be named in a table")
+    return uri
+
+
+def _pages(client: Client, prefix: str) -> Iterator[Page]:
+    """Pages of one prefix, in key order; a page that fails is asked for again from the last key on."""
+    uri = _listable(client, prefix)
+    if prefix and key_problem(prefix):  # a folder that is named like that, met below a prefix that is not
+        yield from _any_pages(client, prefix, None)
+        return
+    stream: Any = None
+    last: str | None = None
+
+    def next_page() -> Any:
+        nonlocal stream
+        if stream is None:
+            stream = obstore.list(client.objects, prefix or None, offset=last, chunk_size=_PAGE_KEYS)
+        try:
+            return next(stream, None)
+        except BaseException:
+            stream = None  # a stream that has failed once is at its end
+            raise
+
+    while True:
+        try:
+            found = client.call(uri, "list", next_page)
+        except InvalidPathError:  # one odd name must not hide all others: a slower client lists it too
+            yield from _any_pages(client, prefix, last)
+            return
+        if not found:
+            return
+        last = found[-1]["path"]
+        yield [_row(meta) for meta in found]
+
+
+def _any_pages(client: Client, prefix: str, last: str | None) -> Iterator[Page]:
+    rows = (ObjectRow(*row) for row in peers.list_any_keys(client, prefix, after=last))
+    while page := list(islice(rows, _PAGE_KEYS)):
+        yield page
+
+
+def _row(meta: Any) -> ObjectRow:
+    return ObjectRow(meta["path"], meta["size"], meta["e_tag"] or "")
+
+
+def _folders_of(rows: Iterator[ObjectRow], prefix: str) -> tuple[list[str], Page]:
+    start = len(prefix) + 1 if prefix else 0
+    folders, loose = set(), []
+    for row in rows:
+        head, slash, _ = row.key[start:].partition("/")
+        if slash:
+            folders.add(row.key[:start] + head)
+        else:
+            loose.append(row)
+    return sorted(folders), loose
+
+
+def _worth_splitting(page: Page, prefix: str) -> bool:
+    if len(page) < _PAGE_KEYS:
+        return False
+    start = len(prefix) + 1 if prefix else 0
+    folders = {head for head, slash, _ in (row.key[start:].partition("/") for row in page) if slash}
+    return 0 < len(folders) <= _MOST_FOLDERS
+
+
+class _ParallelLister:
+    """Threads that take prefixes from a stack, and put pages, or folders, back."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._prefixes: queue.LifoQueue[str | None] = queue.LifoQueue()
+        self._pages: queue.Queue[Page | BaseException | None] = queue.Queue(_WAITING_PAGES)
+        self._unlisted = 0
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(self, prefix: str) -> Iterator[Page]:
+        self._add([prefix])
+        for number in range(_LISTERS):
+            threading.Thread(target=self._work, daemon=True, name=f"shardwright-list-{number}").start()
+        while (found := self._pages.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+
+    def stop(self) -> None:
+        self._stopped = True
+        for _ in range(_LISTERS):
+            self._prefixes.put(None)
+
+    def _add(self, prefixes: list[str]) -> None:
+        with self._lock:
+            self._unlisted += len(prefixes)
+        for prefix in prefixes:
+            self._prefixes.put(prefix)
+
+    def _work(self) -> None:
+        while (prefix := self._prefixes.get()) is not None and not self._stopped:
+            try:
+                self._list(prefix)
+            except BaseException as error:  # for the thread that takes the pages
+                self._give(error)
+                return
+            with self._lock:
+                self._unlisted -= 1
+                done = not self._unlisted
+            if done:
+                self._give(None)
+
+    def _list(self, prefix: str) -> None:
+        pages = _pages(self._client, prefix)
+        first = next(pages, [])
+        if _worth_splitting(first, prefix):
+            folders, loose = list_folder(self._client, prefix)
+            self._give(loose)
+            self._add(folders)
+            return
+        self._give(first)
+        for page in pages:
+            if self._stopped:
+                return
+            self._give(page)
+
+    def _give(self, found: Page | BaseException | None) -> None:
+        while not self._stopped:
+            try:
+                self._pages.put(found, timeout=1)
+                return
+            except queue.Full:
+                continue

@@ -1,0 +1,309 @@
+"""Objects of a store: whole under their keys or not there, because stores show an object only when all of it has arrived."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import io
+import os
+import re
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import obstore
+import pyarrow as pa
+from obstore.exceptions import BaseError
+
+from shardwright.errors import ChangedError, ExistsError, MissingError, StorageError
+from shardwright.storage import peers
+from shardwright.storage.addresses import parse_address
+from shardwright.storage.clients import Client, client_for
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.downloads import download, read_part
+from shardwright.storage.faults import is_past_end, is_whole_answer
+from shardwright.storage.listing import list_folder
+from shardwright.storage.local import StatedFile
+from shardwright.storage.options import StorageOptions
+from shardwright.storage.reads import map_reads
+from shardwright.storage.uploads import ObjectSink, open_upload
+
+_MD5_ETAG = re.compile(r'"?([0-9a-f]{32})"?')
+_TRIES_FOR_CONTENT = 3
+_KEYS_A_REQUEST = 1000
+INPUT_BUFFER_BYTES = 8 << 20
+COALESCE_BYTES = 1 << 20  # a gap that is cheaper to fetch than another request
+
+
+class ReadObject(NamedTuple):
+    """A whole object, and its etag as the store gives it ("" where it gives none)."""
+
+    data: bytes
+    etag: str
+
+
+class ObjectFiles:
+    """The operations of `Folder` on objects. Paths are addresses such as `s3://bucket/key`."""
+
+    def __init__(self, options: StorageOptions) -> None:
+        self._options = options
+
+    def num_bytes_of(self, path: str) -> int | None:
+        """An object's length, or None where there is no such object.
+
+        Raises:
+            StorageError: The store does not say.
+        """
+        found = head_object(path, self._options)
+        return None if found is None else found["size"]
+
+    def read_bytes(self, path: str) -> bytes:
+        """A whole object.
+
+        Raises:
+            MissingError: There is none.
+            StorageError: It cannot be read.
+        """
+        return read_object(path, self._options).data
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Up to `length` bytes from `offset` on; fewer where the object ends. Raises as `read_bytes`."""
+        client, key = _place(path, self._options)
+        if not length:  # no store can be asked for that, and yet a missing object is one
+            self._found(path)
+            return b""
+        data = client.call(path, "read", lambda: _get_range(client, key, offset, length))
+        COUNTERS.add("bytes_read", len(data))
+        return data
+
+    def read_ranges(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of several [start, stop) of one object; near ones come by one request. Raises as `read_bytes`."""
+        client, key = _place(path, self._options)
+        starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
+        found = client.call(
+            path, "read", lambda: obstore.get_ranges(client.objects, key, starts=starts, ends=stops, coalesce=COALESCE_BYTES)
+        )
+        COUNTERS.add("bytes_read", sum(map(len, found)))
+        return list(map(bytes, found))
+
+    @contextmanager
+    def local_copy(self, path: str) -> Iterator[str]:
+        """A local path under which the object can be read as long as the block lasts. Raises as `read_bytes`."""
+        found = self._found(path)
+        with tempfile.NamedTemporaryFile(prefix="shardwright-") as file:
+            download(path, self._options, file.fileno(), [(0, found["size"])], etag=found["e_tag"])
+            yield file.name
+
+    def open_input(self, path: str) -> pa.NativeFile:
+        """A seekable file for Arrow's readers. Raises as `read_bytes`."""
+        client, key = _place(path, self._options)
+        found = self._found(path)
+        return pa.PythonFile(_RangeReader(client, path, key, found["size"], found["e_tag"]), mode="r")
+
+    def _found(self, path: str) -> Any:
+        found = head_object(path, self._options)
+        if found is None:
+            raise MissingError(f"{path}: there is no such object")
+        return found
+
+    def names_in(self, path: str) -> list[str]:
+        """The names directly below a prefix, of folders too, in order. Raises `StorageError`."""
+        client, key = _place(path, self._options)
+        folders, objects = list_folder(client, key)
+        start = len(key) + 1 if key else 0
+        return sorted([folder[start:] for folder in folders] + [row.key[start:] for row in objects])
+
+    def stated_in(self, path: str) -> dict[str, StatedFile]:
+        """Name -> what the store says of each object directly below a prefix. Raises `StorageError`."""
+        client, key = _place(path, self._options)
+        if client.scheme == "gs":
+            return {name: StatedFile(found.num_bytes, None, found.crc32c) for name, found in peers.stated_below(client, key).items()}
+        start = len(key) + 1 if key else 0
+        return {row.key[start:]: StatedFile(row.num_bytes, row.etag or None) for row in list_folder(client, key)[1]}
+
+    def is_file(self, path: str) -> bool:
+        """Whether there is an object of just that key, which is no prefix of others."""
+        return bool(parse_address(path).key) and self.num_bytes_of(path) is not None
+
+    @contextmanager
+    def open_sink(self, path: str) -> Iterator[ObjectSink]:
+        """A sink whose object appears when the block ends without an error; after one, nothing is left of it.
+
+        Raises:
+            StorageError: It cannot be written; the message names it and the cause.
+        """
+        with open_upload(path, self._options) as sink:
+            yield sink
+
+    def create_bytes(self, path: str, data: bytes) -> None:
+        """Write a small object where there is none. Two writers at once: one of them is told.
+
+        Raises:
+            ExistsError: There is one already.
+            StorageError: It cannot be written.
+        """
+        client, key = _place(path, self._options)
+        tries = 0
+
+        def create() -> None:
+            nonlocal tries
+            tries += 1
+            obstore.put(client.objects, key, data, mode="create", use_multipart=False)
+
+        try:
+            client.call(path, "write", create)
+        except ExistsError:
+            # The answer to a first try that went well may have been lost on its way.
+            if tries == 1 or self.read_bytes(path) != data:
+                raise
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Write a small object, replacing what is there. Raises `StorageError`."""
+        client, key = _place(path, self._options)
+        put = client.call(path, "write", lambda: obstore.put(client.objects, key, data, use_multipart=False))
+        COUNTERS.add("bytes_written", len(data))
+        stated = _MD5_ETAG.fullmatch(put["e_tag"] or "") if client.scheme == "gs" else None  # S3 has checked the content itself
+        if stated and stated[1] != hashlib.md5(data, usedforsecurity=False).hexdigest():
+            raise StorageError(f"{path} did not arrive as it was sent (the store states MD5 {stated[1]}): run the build again")
+
+    def remove(self, path: str) -> None:
+        """Remove an object; where there is none, nothing happens. Raises `StorageError`."""
+        if head_object(path, self._options) is None:  # asked first: S3 notes even a removal of nothing, in buckets with versions
+            return
+        client, key = _place(path, self._options)
+        try:
+            client.call(path, "delete", lambda: obstore.delete(client.objects, key))
+        except MissingError:
+            return
+
+    def remove_all(self, paths: Sequence[str]) -> None:
+        """Remove objects, a thousand a request where the store takes that. Raises `StorageError`."""
+        for start in range(0, len(paths), _KEYS_A_REQUEST):
+            some = paths[start : start + _KEYS_A_REQUEST]
+            client = _place(some[0], self._options)[0]
+            keys = [parse_address(path).key for path in some]
+            try:
+                client.call(some[0], "delete", functools.partial(obstore.delete, client.objects, keys))
+            except MissingError:  # one of them, removed by somebody else
+                deque(map_reads(self.remove, some), maxlen=0)
+
+
+class _RangeReader(io.RawIOBase):
+    """An object as a seekable file: a buffer, filled by ranged requests that are repeated like all others."""
+
+    def __init__(self, client: Client, uri: str, key: str, num_bytes: int, etag: str | None) -> None:
+        super().__init__()
+        self._client, self._uri, self._key, self._etag = client, uri, key, etag
+        self._num_bytes = num_bytes
+        self._position = self._start = 0
+        self._buffer = b""
+
+    def read(self, num_bytes: int | None = -1) -> bytes:
+        left = self._num_bytes - self._position
+        wanted = left if num_bytes is None or num_bytes < 0 else min(num_bytes, left)
+        skip = self._position - self._start
+        if skip < 0 or skip + wanted > len(self._buffer):
+            stop = min(self._num_bytes, self._position + max(wanted, INPUT_BUFFER_BYTES))
+            self._buffer = read_part(self._client, self._uri, self._key, self._position, stop, self._etag) if wanted > 0 else b""
+            self._start, skip = self._position, 0
+        self._position += max(wanted, 0)
+        return self._buffer[skip : skip + wanted]
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+
+def _get_range(client: Client, key: str, offset: int, length: int) -> bytes:
+    try:
+        return bytes(obstore.get_range(client.objects, key, start=offset, length=length))
+    except (BaseError, OSError, ValueError) as error:
+        if is_past_end(error) or (is_whole_answer(error) and not obstore.head(client.objects, key)["size"]):
+            return b""  # as of a local file
+        raise
+
+
+def _place(uri: str, options: StorageOptions) -> tuple[Client, str]:
+    store, key = parse_address(uri)
+    return client_for(store, options), key
+
+
+def head_object(uri: str, options: StorageOptions) -> Any:
+    """What the store says of an object (`size` in bytes, `e_tag`), or None where there is none.
+
+    Raises:
+        StorageError: The store does not say.
+    """
+    client, key = _place(uri, options)
+    try:
+        return client.call(
+            uri,
+            "read",
+            lambda: obstore.head(client.objects, key),
+            explain=lambda: obstore.get(client.objects, key, options={"range": (0, 1)}),
+        )
+    except MissingError:
+        return None
+
+
+def read_object(uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None) -> ReadObject:
+    """A whole object, whose content is what its store states.
+
+    Args:
+        uri: Its address.
+        options: Storage options.
+        num_bytes: Its length when it was listed, or None.
+        etag: Its etag when it was listed, or None where nobody looked.
+
+    Raises:
+        MissingError: There is none.
+        ChangedError: It is not the one that was listed; or it arrives, time and again, with another content than the store states.
+        StorageError: It cannot be read.
+    """
+    client, key = _place(uri, options)
+    digests = []
+    for _ in range(_TRIES_FOR_CONTENT):
+        found = client.call(uri, "read", lambda: _get(client, key, uri, num_bytes, etag))
+        COUNTERS.add("bytes_read", len(found.data))
+        stated = _MD5_ETAG.fullmatch(found.etag)
+        if stated is None or client.etags_are_md5 is False:
+            return found
+        digests.append(hashlib.md5(found.data, usedforsecurity=False).hexdigest())
+        if digests[-1] == stated[1]:
+            client.etags_are_md5 = True
+            return found
+        COUNTERS.add("retries_content")
+        if digests.count(digests[-1]) > 1 and not _is_md5(client, key):
+            return found
+    raise ChangedError(f"{uri} arrives with another content than its store states (MD5 {digests[-1]}, stated {found.etag}): try again")
+
+
+def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | None) -> ReadObject:
+    result = obstore.get(client.objects, key)
+    meta = result.meta
+    there = meta["e_tag"] or ""
+    if (etag and there and etag != there) or (num_bytes is not None and meta["size"] != num_bytes):
+        raise ChangedError(f"{uri} has changed since it was listed")
+    data = bytes(result.bytes())
+    if len(data) != meta["size"]:
+        raise OSError(f"{len(data)} bytes of {meta['size']} arrived")  # is tried again
+    return ReadObject(data, there)
+
+
+def _is_md5(client: Client, key: str) -> bool:
+    """Whether the store itself says that the etag is the content's MD5: of objects encrypted with keys of their own it is not."""
+    try:
+        return peers.stated_content(client, key).md5 is not None
+    except StorageError:
+        return client.etags_are_md5 is True

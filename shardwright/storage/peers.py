@@ -1,0 +1,245 @@
+"""What obstore cannot do, by the stores' own Python clients: list names it cannot take, abort uploads, tell checksums.
+
+They are slow and heavy, and imported only for this: boto3 for S3; for GCS google-auth's session, on the JSON interface for objects and
+the XML interface for uploads (https://cloud.google.com/storage/docs/multipart-uploads).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from shardwright.errors import CredentialsError, MissingError, MissingPeerError, StorageError
+from shardwright.storage.clients import Client
+
+_GOOGLE = "https://storage.googleapis.com"
+_TIMEOUT_SECONDS = 30
+_UNSIGNED_KINDS = ("aws:kms", "aws:kms:dsse")  # encryptions under which an etag is no MD5
+
+
+class StatedContent(NamedTuple):
+    """What a store says of an object: its length in bytes, and the checksums of its content that it keeps, None where it keeps none."""
+
+    num_bytes: int
+    crc32c: int | None
+    md5: str | None
+
+
+def list_any_keys(client: Client, prefix: str, after: str | None = None) -> Iterator[tuple[str, int, str]]:
+    """(key, bytes, etag) of every object below a prefix, in key order, whatever its name is like.
+
+    Args:
+        client: The store's client.
+        prefix: Without a slash at its end; "" for all.
+        after: Only keys behind this one.
+
+    Raises:
+        StorageError: The client that is needed is not installed, or fails.
+    """
+    start = f"{prefix}/" if prefix else ""
+    if client.scheme == "s3":
+        with _peer_faults(client):
+            paginator = _boto3_client(client).get_paginator("list_objects_v2")
+            for page in paginator.paginate(Bucket=_name(client), Prefix=start, StartAfter=after or ""):
+                yield from ((row["Key"], row["Size"], row.get("ETag", "")) for row in page.get("Contents", ()))
+    elif client.scheme == "gs":
+        query = {"prefix": start, "startOffset": after or "", "fields": "items(name,size,md5Hash,kmsKeyName),nextPageToken"}
+        for page in _google_pages(client, query):
+            rows = ((row["name"], int(row["size"]), _google_etag(row)) for row in page.get("items", ()))
+            yield from (row for row in rows if row[0] != after)
+    else:
+        raise StorageError(f"{client.store} holds an object whose name cannot be asked for: rename it")
+
+
+def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
+    """Abort multipart uploads that were begun below a prefix and never completed; the store bills their parts, and shows them to nobody.
+
+    Args:
+        client: The store's client.
+        prefix: Without a slash at its end, or a whole key.
+        wanted: Says of a key whether its uploads are to be aborted.
+
+    Returns:
+        The keys of the aborted uploads.
+
+    Raises:
+        StorageError: As `list_any_keys`.
+    """
+    if client.scheme == "s3":
+        return _abort_s3_uploads(client, prefix, wanted)
+    return _abort_google_uploads(client, prefix, wanted) if client.scheme == "gs" else []
+
+
+def stated_content(client: Client, key: str) -> StatedContent:
+    """What the store itself says of an object's content.
+
+    Raises:
+        StorageError: As `list_any_keys`.
+    """
+    if client.scheme == "s3":
+        with _peer_faults(client):
+            head = _boto3_client(client).head_object(Bucket=_name(client), Key=key, ChecksumMode="ENABLED")
+        whole = head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT"
+        etag = head.get("ETag", "").strip('"')
+        is_md5 = len(etag) == 32 and head.get("ServerSideEncryption") not in _UNSIGNED_KINDS and "SSECustomerAlgorithm" not in head
+        return StatedContent(head["ContentLength"], _crc32c(head.get("ChecksumCRC32C") if whole else None), etag if is_md5 else None)
+    if client.scheme == "gs":
+        row = _google_json(client, f"/storage/v1/b/{_name(client)}/o/{quote(key, safe='')}", {"fields": "size,crc32c,md5Hash"})
+        return _stated(row)
+    raise StorageError(f"{client.store}: this kind of store does not say checksums")
+
+
+def stated_below(client: Client, prefix: str) -> dict[str, StatedContent]:
+    """Name -> what GCS says of each object directly below a prefix. Raises as `list_any_keys`."""
+    start = f"{prefix}/" if prefix else ""
+    query = {"prefix": start, "delimiter": "/", "fields": "items(name,size,crc32c,md5Hash),nextPageToken"}
+    rows = (row for page in _google_pages(client, query) for row in page.get("items", ()))
+    return {row["name"][len(start) :]: _stated(row) for row in rows}
+
+
+def _stated(row: dict[str, str]) -> StatedContent:
+    return StatedContent(int(row["size"]), _crc32c(row.get("crc32c")), _google_etag(row).strip('"') or None)
+
+
+def _name(client: Client) -> str:
+    return client.store.partition("://")[2]
+
+
+def _crc32c(text: str | None) -> int | None:
+    return int.from_bytes(base64.b64decode(text), "big") if text else None
+
+
+@contextmanager
+def _peer_faults(client: Client) -> Iterator[None]:
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        raise MissingPeerError(f"{client.store}: this needs boto3: pip install 'shardwright[aws]'") from None
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise StorageError(f"{client.store}: {error}") from error
+
+
+def _boto3_client(client: Client) -> Any:
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+
+    config = client.config
+    keys = client.login.provider() if client.login.provider else {**config, "token": config.get("session_token")}
+    path_style = config.get("endpoint") and not config.get("virtual_hosted_style_request")
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=config.get("endpoint"),
+        region_name=config.get("region"),
+        aws_access_key_id=keys.get("access_key_id"),
+        aws_secret_access_key=keys.get("secret_access_key"),
+        aws_session_token=keys.get("token"),
+        config=Config(
+            signature_version=UNSIGNED if config.get("skip_signature") else None,
+            s3={"addressing_style": "path" if path_style else "auto"},
+            connect_timeout=5,
+            read_timeout=_TIMEOUT_SECONDS,
+            retries={"mode": "standard", "max_attempts": 6},
+        ),
+    )
+
+
+def _abort_s3_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
+    aborted = []
+    with _peer_faults(client):
+        s3 = _boto3_client(client)
+        for page in s3.get_paginator("list_multipart_uploads").paginate(Bucket=_name(client), Prefix=prefix):
+            for upload in page.get("Uploads", ()):
+                if wanted(upload["Key"]):
+                    with suppress(s3.exceptions.NoSuchUpload):  # completed, or aborted by another, since it was listed
+                        s3.abort_multipart_upload(Bucket=_name(client), Key=upload["Key"], UploadId=upload["UploadId"])
+                        aborted.append(upload["Key"])
+    return aborted
+
+
+def _google_etag(row: dict[str, str]) -> str:
+    """The etag that the XML interface gives the same object; not known here for composed objects and those with keys of their own."""
+    return f'"{base64.b64decode(row["md5Hash"]).hex()}"' if row.get("md5Hash") and not row.get("kmsKeyName") else ""
+
+
+def _google_session(client: Client) -> Any:
+    try:
+        import google.auth
+        import requests
+        from google.auth.transport.requests import AuthorizedSession
+        from google.oauth2.credentials import Credentials
+        from google.oauth2.service_account import Credentials as ServiceAccount
+    except ImportError:
+        raise MissingPeerError(f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'") from None
+    config, scopes = client.config, ["https://www.googleapis.com/auth/devstorage.read_write"]
+    if config.get("skip_signature"):
+        return requests.Session()
+    if "bearer_token" in config:
+        return AuthorizedSession(Credentials(config["bearer_token"]))
+    path = config.get("application_credentials") or config.get("service_account")
+    if path:
+        return AuthorizedSession(google.auth.load_credentials_from_file(path, scopes=scopes)[0])
+    if "service_account_key" in config:
+        import json
+
+        return AuthorizedSession(ServiceAccount.from_service_account_info(json.loads(str(config["service_account_key"])), scopes=scopes))
+    return AuthorizedSession(google.auth.default(scopes=scopes)[0])
+
+
+@contextmanager
+def _google_faults(client: Client) -> Iterator[None]:
+    try:
+        from google.auth.exceptions import GoogleAuthError
+    except ImportError:
+        raise MissingPeerError(f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'") from None
+    try:
+        yield
+    except GoogleAuthError as error:
+        raise CredentialsError(f"{client.store}: credentials cannot be had: {error}") from error
+
+
+def _google_request(client: Client, method: str, path: str, query: dict[str, str]) -> Any:
+    """An answer that is no refusal; what fails in passing is tried again, as the client's own requests are. Raises `StorageError`."""
+    url = str(client.config.get("base_url") or _GOOGLE).rstrip("/") + path
+
+    def ask() -> Any:
+        answer = _google_session(client).request(method, url, params=query, timeout=_TIMEOUT_SECONDS)
+        if not answer.ok:
+            raise OSError(f"{method} {path} was answered with status code: {answer.status_code} {answer.text[:500]}")
+        return answer
+
+    with _google_faults(client):
+        return client.call(client.store, "delete" if method == "DELETE" else "list", ask)
+
+
+def _google_json(client: Client, path: str, query: dict[str, str]) -> dict[str, Any]:
+    content: dict[str, Any] = _google_request(client, "GET", path, query).json()
+    return content
+
+
+def _google_pages(client: Client, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+    token: str | None = ""
+    while token is not None:
+        page = _google_json(client, f"/storage/v1/b/{_name(client)}/o", {**query, "pageToken": token})
+        yield page
+        token = page.get("nextPageToken")
+
+
+def _abort_google_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
+    aborted = []
+    text = _google_request(client, "GET", f"/{_name(client)}", {"uploads": "", "prefix": prefix}).text
+    for upload in ElementTree.fromstring(text).iter():
+        if upload.tag.rpartition("}")[2] != "Upload":
+            continue
+        found = {child.tag.rpartition("}")[2]: child.text or "" for child in upload}
+        if wanted(found["Key"]):
+            with suppress(MissingError):  # completed, or aborted by another, since it was listed
+                _google_request(client, "DELETE", f"/{_name(client)}/{quote(found['Key'])}", {"uploadId": found["UploadId"]})
+                aborted.append(found["Key"])
+    return aborted

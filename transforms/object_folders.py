@@ -1,0 +1,90 @@
+"""Listing a prefix of an object store into references: the same rules as for a local folder (`folders`), on keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from shardwright.errors import ChangedError, DeniedError, MissingError, UsageError
+from shardwright.storage import StorageOptions, files_of, key_problem, parse_address
+from shardwright.storage.clients import client_for
+from shardwright.storage.listing import ObjectRow, first_page, list_folder, list_pages
+from shardwright.storage.reads import map_reads
+from transforms.folders import (
+    MAGIC_BYTES,
+    SPLIT_FOLDERS,
+    FileRow,
+    FolderSource,
+    Problem,
+    has_image_name,
+    is_litter,
+    magic_problem,
+    place_of,
+    size_problem,
+)
+from transforms.rejects import Reject, RejectReason
+
+
+def detect_prefix(uri: str, options: StorageOptions) -> FolderSource:
+    """Look at the first level only: does it hold nothing but split names?
+
+    Raises:
+        UsageError: There is nothing below it.
+        StorageError: The store cannot be listed.
+    """
+    store, prefix = parse_address(uri)
+    client = client_for(store, options)
+    first = first_page(client, prefix)
+    if not first:
+        raise UsageError(f"INPUT {uri} does not exist: there are no objects below it")
+    start = len(prefix) + 1 if prefix else 0
+    if any("/" not in row.key[start:] and has_image_name(row.key) for row in first):
+        return FolderSource(uri, storage=options)  # images beside the folders: no need to list them all to know
+    folders, loose = list_folder(client, prefix)
+    names = sorted(folder[start:] for folder in folders if not is_litter(folder[start:]))
+    loose_images = any(has_image_name(row.key) for row in loose)
+    if names and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in names):
+        return FolderSource(uri, tuple(names), options)
+    return FolderSource(uri, storage=options)
+
+
+def list_prefix(source: FolderSource) -> Iterator[FileRow | Reject]:
+    """Every object below the prefix, in no order: its row, or a reject for what can be no record.
+
+    Objects that stand for folders (no bytes, and no dot in the name) are nobody's images: other files.
+    """
+    store, prefix = parse_address(source.root)
+    start = len(prefix) + 1 if prefix else 0
+    for page in list_pages(client_for(store, source.storage), prefix):
+        problems = [_problem(row.key[start:], row) for row in page]
+        _look_into_others(source, store, page, problems)
+        for row, problem in zip(page, problems, strict=True):
+            relative, uri = row.key[start:], f"{store}/{row.key}"
+            if problem:
+                yield Reject(relative, uri, *problem)
+            else:
+                yield FileRow(relative, uri, row.num_bytes, row.etag or None, *place_of(source, relative))
+
+
+def _problem(relative: str, row: ObjectRow) -> Problem | None:
+    if not row.num_bytes and "." not in relative.rpartition("/")[2]:
+        return RejectReason.OTHER_FILE, "stands for a folder"
+    if any(is_litter(part) for part in relative.split("/") if part not in (".", "..")):
+        return RejectReason.OTHER_FILE, "hidden, or left by an operating system"
+    if problem := key_problem(row.key):
+        return RejectReason.BAD_ID, f"the object {problem}"
+    return size_problem(row.num_bytes)
+
+
+def _look_into_others(source: FolderSource, store: str, page: Sequence[ObjectRow], problems: list[Problem | None]) -> None:
+    """Fill in the problems of objects that are not named as images are: their first bytes tell, as those of local files do."""
+    others = [place for place, row in enumerate(page) if problems[place] is None and not has_image_name(row.key)]
+    looks = map_reads(lambda place: _look(f"{store}/{page[place].key}", source.storage), others)
+    for place, problem in zip(others, looks, strict=True):
+        problems[place] = problem
+
+
+def _look(uri: str, options: StorageOptions) -> Problem | None:
+    try:
+        return magic_problem(files_of(uri, options).read_range(uri, 0, MAGIC_BYTES))
+    except (MissingError, ChangedError, DeniedError) as error:
+        return RejectReason.UNREADABLE, str(error)
