@@ -106,13 +106,13 @@ def fetch_shard(root: Folder, name: str, info: ShardInfo, path: str, files: Cach
     found = head_object(uri, root.options)
     if found is None:
         raise MissingError(f"{uri} is missing, and the manifest names it: {_ADVICE}")
-    if found["size"] != info.num_bytes:
-        raise StorageError(f"{uri} is {found['size']:,} bytes long, and the manifest states {info.num_bytes:,}: {_ADVICE}")
+    if found.num_bytes != info.num_bytes:
+        raise StorageError(f"{uri} is {found.num_bytes:,} bytes long, and the manifest states {info.num_bytes:,}: {_ADVICE}")
     crc32c = 0
     with write_faults(path):
         for _ in range(2):
             try:
-                files.unless_full(info.num_bytes, lambda: _fill(root, uri, found["e_tag"] or "", info.num_bytes, path, files, wait, check))
+                files.unless_full(info.num_bytes, lambda: _fill(root, uri, found.etag or "", info.num_bytes, path, files, wait, check))
             except DiskFullError:
                 _forget(path)
                 files.remove(path + PART)  # others need the disk, too

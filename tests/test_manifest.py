@@ -154,7 +154,9 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_not_served() -> None:
-    with pytest.raises(UsageError, match=r"^'ftp://host/dataset': ftp:// addresses are not read or written; give a local path or one of s3://"):
+    with pytest.raises(
+        UsageError, match=r"^'ftp://host/dataset': ftp:// addresses are not read or written; give a local path or one of s3://"
+    ):
         sw.open("ftp://host/dataset")
 
 

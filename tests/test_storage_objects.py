@@ -192,9 +192,10 @@ def test_a_local_copy_of_a_large_object(bucket: Bucket, proxy: FaultProxy) -> No
 def test_an_object_that_changes_while_it_is_downloaded(bucket: Bucket, tmp_path: Path) -> None:
     bucket.put("x", b"old")
     found = head_object(f"{bucket.uri}/x", bucket.options())
+    assert found is not None
     opened = bucket.folder().open_input("x")
     bucket.put("x", b"new")
     with (tmp_path / "copy").open("wb") as file, pytest.raises(ChangedError, match="x changed while it was downloaded"):
-        download(f"{bucket.uri}/x", bucket.options(), file.fileno(), [(0, 3)], etag=found["e_tag"])
+        download(f"{bucket.uri}/x", bucket.options(), file.fileno(), [(0, 3)], etag=found.etag)
     with pytest.raises(ChangedError, match="x changed while"):
         opened.read()

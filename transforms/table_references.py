@@ -155,8 +155,8 @@ def _look_at_object(uri: str, storage: StorageOptions) -> _Look:
         return _Look(problem=(reason, str(error)))
     if found is None:
         return _Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such object"))
-    problem = size_problem(found["size"])
-    return _Look(problem=problem) if problem else _Look(found["size"], found["e_tag"])
+    problem = size_problem(found.num_bytes)
+    return _Look(problem=problem) if problem else _Look(found.num_bytes, found.etag)
 
 
 def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:

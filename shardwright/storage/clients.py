@@ -40,7 +40,7 @@ _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "300s"}
 # Completing an upload is one request that large stores take their time for.
 _UPLOAD_TIMEOUTS = {**_TIMEOUTS, "read_timeout": "120s"}
 _NO_RETRIES: Any = {"max_retries": 0}
-_UPLOAD_RETRIES: Any = {"max_retries": 10, "retry_timeout": timedelta(seconds=DEADLINE_SECONDS)}
+_UPLOAD_RETRIES: Any = {"max_retries": 10}  # within the deadline
 _HOSTS = {"s3": "the AWS endpoint", "gs": "storage.googleapis.com", "az": "the Azure endpoint"}
 
 
@@ -65,7 +65,8 @@ class Client:
         self.login, self.config = _configure(store, values)
         self.endpoint = str(self.config.get("endpoint") or self.config.get("base_url") or _HOSTS.get(self.scheme, store))
         self.objects = self._make(values, _TIMEOUTS, _NO_RETRIES)
-        self.uploads = self._make(values, _UPLOAD_TIMEOUTS, _UPLOAD_RETRIES)
+        upload_retries = {**_UPLOAD_RETRIES, "retry_timeout": timedelta(seconds=self.deadline)}
+        self.uploads = self._make(values, _UPLOAD_TIMEOUTS, upload_retries)
         self.etags_are_md5: bool | None = None
         self._answered = False
         self._last_success = 0.0

@@ -32,6 +32,10 @@ class Login:
     provider: Callable[[], dict[str, object]] | None = None
 
 
+# The function is never called, and keeps obstore from reading the environment's credentials file, which it may not understand.
+_NOBODY = Login({"skip_signature": True}, lambda: {"token": "", "expires_at": None})
+
+
 def s3_login(store: str, values: dict[str, str]) -> Login:
     """The login for a bucket of S3.
 
@@ -43,8 +47,10 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
         CredentialsError: There are none.
     """
     env = os.environ
-    if parse_bool("skip_signature", values.get("skip_signature", "false")) or "access_key_id" in values or "role_arn" in values:
+    if parse_bool("skip_signature", values.get("skip_signature", "false")) or "role_arn" in values:
         return Login()
+    if "access_key_id" in values:
+        return _given_keys(values)
     if "profile" not in values and env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
         keys = {"access_key_id": env["AWS_ACCESS_KEY_ID"], "secret_access_key": env["AWS_SECRET_ACCESS_KEY"]}
         return Login({**keys, **({"session_token": token} if (token := env.get("AWS_SESSION_TOKEN")) else {})})
@@ -52,6 +58,15 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
     if "profile" not in values and any(env.get(name) for name in by_obstore):
         return Login()
     return _boto3_login(store, values.get("profile"))
+
+
+def _given_keys(values: dict[str, str]) -> Login:
+    """Keys of options, by a function: left alone, obstore sends the environment's session token along, which is that of other keys."""
+    if "secret_access_key" not in values:
+        return Login()  # obstore says what is missing
+    keys: dict[str, object] = {name: values[name] for name in ("access_key_id", "secret_access_key")}
+    keys |= {"token": values.get("session_token"), "expires_at": None}
+    return Login(provider=lambda: keys)
 
 
 def _boto3_login(store: str, profile: str | None) -> Login:
@@ -115,11 +130,13 @@ def gcs_login(store: str, values: dict[str, str]) -> Login:
         CredentialsError: There are none, or the file that is named cannot be used.
     """
     given = ("bearer_token", "service_account", "service_account_key", "application_credentials")
-    if parse_bool("skip_signature", values.get("skip_signature", "false")) or any(key in values for key in given):
+    if parse_bool("skip_signature", values.get("skip_signature", "false")):
+        return _NOBODY
+    if any(key in values for key in given):
         return Login()
     path = os.environ.get("GOOGLE_APPLICATION_CREDENTIALS")
     if path is None and (os.environ.get("STORAGE_EMULATOR_HOST") or "base_url" in values):
-        return Login({"skip_signature": True})  # as Google's own client does
+        return _NOBODY  # as Google's own client does
     if path is None and os.path.exists(gcloud := _gcloud_file()):
         path = gcloud
     if path is not None:

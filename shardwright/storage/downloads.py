@@ -13,6 +13,7 @@ from shardwright.errors import ChangedError
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
+from shardwright.storage.etags import plain_etag
 from shardwright.storage.options import StorageOptions
 
 PART_BYTES = 8 << 20
@@ -83,7 +84,8 @@ def read_part(client: Client, uri: str, key: str, start: int, stop: int, etag: s
 
 def _get_part(client: Client, key: str, uri: str, start: int, stop: int, etag: str | None) -> bytes:
     result = obstore.get(client.objects, key, options={"range": (start, stop)})
-    if etag and result.meta["e_tag"] and result.meta["e_tag"] != etag:
+    there = plain_etag(result.meta["e_tag"])
+    if etag and there and there != etag:
         raise ChangedError(f"{uri} changed while it was downloaded")
     data = bytes(result.bytes())
     if len(data) != stop - start:

@@ -136,6 +136,9 @@ def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fau
         return Fault(StorageError(f"{uri}: {endpoint} serves files whole only, and this needs a part of one"), False, "range")
     if isinstance(error, FileNotFoundError):
         return Fault(MissingError(f"{uri}: there is no such object"), False, "404")
+    if "redirect without LOCATION" in text:  # so S3 answers whoever asks in the wrong region; the right one is in a header that is lost
+        fix = "give its --storage-option region=..., or set AWS_REGION"
+        return Fault(WrongRegionError(f"{parse_address(uri).store} is not in the region that was asked; {fix}"), False, "301")
     if _LOGIN.search(text):
         message = f"{parse_address(uri).store}: credentials cannot be had: {first}"
         return Fault(CredentialsError(message), False, "credentials", answered=False)

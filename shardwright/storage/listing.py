@@ -19,6 +19,7 @@ from shardwright.errors import StorageError
 from shardwright.storage import peers
 from shardwright.storage.addresses import Address, key_problem
 from shardwright.storage.clients import Client
+from shardwright.storage.etags import plain_etag
 
 _PAGE_KEYS = 1000
 _LISTERS = 16  # prefixes listed at a time
@@ -27,7 +28,7 @@ _WAITING_PAGES = 64  # pages held until they are taken: 64,000 keys, about 30 MB
 
 
 class ObjectRow(NamedTuple):
-    """One object of a listing. `etag` is as the store gives it, quotes and all; "" where it gives none."""
+    """One object of a listing. `etag` is without quotes, and "" where the store gives none."""
 
     key: str
     num_bytes: int
@@ -120,7 +121,7 @@ def _any_pages(client: Client, prefix: str, last: str | None) -> Iterator[Page]:
 
 
 def _row(meta: Any) -> ObjectRow:
-    return ObjectRow(meta["path"], meta["size"], meta["e_tag"] or "")
+    return ObjectRow(meta["path"], meta["size"], plain_etag(meta["e_tag"]))
 
 
 def _folders_of(rows: Iterator[ObjectRow], prefix: str) -> tuple[list[str], Page]:

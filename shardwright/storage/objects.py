@@ -6,7 +6,6 @@ import functools
 import hashlib
 import io
 import os
-import re
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -24,13 +23,13 @@ from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.downloads import download, read_part
 from shardwright.storage.faults import is_past_end, is_whole_answer
+from shardwright.storage.etags import looks_like_md5, plain_etag
 from shardwright.storage.listing import list_folder
 from shardwright.storage.local import StatedFile
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from shardwright.storage.uploads import ObjectSink, open_upload
 
-_MD5_ETAG = re.compile(r'"?([0-9a-f]{32})"?')
 _TRIES_FOR_CONTENT = 3
 _KEYS_A_REQUEST = 1000
 INPUT_BUFFER_BYTES = 8 << 20
@@ -38,7 +37,7 @@ COALESCE_BYTES = 1 << 20  # a gap that is cheaper to fetch than another request
 
 
 class ReadObject(NamedTuple):
-    """A whole object, and its etag as the store gives it ("" where it gives none)."""
+    """A whole object, and its etag without quotes ("" where the store gives none)."""
 
     data: bytes
     etag: str
@@ -57,7 +56,7 @@ class ObjectFiles:
             StorageError: The store does not say.
         """
         found = head_object(path, self._options)
-        return None if found is None else found["size"]
+        return None if found is None else found.num_bytes
 
     def read_bytes(self, path: str) -> bytes:
         """A whole object.
@@ -93,14 +92,14 @@ class ObjectFiles:
         """A local path under which the object can be read as long as the block lasts. Raises as `read_bytes`."""
         found = self._found(path)
         with tempfile.NamedTemporaryFile(prefix="shardwright-") as file:
-            download(path, self._options, file.fileno(), [(0, found["size"])], etag=found["e_tag"])
+            download(path, self._options, file.fileno(), [(0, found.num_bytes)], etag=found.etag)
             yield file.name
 
     def open_input(self, path: str) -> pa.NativeFile:
         """A seekable file for Arrow's readers. Raises as `read_bytes`."""
         client, key = _place(path, self._options)
         found = self._found(path)
-        return pa.PythonFile(_RangeReader(client, path, key, found["size"], found["e_tag"]), mode="r")
+        return pa.PythonFile(_RangeReader(client, path, key, found.num_bytes, found.etag), mode="r")
 
     def _found(self, path: str) -> Any:
         found = head_object(path, self._options)
@@ -164,9 +163,9 @@ class ObjectFiles:
         client, key = _place(path, self._options)
         put = client.call(path, "write", lambda: obstore.put(client.objects, key, data, use_multipart=False))
         COUNTERS.add("bytes_written", len(data))
-        stated = _MD5_ETAG.fullmatch(put["e_tag"] or "") if client.scheme == "gs" else None  # S3 has checked the content itself
-        if stated and stated[1] != hashlib.md5(data, usedforsecurity=False).hexdigest():
-            raise StorageError(f"{path} did not arrive as it was sent (the store states MD5 {stated[1]}): run the build again")
+        stated = plain_etag(put["e_tag"]) if client.scheme == "gs" else ""  # S3 has checked the content itself
+        if looks_like_md5(stated) and stated != hashlib.md5(data, usedforsecurity=False).hexdigest():
+            raise StorageError(f"{path} did not arrive as it was sent (the store states MD5 {stated}): run the build again")
 
     def remove(self, path: str) -> None:
         """Remove an object; where there is none, nothing happens. Raises `StorageError`."""
@@ -239,15 +238,15 @@ def _place(uri: str, options: StorageOptions) -> tuple[Client, str]:
     return client_for(store, options), key
 
 
-def head_object(uri: str, options: StorageOptions) -> Any:
-    """What the store says of an object (`size` in bytes, `e_tag`), or None where there is none.
+def head_object(uri: str, options: StorageOptions) -> StatedFile | None:
+    """What the store says of an object, or None where there is none.
 
     Raises:
         StorageError: The store does not say.
     """
     client, key = _place(uri, options)
     try:
-        return client.call(
+        found = client.call(
             uri,
             "read",
             lambda: obstore.head(client.objects, key),
@@ -255,6 +254,7 @@ def head_object(uri: str, options: StorageOptions) -> Any:
         )
     except MissingError:
         return None
+    return StatedFile(found["size"], plain_etag(found["e_tag"]) or None)
 
 
 def read_object(uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None) -> ReadObject:
@@ -276,11 +276,10 @@ def read_object(uri: str, options: StorageOptions, *, num_bytes: int | None = No
     for _ in range(_TRIES_FOR_CONTENT):
         found = client.call(uri, "read", lambda: _get(client, key, uri, num_bytes, etag))
         COUNTERS.add("bytes_read", len(found.data))
-        stated = _MD5_ETAG.fullmatch(found.etag)
-        if stated is None or client.etags_are_md5 is False:
+        if not looks_like_md5(found.etag) or client.etags_are_md5 is False:
             return found
         digests.append(hashlib.md5(found.data, usedforsecurity=False).hexdigest())
-        if digests[-1] == stated[1]:
+        if digests[-1] == found.etag:
             client.etags_are_md5 = True
             return found
         COUNTERS.add("retries_content")
@@ -292,7 +291,7 @@ def read_object(uri: str, options: StorageOptions, *, num_bytes: int | None = No
 def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | None) -> ReadObject:
     result = obstore.get(client.objects, key)
     meta = result.meta
-    there = meta["e_tag"] or ""
+    there = plain_etag(meta["e_tag"])
     if (etag and there and etag != there) or (num_bytes is not None and meta["size"] != num_bytes):
         raise ChangedError(f"{uri} has changed since it was listed")
     data = bytes(result.bytes())

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 
 from shardwright.errors import CredentialsError, MissingError, MissingPeerError, StorageError
 from shardwright.storage.clients import Client
+from shardwright.storage.etags import looks_like_md5, plain_etag
 
 _GOOGLE = "https://storage.googleapis.com"
 _TIMEOUT_SECONDS = 30
@@ -45,7 +46,7 @@ def list_any_keys(client: Client, prefix: str, after: str | None = None) -> Iter
         with _peer_faults(client):
             paginator = _boto3_client(client).get_paginator("list_objects_v2")
             for page in paginator.paginate(Bucket=_name(client), Prefix=start, StartAfter=after or ""):
-                yield from ((row["Key"], row["Size"], row.get("ETag", "")) for row in page.get("Contents", ()))
+                yield from ((row["Key"], row["Size"], plain_etag(row.get("ETag"))) for row in page.get("Contents", ()))
     elif client.scheme == "gs":
         query = {"prefix": start, "startOffset": after or "", "fields": "items(name,size,md5Hash,kmsKeyName),nextPageToken"}
         for page in _google_pages(client, query):
@@ -84,13 +85,13 @@ def stated_content(client: Client, key: str) -> StatedContent:
         with _peer_faults(client):
             head = _boto3_client(client).head_object(Bucket=_name(client), Key=key, ChecksumMode="ENABLED")
         whole = head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT"
-        etag = head.get("ETag", "").strip('"')
-        is_md5 = len(etag) == 32 and head.get("ServerSideEncryption") not in _UNSIGNED_KINDS and "SSECustomerAlgorithm" not in head
+        etag = plain_etag(head.get("ETag"))
+        is_md5 = looks_like_md5(etag) and head.get("ServerSideEncryption") not in _UNSIGNED_KINDS and "SSECustomerAlgorithm" not in head
         return StatedContent(head["ContentLength"], _crc32c(head.get("ChecksumCRC32C") if whole else None), etag if is_md5 else None)
     if client.scheme == "gs":
         row = _google_json(client, f"/storage/v1/b/{_name(client)}/o/{quote(key, safe='')}", {"fields": "size,crc32c,md5Hash"})
         return _stated(row)
-    raise StorageError(f"{client.store}: this kind of store does not say checksums")
+    raise MissingPeerError(f"{client.store}: this kind of store does not say checksums")
 
 
 def stated_below(client: Client, prefix: str) -> dict[str, StatedContent]:
@@ -102,7 +103,7 @@ def stated_below(client: Client, prefix: str) -> dict[str, StatedContent]:
 
 
 def _stated(row: dict[str, str]) -> StatedContent:
-    return StatedContent(int(row["size"]), _crc32c(row.get("crc32c")), _google_etag(row).strip('"') or None)
+    return StatedContent(int(row["size"]), _crc32c(row.get("crc32c")), _google_etag(row) or None)
 
 
 def _name(client: Client) -> str:
@@ -129,11 +130,14 @@ def _boto3_client(client: Client) -> Any:
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
+    from botocore.session import Session as BotocoreSession
 
     config = client.config
     keys = client.login.provider() if client.login.provider else {**config, "token": config.get("session_token")}
     path_style = config.get("endpoint") and not config.get("virtual_hosted_style_request")
-    return boto3.session.Session().client(
+    no_profile = {"profile": (None, None, None, None)} if keys.get("access_key_id") or config.get("skip_signature") else None
+    session = boto3.session.Session(botocore_session=BotocoreSession(session_vars=no_profile))  # the one that is named may not be there
+    return session.client(
         "s3",
         endpoint_url=config.get("endpoint"),
         region_name=config.get("region"),
@@ -165,7 +169,7 @@ def _abort_s3_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]
 
 def _google_etag(row: dict[str, str]) -> str:
     """The etag that the XML interface gives the same object; not known here for composed objects and those with keys of their own."""
-    return f'"{base64.b64decode(row["md5Hash"]).hex()}"' if row.get("md5Hash") and not row.get("kmsKeyName") else ""
+    return base64.b64decode(row["md5Hash"]).hex() if row.get("md5Hash") and not row.get("kmsKeyName") else ""
 
 
 def _google_session(client: Client) -> Any:

@@ -15,7 +15,7 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-REQUESTS_IN_FLIGHT = 64
+REQUESTS_IN_FLIGHT = 128  # 64 take the same CPU an object, but are bound by waiting from 30 ms a request on
 
 
 def start_read(read: Callable[[], T], in_flight: int = REQUESTS_IN_FLIGHT) -> Future[T]:

@@ -20,6 +20,7 @@ from shardwright.storage import peers
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
+from shardwright.storage.etags import plain_etag
 from shardwright.storage.faults import fault_of
 from shardwright.storage.options import StorageOptions
 
@@ -31,16 +32,26 @@ _PARTS_AT_A_TIME = 4  # 32 MB on their way, one more being filled
 class ObjectSink:
     """An upload under way that takes pieces of bytes and counts them."""
 
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
+    def __init__(self, writer: Any, client: Client, uri: str) -> None:
+        self._writer, self._client, self._uri = writer, client, uri
         self.num_bytes = 0
         self.crc32c = 0
         self.etag: str | None = None  # once the object is there, where the store keeps it as long as the content stays
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Send the pieces one after another."""
+        """Send the pieces one after another.
+
+        Raises:
+            StorageError: A part that was on its way cannot be written.
+        """
         data = b"".join(pieces)  # the writer keeps what it is given, so each call gives it bytes of its own
-        self._writer.write(data)
+        try:
+            self._writer.write(data)
+        except (BaseError, OSError, ValueError) as error:
+            fault = fault_of(error, self._uri, "write", self._client.endpoint)
+            if fault is None:
+                raise
+            raise fault.error from error
         self.num_bytes += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data)
 
@@ -55,31 +66,35 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
     store, key = parse_address(uri)
     client = client_for(store, options)
     before = _etag_of(client, key, uri)  # the first contact, too: it is quick to fail, where an upload is patient
-    sink: ObjectSink | None = None
+    writer: Any = obstore.open_writer(client.uploads, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_A_TIME)
+    sink = ObjectSink(writer, client, uri)
+    written = False
     try:
-        with obstore.open_writer(client.uploads, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_A_TIME) as writer:
-            sink = ObjectSink(writer)
+        with writer:
             yield sink
-    except (BaseError, OSError, ValueError) as error:
-        fault = fault_of(error, uri, "write", client.endpoint)
-        if fault is None or sink is None or not _arrived_anyway(client, key, uri, sink, before):
+            written = True  # what fails from here on is the completion, and before it the block, whose errors are its own
+    except BaseException as error:
+        fault = fault_of(error, uri, "write", client.endpoint) if written and isinstance(error, Exception) else None
+        if fault is None or not _arrived_anyway(client, key, uri, sink, before):
             _sweep(client, key)
             if fault is None:
                 raise
             raise fault.error from error
-    except BaseException:
-        _sweep(client, key)
-        raise
     COUNTERS.add("bytes_written", sink.num_bytes)
     _compare(client, key, uri, sink)
 
 
 def _etag_of(client: Client, key: str, uri: str) -> str | None:
     try:
-        found = client.call(uri, "write", lambda: obstore.head(client.objects, key))
+        found = client.call(
+            uri,
+            "write",
+            lambda: obstore.head(client.objects, key),
+            explain=lambda: obstore.get(client.objects, key, options={"range": (0, 1)}),
+        )
     except FileNotFoundError:
         return None
-    return found["e_tag"]
+    return plain_etag(found["e_tag"])
 
 
 def _arrived_anyway(client: Client, key: str, uri: str, sink: ObjectSink, before: str | None) -> bool:
@@ -88,7 +103,7 @@ def _arrived_anyway(client: Client, key: str, uri: str, sink: ObjectSink, before
         found = client.call(uri, "write", lambda: obstore.head(client.objects, key))
     except StorageError:
         return False
-    return found["size"] == sink.num_bytes and found["e_tag"] != before
+    return found["size"] == sink.num_bytes and plain_etag(found["e_tag"]) != before
 
 
 def _compare(client: Client, key: str, uri: str, sink: ObjectSink) -> None:
@@ -102,7 +117,7 @@ def _compare(client: Client, key: str, uri: str, sink: ObjectSink) -> None:
         num_bytes, crc32c = stated.num_bytes, stated.crc32c
     else:
         found = client.call(uri, "write", lambda: obstore.head(client.objects, key))
-        num_bytes, crc32c, sink.etag = found["size"], None, found["e_tag"]
+        num_bytes, crc32c, sink.etag = found["size"], None, plain_etag(found["e_tag"]) or None
     if num_bytes != sink.num_bytes or crc32c not in (None, sink.crc32c):
         raise StorageError(
             f"{uri} did not arrive as it was sent: {num_bytes} bytes with crc32c {crc32c}, sent {sink.num_bytes} with {sink.crc32c}: "
