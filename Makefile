@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test lint format bench bench-plan clean
+.PHONY: help install servers demo test lint format bench bench-plan bench-storage clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -44,6 +44,9 @@ bench: install  ## whole-process speed and memory against tar, webdataset, tf.io
 
 bench-plan: install  ## a plan of 5,000,000 rows
 	$(BIN)/python benchmarks/plan.py --write
+
+bench-storage: install servers  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 14 minutes)
+	$(BIN)/python benchmarks/storage.py --write
 
 clean:  ## remove the environment and everything made here
 	rm -rf .venv .servers demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -90,9 +90,9 @@ def _shown_command(script: str, argv: list[str]) -> str:
     return re.sub(r"(--dir[= ])\S+", r"\1DIR", text)
 
 
-def circumstances(script: str, argv: list[str], *, rounds: int, folder: Path) -> list[str]:
+def circumstances(script: str, argv: list[str], *, rounds: int, folder: Path, more: tuple[str, ...] = ()) -> list[str]:
     """The lines that say how the figures came about."""
-    versions = ", ".join(f"{name} {_version(name)}" for name in _PACKAGES)
+    versions = ", ".join(f"{name} {_version(name)}" for name in (*_PACKAGES, *more))
     memory = _meminfo_bytes("MemTotal") / 1e9
     return [
         f"- Machine: {_cpu_model()}, {os.cpu_count()} cores, {memory:.0f} GB of memory, {platform.system()}",

@@ -26,7 +26,7 @@ from shardwright.storage.options import StorageOptions
 
 _LOG = logging.getLogger("shardwright.storage")
 PART_BYTES = 8 << 20  # up to 10,000 parts: 80 GB an object
-_PARTS_AT_A_TIME = 4  # 32 MB on their way, one more being filled
+_PARTS_AT_A_TIME = 3  # 24 MB on their way, one more being filled
 
 
 class ObjectSink:

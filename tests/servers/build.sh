@@ -30,4 +30,5 @@ cp _backend/*.go "$source/internal/backend/"
 cp go.mod go.sum "$work/"
 go mod edit -replace "$fake_gcs=$source" "$work/go.mod"
 go build -modfile "$work/go.mod" -trimpath -ldflags "-s -w" -o "$work/bin/gcs-server" .
+go build -trimpath -ldflags "-s -w" -o "$work/bin/latency-proxy" ./latency # for `make bench-storage`
 touch "$work/.built"

@@ -1,0 +1,268 @@
+#!/usr/bin/env python
+"""Measure the object stores' side of shardwright and of its peers (`make bench-storage`).
+
+Real servers on this machine, versitygw for S3 and tests/servers/gcs for GCS, hold real photos (see photos.py). A proxy of its own process
+adds 30 and 100 ms to each request; with 0 there is none. Every client runs in a process of its own, rounds are interleaved, and clients,
+server and proxy share the machine: what each takes of it is given.
+
+  read    objects of 80 KB, many at a time: objects/s, CPU, memory (storage_reads.py)
+  build   whole builds from S3 with 30 ms added, to a folder and to S3, start-up left out by the slope between two sizes (storage_builds.py)
+  upload  one object of 150 MB from a stream
+  list    200,000 keys, in 100 folders and in one
+
+The slower a client, the fewer objects it gets to read, so that each takes some seconds: rates do not depend on that. Exit code 1 when a
+required target fails (--no-check to leave that out). Takes about 14 minutes, and 6 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import page
+import storage_builds as builds
+import storage_report as report
+from ballast import Ballast
+from measure import RunFailedError, measure
+from outputs import check_output
+from photos import make_photos
+from storage_clients import LISTERS, UPLOADERS
+from storage_reads import READERS
+from storage_report import Results, Run
+from storage_server import (
+    GCS,
+    OUT_BUCKET,
+    PHOTOS_BUCKET,
+    PROXY,
+    S3,
+    SERVERS,
+    Endpoint,
+    Stores,
+    link_bucket,
+    make_empty_objects,
+    put_photos,
+    server_versions,
+    write_rows,
+)
+from systems import HERE
+
+PARTS = ("read", "build", "upload", "list")
+LAYOUTS = {"100 folders": 100, "one folder": 0}
+# Of --read-files and of the build's sizes: what takes about as long as shardwright takes for all.
+_SHARE = {"shardwright": 1.0, "obstore-threads": 1.0, "boto3-threads": 0.15, "google-threads": 0.15, "s3fs": 0.05, "gcsfs": 1.0}
+_BEAM_SHARE = {S3: 0.003, GCS: 0.01}
+# Of the smaller and the larger size: what starts slowly, and not the same each time, needs more between them.
+_BUILD_SHARE = {builds.OURS: (1.0, 1.0), builds.BOTO3: (0.1, 0.3), builds.BEAM: (0.002, 0.002)}
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+_BYTES_PER_FILE = 100_000
+_UPLOADS_A_ROUND = 2  # they take a second each
+PROXY_TRIAL_MSEC = 1  # what the proxy passes when hardly anything waits
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--parts", type=lambda text: text.split(","), default=list(PARTS), help="comma-separated, of: " + ", ".join(PARTS))
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="runs of each (builds one fewer, Beam and listings once); tables show the median (default %(default)s)",
+    )
+    add("--msec", type=_numbers, default=[0, 30, 100], help="added to each request when reading (default 0,30,100)")
+    add("--build-msec", type=int, default=30, help="added to each request when building (default %(default)s)")
+    add("--photos", type=int, default=2000, help="different pictures (default %(default)s)")
+    add("--read-files", type=int, default=4000, help="objects for the fastest reader (default %(default)s)")
+    add("--build-files", type=_numbers, default=[4000, 16000], help="two sizes for the fastest build (default 4000,16000)")
+    add("--list-keys", type=int, default=200_000, help="keys to list (default %(default)s)")
+    add("--upload-bytes", type=int, default=150_000_000, help="bytes of the upload (default %(default)s)")
+    add("--no-beam", action="store_true", help="leave Beam out")
+    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
+    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
+    add("--quick", action="store_true", help="one round of few objects, no targets: it all runs (CI)")
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.rounds, args.photos, args.read_files, args.build_files = 1, 40, 40, [20, 40]
+        args.msec, args.list_keys, args.upload_bytes, args.no_check = [0, 30], 2000, 20_000_000, True
+    if unknown := set(args.parts) - set(PARTS):
+        parser.error(f"--parts: unknown {sorted(unknown)}; choose from {', '.join(PARTS)}")
+    if len(args.build_files) != 2 or args.build_files[0] == args.build_files[1]:
+        parser.error(f"--build-files {args.build_files}: must be two sizes")
+    return args
+
+
+def _numbers(text: str) -> list[int]:
+    return sorted(int(part.replace("_", "")) for part in text.split(","))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class Bench:
+    """Runs clients against the stores and collects what they took."""
+
+    def __init__(self, folder: Path, stores: Stores, args: argparse.Namespace) -> None:
+        self.folder, self.stores, self.args = folder, stores, args
+        self.results = Results()
+        self.rows: dict[str, list[dict[str, object]]] = {}
+
+    def has(self, client: str) -> bool:
+        return not (self.args.no_beam and client.startswith("beam"))
+
+    def measured(self, endpoint: Endpoint, run: Callable[[], Run], *case: object) -> None:
+        """One run, and what the servers took meanwhile."""
+        before = self.stores.cpu_s()
+        found = run()
+        took = {name: seconds - before[name] for name, seconds in self.stores.cpu_s().items()}
+        found = found._replace(server_cpu_s=took[SERVERS[endpoint.scheme]], proxy_cpu_s=took[PROXY])
+        self.results.add(case, found)
+        _say(f"{' '.join(map(str, case)):<52} {found.items:>7} in {found.wall_s:6.2f} s  {report.brief(found)}")
+
+    def client(self, task: str, name: str, endpoint: Endpoint, bucket: str, *words: str) -> Callable[[], Run]:
+        """A run of storage_clients.py."""
+        place = ["--scheme", endpoint.scheme, "--bucket", bucket, "--options", json.dumps(endpoint.options)]
+        command = [sys.executable, str(HERE / "storage_clients.py"), task, name, *place, *words]
+
+        def run() -> Run:
+            usage = measure(command, log=self.folder / "logs" / f"{task}-{name}", env=_QUIET | endpoint.env(), timeout_s=600)
+            told = json.loads(usage.stdout.read_text().splitlines()[-1])
+            return Run(int(told["count"]), told["wall_s"], told["cpu_s"], int(told["growth_bytes"]), usage.peak_rss_bytes)
+
+        return run
+
+    def read(self, round_number: int, msec: int, scheme: str) -> None:
+        with self.stores.line(scheme, msec) as endpoint:
+            for name in filter(self.has, _turned(list(READERS[scheme]), round_number)):
+                if name.startswith("beam") and round_number:
+                    continue
+                count = max(4, round(self.args.read_files * _SHARE.get(name, _BEAM_SHARE[scheme])))
+                rows = write_rows(self.folder / "rows.json", self.rows[scheme], count)
+                self.measured(endpoint, self.client("read", name, endpoint, PHOTOS_BUCKET, "--rows", str(rows)), "read", msec, scheme, name)
+
+    def try_proxy(self) -> None:
+        with self.stores.line(S3, PROXY_TRIAL_MSEC) as endpoint:
+            rows = write_rows(self.folder / "rows.json", self.rows[S3], self.args.read_files)
+            run = self.client("read", "obstore-threads", endpoint, PHOTOS_BUCKET, "--rows", str(rows))
+            self.measured(endpoint, run, "proxy", PROXY_TRIAL_MSEC, S3, "obstore-threads")
+
+    def upload(self, round_number: int, msec: int, scheme: str) -> None:
+        peers = {S3: ["shardwright", "boto3-transfer"], GCS: ["shardwright", "google-resumable"]}[scheme]
+        assert set(peers) <= set(UPLOADERS)
+        with self.stores.line(scheme, msec) as endpoint:
+            for name in _turned(peers, round_number):
+                words = ("--num-bytes", str(self.args.upload_bytes))
+                self.measured(endpoint, self.client("upload", name, endpoint, OUT_BUCKET, *words), "upload", msec, scheme, name)
+
+    def list(self) -> None:
+        """Once each: the figure is CPU a key, over hundreds of pages. Beam lists a tenth."""
+        for number, (layout, folders) in enumerate(LAYOUTS.items()):
+            names = {size: f"keys-{number}-{size}" for size in (self.args.list_keys // 10, self.args.list_keys)}
+            for size, bucket in names.items():
+                make_empty_objects(self.stores, bucket, size, min(folders, size))
+            with self.stores.line(S3, 0) as endpoint:
+                for name in filter(self.has, LISTERS):
+                    bucket = names[self.args.list_keys // 10 if name.startswith("beam") else self.args.list_keys]
+                    run = self.client("list", name, endpoint, bucket, "--warm-bucket", OUT_BUCKET)
+                    self.measured(endpoint, run, "list", layout, name)
+            for bucket in names.values():
+                self.stores.remove_bucket(bucket)
+
+    def builds(self) -> None:
+        files = self.args.build_files
+        sizes = {
+            name: [max(2 + 2 * place, round(size * share)) for place, (size, share) in enumerate(zip(files, shares, strict=True))]
+            for name, shares in _BUILD_SHARE.items()
+        }
+        all_sizes = sorted({size for some in sizes.values() for size in some})
+        num_bytes = {size: link_bucket(self.stores, f"files-{size}", self.rows[S3], size) for size in all_sizes}
+        out_bytes = max(num_bytes.values()) * 5 // 4
+        ballast = Ballast(self.folder / "ballast", 0 if page.directory_kind(self.folder) == "disk" else out_bytes)
+        try:
+            with self.stores.line(S3, self.args.build_msec) as endpoint:
+                for round_number in range(max(1, self.args.rounds - 1)):  # they are long, and differ much
+                    for name in filter(self.has, _turned(list(builds.NAMES), round_number)):
+                        for size in sizes[name] if not (name == builds.BEAM and round_number) else ():
+                            for kind in ("folder", "S3"):
+                                run = self._build(name, kind, size, num_bytes[size], endpoint, ballast)
+                                self.measured(endpoint, run, "build", kind, name, size)
+        finally:
+            ballast.remove()
+
+    def _build(self, name: str, kind: str, size: int, num_bytes: int, endpoint: Endpoint, ballast: Ballast) -> Callable[[], Run]:
+        folder = self.folder / "out" if kind == "folder" else self.stores.bucket_folder(OUT_BUCKET) / "run"
+        out = str(folder) if kind == "folder" else f"s3://{OUT_BUCKET}/run"
+        ballast.swap(folder)
+        if kind == "folder":
+            folder.mkdir()
+
+        def run() -> Run:
+            usage = measure(
+                builds.build_command(name, f"s3://files-{size}", out),
+                log=self.folder / "logs" / f"build-{name}",
+                env=_QUIET | endpoint.env(),
+                each_look=lambda rss_bytes: ballast.follow(folder, rss_bytes),
+            )
+            check_output(name, folder, files=size, num_bytes=num_bytes)
+            ballast.swap(folder)
+            return Run(size, usage.wall_s, usage.cpu_s, 0, usage.peak_rss_bytes)
+
+        return run
+
+
+def _turned(names: list[str], round_number: int) -> list[str]:
+    """Another first in each round: what comes first may find a colder machine."""
+    turn = round_number % len(names)
+    return names[turn:] + names[:turn]
+
+
+def run_parts(bench: Bench, args: argparse.Namespace) -> None:
+    """All parts that are asked for, reading and uploading in rounds."""
+    if "read" in args.parts:
+        bench.try_proxy()
+    for number in range(args.rounds):
+        for scheme in (S3, GCS):
+            for msec in args.msec if "read" in args.parts else ():
+                bench.read(number, msec, scheme)
+            # A resumable upload goes where the GCS server says it is, which is not the proxy.
+            for msec in ((0, args.build_msec) if scheme == S3 else (0,)) if "upload" in args.parts else ():
+                for again in range(_UPLOADS_A_ROUND):
+                    bench.upload(number + again, msec, scheme)
+    if "build" in args.parts:
+        bench.builds()
+    if "list" in args.parts:
+        bench.list()
+
+
+def main() -> int:
+    argv = sys.argv[1:]
+    args = parse_args(argv)
+    need_bytes = (3 * args.photos + 2 * max(args.build_files)) * _BYTES_PER_FILE + 4 * args.upload_bytes
+    folder = (args.dir or page.default_directory(need_bytes)).resolve()
+    page.require_room(folder, need_bytes)
+    _say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
+    photos = make_photos(folder / "photos", photos=args.photos)
+    try:
+        with Stores(folder / "stores") as stores:
+            bench = Bench(folder, stores, args)
+            bench.rows = put_photos(stores, photos)
+            run_parts(bench, args)
+    except RunFailedError as failure:  # figures beside a broken run would be no comparison
+        sys.exit(str(failure))
+    lines = page.circumstances("storage.py", argv, rounds=args.rounds, folder=folder, more=report.PACKAGES)
+    lines.append(server_versions())
+    checks = report.targets(bench.results)
+    text = report.render(bench.results, checks, lines)
+    print(text)
+    if args.write:
+        page.write_section("storage", text)
+    failed = any(check.passed is False for check in checks)
+    return 1 if failed and not args.no_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
