@@ -137,5 +137,5 @@ def _add_dataset_options(parser: argparse.ArgumentParser) -> None:
         "--threads",
         type=int,
         metavar="N",
-        help="read and check images by N threads a process, or N objects at a time from a store (default: as many as pay, up to 32; 64)",
+        help="read and check images by N threads a process, or N objects at a time from a store (default: as many as pay, up to 32; 128)",
     )

@@ -40,9 +40,9 @@ class PartJournal:
         self._path = path
         self._lock = threading.Lock()
         self.finished = _read_journal(path, stamp)
-        if not self.finished:
-            with open(path, "wb") as file:
-                file.write(_line(stamp))
+        # Written anew, or lines would be added to one that was cut off. Who is killed right here downloads again.
+        with open(path, "wb") as file:
+            file.writelines([_line(stamp), *(_line(f"{start} {stop}") for start, stop in self.finished)])
 
     def add(self, start: int, stop: int) -> None:
         """Note that [start, stop) is written."""
@@ -103,16 +103,12 @@ def fetch_shard(root: Folder, name: str, info: ShardInfo, path: str, files: Cach
         StorageError: It cannot be read, or is not what the manifest says; or the cache cannot be written.
     """
     uri = root.path(name)
-    found = head_object(uri, root.options)
-    if found is None:
-        raise MissingError(f"{uri} is missing, and the manifest names it: {_ADVICE}")
-    if found.num_bytes != info.num_bytes:
-        raise StorageError(f"{uri} is {found.num_bytes:,} bytes long, and the manifest states {info.num_bytes:,}: {_ADVICE}")
+    etag = _etag_of(root, uri, info)
     crc32c = 0
     with write_faults(path):
         for _ in range(2):
             try:
-                files.unless_full(info.num_bytes, lambda: _fill(root, uri, found.etag or "", info.num_bytes, path, files, wait, check))
+                files.unless_full(info.num_bytes, lambda: _fill(root, uri, etag, info.num_bytes, path, files, wait, check))
             except DiskFullError:
                 _forget(path)
                 files.remove(path + PART)  # others need the disk, too
@@ -120,10 +116,18 @@ def fetch_shard(root: Folder, name: str, info: ShardInfo, path: str, files: Cach
             crc32c = _crc32c_of(path + PART)
             _forget(path)
             if crc32c == info.crc32c:
-                files.put_in_place(path)
-                return
+                return files.put_in_place(path)
         files.remove(path + PART)
     raise StorageError(f"{uri} has crc32c {crc32c:08x}, downloaded twice, and the manifest states {info.crc32c:08x}: {_ADVICE}")
+
+
+def _etag_of(root: Folder, uri: str, info: ShardInfo) -> str:
+    found = head_object(uri, root.options)
+    if found is None:
+        raise MissingError(f"{uri} is missing, and the manifest names it: {_ADVICE}")
+    if found.num_bytes != info.num_bytes:
+        raise StorageError(f"{uri} is {found.num_bytes:,} bytes long, and the manifest states {info.num_bytes:,}: {_ADVICE}")
+    return found.etag or ""
 
 
 _ADVICE = "if the dataset was built again meanwhile, open it again; else copy it again, or run the `shardwright build` that made it"
@@ -142,7 +146,7 @@ def _fill(root: Folder, uri: str, etag: str, num_bytes: int, path: str, files: C
         files.reserve(part, num_bytes, wait=wait)
     with open(part, "r+b", buffering=0) as file:
         _allocate(file.fileno(), num_bytes)
-        journal = PartJournal(path + PARTS, json.dumps([num_bytes, etag]))
+        journal = PartJournal(path + PARTS, "")
 
         def done(start: int, stop: int) -> None:
             journal.add(start, stop)

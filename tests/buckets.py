@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
+from typing import NamedTuple
 
 import pytest
 
@@ -126,16 +128,25 @@ class Counted:
         return {name.removeprefix("retries_"): number for name, number in self.all.items() if name.startswith("retries_")}
 
 
+class Request(NamedTuple):
+    method: str
+    path: str
+    headers: Message
+
+
+Answer = tuple[int, dict[str, str], bytes]  # status, headers, body
+
+
 @contextmanager
-def answering(answer: Callable[[str, str], tuple[int, dict[str, str], bytes]]) -> Iterator[str]:
-    """The endpoint of a web server whose (status, headers, body) for each (method, path) `answer` gives."""
+def answering(answer: Callable[[Request], Answer]) -> Iterator[str]:
+    """The endpoint of a web server that answers as the function says."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, headers, body = answer(self.command, self.path)
+            status, headers, body = answer(Request(self.command, self.path, self.headers))
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)

@@ -154,7 +154,7 @@ def test_what_cannot_be_listed(bucket: Bucket) -> None:
 @pytest.mark.parametrize("number", [6, 1200])
 def test_names_that_nobody_can_ask_for_do_not_hide_the_others(gcs_bucket: Bucket, number: int) -> None:
     keys = gcs_bucket.fill(f"few/{n % 3}/{n:04d}.png" for n in range(number))
-    odd = ["few//b.png", "few/./x.png", "few/1/../y", "few/1//z", "few/2/\x01.png", "few/2/a\nb.png", "few/1/mark/", "few//", "few/.."]
+    odd = ["few//b.png", "few/./x.png", "few/1/../y", "few/1//z", "few/2/\x01.png", "few/2/a\nb.png", "few/1/mark/", "few/.."]
     for key in odd:
         gcs_bucket.put(key, b"" if key.endswith("/") else b"1")
     assert listed(gcs_bucket, "few") == Counter([*keys, *odd])

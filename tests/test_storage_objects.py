@@ -16,7 +16,8 @@ import pytest
 from shardwright.errors import ChangedError, ExistsError, MissingError
 from shardwright.storage import Folder
 from shardwright.storage.downloads import PART_BYTES, download
-from shardwright.storage.objects import INPUT_BUFFER_BYTES, head_object
+from shardwright.storage.objects import head_object
+from shardwright.storage.range_reader import BUFFER_BYTES
 from tests.buckets import Bucket, Counted
 from tests.fault_proxy import Fault, FaultProxy
 
@@ -85,12 +86,12 @@ def test_arrow_reads_tables_out_of_a_store(bucket: Bucket, opened: str) -> None:
 
 
 def test_a_large_input_is_read_in_a_few_requests(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
-    data = os.urandom(2 * INPUT_BUFFER_BYTES + 1000)
+    data = os.urandom(2 * BUFFER_BYTES + 1000)
     s3_bucket.put("x", data)
     file = s3_bucket.behind(s3_proxy).folder().open_input("x")
     assert b"".join(iter(lambda: file.read(100_000), b"")) == data
     assert [method for method, _ in s3_proxy.requests] == ["HEAD", *["GET"] * 3]
-    for start, length in ((len(data) - 8, 100), (5, 10), (INPUT_BUFFER_BYTES - 1, 2), (len(data), 1), (0, 3)):
+    for start, length in ((len(data) - 8, 100), (5, 10), (BUFFER_BYTES - 1, 2), (len(data), 1), (0, 3)):
         file.seek(start)
         assert file.read(length) == data[start : start + length]
     assert (file.size(), file.tell()) == (len(data), 3)

@@ -7,6 +7,7 @@ import functools
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 
 import pyarrow as pa
 
@@ -43,21 +44,42 @@ def read_ahead(
     waiting: deque[tuple[pa.RecordBatch, list[ImageRead], int]] = deque()
     wanted = 2 * (in_flight or REQUESTS_IN_FLIGHT)
     images = num_bytes = 0
-    for chunk in chunks:
-        ahead = sum(size or 0 for size in chunk.column("num_bytes").to_pylist())
-        waiting.append((chunk, start_reads(chunk, storage, in_flight), ahead))
-        images, num_bytes = images + chunk.num_rows, num_bytes + ahead
-        while waiting and (images > wanted or num_bytes > AHEAD_BYTES or not is_remote(waiting[0][0].column("uri")[0].as_py())):
-            first, reads, ahead = waiting.popleft()
-            images, num_bytes = images - first.num_rows, num_bytes - ahead
+    try:
+        for chunk in chunks:
+            ahead = sum(size or 0 for size in chunk.column("num_bytes").to_pylist())
+            waiting.append((chunk, start_reads(chunk, storage, in_flight), ahead))
+            images, num_bytes = images + chunk.num_rows, num_bytes + ahead
+            while waiting and (images > wanted or num_bytes > AHEAD_BYTES or not is_remote(waiting[0][0].column("uri")[0].as_py())):
+                first, reads, ahead = waiting.popleft()
+                images, num_bytes = images - first.num_rows, num_bytes - ahead
+                yield first, reads
+        while waiting:
+            first, reads, _ = waiting.popleft()
             yield first, reads
-    for first, reads, _ in waiting:
-        yield first, reads
+    finally:
+        for _, reads, _ in waiting:
+            for read in reads:
+                if isinstance(read, _BegunRead):
+                    read.cancel()
+
+
+class _BegunRead:
+    """A read that is on its way, or will be."""
+
+    def __init__(self, future: Future[bytes]) -> None:
+        self._future = future
+
+    def __call__(self) -> bytes:
+        return self._future.result()
+
+    def cancel(self) -> None:
+        """Leave it, if it has not left yet."""
+        self._future.cancel()
 
 
 def _start_read(uri: str, num_bytes: int, etag: str | None, storage: StorageOptions, in_flight: int) -> ImageRead:
     if is_remote(uri):
-        return start_read(functools.partial(read_remote_image, uri, num_bytes, etag, storage), in_flight).result
+        return _BegunRead(start_read(functools.partial(read_remote_image, uri, num_bytes, etag, storage), in_flight))
     return functools.partial(read_local_image, uri, num_bytes, etag)
 
 

@@ -184,7 +184,7 @@ def _resolve_path(written: str, folder: str) -> tuple[str, str]:
     if re.match(_SCHEME, path):
         return path, path
     local = os.path.normpath(os.path.join(folder, os.path.expanduser(path)))
-    uri = _join_key(folder, path) if is_remote(folder) else local
+    uri = _join_key(folder, path) if is_remote(folder) and not path.startswith("/") else local
     return (uri.removeprefix(folder) if uri.startswith(folder) else os.path.normpath(path)), uri
 
 

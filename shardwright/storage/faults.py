@@ -145,7 +145,8 @@ def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fau
     if "timed out" in text.lower() or "TimedOut" in text:
         return Fault(TimedOutError(f"{uri}: {endpoint} is silent"), True, "timeout", answered=False)
     if "error sending request" in text or "dns error" in text:
-        advice = "check the endpoint (--storage-option endpoint=..., AWS_ENDPOINT_URL) and the network"
+        where = "base_url=..., STORAGE_EMULATOR_HOST" if uri.startswith("gs://") else "endpoint=..., AWS_ENDPOINT_URL"
+        advice = f"check the endpoint (--storage-option {where}) and the network"
         return Fault(UnreachableError(f"{uri}: nobody answers at {endpoint}: {advice}"), True, "connection", answered=False)
     return Fault(TimedOutError(f"{uri}: {endpoint} breaks off its answers ({first[:200]})"), True, "broken")
 

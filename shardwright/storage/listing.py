@@ -68,7 +68,7 @@ def list_folder(client: Client, prefix: str) -> tuple[list[str], Page]:
         found = client.call(uri, "list", lambda: obstore.list_with_delimiter(client.objects, prefix or None))
     except InvalidPathError:
         return _folders_of((ObjectRow(*row) for row in peers.list_any_keys(client, prefix)), prefix)
-    return list(found["common_prefixes"]), [_row(meta) for meta in found["objects"]]
+    return list(found["common_prefixes"]), _rows(found["objects"], prefix)
 
 
 def first_page(client: Client, prefix: str) -> Page:
@@ -111,17 +111,19 @@ def _pages(client: Client, prefix: str) -> Iterator[Page]:
         if not found:
             return
         last = found[-1]["path"]
-        yield [_row(meta) for meta in found]
+        yield _rows(found, prefix)
 
 
 def _any_pages(client: Client, prefix: str, last: str | None) -> Iterator[Page]:
-    rows = (ObjectRow(*row) for row in peers.list_any_keys(client, prefix, after=last))
+    found = (ObjectRow(*row) for row in peers.list_any_keys(client, prefix, after=last))
+    rows = (row for row in found if row.key != f"{prefix}/")  # what stands for the folder itself, which obstore leaves out, too
     while page := list(islice(rows, _PAGE_KEYS)):
         yield page
 
 
-def _row(meta: Any) -> ObjectRow:
-    return ObjectRow(meta["path"], meta["size"], plain_etag(meta["e_tag"]))
+def _rows(found: Any, prefix: str) -> Page:
+    """Rows of what is below a prefix; some stores give the object that stands for the folder itself, too."""
+    return [ObjectRow(meta["path"], meta["size"], plain_etag(meta["e_tag"])) for meta in found if meta["path"] != prefix]
 
 
 def _folders_of(rows: Iterator[ObjectRow], prefix: str) -> tuple[list[str], Page]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import io
-import os
 import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -21,18 +19,18 @@ from shardwright.storage import peers
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.downloads import download, read_part
-from shardwright.storage.faults import is_past_end, is_whole_answer
+from shardwright.storage.downloads import download
 from shardwright.storage.etags import looks_like_md5, plain_etag
+from shardwright.storage.faults import is_past_end, is_whole_answer
 from shardwright.storage.listing import list_folder
 from shardwright.storage.local import StatedFile
 from shardwright.storage.options import StorageOptions
+from shardwright.storage.range_reader import RangeReader
 from shardwright.storage.reads import map_reads
 from shardwright.storage.uploads import ObjectSink, open_upload
 
 _TRIES_FOR_CONTENT = 3
 _KEYS_A_REQUEST = 1000
-INPUT_BUFFER_BYTES = 8 << 20
 COALESCE_BYTES = 1 << 20  # a gap that is cheaper to fetch than another request
 
 
@@ -99,7 +97,7 @@ class ObjectFiles:
         """A seekable file for Arrow's readers. Raises as `read_bytes`."""
         client, key = _place(path, self._options)
         found = self._found(path)
-        return pa.PythonFile(_RangeReader(client, path, key, found.num_bytes, found.etag), mode="r")
+        return pa.PythonFile(RangeReader(client, path, key, found.num_bytes, found.etag), mode="r")
 
     def _found(self, path: str) -> Any:
         found = head_object(path, self._options)
@@ -187,41 +185,6 @@ class ObjectFiles:
                 client.call(some[0], "delete", functools.partial(obstore.delete, client.objects, keys))
             except MissingError:  # one of them, removed by somebody else
                 deque(map_reads(self.remove, some), maxlen=0)
-
-
-class _RangeReader(io.RawIOBase):
-    """An object as a seekable file: a buffer, filled by ranged requests that are repeated like all others."""
-
-    def __init__(self, client: Client, uri: str, key: str, num_bytes: int, etag: str | None) -> None:
-        super().__init__()
-        self._client, self._uri, self._key, self._etag = client, uri, key, etag
-        self._num_bytes = num_bytes
-        self._position = self._start = 0
-        self._buffer = b""
-
-    def read(self, num_bytes: int | None = -1) -> bytes:
-        left = self._num_bytes - self._position
-        wanted = left if num_bytes is None or num_bytes < 0 else min(num_bytes, left)
-        skip = self._position - self._start
-        if skip < 0 or skip + wanted > len(self._buffer):
-            stop = min(self._num_bytes, self._position + max(wanted, INPUT_BUFFER_BYTES))
-            self._buffer = read_part(self._client, self._uri, self._key, self._position, stop, self._etag) if wanted > 0 else b""
-            self._start, skip = self._position, 0
-        self._position += max(wanted, 0)
-        return self._buffer[skip : skip + wanted]
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
 
 
 def _get_range(client: Client, key: str, offset: int, length: int) -> bytes:

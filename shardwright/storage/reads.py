@@ -7,6 +7,7 @@ for the network, or copies and checks what has come, it does not hold Python's l
 from __future__ import annotations
 
 import functools
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +21,7 @@ REQUESTS_IN_FLIGHT = 128  # 64 take the same CPU an object, but are bound by wai
 
 def start_read(read: Callable[[], T], in_flight: int = REQUESTS_IN_FLIGHT) -> Future[T]:
     """Run a read in the pool, behind those that were started before."""
-    return _pool(in_flight).submit(read)
+    return _pool(in_flight, os.getpid()).submit(read)
 
 
 def map_reads(read: Callable[[T], R], items: Iterable[T], in_flight: int = REQUESTS_IN_FLIGHT) -> Iterator[R]:
@@ -40,5 +41,5 @@ def map_reads(read: Callable[[T], R], items: Iterable[T], in_flight: int = REQUE
 
 
 @functools.cache
-def _pool(threads: int) -> ThreadPoolExecutor:
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:  # noqa: ARG001 - a forked process has the pool, and not its threads
     return ThreadPoolExecutor(threads, thread_name_prefix="shardwright-reads")

@@ -1,0 +1,46 @@
+"""An object as a file that can be read anywhere, for readers that want one."""
+
+from __future__ import annotations
+
+import io
+import os
+
+from shardwright.storage.clients import Client
+from shardwright.storage.downloads import read_part
+
+BUFFER_BYTES = 8 << 20
+
+
+class RangeReader(io.RawIOBase):
+    """An object as a seekable file: a buffer, filled by ranged requests that are repeated like all others."""
+
+    def __init__(self, client: Client, uri: str, key: str, num_bytes: int, etag: str | None) -> None:
+        super().__init__()
+        self._client, self._uri, self._key, self._etag = client, uri, key, etag
+        self._num_bytes = num_bytes
+        self._position = self._start = 0
+        self._buffer = b""
+
+    def read(self, num_bytes: int | None = -1) -> bytes:
+        left = self._num_bytes - self._position
+        wanted = left if num_bytes is None or num_bytes < 0 else min(num_bytes, left)
+        skip = self._position - self._start
+        if skip < 0 or skip + wanted > len(self._buffer):
+            stop = min(self._num_bytes, self._position + max(wanted, BUFFER_BYTES))
+            self._buffer = read_part(self._client, self._uri, self._key, self._position, stop, self._etag) if wanted > 0 else b""
+            self._start, skip = self._position, 0
+        self._position += max(wanted, 0)
+        return self._buffer[skip : skip + wanted]
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
