@@ -259,7 +259,7 @@ def main() -> int:
     text = report.render(bench.results, checks, lines)
     print(text)
     if args.write:
-        page.write_section("storage", text)
+        page.write_section("-".join(["storage", *(args.parts if args.parts != list(PARTS) else [])]), text)
     failed = any(check.passed is False for check in checks)
     return 1 if failed and not args.no_check else 0
 

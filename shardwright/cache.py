@@ -179,8 +179,9 @@ class ShardCache:
         if room < at_a_time:
             needed = at_a_time * largest
             raise UsageError(
-                f"{who} has {at_a_time} shards of up to {show_bytes(largest)} open at a time, {show_bytes(needed)} together, and the "
-                f"cache at {self._files.root} may hold {show_bytes(self.max_bytes)}: set {CAP} (cache_bytes=) to {needed} or more"
+                f"{who} needs {at_a_time} shard{'s' * (at_a_time > 1)} of up to {show_bytes(largest)} at a time, {show_bytes(needed)} "
+                f"together, and the cache at {self._files.root} may hold {show_bytes(self.max_bytes)}: set {CAP} (cache_bytes=) to "
+                f"{needed} or more"
             )
         return min(room - at_a_time, _AHEAD_SHARDS, max(1, _AHEAD_BYTES // largest))
 

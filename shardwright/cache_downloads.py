@@ -146,7 +146,7 @@ def _fill(root: Folder, uri: str, etag: str, num_bytes: int, path: str, files: C
         files.reserve(part, num_bytes, wait=wait)
     with open(part, "r+b", buffering=0) as file:
         _allocate(file.fileno(), num_bytes)
-        journal = PartJournal(path + PARTS, "")
+        journal = PartJournal(path + PARTS, json.dumps([num_bytes, etag]))
 
         def done(start: int, stop: int) -> None:
             journal.add(start, stop)

@@ -146,7 +146,7 @@ def _find_label(plan: ReadPlan) -> Feature:
 def _read_records(plan: ReadPlan, *, shuffle: bool, seed: int | None) -> tf.data.Dataset:
     """Serialized examples: in stored order, or shuffled anew at each iteration. An epoch of another length is an error."""
     shards = tf.constant(plan.shards, tf.string)
-    buffer_bytes = min(_READ_BUFFER_BYTES, plan.largest_shard_bytes)
+    buffer_bytes = _buffer_bytes(plan)
     cardinality = tf.data.experimental.assert_cardinality(plan.num_records)
     if not shuffle:
         return tf.data.TFRecordDataset(shards, buffer_size=buffer_bytes).apply(cardinality)
@@ -161,13 +161,16 @@ def _read_records(plan: ReadPlan, *, shuffle: bool, seed: int | None) -> tf.data
     return records.apply(cardinality).shuffle(plan.shuffle_buffer_records, seed=seed)
 
 
+def _buffer_bytes(plan: ReadPlan) -> int:
+    return min(_READ_BUFFER_BYTES, plan.largest_shard_bytes)
+
+
 def _read_cached_records(plan: ReadPlan, cache: ShardCache, *, shuffle: bool, seed: int | None) -> tf.data.Dataset:
     """The same from a store by way of the cache. Each shard is held there from its first record to its last, or the iterator's end."""
     filenames = [posixpath.basename(shard) for shard in plan.shards]
     names = {filename: name for filename in filenames if (name := ShardName.parse(filename))}
     cycle = max(1, min(_CYCLE_SHARDS if shuffle else 1, len(filenames)))
     ahead = cache.shards_ahead(list(names.values()), cycle, "shuffling" if shuffle else "reading")
-    buffer_bytes = min(_READ_BUFFER_BYTES, plan.largest_shard_bytes)
 
     def announce(filename: bytes) -> bytes:
         cache.prefetch([names[filename.decode()]])
@@ -179,7 +182,7 @@ def _read_cached_records(plan: ReadPlan, cache: ShardCache, *, shuffle: bool, se
 
     def read(filename: tf.Tensor) -> tf.data.Dataset:
         held = tf.data.Dataset.from_generator(hold, args=(filename,), output_signature=tf.TensorSpec((), tf.string))
-        return held.flat_map(lambda path: tf.data.TFRecordDataset(path, buffer_size=buffer_bytes))
+        return held.flat_map(lambda path: tf.data.TFRecordDataset(path, buffer_size=_buffer_bytes(plan)))
 
     shards = tf.data.Dataset.from_tensor_slices(tf.constant(filenames, tf.string))
     if shuffle:
@@ -187,7 +190,7 @@ def _read_cached_records(plan: ReadPlan, cache: ShardCache, *, shuffle: bool, se
     if ahead:  # what waits in this buffer is on its way
         shards = shards.map(lambda filename: tf.ensure_shape(tf.numpy_function(announce, [filename], tf.string), ())).prefetch(ahead)
     # One after the other: in parallel, tf.data opens twice as many shards again before their turn, all of which would be held.
-    records = shards.interleave(read, cycle_length=cycle, block_length=_BLOCK_RECORDS if shuffle else 1, num_parallel_calls=None)
+    records = shards.interleave(read, cycle_length=cycle, block_length=_BLOCK_RECORDS, num_parallel_calls=None)
     records = records.apply(tf.data.experimental.assert_cardinality(plan.num_records))
     return records.shuffle(plan.shuffle_buffer_records, seed=seed) if shuffle else records
 

@@ -7,6 +7,7 @@ the calling thread only writes what is ready, so order costs no waiting and memo
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
@@ -52,13 +53,14 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
         StorageError: The output cannot be written.
         BuildError: Another build has taken the output over.
     """
+    tasks = _begun(_chunk_tasks(plan, job))
     check_owner(job.root, job.fingerprint)
     job.root.remove(plan.name.sidecar)  # no marker may outlive the shard it speaks of
     rows = _IndexRows(plan.references)
     rejects: list[Reject] = []
     crc = 0
     with job.root.open_sink(plan.name.shard) as sink:
-        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan, job)).run(_chunk_tasks(plan, job)):
+        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan, job)).run(tasks):
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
             crc = crc32c_of(chunk.framed.pieces, crc)
@@ -137,6 +139,11 @@ def _chunk_tasks(plan: ShardPlan, job: WriteJob) -> Iterator[Callable[[], Chunk]
         known = entries[first_row : first_row + rows.num_rows]
         yield functools.partial(make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job)
         first_row += rows.num_rows
+
+
+def _begun(tasks: Iterator[Callable[[], Chunk]]) -> Iterator[Callable[[], Chunk]]:
+    """The same tasks, with the reads of objects on their way while the output is still being asked for leave."""
+    return itertools.chain(list(itertools.islice(tasks, 1)), tasks)
 
 
 def _num_tasks(plan: ShardPlan, job: WriteJob) -> int | None:

@@ -25,8 +25,8 @@ from shardwright.storage.faults import fault_of
 from shardwright.storage.options import StorageOptions
 
 _LOG = logging.getLogger("shardwright.storage")
-PART_BYTES = 8 << 20  # up to 10,000 parts: 80 GB an object
-_PARTS_AT_A_TIME = 3  # 24 MB on their way, one more being filled
+PART_BYTES = 5 << 20  # the least that stores take; up to 10,000 parts: 50 GB an object
+_PARTS_AT_A_TIME = 6  # 30 MB on their way, one more being filled
 
 
 class ObjectSink:

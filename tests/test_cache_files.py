@@ -1,0 +1,246 @@
+"""The cache's folder by itself: locks, room, and who goes first."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.cache_files import CURRENT, USAGE, CacheFiles, DiskFullError, NoRoomError
+from shardwright.cache_locks import FileLock
+from shardwright.cache_settings import CacheSettings
+from shardwright.errors import StorageError
+from tests.cached_datasets import ROOT
+
+
+def make(root: Path, name: str, num_bytes: int, last_use: int, build: str = "data/new") -> Path:
+    path = root / build / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(num_bytes))
+    os.utime(path, (last_use, last_use))
+    return path
+
+
+def reserve(files: CacheFiles, root: Path, name: str, num_bytes: int) -> None:
+    files.reserve(str(root / "data" / "new" / name), num_bytes, wait=False)
+
+
+def left(root: Path) -> set[str]:
+    return {path.name for path in root.rglob("*") if path.is_file() and path.suffix != ".lock"} - {"lock", USAGE, CURRENT}
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "stay"),
+    [
+        (100, {"a", "b", "stale", "x.parquet", "new"}),
+        (101, {"a", "b", "x.parquet", "new"}),
+        (200, {"a", "b", "x.parquet", "new"}),
+        (201, {"a", "x.parquet", "new"}),
+        (301, {"x.parquet", "new"}),
+        (401, {"new"}),
+    ],
+)
+def test_stale_builds_go_first_and_then_what_was_used_least_recently(tmp_path: Path, num_bytes: int, stay: set[str]) -> None:
+    make(tmp_path, "a", 100, 3000)
+    make(tmp_path, "b", 100, 2000)
+    make(tmp_path, "x.parquet", 100, 4000, "data/new/index")
+    make(tmp_path, "stale", 100, 9000, "data/old")
+    (tmp_path / "data" / CURRENT).write_text("new")
+
+    reserve(CacheFiles(str(tmp_path), 500), tmp_path, "new", num_bytes)
+
+    assert left(tmp_path) == stay
+    assert (tmp_path / "data/new/new").stat().st_size == num_bytes
+
+
+def test_builds_are_not_stale_before_one_is_known_as_the_newest(tmp_path: Path) -> None:
+    make(tmp_path, "a", 100, 3000, "data/one")
+    make(tmp_path, "b", 100, 2000, "data/two")
+
+    reserve(CacheFiles(str(tmp_path), 250), tmp_path, "new", 100)
+
+    assert left(tmp_path) == {"a", "new"}
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_locked_stays_whatever_its_age(tmp_path: Path, shared: bool) -> None:
+    used = make(tmp_path, "used", 100, 1000)
+    make(tmp_path, "idle", 100, 2000)
+    lock = FileLock(f"{used}.lock")
+    lock.acquire(shared=shared)
+    files = CacheFiles(str(tmp_path), 200)
+
+    reserve(files, tmp_path, "new", 100)
+    assert left(tmp_path) == {"used", "new"}
+    (tmp_path / "data/new/new").unlink()
+    with pytest.raises(NoRoomError, match=r"no room for big \(150 B\): what the cache at .* holds is in use, 50 B too much for its 200 B"):
+        reserve(files, tmp_path, "big", 150)
+    assert left(tmp_path) == {"used"}
+    lock.release()
+    reserve(files, tmp_path, "big", 150)
+    assert left(tmp_path) == {"big"}
+
+
+def test_waits_for_room(tmp_path: Path) -> None:
+    lock = FileLock(f"{make(tmp_path, 'used', 100, 1000)}.lock")
+    lock.acquire(shared=True)
+    threading.Timer(0.3, lock.release).start()
+
+    CacheFiles(str(tmp_path), 100).reserve(str(tmp_path / "data" / "new" / "new"), 60, wait=True)
+
+    assert left(tmp_path) == {"new"}
+
+
+def test_a_download_that_nobody_goes_on_with_is_evicted_with_its_journal(tmp_path: Path) -> None:
+    part = make(tmp_path, "a.part", 100, 1000)
+    make(tmp_path, "a.parts", 10, 1000)
+    held = FileLock(str(part).replace(".part", ".lock"))
+    held.acquire(shared=False)
+    files = CacheFiles(str(tmp_path), 100)
+
+    with pytest.raises(NoRoomError):
+        reserve(files, tmp_path, "new", 100)
+    held.release()
+    reserve(files, tmp_path, "new", 100)
+
+    assert left(tmp_path) == {"new"}
+
+
+def test_temporary_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path: Path) -> None:
+    make(tmp_path, ".old.parquet.ab12.tmp", 100, int(time.time()) - 7200, "data/new/index")
+    make(tmp_path, ".young.parquet.ab12.tmp", 100, int(time.time()), "data/new/index")
+
+    reserve(CacheFiles(str(tmp_path), 100), tmp_path, "new", 100)
+
+    assert left(tmp_path) == {".young.parquet.ab12.tmp", "new"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 60), st.booleans()), max_size=25))
+def test_never_over_the_cap_and_always_counted_right(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, bool]]) -> None:
+    root = tmp_path_factory.mktemp("cache")
+    files = CacheFiles(str(root), 100)
+    for name, num_bytes, removes in steps:
+        path = root / "data" / "new" / name
+        if path.exists() or removes:
+            files.remove(str(path))
+        else:
+            reserve(files, root, name, num_bytes)
+        there = sum(path.stat().st_size for path in (root / "data").rglob("*") if path.is_file())
+        assert files.num_bytes() == there <= 100
+
+
+def test_a_lost_or_cut_count_is_made_again(tmp_path: Path) -> None:
+    make(tmp_path, "a", 70, 1000)
+    files = CacheFiles(str(tmp_path), 100)
+    for text in ("", "x"):
+        (tmp_path / USAGE).write_text(text)
+        assert files.num_bytes() == 70
+    (tmp_path / USAGE).write_text("100")  # too high, as after a kill: counting before evicting tells
+    reserve(files, tmp_path, "b", 30)
+    assert left(tmp_path) == {"a", "b"}
+    assert files.num_bytes() == 100
+
+
+def test_locks_between_threads_and_processes(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "lock"
+    one, two, alone = FileLock(str(path)), FileLock(str(path)), FileLock(str(path))
+    assert one.acquire(shared=True)
+    assert two.acquire(shared=True)
+    assert not alone.acquire(shared=False, wait=False)
+    one.release()
+    two.release()
+    code = f"import fcntl, sys; f = open({str(path)!r}); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert other.stdout
+    assert other.stdout.readline() == b"held\n"
+    assert not alone.acquire(shared=True, wait=False)
+    other.kill()
+    assert alone.acquire(shared=False)
+    other.communicate()
+
+
+def test_a_lock_whose_file_was_removed_by_its_holder_is_taken_on_the_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    holder, waiter = FileLock(str(path)), FileLock(str(path))
+    holder.acquire(shared=False)
+    waiting = threading.Thread(target=waiter.acquire, kwargs={"shared": False})
+    waiting.start()
+    time.sleep(0.05)
+    path.unlink()
+    holder.release()
+    waiting.join(10)
+
+    assert path.exists()
+    with path.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_full_disk_evicts_and_tries_again_until_there_is_nothing_to_evict(tmp_path: Path) -> None:
+    """On a disk of 4 MB, whose cap would be no limit."""
+    code = """
+import os, sys
+from pathlib import Path
+from shardwright.cache_files import CacheFiles, DiskFullError
+from shardwright.cache_locks import FileLock
+root = Path(sys.argv[1])
+files = CacheFiles(str(root), 10**9)
+def put(name):
+    path = root / "data" / "new" / name
+    def fill():
+        files.reserve(str(path), 1_500_000, wait=True)
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, 1_500_000)
+    lock = FileLock(str(path) + ".lock")
+    lock.acquire(shared=False)
+    files.unless_full(1_500_000, fill)
+    lock.release()
+    os.utime(path, (ord(name), ord(name)))
+for name in "abcde":
+    put(name)
+assert sorted(path.name for path in (root / "data/new").iterdir() if path.suffix != ".lock") == ["d", "e"]
+(root / "other").write_bytes(bytes(900_000))
+for name in "de":
+    (root / "data/new" / name).unlink()
+(root / "more").write_bytes(bytes(2_000_000))
+try:
+    put("f")
+except DiskFullError as error:
+    print(error)
+"""
+    command = f"mount -t tmpfs -o size=4M none {tmp_path} && exec {sys.executable} -c '{code}' {tmp_path}"
+    done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    if "unshare" in done.stderr or "mount" in done.stderr:
+        pytest.skip(f"no disk of one's own to be had here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    assert "is full, 1.5 MB are needed, and nothing in the cache can go: free some, or set SHARDWRIGHT_CACHE to" in done.stdout
+
+
+def test_a_disk_that_stays_full_ends_with_an_error(tmp_path: Path) -> None:
+    make(tmp_path, "a", 100, 1000)
+    files, tries = CacheFiles(str(tmp_path), 1000), []
+
+    def full() -> None:
+        tries.append(left(tmp_path))
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(DiskFullError, match=r"the disk of the cache at .* is full, 5 B are needed"):
+        files.unless_full(5, full)
+    assert tries == [{"a"}, set()]
+
+
+def test_a_folder_that_cannot_be_locked_in_is_told(tmp_path: Path) -> None:
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(StorageError, match=r"cannot lock .*: Is a directory: set SHARDWRIGHT_CACHE to a folder on a local disk"):
+        CacheFiles(str(tmp_path), 5).num_bytes()
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageError, match=r"the cache cannot be at .*: Not a directory: set SHARDWRIGHT_CACHE to another folder"):
+        CacheSettings(str(tmp_path / "file" / "cache"), 5).open()
