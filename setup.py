@@ -2,4 +2,7 @@
 
 from setuptools import setup
 
-setup(packages=["shardwright", "shardwright.storage", "pipelines", "transforms", "schemas"], package_data={"shardwright": ["py.typed"]})
+setup(
+    packages=["shardwright", "shardwright.cache", "shardwright.storage", "pipelines", "transforms", "schemas"],
+    package_data={"shardwright": ["py.typed"]},
+)

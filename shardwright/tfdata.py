@@ -9,8 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from shardwright.cache import ShardCache
-from shardwright.cache_settings import CacheSettings
+from shardwright.cache import CacheSettings, ShardCache
 from shardwright.errors import UsageError
 from shardwright.naming import ShardName
 from shardwright.read_plan import ReadPlan, plan_read

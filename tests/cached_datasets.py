@@ -13,7 +13,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from shardwright.cache_settings import CacheSettings
+from shardwright.cache.settings import CacheSettings
 from shardwright.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo, write_json
 from shardwright.naming import MANIFEST, ShardName
@@ -86,7 +86,7 @@ def start_reader(root: Folder, settings: CacheSettings, code: str) -> subprocess
     lines = [
         "import sys, time",
         "from shardwright.cache import ShardCache",
-        "from shardwright.cache_settings import CacheSettings",
+        "from shardwright.cache.settings import CacheSettings",
         "from shardwright.storage import Folder, StorageOptions",
         f"root = Folder({root.uri!r}, StorageOptions({root.options.settings!r}))",
         f"cache = ShardCache.open(root, CacheSettings({settings.folder!r}, {settings.max_bytes!r}))",

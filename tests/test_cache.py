@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.cache import ShardCache
-from shardwright.cache_files import NoRoomError
+from shardwright.cache.files import NoRoomError
 from shardwright.errors import (
     MissingError,
     StorageError,
@@ -110,7 +110,7 @@ def test_a_killed_reader_holds_nothing(root: Folder, tmp_path: Path) -> None:
 
 
 def test_waits_for_room_and_says_when_there_is_none(root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardwright.cache_files.ROOM_SECONDS", 0.3)
+    monkeypatch.setattr("shardwright.cache.files.ROOM_SECONDS", 0.3)
     with ShardCache.open(root, at(tmp_path, 2 * SIZE + 500)) as cache:
         with cache.open_shard(NAMES[0]), cache.open_shard(NAMES[1]), pytest.raises(NoRoomError) as caught:
             cache.open_shard(NAMES[2])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.cache import ShardCache
-from shardwright.cache_downloads import PartJournal, missing_spans
+from shardwright.cache.downloads import PartJournal, missing_spans
 from shardwright.errors import MissingError, StorageError, ThrottledError, TimedOutError
 from shardwright.storage import Folder
 from shardwright.storage.downloads import PART_BYTES

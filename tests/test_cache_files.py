@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.cache_files import CURRENT, USAGE, CacheFiles, DiskFullError, NoRoomError
-from shardwright.cache_locks import FileLock
-from shardwright.cache_settings import CacheSettings
+from shardwright.cache.files import CURRENT, USAGE, CacheFiles, DiskFullError, NoRoomError
+from shardwright.cache.locks import FileLock
+from shardwright.cache.settings import CacheSettings
 from shardwright.errors import StorageError
 from tests.cached_datasets import ROOT
 
@@ -189,8 +189,8 @@ def test_a_full_disk_evicts_and_tries_again_until_there_is_nothing_to_evict(tmp_
     code = """
 import os, sys
 from pathlib import Path
-from shardwright.cache_files import CacheFiles, DiskFullError
-from shardwright.cache_locks import FileLock
+from shardwright.cache.files import CacheFiles, DiskFullError
+from shardwright.cache.locks import FileLock
 root = Path(sys.argv[1])
 files = CacheFiles(str(root), 10**9)
 def put(name):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.cache import ShardCache
-from shardwright.cache_manifests import build_key, dataset_folder
+from shardwright.cache.manifests import build_key, dataset_folder
 from shardwright.errors import (
     CredentialsError,
     DeniedError,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright import cache_files
-from shardwright.cache_settings import CAP, PLACE, CacheSettings
+from shardwright.cache import files as cache_files
+from shardwright.cache.settings import CAP, PLACE, CacheSettings
 from shardwright.errors import UsageError
 
 

@@ -13,8 +13,8 @@ import pytest
 import tensorflow as tf
 
 import shardwright as sw
-from shardwright.cache_files import LOCK
-from shardwright.cache_locks import FileLock
+from shardwright.cache.files import LOCK
+from shardwright.cache.locks import FileLock
 from shardwright.errors import NotADatasetError, UsageError
 from shardwright.naming import ShardName
 from shardwright.storage import Folder, StorageOptions

@@ -24,11 +24,11 @@ from types import TracebackType
 
 import pyarrow as pa
 
-from shardwright.cache_downloads import fetch_shard
-from shardwright.cache_files import LOCK, NoRoomError, write_faults
-from shardwright.cache_locks import FileLock
-from shardwright.cache_manifests import build_key, dataset_folder, keep_manifest, read_manifest_or_cached
-from shardwright.cache_settings import CAP, CacheSettings
+from shardwright.cache.downloads import fetch_shard
+from shardwright.cache.files import LOCK, NoRoomError, write_faults
+from shardwright.cache.locks import FileLock
+from shardwright.cache.manifests import build_key, dataset_folder, keep_manifest, read_manifest_or_cached
+from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
 from shardwright.index import read_index, read_summary
 from shardwright.manifest import Manifest, ShardInfo

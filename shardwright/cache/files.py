@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeVar
 
 from shardwright import naming
-from shardwright.cache_locks import FileLock
+from shardwright.cache.locks import FileLock
 from shardwright.errors import StorageError
 from shardwright.sizes import show_bytes
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import google_crc32c
 
-from shardwright.cache_files import PART, PARTS, CacheFiles, DiskFullError, write_faults
+from shardwright.cache.files import PART, PARTS, CacheFiles, DiskFullError, write_faults
 from shardwright.errors import MissingError, StorageError
 from shardwright.manifest import ShardInfo
 from shardwright.storage import Folder

@@ -9,8 +9,8 @@ import os
 import time
 
 from shardwright import naming
-from shardwright.cache_files import CURRENT, read_current
-from shardwright.cache_settings import CacheSettings
+from shardwright.cache.files import CURRENT, read_current
+from shardwright.cache.settings import CacheSettings
 from shardwright.errors import CredentialsError, NotADatasetError, ThrottledError, TimedOutError, UnreachableError
 from shardwright.manifest import Manifest, json_bytes, read_manifest
 from shardwright.storage import Folder, parse_address

@@ -7,7 +7,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 
-from shardwright.cache_files import CacheFiles
+from shardwright.cache.files import CacheFiles
 from shardwright.errors import StorageError, UsageError
 from shardwright.sizes import parse_size
 from shardwright.storage import local_path
