@@ -170,10 +170,10 @@ def run(bucket: Bucket, script: str) -> subprocess.Popen[str]:
 @BOTH
 def test_150_mb_take_little_memory(bucket: Bucket) -> None:
     script = """
-    import resource
     block = os.urandom(1 << 20)
     folder.write_bytes("warm", block)
-    def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    def peak():  # not ru_maxrss, which a process inherits from the one that started it
+        return int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
     before = peak()
     with folder.open_sink("large") as sink:
         for _ in range(150):
@@ -184,7 +184,7 @@ def test_150_mb_take_little_memory(bucket: Bucket) -> None:
     out, _ = process.communicate(timeout=60)
     grown_kb, num_bytes = map(int, out.split())
     assert (process.returncode, num_bytes, bucket.folder("set").num_bytes_of("large")) == (0, 150 << 20, 150 << 20)
-    assert grown_kb < 64 * 1024
+    assert 10 * 1024 < grown_kb < 64 * 1024
 
 
 BEGIN_AND = """
