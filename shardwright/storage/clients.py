@@ -54,6 +54,7 @@ class Client:
         uploads: obstore's client for multipart uploads, whose parts obstore repeats itself.
         config: What the clients were made of.
         login: How they log in.
+        read_seconds: How long an answer may give no byte.
         etags_are_md5: Whether etags that look like MD5 digests have proved to be: None as long as nobody knows.
     """
 
@@ -61,6 +62,7 @@ class Client:
         values = options.for_store(store)
         self.store = store
         self.scheme = store.partition("://")[0]
+        self.read_seconds = parse_seconds("read_timeout", values.get("read_timeout", _TIMEOUTS["read_timeout"])).total_seconds()
         self.deadline = parse_seconds("deadline", values["deadline"]).total_seconds() if "deadline" in values else DEADLINE_SECONDS
         self.login, self.config = _configure(store, values)
         self.endpoint = str(self.config.get("endpoint") or self.config.get("base_url") or _HOSTS.get(self.scheme, store))

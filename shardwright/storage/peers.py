@@ -18,7 +18,6 @@ from shardwright.storage.clients import Client
 from shardwright.storage.etags import looks_like_md5, plain_etag
 
 _GOOGLE = "https://storage.googleapis.com"
-_TIMEOUT_SECONDS = 30
 _UNSIGNED_KINDS = ("aws:kms", "aws:kms:dsse")  # encryptions under which an etag is no MD5
 
 
@@ -148,7 +147,7 @@ def _boto3_client(client: Client) -> Any:
             signature_version=UNSIGNED if config.get("skip_signature") else None,
             s3={"addressing_style": "path" if path_style else "auto"},
             connect_timeout=5,
-            read_timeout=_TIMEOUT_SECONDS,
+            read_timeout=client.read_seconds,
             retries={"mode": "standard", "max_attempts": 6},
         ),
     )
@@ -213,7 +212,7 @@ def _google_request(client: Client, method: str, path: str, query: dict[str, str
     url = str(client.config.get("base_url") or _GOOGLE).rstrip("/") + path
 
     def ask() -> Any:
-        answer = _google_session(client).request(method, url, params=query, timeout=_TIMEOUT_SECONDS)
+        answer = _google_session(client).request(method, url, params=query, timeout=client.read_seconds)
         if not answer.ok:
             raise OSError(f"{method} {path} was answered with status code: {answer.status_code} {answer.text[:500]}")
         return answer
