@@ -13,7 +13,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from shardwright.cache.settings import CacheSettings
+from shardwright.cache import CacheSettings, ShardCache
 from shardwright.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo, write_json
 from shardwright.naming import MANIFEST, ShardName
@@ -73,6 +73,17 @@ def at(folder: Path, max_bytes: int = 10**9) -> CacheSettings:
 
 def names_of(count: int) -> list[ShardName]:
     return [ShardName("noise", "train", index, count) for index in range(count)]
+
+
+NAMES = names_of(4)
+SIZE = 1000
+
+
+def touch(cache: ShardCache, *indexes: int) -> None:
+    """Use shards of `NAMES`, one after another."""
+    for index in indexes:
+        cache.open_shard(NAMES[index]).close()
+        time.sleep(0.02)  # so that the times of use differ
 
 
 def shards_in(cache: Path) -> list[int]:

@@ -20,13 +20,24 @@ from shardwright.errors import (
 )
 from shardwright.index import INDEX_SCHEMA, read_index
 from shardwright.storage import Folder
-from tests.cached_datasets import at, behind, finish, line_of, names_of, put_dataset, shards_in, start_reader, wait_until, write_dataset
+from tests.cached_datasets import (
+    NAMES,
+    SIZE,
+    at,
+    behind,
+    finish,
+    line_of,
+    names_of,
+    put_dataset,
+    shards_in,
+    start_reader,
+    touch,
+    wait_until,
+    write_dataset,
+)
 from tests.fault_proxy import Fault, FaultProxy
 from tests.object_stores import delete_object, get_object, list_keys, put_object, upload_folder
 from tests.servers.store_server import StoreServer
-
-NAMES = names_of(4)
-SIZE = 1000
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +50,6 @@ def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Fo
 def proxy(s3_server: StoreServer) -> Iterator[FaultProxy]:
     with FaultProxy(s3_server.endpoint) as proxy:
         yield proxy
-
-
-def touch(cache: ShardCache, *indexes: int) -> None:
-    for index in indexes:
-        cache.open_shard(NAMES[index]).close()
-        time.sleep(0.02)  # so that the times of use differ
 
 
 def asked_for(proxy: FaultProxy, text: str = "tfrecord") -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -23,13 +22,10 @@ from shardwright.errors import (
 from shardwright.manifest import read_manifest
 from shardwright.naming import MANIFEST
 from shardwright.storage import Folder
-from tests.cached_datasets import at, behind, names_of, put_dataset, write_dataset
+from tests.cached_datasets import NAMES, SIZE, at, behind, put_dataset, touch, write_dataset
 from tests.fault_proxy import Fault, FaultProxy
 from tests.object_stores import delete_object
 from tests.servers.store_server import StoreServer
-
-NAMES = names_of(4)
-SIZE = 1000
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +38,6 @@ def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Fo
 def proxy(s3_server: StoreServer) -> Iterator[FaultProxy]:
     with FaultProxy(s3_server.endpoint) as proxy:
         yield proxy
-
-
-def touch(cache: ShardCache, *indexes: int) -> None:
-    for index in indexes:
-        cache.open_shard(NAMES[index]).close()
-        time.sleep(0.02)  # so that the times of use differ
 
 
 @pytest.mark.parametrize("change", ["crc32c", "num_bytes", "fingerprint", "none"])

@@ -55,7 +55,7 @@ class Client:
         config: What the clients were made of.
         login: How they log in.
         read_seconds: How long an answer may give no byte.
-        etags_are_md5: Whether etags that look like MD5 digests have proved to be: None as long as nobody knows.
+        etags_are_md5: Whether an etag that looks like an MD5 digest has proved to be one.
     """
 
     def __init__(self, store: str, options: StorageOptions) -> None:
@@ -69,7 +69,7 @@ class Client:
         self.objects = self._make(values, _TIMEOUTS, _NO_RETRIES)
         upload_retries = {**_UPLOAD_RETRIES, "retry_timeout": timedelta(seconds=self.deadline)}
         self.uploads = self._make(values, _UPLOAD_TIMEOUTS, upload_retries)
-        self.etags_are_md5: bool | None = None
+        self.etags_are_md5 = False
         self._answered = False
         self._last_success = 0.0
         self._last_failure = 0.0

@@ -8,7 +8,7 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import obstore
 import pyarrow as pa
@@ -22,6 +22,7 @@ from shardwright.storage.counters import COUNTERS
 from shardwright.storage.downloads import download
 from shardwright.storage.etags import looks_like_md5, plain_etag
 from shardwright.storage.faults import is_past_end, is_whole_answer
+from shardwright.storage.heads import head
 from shardwright.storage.listing import list_folder
 from shardwright.storage.local import StatedFile
 from shardwright.storage.options import StorageOptions
@@ -99,7 +100,7 @@ class ObjectFiles:
         found = self._found(path)
         return pa.PythonFile(RangeReader(client, path, key, found.num_bytes, found.etag), mode="r")
 
-    def _found(self, path: str) -> Any:
+    def _found(self, path: str) -> StatedFile:
         found = head_object(path, self._options)
         if found is None:
             raise MissingError(f"{path}: there is no such object")
@@ -209,15 +210,9 @@ def head_object(uri: str, options: StorageOptions) -> StatedFile | None:
     """
     client, key = _place(uri, options)
     try:
-        found = client.call(
-            uri,
-            "read",
-            lambda: obstore.head(client.objects, key),
-            explain=lambda: obstore.get(client.objects, key, options={"range": (0, 1)}),
-        )
+        return head(client, uri, key, "read")
     except MissingError:
         return None
-    return StatedFile(found["size"], plain_etag(found["e_tag"]) or None)
 
 
 def read_object(uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None) -> ReadObject:
@@ -239,7 +234,7 @@ def read_object(uri: str, options: StorageOptions, *, num_bytes: int | None = No
     for _ in range(_TRIES_FOR_CONTENT):
         found = client.call(uri, "read", lambda: _get(client, key, uri, num_bytes, etag))
         COUNTERS.add("bytes_read", len(found.data))
-        if not looks_like_md5(found.etag) or client.etags_are_md5 is False:
+        if not looks_like_md5(found.etag):
             return found
         digests.append(hashlib.md5(found.data, usedforsecurity=False).hexdigest())
         if digests[-1] == found.etag:
@@ -268,4 +263,4 @@ def _is_md5(client: Client, key: str) -> bool:
     try:
         return peers.stated_content(client, key).md5 is not None
     except StorageError:
-        return client.etags_are_md5 is True
+        return client.etags_are_md5

@@ -15,13 +15,14 @@ import google_crc32c
 import obstore
 from obstore.exceptions import BaseError
 
-from shardwright.errors import StorageError
+from shardwright.errors import MissingError, StorageError
 from shardwright.storage import peers
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.etags import plain_etag
 from shardwright.storage.faults import fault_of
+from shardwright.storage.heads import head
 from shardwright.storage.options import StorageOptions
 
 _LOG = logging.getLogger("shardwright.storage")
@@ -86,15 +87,9 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
 
 def _etag_of(client: Client, key: str, uri: str) -> str | None:
     try:
-        found = client.call(
-            uri,
-            "write",
-            lambda: obstore.head(client.objects, key),
-            explain=lambda: obstore.get(client.objects, key, options={"range": (0, 1)}),
-        )
-    except FileNotFoundError:
+        return head(client, uri, key, "write").etag or ""
+    except MissingError:
         return None
-    return plain_etag(found["e_tag"])
 
 
 def _arrived_anyway(client: Client, key: str, uri: str, sink: ObjectSink, before: str | None) -> bool:
