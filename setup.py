@@ -3,6 +3,16 @@
 from setuptools import setup
 
 setup(
-    packages=["shardwright", "shardwright.cache", "shardwright.storage", "pipelines", "transforms", "schemas"],
+    packages=[
+        "shardwright",
+        "shardwright.cache",
+        "shardwright.images",
+        "shardwright.reader",
+        "shardwright.storage",
+        "shardwright.trainers",
+        "pipelines",
+        "transforms",
+        "schemas",
+    ],
     package_data={"shardwright": ["py.typed"]},
 )

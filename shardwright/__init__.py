@@ -3,26 +3,85 @@
 import shardwright as sw
 
 dataset = sw.open("dataset/")                              # what it holds: splits, classes, statistics; no TensorFlow
+train = sw.Reader("dataset/", "train", global_batch_size=256, shuffle=True, image=sw.TrainImage(224))    # NumPy, torch, JAX, Keras
 train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuffle=True)   # a tf.data.Dataset
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
+from shardwright.dataset import Dataset
+from shardwright.dataset import open_dataset as open
 from shardwright.manifest import Manifest
-from shardwright.manifest import open_dataset as open
 
 if TYPE_CHECKING:
+    from shardwright.images import DecodedImage, EvalImage, TrainImage, normalize, normalizer
+    from shardwright.reader import (
+        BadRecord,
+        ClassBalanced,
+        ClassWeights,
+        Dense,
+        MultiHot,
+        OneHot,
+        RawTensor,
+        Reader,
+        RecordWeights,
+        Sparse,
+        SparseColumn,
+    )
     from shardwright.tfdata import load
 
-__all__ = ["Manifest", "load", "open"]
+# Imported when they are first asked for: `import shardwright` stays as light as a look at a dataset needs.
+_PLACES = {
+    "shardwright.images": ("DecodedImage", "EvalImage", "TrainImage", "normalize", "normalizer"),
+    "shardwright.reader": (
+        "BadRecord",
+        "ClassBalanced",
+        "ClassWeights",
+        "Dense",
+        "MultiHot",
+        "OneHot",
+        "RawTensor",
+        "Reader",
+        "RecordWeights",
+        "Sparse",
+        "SparseColumn",
+    ),
+    "shardwright.tfdata": ("load",),
+}
+_MODULES = {name: module for module, names in _PLACES.items() for name in names}
+
+__all__ = [
+    "BadRecord",
+    "ClassBalanced",
+    "ClassWeights",
+    "Dataset",
+    "DecodedImage",
+    "Dense",
+    "EvalImage",
+    "Manifest",
+    "MultiHot",
+    "OneHot",
+    "RawTensor",
+    "Reader",
+    "RecordWeights",
+    "Sparse",
+    "SparseColumn",
+    "TrainImage",
+    "load",
+    "normalize",
+    "normalizer",
+    "open",
+]
 
 
 def __getattr__(name: str) -> Any:
-    """`load` imports TensorFlow, which takes seconds, so only when it is asked for."""
-    if name == "load":
-        from shardwright.tfdata import load
-
-        return load
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

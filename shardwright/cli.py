@@ -16,6 +16,7 @@ _SUMMARIES = {
     "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
     "verify": "DATASET [--json]          check every shard, record, checksum and index row",
     "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
+    "doctor": "DATASET [--target RATE]   how fast it is read for training, and what limits that",
 }
 _USAGE = """\
 usage: shardwright COMMAND ...
@@ -73,7 +74,7 @@ def _run(args: list[str]) -> int:
 
 def _find_commands() -> dict[str, EntryPoint]:
     """Commands by name, the application's first; nothing is imported before it is run."""
-    own = {name: EntryPoint(name, f"shardwright.commands:{name}", _GROUP) for name in ("inspect", "verify", "show")}
+    own = {name: EntryPoint(name, f"shardwright.commands:{name}", _GROUP) for name in ("inspect", "verify", "show", "doctor")}
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]
     return {name: others[name] for name in [*known, *sorted(others.keys() - set(known))]} | own

@@ -1,4 +1,4 @@
-"""The commands that look at a dataset: `inspect`, `verify` and `show`. Results go to stdout, all else to stderr."""
+"""The commands that look at a dataset: `inspect`, `verify`, `show` and `doctor`. Results go to stdout, all else to stderr."""
 
 from __future__ import annotations
 
@@ -33,6 +33,17 @@ Where ids are themselves numbers, an id wins over a record number; --by number t
 Only the index and that one record are read.
 
 Exit codes: 0 shown, 1 no such record or it cannot be read, 2 wrong usage or not a dataset.
+"""
+_DOCTOR_EPILOG = """\
+examples
+  shardwright doctor dataset/
+  shardwright doctor dataset/ --target 1786         # one H100 training ResNet-50, in MLPerf Storage
+  shardwright doctor s3://bucket/dataset --image-size 160 --seconds 20
+
+Each stage is timed on one thread, then sw.Reader runs on all cores as a trainer would see it. A second run finds the dataset in
+the machine's memory, as a second epoch would; the first one tells how fast it comes from where it is.
+
+Exit codes: 0 measured, 1 it cannot be read, 2 wrong usage or not a dataset.
 """
 
 
@@ -100,6 +111,40 @@ def show(argv: Sequence[str]) -> int:
             print(f"shardwright: saved {save_image(manifest, found, args.save)}", file=sys.stderr)
     except ShardwrightError as error:
         return _fail(error)
+    return EXIT_DONE
+
+
+def doctor(argv: Sequence[str]) -> int:
+    """`shardwright doctor`."""
+    parser = _make_parser(
+        "doctor", "How fast a dataset can be read for training, what limits it, and the one change to make.", _DOCTOR_EPILOG
+    )
+    parser.add_argument("--split", default="train", metavar="S", help="what to read, such as train or train[:10%%] (default: %(default)s)")
+    parser.add_argument("--target", type=float, metavar="RATE", help="images/s that are wanted: tells how many cores that takes")
+    parser.add_argument("--image-size", type=int, default=224, metavar="PIXELS", help="of the training images (default: %(default)s)")
+    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--threads", type=int, metavar="N", help="that decode (default: one a core)")
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="how long the reader runs (default: %(default)s)")
+    args = parser.parse_args(argv)
+    if args.target is not None and args.target <= 0:
+        parser.error(f"--target is {args.target:g}; it must be above 0")
+    try:
+        from shardwright.doctor import diagnose
+        from shardwright.doctor_report import advice, format_diagnosis, limiting_stage
+
+        found = diagnose(
+            args.dataset,
+            args.split,
+            image_side=args.image_size,
+            batch_size=args.batch_size,
+            seconds=args.seconds,
+            threads=args.threads,
+            storage_options=StorageOptions.parse(args.storage_option),
+        )
+    except ShardwrightError as error:
+        return _fail(error)
+    extra = {"limited_by": limiting_stage(found), "advice": advice(found, args.target)}
+    print_safely(_to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target))
     return EXIT_DONE
 
 

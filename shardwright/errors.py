@@ -100,3 +100,51 @@ class RecordFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the
 
     def __str__(self) -> str:
         return f"record at byte {self.offset}: {self.what}"
+
+
+class BadRecordError(ShardwrightError):
+    """More records are damaged than `max_bad_records` allows.
+
+    Attributes:
+        record: The one that was too many: its shard, its place and what is wrong with it.
+        count: How many have been met.
+        allowed: `max_bad_records`.
+    """
+
+    def __init__(self, record: str, count: int, allowed: int) -> None:
+        super().__init__(record, count, allowed)
+        self.record = record
+        self.count = count
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        met = "" if self.count == 1 else f" ({self.count} bad records so far)"
+        return (
+            f"{self.record}{met}; max_bad_records={self.allowed}: copy that shard again, or `shardwright verify` the dataset and run the "
+            "build that made it again; to leave such records out, allow more"
+        )
+
+
+class BadExampleError(BadRecordError):
+    """A damaged record was asked for by its number, where none can be left out."""
+
+    def __init__(self, record: str, count: int = 1, allowed: int = 0) -> None:
+        super().__init__(record, count, allowed)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.record}: a record that is asked for by its number cannot be left out by max_bad_records: copy that shard again, or "
+            "`shardwright verify` the dataset and run the build that made it again; or leave the record out by where="
+        )
+
+
+class ImageFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
+    """Image bytes that do not decode: damaged, cut short, of no format that is read, or too large.
+
+    Attributes:
+        what: What is wrong with them.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what

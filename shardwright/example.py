@@ -17,7 +17,7 @@ _FIELD = descriptor_pb2.FieldDescriptorProto
 
 
 class ExampleFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
-    """Bytes that are not a tf.Example."""
+    """Bytes that are not a tf.Example, or not one with the features that a reader wants."""
 
 
 def _list_message(name: str, field_type: int) -> descriptor_pb2.DescriptorProto:
@@ -26,7 +26,7 @@ def _list_message(name: str, field_type: int) -> descriptor_pb2.DescriptorProto:
     return message
 
 
-def _example_class() -> Any:
+def _message_classes() -> tuple[Any, Any]:
     file = descriptor_pb2.FileDescriptorProto(name="shardwright/example.proto", package="shardwright", syntax="proto3")
     file.message_type.append(_list_message("BytesList", _FIELD.TYPE_BYTES))
     file.message_type.append(_list_message("FloatList", _FIELD.TYPE_FLOAT))
@@ -58,10 +58,18 @@ def _example_class() -> Any:
     example.field.add(name="features", number=1, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Features", label=_FIELD.LABEL_OPTIONAL)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shardwright.Example"))
+    example, one = (message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shardwright.{name}")) for name in ("Example", "Feature"))
+    return example, one
 
 
-_Example = _example_class()
+_Example, _Feature = _message_classes()
+
+
+def _parse(message: Any, data: bytes) -> Any:
+    try:
+        return message.FromString(data)
+    except DecodeError as error:
+        raise ExampleFault(f"not a tf.Example: {error}") from error
 
 
 def parse_example(data: bytes) -> dict[str, list[bytes] | list[int] | list[float]]:
@@ -70,15 +78,30 @@ def parse_example(data: bytes) -> dict[str, list[bytes] | list[int] | list[float
     Raises:
         ExampleFault: `data` is not a tf.Example.
     """
-    try:
-        message = _Example.FromString(data)
-    except DecodeError as error:
-        raise ExampleFault(f"not a tf.Example: {error}") from error
-    features = {}
-    for name, feature in message.features.feature.items():
-        kind = feature.WhichOneof("kind")
-        features[name] = list(getattr(feature, kind).value) if kind else []
-    return features
+    return {name: _values(feature)[1] for name, feature in _parse(_Example, data).features.feature.items()}
+
+
+def parse_feature(data: bytes) -> tuple[str | None, list[Any]]:
+    """One serialized Feature of a tf.Example: its kind, "bytes_list", "float_list", "int64_list" or None, and its values.
+
+    Raises:
+        ExampleFault: `data` is no Feature.
+    """
+    return _values(_parse(_Feature, data))
+
+
+def split_example(data: bytes) -> dict[str, bytes]:
+    """The features of one serialized tf.Example, each serialized on its own.
+
+    Raises:
+        ExampleFault: `data` is not a tf.Example.
+    """
+    return {name: feature.SerializeToString() for name, feature in _parse(_Example, data).features.feature.items()}
+
+
+def _values(feature: Any) -> tuple[str | None, list[Any]]:
+    kind = feature.WhichOneof("kind")
+    return kind, list(getattr(feature, kind).value) if kind else []
 
 
 def varint(value: int) -> bytes:

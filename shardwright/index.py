@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, StorageError
+from shardwright.manifest import ShardInfo
 from shardwright.naming import ShardName
 from shardwright.storage import Folder
 
@@ -107,17 +108,47 @@ def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) 
     Raises:
         StorageError: The sidecar is missing or not readable; the message names it.
     """
+    return _read_table(root, name, columns, None)
+
+
+def read_index_of(root: Folder, name: ShardName, info: ShardInfo, columns: list[str] | None = None) -> pa.Table:
+    """The same, of the shard that the manifest states.
+
+    Raises:
+        StorageError: Also where the sidecar is that of another shard: an older build's, or a copy's.
+    """
+    return _read_table(root, name, columns, info)
+
+
+def _read_table(root: Folder, name: ShardName, columns: list[str] | None, info: ShardInfo | None) -> pa.Table:
     try:
         # `read_table` would import pandas, 0.4 s
         with root.open_small(name.sidecar) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
+            if info is not None:
+                _check_is_of(file, root, name, info)
             table = file.read(columns)
     except MissingError as error:
-        raise StorageError(f"{name.sidecar} is missing: the index of {name.shard}") from error
+        raise StorageError(
+            f"{root.path(name.sidecar)} is missing: the index of {name.shard}; copy the dataset again, or run the build that made it again"
+        ) from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{name.sidecar} cannot be read: {error}") from error
+        raise StorageError(f"{root.path(name.sidecar)} cannot be read: {error}") from error
     wanted = INDEX_SCHEMA if columns is None else pa.schema([INDEX_SCHEMA.field(column) for column in columns])
     if table.num_columns == len(wanted) and columns is not None:
         table = table.select(columns)
     if not table.schema.equals(wanted):
         raise StorageError(f"{name.sidecar} cannot be read: its columns are not those of an index")
     return table
+
+
+def _check_is_of(file: pq.ParquetFile, root: Folder, name: ShardName, info: ShardInfo) -> None:
+    metadata = file.schema_arrow.metadata or {}
+    try:
+        found = ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]))
+    except (KeyError, ValueError, TypeError):
+        found = None
+    if found is None or (found.num_bytes, found.crc32c, found.num_records) != (info.num_bytes, info.crc32c, info.num_records):
+        raise StorageError(
+            f"{root.path(name.sidecar)} is not the index of the shard that the manifest states, but of an older or another one: "
+            "copy the dataset again, or run the build that made it again"
+        )

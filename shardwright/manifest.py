@@ -14,7 +14,7 @@ from shardwright import naming
 from shardwright.errors import MissingError, NotADatasetError
 from shardwright.naming import ShardName
 from shardwright.schema import ExampleSchema
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage import Folder
 
 FORMAT_VERSION = 1
 
@@ -167,23 +167,13 @@ def read_json(root: Folder, filename: str) -> dict[str, Any] | None:
     return content
 
 
-def open_dataset(dataset: str, storage_options: Mapping[str, object] | StorageOptions | None = None) -> Manifest:
+def read_manifest(root: Folder) -> Manifest:
     """What a finished dataset holds.
-
-    Args:
-        dataset: Its folder: a local path, `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`.
-        storage_options: As `--storage-option` of the command line, such as {"endpoint": "http://minio:9000"}.
 
     Raises:
         NotADatasetError: There is none, with what to do about it; or it is of another format version, or damaged.
         StorageError: The place cannot be read.
-        UsageError: An address or an option that is none.
     """
-    return read_manifest(Folder.at(dataset, StorageOptions.of(storage_options)))
-
-
-def read_manifest(root: Folder) -> Manifest:
-    """The same of a `Folder`."""
     content = read_json(root, naming.MANIFEST)
     if content is None:
         raise NotADatasetError(_why_no_manifest(root))

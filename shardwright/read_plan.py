@@ -1,4 +1,4 @@
-"""What one reading of a dataset takes: which shards, how many records, which features, of what shape.
+"""What one reading of a dataset by `sw.load` takes: which records, which features, of what shape.
 
 Worked out from the manifest alone and free of TensorFlow; `tfdata` turns it into a pipeline.
 """
@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwright.errors import StorageError, UsageError
-from shardwright.manifest import Manifest, SplitInfo, read_manifest
+from shardwright.errors import MissingError, UsageError
+from shardwright.manifest import Manifest, SplitInfo
+from shardwright.reader.corpus import Corpus, Source
+from shardwright.reader.shard_opening import shard_fault
+from shardwright.reader.subsets import Span, parse_split
 from shardwright.schema import Feature
-from shardwright.storage import Folder
-
-ALL_SPLITS = "all"
-SHUFFLE_BUFFER_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,92 +21,82 @@ class ReadPlan:
     """One reading.
 
     Attributes:
-        shards: Paths, or addresses where the dataset is in a store, in the order they were written in.
-        num_records: Of all of them together.
-        num_bytes: Of all of them together.
-        largest_shard_bytes: Length of the longest.
+        corpus: The shards, and which of their records; none where the part of the split is empty.
         features: What is taken from each record, in this order.
         image: The image feature, whether it is taken or not.
         image_shape: (height, width, 3) of every image, or None where they differ.
     """
 
-    shards: tuple[str, ...]
-    num_records: int
-    num_bytes: int
-    largest_shard_bytes: int
+    corpus: Corpus
     features: tuple[Feature, ...]
     image: Feature
     image_shape: tuple[int, int, int] | None
 
     @property
-    def shuffle_buffer_records(self) -> int:
-        """How many records of average length fit `SHUFFLE_BUFFER_BYTES`; never more than there are."""
-        mean_bytes = self.num_bytes / max(self.num_records, 1)
-        return max(1, min(self.num_records, int(SHUFFLE_BUFFER_BYTES / max(mean_bytes, 1))))
+    def num_records(self) -> int:
+        return self.corpus.num_records
+
+    @property
+    def largest_shard_bytes(self) -> int:
+        """Length of the longest shard's file."""
+        return max((shard.info.num_bytes for shard in self.corpus.shards), default=0)
+
+    @property
+    def mean_record_bytes(self) -> float:
+        """Of a record with its frame, over the whole files of the shards."""
+        num_records = sum(shard.info.num_records for shard in self.corpus.shards)
+        return sum(shard.info.num_bytes for shard in self.corpus.shards) / max(num_records, 1)
 
 
-def plan_read(root: Folder, split: str, features: Sequence[str] | None, manifest: Manifest | None = None) -> ReadPlan:
-    """Plan the reading of a split, or of several.
+def plan_read(source: Source, split: str, features: Sequence[str] | None) -> ReadPlan:
+    """Plan the reading of splits, or of parts of them.
 
     Args:
-        root: The dataset's folder.
-        split: A split, several joined by `+`, or "all".
+        source: The dataset.
+        split: Such as "train", "train[:10%]", "train+test[5000:]" or "all"; see `reader.subsets`.
         features: Names of the features to take, None for all.
-        manifest: What the dataset holds, where that has been read already.
 
     Raises:
-        NotADatasetError: No finished dataset is there.
         UsageError: No such split or feature.
         StorageError: A shard is not there, or not of the length that the manifest states. Of a dataset in a store nobody asks
             for each shard: the cache finds out.
     """
-    manifest = manifest or read_manifest(root)
-    splits = _find_splits(manifest, split)
-    shards = _find_shards(root, manifest, splits)
+    manifest = source.manifest
+    spans = parse_split(split, {name: found.num_records for name, found in manifest.splits.items()}, manifest.name)
+    corpus = Corpus((), (0, 0), manifest.schema)
+    if any(span.num_records for span in spans):
+        corpus = Corpus.of([source], split)
+    _check_shards(corpus)
     return ReadPlan(
-        shards=shards,
-        num_records=sum(found.num_records for found in splits),
-        num_bytes=sum(found.num_bytes for found in splits),
-        largest_shard_bytes=max((shard.num_bytes for found in splits for shard in found.shards), default=0),
+        corpus=corpus,
         features=_find_features(manifest, features),
         image=manifest.schema.image,
-        image_shape=_common_shape(manifest.schema.image, splits),
+        image_shape=_common_shape(manifest.schema.image, _splits_of(manifest, spans)),
     )
 
 
-def _find_splits(manifest: Manifest, split: str) -> list[SplitInfo]:
-    if split == ALL_SPLITS and ALL_SPLITS not in manifest.splits:
-        return list(manifest.splits.values())
-    if not isinstance(split, str):
-        raise UsageError(f"split={split!r} must be a name, such as 'train'; {ALL_SPLITS!r} is all of {', '.join(manifest.splits)}")
-    names = [name.strip() for name in split.split("+")]
-    for name in names:
-        if name not in manifest.splits:
-            hint = "; for a part of a split use the Dataset's take() and skip()" if "[" in name else ""
-            raise UsageError(
-                f"split {name!r} is not in {manifest.name}, which has {', '.join(manifest.splits)} "
-                f"(several are joined by '+', {ALL_SPLITS!r} is all of them){hint}"
+def check_sidecars(corpus: Corpus) -> None:
+    """Raises `MissingError` where a shard of a local folder has no sidecar. Of a dataset in a store the cache finds out."""
+    for shard in corpus.shards:
+        root, name = shard.source.root, shard.name
+        if not root.is_remote and root.num_bytes_of(name.sidecar) is None:
+            raise MissingError(
+                f"{root.path(name.sidecar)} is missing: the index of {name.shard}, which shuffle=True, parts of splits, keep= and "
+                "max_bad_records= need: copy the dataset again, or run the `shardwright build` that made it again"
             )
-        if names.count(name) > 1:
-            raise UsageError(f"split {split!r} names {name!r} twice: its records would be read twice")
-    return [manifest.splits[name] for name in names]
 
 
-def _find_shards(root: Folder, manifest: Manifest, splits: Sequence[SplitInfo]) -> tuple[str, ...]:
+def _check_shards(corpus: Corpus) -> None:
     """TFRecord readers take a file cut between two records for a whole one: only the length tells."""
-    paths = []
-    for split in splits:
-        for shard, name in zip(split.shards, manifest.shard_names(split.name), strict=True):
-            path = root.path(name.shard)
-            num_bytes = shard.num_bytes if root.is_remote else root.num_bytes_of(name.shard)
-            if num_bytes != shard.num_bytes:
-                found = "is missing" if num_bytes is None else f"is {num_bytes:,} bytes long"
-                raise StorageError(
-                    f"{path} {found}, and the manifest states {shard.num_bytes:,} bytes with {shard.num_records:,} records: "
-                    "copy the dataset again, or run the `shardwright build` that made it again"
-                )
-            paths.append(path)
-    return tuple(paths)
+    for shard in corpus.shards:
+        root = shard.source.root
+        num_bytes = shard.info.num_bytes if root.is_remote else root.num_bytes_of(shard.name.shard)
+        if num_bytes != shard.info.num_bytes:
+            raise shard_fault(shard.uri, shard.info, num_bytes)
+
+
+def _splits_of(manifest: Manifest, spans: Sequence[Span]) -> list[SplitInfo]:
+    return [manifest.splits[name] for name in dict.fromkeys(span.split for span in spans if span.num_records)]
 
 
 def _find_features(manifest: Manifest, names: Sequence[str] | None) -> tuple[Feature, ...]:

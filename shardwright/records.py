@@ -113,3 +113,18 @@ def scan_records(file: BinaryIO) -> Iterator[RecordSpan]:
     while (span := read_record(file, offset)) is not None:
         yield span
         offset = span.next_offset
+
+
+def check_frame(frame: bytes, offset: int) -> None:
+    """Check a whole record, frame and all, that was read at `offset`.
+
+    Raises:
+        RecordFault: Its length is not that of its data, or a checksum is wrong.
+    """
+    length, length_crc = _HEADER.unpack_from(frame)
+    if mask_crc(google_crc32c.value(frame[:8])) != length_crc:
+        raise RecordFault(offset, "the checksum of the record's length is wrong", offset + len(frame))
+    if length != len(frame) - FRAME_BYTES:
+        raise RecordFault(offset, f"the record claims {length} bytes, and the index states {len(frame) - FRAME_BYTES}")
+    if mask_crc(google_crc32c.value(frame[HEADER_BYTES:-FOOTER_BYTES])) != _CRC.unpack_from(frame, HEADER_BYTES + length)[0]:
+        raise RecordFault(offset, "the checksum of the record's data is wrong", offset + len(frame))

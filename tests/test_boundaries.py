@@ -29,11 +29,14 @@ READER_PACKAGES = {"numpy", "pyarrow", "obstore", "google_crc32c", "google", "PI
 PEER_FILES = {"storage/credentials.py", "storage/peers.py"}
 PEER_PACKAGES = {"boto3", "botocore", "requests"}
 HEAVY = (
-    "tensorflow apache_beam tfx_bsl pipelines transforms schemas pandas fsspec boto3 botocore requests google.auth google.cloud.storage "
-    "http.client"
+    "tensorflow keras jax torch grain cv2 simplejpeg apache_beam tfx_bsl pipelines transforms schemas pandas fsspec boto3 botocore "
+    "requests google.auth google.cloud.storage http.client"
 )
 STORAGE_MAY_IMPORT = {"errors", "naming", "storage"}  # of the rest of the package
-TENSORFLOW_FILES = {"tfdata", "keras", "jax", "torch", "grain"}  # the reader and its adapters
+# The trainers' own libraries: in files that are imported when one of them is asked for.
+TRAINER_PACKAGES = {"tensorflow", "keras", "jax", "torch", "grain"}
+TRAINER_FILES = ("tfdata.py", "trainers/")
+DEVICE_FILES = {"doctor.py"}  # looks, in functions, which accelerator is there
 NOUN_PACKAGES = READER_PACKAGES | {"shardwright", "schemas", "transforms", "tfx_bsl", "tensorflow_metadata"}
 
 
@@ -64,6 +67,11 @@ def name_of(path: Path) -> str:
     return "/".join(path.relative_to(ROOT).parts[1:])
 
 
+def is_trainer_file(path: Path) -> bool:
+    """Whether a file of `shardwright` may import TensorFlow and its like."""
+    return name_of(path).startswith(TRAINER_FILES)
+
+
 def strangers(path: Path, allowed: set[str]) -> list[str]:
     known = allowed | sys.stdlib_module_names
     return sorted(name for name in set(imports_of(path)) if name.partition(".")[0] not in known)
@@ -83,9 +91,17 @@ def test_the_lists_name_files_that_are_there() -> None:
 @pytest.mark.parametrize("path", modules_of("shardwright"), ids=name_of)
 def test_the_reader_stands_alone(path: Path) -> None:
     allowed = READER_PACKAGES | {"shardwright"}
-    adapter = {"tensorflow", path.stem} if path.stem in TENSORFLOW_FILES else set()
+    adapter = TRAINER_PACKAGES if is_trainer_file(path) or name_of(path) in DEVICE_FILES else set()
     peers = PEER_PACKAGES if name_of(path) in PEER_FILES else set()
     assert strangers(path, allowed | adapter | peers) == []
+
+
+@pytest.mark.parametrize("path", modules_of("shardwright"), ids=name_of)
+def test_trainers_are_imported_when_they_are_asked_for(path: Path) -> None:
+    if not is_trainer_file(path):
+        found = [name for name in imports_at_once(path) if name.startswith(("shardwright.trainers", "shardwright.tfdata"))]
+        assert found == []
+        assert [name for name in imports_at_once(path) if name.partition(".")[0] in TRAINER_PACKAGES] == []
 
 
 @pytest.mark.parametrize("path", modules_of("shardwright"), ids=name_of)
@@ -188,8 +204,9 @@ for place in (".", "ftp://host/x"):
 
 
 def test_every_file_of_the_reader_imports_lightly() -> None:
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in modules_of("shardwright")]
-    imports = "\n".join(f"import {name}" for name in names if name.rpartition(".")[2] not in TENSORFLOW_FILES | {"__init__"})
+    light = [path for path in modules_of("shardwright") if not is_trainer_file(path)]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in light]
+    imports = "\n".join(f"import {name}" for name in names)
     run_python(f"{imports}\n{LOADED}", HEAVY)
 
 

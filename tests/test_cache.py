@@ -91,6 +91,23 @@ def test_evicts_what_was_opened_longest_ago(root: Folder, tmp_path: Path) -> Non
         assert shards_in(tmp_path) == [0, 1, 3]
 
 
+def test_evicts_with_its_index_what_is_expected_last(root: Folder, tmp_path: Path) -> None:
+    seconds: dict[int, float | None] = {0: 5.0, 1: 2000.0, 2: None, 3: 1.0}
+    with ShardCache.open(root, at(tmp_path)) as cache:
+        for name in NAMES[:3]:
+            cache.index(name)
+    index_bytes = sum(path.stat().st_size for path in tmp_path.rglob("*.parquet"))
+    with ShardCache.open(root, at(tmp_path, 3 * SIZE + index_bytes)) as cache:
+        touch(cache, 2, 0, 1)
+        cache.expect(lambda name: seconds[name.index])
+        touch(cache, 3)
+        assert shards_in(tmp_path) == [0, 2, 3]
+        cache.expect(lambda name: None if name.index == 3 else 3600.0 * name.index)
+        cache.index(NAMES[3])
+        assert shards_in(tmp_path) == [0, 3]
+        assert {path.name[6:11] for path in tmp_path.rglob("*.parquet")} == {"00000", "00001", "00003"}
+
+
 def test_never_evicts_what_a_process_has_open(root: Folder, tmp_path: Path) -> None:
     code = "shard = cache.open_shard(names[0]); say(shard.path); sys.stdin.read()"
     reader = start_reader(root, at(tmp_path, 2 * SIZE), code)

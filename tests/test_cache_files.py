@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.cache.files import CURRENT, USAGE, CacheFiles, DiskFullError, NoRoomError
+from shardwright.cache.eviction import CURRENT, note_next_use
+from shardwright.cache.files import USAGE, CacheFiles, DiskFullError, NoRoomError
 from shardwright.cache.locks import FileLock
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import StorageError
@@ -59,6 +60,36 @@ def test_stale_builds_go_first_and_then_what_was_used_least_recently(tmp_path: P
 
     assert left(tmp_path) == stay
     assert (tmp_path / "data/new/new").stat().st_size == num_bytes
+
+
+@pytest.mark.parametrize(
+    ("noted", "known", "stay"),
+    [
+        ({"a": -300, "b": 200, "c": -100}, {}, {"b", "c"}),  # used longest ago
+        ({"a": -100, "b": 300, "c": -200}, {}, {"a", "c"}),  # comes again last
+        ({"a": 100, "b": 300, "c": 200}, {}, {"a", "c"}),
+        ({"a": -100, "b": 300, "c": -200}, {"b": 0.0}, {"a", "b"}),  # who makes room knows better
+        ({"a": -100, "b": 300, "c": -200}, {"a": 400.0}, {"b", "c"}),
+        ({"a": 1, "b": 2, "c": 3}, {"a": 9.0, "b": 8.0, "c": 7.0}, {"b", "c"}),
+    ],
+)
+def test_what_is_used_again_last_goes_first(tmp_path: Path, noted: dict[str, int], known: dict[str, float], stay: set[str]) -> None:
+    for name, seconds in noted.items():
+        make(tmp_path, name, 100, int(time.time()) + seconds)
+    files = CacheFiles(str(tmp_path), 300)
+    files.expected = lambda path: known.get(os.path.basename(path))
+
+    reserve(files, tmp_path, "new", 100)
+
+    assert left(tmp_path) == {*stay, "new"}
+
+
+@pytest.mark.parametrize(("noted", "seconds", "then"), [(-50, 10, 10), (60, 10, 10), (60, 90, 60)])
+def test_of_several_readers_the_one_that_comes_first_counts(tmp_path: Path, noted: int, seconds: int, then: int) -> None:
+    path = make(tmp_path, "a", 100, int(time.time()) + noted)
+    note_next_use(str(path), seconds)
+    assert path.stat().st_mtime - time.time() == pytest.approx(then, abs=1.5)
+    note_next_use(str(tmp_path / "removed"), 5)
 
 
 def test_builds_are_not_stale_before_one_is_known_as_the_newest(tmp_path: Path) -> None:
@@ -166,6 +197,20 @@ def test_locks_between_threads_and_processes(tmp_path: Path) -> None:
     other.kill()
     assert alone.acquire(shared=False)
     other.communicate()
+
+
+def test_a_forked_process_lets_go_of_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    lock = FileLock(str(path))
+    lock.acquire(shared=False)
+    child = os.fork()
+    if child == 0:
+        lock.release()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not FileLock(str(path)).acquire(shared=True, wait=False)
+    lock.release()
+    assert FileLock(str(path)).acquire(shared=False, wait=False)
 
 
 def test_a_lock_whose_file_was_removed_by_its_holder_is_taken_on_the_new_file(tmp_path: Path) -> None:

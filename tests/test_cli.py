@@ -60,7 +60,7 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         ("verfy", "did you mean 'verify'?"),
         ("biuld", "did you mean 'build'?"),
-        ("xyz", "the commands are build, plan, inspect, verify, show"),
+        ("xyz", "the commands are build, plan, inspect, verify, show, doctor"),
     ],
 )
 def test_an_unknown_command(given: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,8 +72,10 @@ def test_its_sums() -> None:
 
 def test_open_is_reading_the_manifest(tmp_path: Path) -> None:
     write_manifest(tmp_path)
-    assert sw.open(str(tmp_path)) == small_manifest()
-    assert sw.open(f"file://{tmp_path}") == small_manifest()
+    for address in (str(tmp_path), f"file://{tmp_path}"):
+        dataset = sw.open(address)
+        assert dataset.to_json() == small_manifest().to_json()
+        assert (dataset.root.uri, dataset.class_names) == (str(tmp_path), small_manifest().schema.class_names)
 
 
 def test_odd_file_names_survive(tmp_path: Path) -> None:

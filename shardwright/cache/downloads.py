@@ -16,7 +16,8 @@ from contextlib import suppress
 
 import google_crc32c
 
-from shardwright.cache.files import PART, PARTS, CacheFiles, DiskFullError, write_faults
+from shardwright.cache.eviction import PART, PARTS
+from shardwright.cache.files import CacheFiles, DiskFullError, write_faults
 from shardwright.errors import MissingError, StorageError
 from shardwright.manifest import ShardInfo
 from shardwright.storage import Folder

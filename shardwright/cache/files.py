@@ -17,19 +17,18 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeVar
+from contextlib import contextmanager
+from typing import TypeVar
 
 from shardwright import naming
+from shardwright.cache.eviction import PART, CachedFile, evict, find_files, unlink
 from shardwright.cache.locks import FileLock
 from shardwright.errors import StorageError
 from shardwright.sizes import show_bytes
 
-LOCK, PART, PARTS = ".lock", ".part", ".parts"
-CURRENT, USAGE = "current", "usage"
+USAGE = "usage"
 ROOM_SECONDS = 30.0  # how long readers of other shards are waited for
 _PAUSE_SECONDS = 0.1
-_OLD_SECONDS = 3600.0  # a temporary file of that age belongs to nobody any more
 T = TypeVar("T")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -47,26 +46,21 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
-class CachedFile(NamedTuple):
-    """A file that counts. `last_use` is in seconds since 1970; `stale` where it is of a build that has been replaced."""
-
-    path: str
-    num_bytes: int
-    last_use: float
-    stale: bool
-
-
 class CacheFiles:
     """The cache's folder, kept under a number of bytes by every process for itself.
 
     Args:
         root: An absolute local path.
         max_bytes: The cap.
+
+    Attributes:
+        expected: For how many seconds a file will not be used, where this process knows it.
     """
 
     def __init__(self, root: str, max_bytes: int) -> None:
         self.root = root
         self.max_bytes = max_bytes
+        self.expected: Callable[[str], float | None] = lambda _: None
 
     def reserve(self, path: str, num_bytes: int, *, wait: bool) -> None:
         """Make room for a file, and the file, empty and of its full length. Who calls it holds the file's lock alone.
@@ -121,7 +115,7 @@ class CacheFiles:
         """Evict that many bytes, or all that can go, whatever the cap; how many have gone."""
         with self._locked():
             files = self.files()
-            freed = _evict(files, num_bytes)
+            freed = evict(files, num_bytes)
             self._write_usage(sum(file.num_bytes for file in files) - freed)
         return freed
 
@@ -134,7 +128,7 @@ class CacheFiles:
         """Remove a file that counts."""
         with self._locked():
             used = self._used()
-            self._write_usage(used - _unlink(path))
+            self._write_usage(used - unlink(path))
 
     def num_bytes(self) -> int:
         """How many bytes there are."""
@@ -156,7 +150,7 @@ class CacheFiles:
         if used + num_bytes > self.max_bytes:
             files = self.files()
             used = sum(file.num_bytes for file in files)
-            used -= _evict(files, used + num_bytes - self.max_bytes)
+            used -= evict(files, used + num_bytes - self.max_bytes)
         missing = used + num_bytes - self.max_bytes
         # Counted before it is there: whoever is killed in between leaves a number that is too high, which counting mends.
         self._write_usage(used + (num_bytes if missing <= 0 else 0))
@@ -177,18 +171,15 @@ class CacheFiles:
         except OSError as error:  # nothing fits on a full disk: without the file everything is counted anew
             if not is_full(error):
                 raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-            _unlink(path)
+            unlink(path)
 
     def files(self) -> list[CachedFile]:
         """Every file that counts, or belongs to nobody."""
-        found: list[CachedFile] = []
-        for dataset in _folders(self.root):
-            current = read_current(dataset)
-            for build in _folders(dataset):
-                stale = current not in (None, os.path.basename(build))
-                for folder in (build, os.path.join(build, naming.INDEX_DIR)):
-                    found.extend(_files_in(folder, stale=stale))
-        return found
+        return [self._as_expected(file) for file in find_files(self.root)]
+
+    def _as_expected(self, file: CachedFile) -> CachedFile:
+        seconds = self.expected(file.path)
+        return file if seconds is None else file._replace(idle_seconds=seconds)
 
 
 def _make_empty(path: str, num_bytes: int) -> None:
@@ -206,79 +197,8 @@ def _write_whole(path: str, data: bytes) -> None:
             file.write(data)
         os.replace(temporary, path)
     except BaseException:
-        _unlink(temporary)
+        unlink(temporary)
         raise
-
-
-def read_current(dataset: str) -> str | None:
-    """Which build of a dataset's folder is the newest, or None where nobody has said so."""
-    try:
-        with open(os.path.join(dataset, CURRENT)) as file:
-            return file.read()
-    except FileNotFoundError:
-        return None
-
-
-def _evict(files: list[CachedFile], num_bytes: int) -> int:
-    """Remove that many bytes or more, stale ones first, then those that were used least recently; how many have gone."""
-    freed = 0
-    for file in sorted(files, key=lambda file: (not file.stale, file.last_use)):
-        if freed >= num_bytes:
-            break
-        if _remove_unused(file.path):
-            freed += file.num_bytes
-            if file.stale:
-                with suppress(OSError):  # it is not empty yet
-                    os.rmdir(os.path.dirname(file.path))
-    return freed
-
-
-def _remove_unused(path: str) -> bool:
-    folder, filename = os.path.split(path)
-    if os.path.basename(folder) == naming.INDEX_DIR or naming.is_temporary(filename):
-        _unlink(path)  # who has it open reads on
-        return True
-    shard = path.removesuffix(PART)
-    lock = FileLock(shard + LOCK)
-    if not lock.acquire(shared=False, wait=False):
-        return False
-    try:
-        _unlink(shard + PARTS)
-        _unlink(path)
-        _unlink(shard + LOCK)
-    finally:
-        lock.release()
-    return True
-
-
-def _folders(path: str) -> list[str]:
-    with suppress(FileNotFoundError), os.scandir(path) as entries:
-        return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-    return []
-
-
-def _files_in(folder: str, *, stale: bool) -> Iterator[CachedFile]:
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith((LOCK, PARTS)) or not entry.is_file(follow_symlinks=False):
-                continue
-            with suppress(FileNotFoundError):
-                status = entry.stat(follow_symlinks=False)
-                left = naming.is_temporary(entry.name)
-                if not left or time.time() - status.st_mtime > _OLD_SECONDS:
-                    yield CachedFile(entry.path, status.st_size, status.st_mtime, stale or left)
-
-
-def _unlink(path: str) -> int:
-    """Remove a file, where there is one; how long it was."""
-    try:
-        num_bytes = os.stat(path).st_size
-        os.unlink(path)
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
-    return num_bytes
 
 
 @contextmanager

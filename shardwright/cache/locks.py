@@ -28,6 +28,7 @@ class FileLock:
     def __init__(self, path: str) -> None:
         self._path = path
         self._file: IO[bytes] | None = None
+        self._process = 0
 
     def acquire(self, *, shared: bool, wait: bool = True) -> bool:
         """Get the lock, or turn a shared one into one held alone and back, which may let others in between.
@@ -51,7 +52,8 @@ class FileLock:
     def _try(self, how: int) -> bool:
         while True:
             try:
-                self._file = self._file or _open_making_folders(self._path)
+                if self._file is None:
+                    self._file, self._process = _open_making_folders(self._path), os.getpid()
                 fcntl.flock(self._file, how | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
@@ -65,10 +67,11 @@ class FileLock:
             self.release()
 
     def release(self) -> None:
-        """Let go; nothing happens where nothing is held."""
+        """Let go; nothing happens where nothing is held, or in a process forked from the one that holds it."""
         if self._file is not None:
-            with suppress(OSError):
-                fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may have the file open still
+            if self._process == os.getpid():
+                with suppress(OSError):
+                    fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may have the file open still
             self._file.close()
             self._file = None
 

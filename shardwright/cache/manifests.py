@@ -9,7 +9,7 @@ import os
 import time
 
 from shardwright import naming
-from shardwright.cache.files import CURRENT, read_current
+from shardwright.cache.eviction import CURRENT, read_current
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import CredentialsError, NotADatasetError, ThrottledError, TimedOutError, UnreachableError
 from shardwright.manifest import Manifest, json_bytes, read_manifest

@@ -8,8 +8,9 @@
         rows = cache.index(names[0])
 
 A shard is downloaded by several ranged requests at a time, compared with the manifest's length and CRC32C, and kept until
-the cache is over its cap; then the shards that were opened longest ago go, those of replaced builds first, and never one
-that a process has open. A download that was killed goes on where it stopped. What is in the cache needs no store.
+the cache is over its cap. Then shards of replaced builds go first, and of the others those that are used again last, as far as
+readers have said so (`expect`), else those that were opened longest ago; never one that a process has open. A download that was
+killed goes on where it stopped. What is in the cache needs no store.
 
 TensorFlow is not needed. Every method may be called from any thread.
 """
@@ -18,16 +19,20 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 
 from shardwright.cache.downloads import fetch_shard
-from shardwright.cache.files import LOCK, NoRoomError, write_faults
+from shardwright.cache.eviction import LOCK, PART
+from shardwright.cache.files import NoRoomError, write_faults
 from shardwright.cache.locks import FileLock
 from shardwright.cache.manifests import build_key, dataset_folder, keep_manifest, read_manifest_or_cached
+from shardwright.cache.pins import PinnedShard
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
 from shardwright.index import read_index, read_summary
@@ -42,28 +47,6 @@ _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
 
 class _LeavingError(StorageError):
     """The process ends, or the cache is closed: what was to be had ahead is not wanted any more."""
-
-
-class PinnedShard:
-    """A shard that stays in the cache until it is closed, or its process ends.
-
-    Attributes:
-        path: The local file, whole and checked.
-    """
-
-    def __init__(self, path: str, lock: FileLock) -> None:
-        self.path = path
-        self._lock = lock
-
-    def close(self) -> None:
-        """Let the shard go; it may be evicted from now on. Closing twice does nothing."""
-        self._lock.release()
-
-    def __enter__(self) -> PinnedShard:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
 
 
 class ShardCache:
@@ -99,10 +82,18 @@ class ShardCache:
             for split in manifest.splits.values()
             for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
         }
+        self._closed = False
+        self.start_anew()
+        _all_caches.add(self)
+
+    def start_anew(self) -> None:
+        """Forget downloads ahead: in a forked process no thread of the other one goes on."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._coming: dict[ShardName, Future[None]] = {}
-        self._closed = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardCache, (self.root, self.manifest, CacheSettings(self._files.root, self.max_bytes))
 
     @classmethod
     def open(cls, root: Folder, settings: CacheSettings | None = None) -> ShardCache:
@@ -161,6 +152,20 @@ class ShardCache:
                 if self._pool is None:
                     self._pool = ThreadPoolExecutor(_DOWNLOADS_AT_A_TIME, thread_name_prefix="shardwright-cache")
                 self._coming[name] = self._pool.submit(self._bring, name)
+
+    def expect(self, seconds_until_use: Callable[[ShardName], float | None] | None) -> None:
+        """Say when shards will be used: where there is no room, what is used last goes first.
+
+        Args:
+            seconds_until_use: For how long a shard will not be used, None where that is not known; called from any thread.
+        """
+        names = {os.path.basename(path): name for name in self._shards for path in (name.shard, name.sidecar)}
+
+        def expected(path: str) -> float | None:
+            name = names.get(os.path.basename(path).removesuffix(PART)) if path.startswith(self._build + os.sep) else None
+            return None if name is None or seconds_until_use is None else seconds_until_use(name)
+
+        self._files.expected = expected
 
     def shards_ahead(self, names: Sequence[ShardName], at_a_time: int, who: str) -> int:
         """How many shards may be downloaded ahead of those that a reader has open: up to 8, and up to 1 GB, as far as there is room.
@@ -275,3 +280,14 @@ def _is_whole(path: str, info: ShardInfo) -> bool:
         return os.stat(path).st_size == info.num_bytes
     except FileNotFoundError:
         return False
+
+
+_all_caches: weakref.WeakSet[ShardCache] = weakref.WeakSet()
+
+
+def _start_all_anew() -> None:
+    for cache in list(_all_caches):
+        cache.start_anew()
+
+
+os.register_at_fork(after_in_child=_start_all_anew)

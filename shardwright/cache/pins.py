@@ -1,0 +1,36 @@
+"""Shards that are in use, and so stay in the cache."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from shardwright.cache.eviction import note_next_use
+from shardwright.cache.locks import FileLock
+
+
+class PinnedShard:
+    """A shard that stays in the cache until it is closed, or its process ends.
+
+    Attributes:
+        path: The local file, whole and checked.
+    """
+
+    def __init__(self, path: str, lock: FileLock) -> None:
+        self.path = path
+        self._lock = lock
+
+    def close(self, *, comes_again_in: float | None = None) -> None:
+        """Let the shard go; it may be evicted from now on. Closing twice does nothing.
+
+        Args:
+            comes_again_in: Seconds until it is opened again, as far as that is known.
+        """
+        if comes_again_in is not None:
+            note_next_use(self.path, comes_again_in)
+        self._lock.release()
+
+    def __enter__(self) -> PinnedShard:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,224 @@
+"""Where the time goes when a dataset is read, stage by stage, and what it takes to reach a rate.
+
+Each stage is timed alone, on one thread, over the same records; then the whole `Reader` runs on all its threads for some
+seconds, which says how the stages go together and how busy the cores are.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.errors import UsageError
+from shardwright.images import DecodedImage, StoredImage, TrainImage
+from shardwright.reader.engine import Engine, stored_image
+from shardwright.reader.places import Places
+from shardwright.reader.reader import Reader
+from shardwright.reader.shard_index import ShardIndexes
+from shardwright.storage import StorageOptions
+
+_SAMPLE_RECORDS, _AUGMENTED_IMAGES = 256, 64
+_WARM_UP_BATCHES = 2
+STAGES = ("read", "parse", "decode", "augment", "batch", "device copy")
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was measured.
+
+    Attributes:
+        stage_msec: Milliseconds of one thread for one image, by name of `STAGES`; of the device, not of a thread, for the last.
+        device: What "device copy" copied to.
+        images_per_sec: Of the whole reader.
+        cores: That its threads may run on.
+        cores_busy: How many of them it kept busy on average.
+        threads: That it had.
+        image_side: Target height and width, in pixels.
+        stored_pixels: Mean of width times height as stored, 0 where the dataset does not say.
+        stored_bytes: Mean length of an image as stored.
+        is_remote: Whether shards come from a store.
+        num_records: That were read by the whole reader.
+    """
+
+    stage_msec: Mapping[str, float]
+    device: str
+    images_per_sec: float
+    cores: int
+    cores_busy: float
+    threads: int
+    image_side: int
+    stored_pixels: float
+    stored_bytes: float
+    is_remote: bool
+    num_records: int
+
+    @property
+    def images_per_sec_per_core(self) -> float:
+        """Of a core that is busy all the time."""
+        return self.images_per_sec / max(self.cores_busy, 1e-9)
+
+    def cores_for(self, target: float) -> float:
+        """How many busy cores make `target` images/s, as far as nothing else limits."""
+        return target / self.images_per_sec_per_core
+
+    def to_json(self) -> dict[str, Any]:
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "stage_msec"}
+        return {"stage_msec": dict(self.stage_msec), **fields, "images_per_sec_per_core": self.images_per_sec_per_core}
+
+
+def diagnose(
+    dataset: str,
+    split: str = "train",
+    *,
+    image_side: int = 224,
+    batch_size: int = 64,
+    seconds: float = 5.0,
+    threads: int | None = None,
+    storage_options: StorageOptions | None = None,
+) -> Diagnosis:
+    """Measure a dataset's reading for training.
+
+    Args:
+        dataset: Its folder or address.
+        split: What to read, as for `Reader`.
+        image_side: Height and width of the training images, in pixels.
+        batch_size: Rows of a batch.
+        seconds: How long the whole reader runs; the stages take about as long again.
+        threads: Of the reader, None for one a core.
+        storage_options: As for `Reader`.
+
+    Raises:
+        NotADatasetError, StorageError, UsageError, BadRecordError: As for `Reader`.
+    """
+    if seconds <= 0:
+        raise UsageError(f"seconds={seconds} must be above 0")
+    image = TrainImage(image_side)
+    with Reader(
+        dataset,
+        split,
+        global_batch_size=batch_size,
+        shuffle=True,
+        image=image,
+        threads=threads,
+        remainder="carry",
+        storage_options=storage_options,
+    ) as reader:
+        stage_msec, device = _time_stages(reader.engine, image, batch_size)
+        images_per_sec, busy, count = _time_whole(reader, batch_size, seconds)
+        return Diagnosis(
+            stage_msec=stage_msec,
+            device=device,
+            images_per_sec=images_per_sec,
+            cores=len(os.sched_getaffinity(0)),
+            cores_busy=busy,
+            threads=reader.engine.threads,
+            image_side=image_side,
+            stored_pixels=_mean_pixels(reader.engine),
+            stored_bytes=_mean_bytes(reader.engine),
+            is_remote=reader.engine.corpus.is_remote,
+            num_records=count,
+        )
+
+
+def _time_stages(engine: Engine, image: TrainImage, batch_size: int) -> tuple[dict[str, float], str]:
+    places = engine.places.find(0, min(_SAMPLE_RECORDS, engine.epoch_size))
+    count = len(places.rows)
+    stored = stored_image(engine.corpus.schema)
+    frames: list[tuple[bytes, int, int]] = []
+    images: list[Any] = []
+    slot = np.empty((*image.shape,), np.uint8)
+    store = engine.columns.allocate(count)
+    indexes = ShardIndexes(engine.corpus.shards, of_images=False)
+    for shard in np.unique(places.shards):
+        indexes[int(shard)]  # once an epoch, not once a record
+    read = _msec(lambda: frames.extend(_read_all(engine, indexes, places)), count)
+    parse = _msec(lambda: images.extend(engine.columns.fill(store, row, *frame) for row, frame in enumerate(frames)), count)
+    fused = _msec(lambda: [image.apply(data, stored, int(draw), slot) for data, draw in zip(images, places.draws, strict=True)], count)
+    augment = _time_augment(image, images[:_AUGMENTED_IMAGES], stored, slot)
+    batch = np.zeros((batch_size, *image.shape), np.uint8)
+    gather = _msec(lambda: [batch.copy() for _ in range(3)], 3 * batch_size)
+    copy, device = _time_device_copy(batch)
+    times = (read, parse, max(fused - augment, 0.0), augment, gather, copy)
+    return dict(zip(STAGES, times, strict=True)), device
+
+
+def _time_augment(image: TrainImage, images: Sequence[Any], stored: StoredImage, slot: NDArray[Any]) -> float:
+    """Decoding and cropping are one, since what is cut away need not be decoded: what is not decoding shows on decoded images."""
+    decoded = [DecodedImage().apply(data, stored, 0, None) for data in images]
+    raw = [(pixels.tobytes(), StoredImage("raw", pixels.shape)) for pixels in decoded]
+    return _msec(lambda: [image.apply(data, form, draw, slot) for draw, (data, form) in enumerate(raw)], len(raw))
+
+
+def _read_all(engine: Engine, indexes: ShardIndexes, places: Places) -> list[tuple[bytes, int, int]]:
+    records = engine.record_reader(indexes)
+    return [records.read_record(int(shard), int(row)) for shard, row in zip(places.shards, places.rows, strict=True)]
+
+
+def _msec(work: Callable[[], Any], count: int) -> float:
+    started = time.perf_counter()
+    work()
+    return (time.perf_counter() - started) * 1000 / count
+
+
+def _time_device_copy(batch: NDArray[Any]) -> tuple[float, str]:
+    """To the accelerator that JAX or torch has, where one of them is installed; else a copy in memory."""
+    copy, device = _find_torch_device() or _find_jax_device() or (np.copy, "memory: no accelerator here")
+    copy(batch)
+    return _msec(lambda: [copy(batch) for _ in range(5)], 5 * len(batch)), device
+
+
+def _find_torch_device() -> tuple[Callable[[Any], Any], str] | None:
+    try:
+        import torch
+    except ImportError:
+        return None
+    if not torch.cuda.is_available():
+        return None
+
+    def copy(batch: Any) -> None:
+        torch.from_numpy(batch).to("cuda")
+        torch.cuda.synchronize()
+
+    return copy, torch.cuda.get_device_name()
+
+
+def _find_jax_device() -> tuple[Callable[[Any], Any], str] | None:
+    try:
+        import jax
+    except ImportError:
+        return None
+    device = jax.local_devices()[0]
+    if device.platform == "cpu":
+        return None
+    return lambda batch: jax.device_put(batch, device).block_until_ready(), device.device_kind
+
+
+def _time_whole(reader: Reader, batch_size: int, seconds: float) -> tuple[float, float, int]:
+    """(images/s, cores busy, images)."""
+    batches = iter(reader)
+    for _ in range(_WARM_UP_BATCHES):
+        next(batches)
+    started, cpu_started, count = time.perf_counter(), time.process_time(), 0
+    while (elapsed := time.perf_counter() - started) < seconds or not count:
+        next(batches)
+        count += batch_size
+    return count / elapsed, (time.process_time() - cpu_started) / elapsed, count
+
+
+def _mean_pixels(engine: Engine) -> float:
+    """Mean width times mean height of the first split, by its statistics."""
+    shard = engine.corpus.shards[0]
+    stats = shard.source.manifest.splits[shard.name.split].stats
+    sides = [stats.get(axis, {}) for axis in ("width", "height")]
+    return float(np.prod([side["sum"] / side["count"] for side in sides])) if all(side.get("count") for side in sides) else 0.0
+
+
+def _mean_bytes(engine: Engine) -> float:
+    shards = engine.corpus.shards
+    return sum(shard.info.num_bytes for shard in shards) / max(sum(shard.info.num_records for shard in shards), 1)

@@ -1,0 +1,188 @@
+"""One image: its bytes to pixels, a rectangle of them, at a size. The pixels are those of `tf.io.decode_image(channels=3)`.
+
+Gray is repeated, alpha dropped, the first frame of an animation taken, and EXIF orientation not applied. Beyond TensorFlow, WebP with
+alpha or animation is read, and BMP with 1, 4 or 16 bits or run lengths, and the palette of a BMP is applied (TensorFlow shows the
+palette's indices as gray).
+
+A reduction by 2 or more is done in two steps: first by a power of two, each pixel the mean of those it stands for, or by libjpeg
+while it decodes, then bilinearly. Bilinear alone would look at 4 pixels of each 64 in a reduction by 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.errors import ImageFault
+from shardwright.images.crops import Crop
+from shardwright.images.gif import first_frame
+from shardwright.images.gif_lzw import decode_frame
+from shardwright.images.headers import check_size, essential_png, image_format, read_size
+from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
+from shardwright.images.libraries import cv2
+
+Pixels = NDArray[np.uint8]
+
+
+class StoredImage(NamedTuple):
+    """How a dataset stores its images.
+
+    Attributes:
+        encoding: "raw" for bare pixels; "jpeg", "png" or None (each image as it came) for encoded files, whose kind is read off
+            their content.
+        shape: (height, width, channels) of raw pixels, uint8, of 1, 3 or 4 channels. Not looked at for files.
+    """
+
+    encoding: str | None = None
+    shape: tuple[int | None, ...] = (None, None, 3)
+
+
+class OpenedImage(NamedTuple):
+    """An image whose size is known, and whose pixels are not decoded yet.
+
+    Attributes:
+        height: In pixels.
+        width: In pixels.
+        max_reduction: The largest `reduction` that `decode` can give.
+        decode: Takes a reduction, a power of two, and gives the pixels [ceil(height / reduction), ceil(width / reduction), 3].
+    """
+
+    height: int
+    width: int
+    max_reduction: int
+    decode: Callable[[int], Pixels]
+
+
+def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> OpenedImage:
+    """Reads the header of an image.
+
+    Args:
+        data: The stored bytes, whole.
+        stored: How they are stored.
+        fast: Decode JPEG a little faster than TensorFlow's pixels allow, and large ones at a reduced size.
+
+    Raises:
+        ImageFault: The bytes are no image, or the header is damaged, or claims too many pixels.
+    """
+    if stored.encoding == "raw":
+        return _open_raw(data, stored.shape)
+    kind = image_format(bytes(data[:16]))
+    if kind == "jpeg":
+        header = read_jpeg_header(data)
+        most = header.max_reduction if fast else 1
+        return OpenedImage(header.height, header.width, most, lambda reduction: decode_jpeg(header, fast=fast, reduction=reduction))
+    if kind == "gif":
+        return _open_gif(bytes(data))
+    if not kind:
+        found = f"starts with {bytes(data[:8])!r}" if len(data) else "has no bytes"
+        raise ImageFault(f"not a JPEG, PNG, GIF, BMP or WebP image: it {found}")
+    whole = bytes(data)
+    height, width = read_size(kind, whole)
+    if kind == "png":
+        whole = essential_png(whole)
+    return OpenedImage(height, width, 1, lambda _: _decode_by_opencv(kind, whole, height, width))
+
+
+def fill_slot(image: OpenedImage, crop: Crop, slot: NDArray[Any], *, flip: bool = False) -> None:
+    """Decodes an image, and writes a rectangle of it, resized, into a slot of a batch.
+
+    Args:
+        image: As opened.
+        crop: The rectangle, in pixels of the image.
+        slot: [height, width, 3], of any type that holds 0 to 255; the rectangle is resized to its size.
+        flip: Mirror left and right.
+
+    Raises:
+        ImageFault: The pixels are damaged or cut short.
+    """
+    height, width = slot.shape[:2]
+    reduction = _power_of_two(min(crop.height // height, crop.width // width))
+    decoded = min(reduction, image.max_reduction)
+    pixels = image.decode(decoded)
+    rows, columns = _reduced(crop.top, crop.height, decoded), _reduced(crop.left, crop.width, decoded)
+    _write(_shrink(pixels[rows, columns], reduction // decoded), slot, flip=flip)
+
+
+def _power_of_two(ratio: int) -> int:
+    """The largest that is not above the ratio."""
+    return 1 << max(0, ratio.bit_length() - 1)
+
+
+def _reduced(start: int, length: int, reduction: int) -> slice:
+    """Where pixels [start, start + length) are in a reduced image, to the nearest pixel."""
+    half = reduction // 2
+    return slice((start + half) // reduction, (start + length + half) // reduction)
+
+
+def _shrink(pixels: Pixels, factor: int) -> Pixels:
+    """The mean of each factor x factor pixels; what is left over at the edges, less than a pixel of the result, is not looked at."""
+    if factor == 1:
+        return pixels
+    height, width = pixels.shape[0] // factor, pixels.shape[1] // factor
+    top, left = pixels.shape[0] % factor // 2, pixels.shape[1] % factor // 2
+    whole = pixels[top : top + height * factor, left : left + width * factor]
+    return cv2().resize(whole, (width, height), interpolation=cv2().INTER_AREA)
+
+
+def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
+    """Resizes bilinearly, as tf.image.resize(antialias=False) does, and mirrors."""
+    height, width = slot.shape[:2]
+    # OpenCV writes in place where it can, and silently into a new array where it cannot.
+    direct = slot if slot.dtype == np.uint8 and slot.flags.c_contiguous else None
+    made = pixels
+    if pixels.shape[:2] != (height, width):
+        made = cv2().resize(pixels, (width, height), dst=None if flip else direct, interpolation=cv2().INTER_LINEAR)
+    if flip:
+        made = cv2().flip(made, 1, dst=direct)
+    if direct is None or not np.shares_memory(made, slot):
+        np.copyto(slot, made, casting="unsafe")
+
+
+def _open_raw(data: bytes | memoryview, shape: tuple[int | None, ...]) -> OpenedImage:
+    if len(shape) != 3 or None in shape or shape[2] not in (1, 3, 4):
+        raise ImageFault(f"raw pixels of shape {shape}: to be read, they need a height, a width, and 1, 3 or 4 channels")
+    height, width, channels = (int(length or 0) for length in shape)
+    if len(data) != height * width * channels:
+        wanted = f"{height} x {width} x {channels} = {height * width * channels:,}"
+        raise ImageFault(f"raw pixels of {len(data):,} bytes, where the dataset's shape asks for {wanted}")
+    pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
+    if channels == 1:
+        pixels = np.repeat(pixels, 3, axis=2)
+    return OpenedImage(height, width, 1, lambda _: pixels[..., :3])
+
+
+def _open_gif(data: bytes) -> OpenedImage:
+    frame = first_frame(data)
+    check_size("gif", frame.frame_height, frame.frame_width)
+    check_size("gif", frame.height, frame.width)
+
+    def decode(_: int) -> Pixels:
+        size = (frame.frame_height, frame.frame_width)
+        try:
+            pixels = _decode_by_opencv("gif", frame.data, *size)
+        except ImageFault:
+            pixels = decode_frame(frame.codes, table=frame.table, height=size[0], width=size[1], is_interlaced=frame.is_interlaced)
+        if (frame.top, frame.left, frame.height, frame.width) == (0, 0, *pixels.shape[:2]):
+            return pixels
+        canvas = np.zeros((frame.height, frame.width, 3), np.uint8)
+        seen = canvas[frame.top : frame.top + frame.frame_height, frame.left : frame.left + frame.frame_width]
+        seen[...] = pixels[: seen.shape[0], : seen.shape[1]]
+        return canvas
+
+    return OpenedImage(frame.height, frame.width, 1, decode)
+
+
+def _decode_by_opencv(kind: str, data: bytes, height: int, width: int) -> Pixels:
+    library = cv2()
+    try:
+        pixels = library.imdecode(np.frombuffer(data, np.uint8), library.IMREAD_COLOR_RGB | library.IMREAD_IGNORE_ORIENTATION)
+    except library.error as error:
+        raise ImageFault(f"the {kind} image does not decode: {error}") from error
+    if pixels is None:
+        raise ImageFault(f"the {kind} image is damaged or cut short")
+    if pixels.shape != (height, width, 3):
+        raise ImageFault(f"the {kind} image has {pixels.shape[1]} x {pixels.shape[0]} pixels, and its header states {width} x {height}")
+    return pixels

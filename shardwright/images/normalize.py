@@ -1,0 +1,203 @@
+"""Normalising images as the models of keras.applications expect them: on the device, after whole numbers have travelled there.
+
+Source of the constants: `preprocess_input` of keras/src/applications/imagenet_utils.py. torchvision's weights take "torch".
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.errors import UsageError
+from shardwright.images.libraries import load_library
+
+
+class _Mode(NamedTuple):
+    """(image - mean) / deviation, in the order of the channels that the model takes."""
+
+    mean: tuple[float, float, float]
+    deviation: tuple[float, float, float]
+    is_bgr: bool = False
+
+    def arrays(self) -> tuple[NDArray[np.float32], NDArray[np.float32], bool]:
+        return np.array(self.mean, np.float32), np.array(self.deviation, np.float32), self.is_bgr
+
+
+_MODES = {
+    "torch": _Mode((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255)),
+    "tf": _Mode((127.5, 127.5, 127.5), (127.5, 127.5, 127.5)),
+    "caffe": _Mode((103.939, 116.779, 123.68), (1.0, 1.0, 1.0), is_bgr=True),
+}
+MODES = tuple(_MODES)
+"""The modes' names: "torch" (mean 0 and deviation 1 over ImageNet), "tf" (-1 to 1), "caffe" (BGR, mean 0 over ImageNet)."""
+
+_DEFAULT_DTYPE = "float32"
+_DTYPES = (_DEFAULT_DTYPE, "bfloat16", "float16")
+
+
+def normalize(images: NDArray[Any], mode: str, *, dtype: object = _DEFAULT_DTYPE, channels_first: bool = False) -> NDArray[Any]:
+    """Normalises images in NumPy.
+
+    Args:
+        images: [..., height, width, 3] RGB, 0 to 255, of any type.
+        mode: "torch", "tf" or "caffe": see `MODES`.
+        dtype: Of the result: "float32", "bfloat16" or "float16". Computed in float32.
+        channels_first: Give [..., 3, height, width].
+
+    Returns:
+        A new array.
+
+    Raises:
+        UsageError: There is no such mode or type, or the last axis is not of 3 channels.
+    """
+    mean, deviation, is_bgr = _check_mode(mode).arrays()
+    target = _numpy_dtype(_check_dtype(dtype))
+    _check_channels(images.shape)
+    ordered = images[..., ::-1] if is_bgr else images
+    made = (ordered.astype(np.float32) - mean) / deviation
+    return (np.moveaxis(made, -1, -3) if channels_first else made).astype(target, copy=False)
+
+
+def normalizer(mode: str, framework: str, *, dtype: object = None, channels_first: bool = False) -> Callable[[Any], Any]:
+    """A function that normalises batches where they are: in NumPy, or on the device of a JAX, torch or TensorFlow model.
+
+    With "keras" it is a `keras.layers.Layer` for any backend, to stand first in a model. It is saved with the model; before such a
+    model is loaded, this function must have been called once in the process, which tells Keras of the layer.
+
+    Args:
+        mode: "torch", "tf" or "caffe": see `MODES`.
+        framework: "numpy", "jax", "torch", "tf" or "keras"; imported here.
+        dtype: Of the result: "float32", "bfloat16" or "float16". Computed in float32. None: float32, for Keras its dtype policy.
+        channels_first: Give [..., 3, height, width], as torch's models take them.
+
+    Returns:
+        Takes images [..., height, width, 3] RGB, 0 to 255, of uint8, bfloat16 or float32, and gives them normalised.
+
+    Raises:
+        UsageError: There is no such mode, framework or type. From the function: the last axis is not of 3 channels.
+    """
+    _check_mode(mode)
+    if framework not in _FACTORIES:
+        raise UsageError(f"framework must be one of {', '.join(_FACTORIES)}, got {framework!r}")
+    return _FACTORIES[framework](mode, None if dtype is None else _check_dtype(dtype), channels_first)
+
+
+def _numpy(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+    return functools.partial(normalize, mode=mode, dtype=dtype or _DEFAULT_DTYPE, channels_first=channels_first)
+
+
+def _jax(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+    jnp = importlib.import_module("jax.numpy")
+    mean, deviation, is_bgr = _check_mode(mode).arrays()
+
+    def normalize_jax(images: Any) -> Any:
+        _check_channels(images.shape)
+        ordered = images[..., ::-1] if is_bgr else images
+        made = (jnp.asarray(ordered, jnp.float32) - mean) / deviation
+        return (jnp.moveaxis(made, -1, -3) if channels_first else made).astype(dtype or _DEFAULT_DTYPE)
+
+    return normalize_jax
+
+
+def _torch(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+    torch = importlib.import_module("torch")
+    target, constants = getattr(torch, dtype or _DEFAULT_DTYPE), _check_mode(mode)
+
+    @functools.cache  # a copy to the device makes the host wait for it
+    def constants_on(device: Any) -> Any:
+        return torch.tensor((constants.mean, constants.deviation), dtype=torch.float32, device=device)
+
+    def normalize_torch(images: Any) -> Any:
+        _check_channels(images.shape)
+        mean, deviation = constants_on(images.device)
+        ordered = images.flip(-1) if constants.is_bgr else images
+        made = (ordered.to(torch.float32) - mean) / deviation
+        return (made.movedim(-1, -3) if channels_first else made).to(target)
+
+    return normalize_torch
+
+
+def _tf(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+    tf, constants = importlib.import_module("tensorflow"), _check_mode(mode)
+
+    def normalize_tf(images: Any) -> Any:
+        images = tf.convert_to_tensor(images)
+        _check_channels(images.shape)
+        ordered = tf.reverse(images, [-1]) if constants.is_bgr else images
+        made = (tf.cast(ordered, tf.float32) - constants.mean) / constants.deviation
+        if channels_first:
+            made = tf.experimental.numpy.moveaxis(made, -1, -3)
+        return tf.cast(made, dtype or _DEFAULT_DTYPE)
+
+    return normalize_tf
+
+
+def _keras(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
+    return _keras_layer_class()(mode, channels_first=channels_first, dtype=dtype)
+
+
+@functools.cache
+def _keras_layer_class() -> Any:
+    keras = importlib.import_module("keras")
+
+    @keras.saving.register_keras_serializable(package="shardwright")
+    class Normalize(keras.layers.Layer):  # type: ignore[name-defined]
+        """Normalises RGB images as the models of keras.applications expect them."""
+
+        def __init__(self, mode: str, *, channels_first: bool = False, **options: Any) -> None:
+            # What comes as uint8 or bfloat16 is computed in float32, not in the compute type of a policy.
+            super().__init__(autocast=False, **options)
+            self.mode, self.channels_first = mode, channels_first
+            self.supports_jit = True
+
+        def call(self, images: Any) -> Any:
+            mean, deviation, is_bgr = _check_mode(self.mode).arrays()
+            _check_channels(images.shape)
+            ordered = keras.ops.flip(images, axis=-1) if is_bgr else images
+            made = (keras.ops.cast(ordered, "float32") - mean) / deviation
+            return keras.ops.cast(keras.ops.moveaxis(made, -1, -3) if self.channels_first else made, self.compute_dtype)
+
+        def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+            *rest, height, width, channels = input_shape
+            return (*rest, channels, height, width) if self.channels_first else input_shape
+
+        def get_config(self) -> dict[str, Any]:
+            return {**super().get_config(), "mode": self.mode, "channels_first": self.channels_first}
+
+    return Normalize
+
+
+def _check_mode(mode: str) -> _Mode:
+    if mode not in _MODES:
+        raise UsageError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
+    return _MODES[mode]
+
+
+def _check_dtype(dtype: object) -> str:
+    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype).removeprefix("torch.")
+    if name not in _DTYPES:
+        raise UsageError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
+    return name
+
+
+def _check_channels(shape: Any) -> None:
+    if shape[-1] != 3:
+        raise UsageError(f"images must be [..., height, width, 3], got {tuple(shape)}")
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(load_library("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+
+
+_FACTORIES: dict[str, Callable[..., Callable[[Any], Any]]] = {
+    "numpy": _numpy,
+    "jax": _jax,
+    "torch": _torch,
+    "tf": _tf,
+    "keras": _keras,
+}

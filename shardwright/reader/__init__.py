@@ -1,0 +1,33 @@
+"""The reader: any batch of a dataset, by arithmetic on its position.
+
+reader       `Reader`, what users hold: where a reading is, and its iteration (`iteration`); `options` checks what it was asked
+engine       position -> batch, with nothing remembered
+steps        positions of global batches, and each host's part        state        a position, to be kept
+places       position -> (shard, row), by an order: `order` with `permutation`, `sampling`; `orders` chooses
+corpus       the shards that are read: `subsets` of splits; `selection` of their records
+record_reader   (shard, row) -> checked bytes, by `shard_index` and `shard_files`
+batches      bytes -> arrays, by `columns` and their encodings, and by `shardwright.images`
+"""
+
+from shardwright.reader.class_encodings import MultiHot, OneHot
+from shardwright.reader.encodings import Encoding, RawTensor
+from shardwright.reader.list_encodings import Dense, Sparse
+from shardwright.reader.reader import Reader
+from shardwright.reader.record_reader import BadRecord
+from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
+from shardwright.reader.values import SparseColumn
+
+__all__ = [
+    "BadRecord",
+    "ClassBalanced",
+    "ClassWeights",
+    "Dense",
+    "Encoding",
+    "MultiHot",
+    "OneHot",
+    "RawTensor",
+    "Reader",
+    "RecordWeights",
+    "Sparse",
+    "SparseColumn",
+]

@@ -1,0 +1,140 @@
+"""Classes as vectors of zeros and ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.errors import UsageError
+from shardwright.example import ExampleFault
+from shardwright.reader.encodings import Encoding, Spec
+from shardwright.reader.values import BYTE_STRINGS, INTEGERS, Values, as_bytes, as_text, check_count, check_kind
+from shardwright.schema import Feature, FeatureKind
+
+
+@dataclass(frozen=True, slots=True)
+class OneHot(Encoding):
+    """One integer as float32 [b, num_classes], 1 at its place and else 0.
+
+    Attributes:
+        num_classes: How many places; None for the number of the dataset's classes, where the feature is its label.
+    """
+
+    num_classes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_classes is not None:
+            check_count("OneHot", "num_classes", self.num_classes)
+
+    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        check_kind("OneHot", feature, INTEGERS)
+        if feature.is_list:
+            raise UsageError(f"feature {feature.name!r} is a list, and OneHot takes one integer: use MultiHot")
+        return self if self.num_classes else OneHot(_count_classes("OneHot", feature, class_names))
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        del feature
+        return (batch, self.num_classes), np.dtype(np.float32)
+
+    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
+        del feature
+        return np.full(batch, -1, np.int64)
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        return _check_class(feature, values[0], self.num_classes)
+
+    def finish(self, feature: Feature, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        del feature
+        encoded = np.zeros((len(column), self.num_classes or 0), np.float32)
+        rows = np.flatnonzero(column >= 0)
+        encoded[rows, column[rows]] = 1
+        return encoded
+
+
+@dataclass(frozen=True, slots=True)
+class MultiHot(Encoding):
+    """A list, or one value, as float32 [b, n]: 1 at the place of each value, however often it is there, and else 0.
+
+    Attributes:
+        num_classes: n, where the values are integers from 0 to n - 1. With neither this nor a vocabulary, it is the number of
+            the dataset's classes, where the feature is its label.
+        vocabulary: All values there are, texts or integers; the place of a value in it is its place in the row.
+    """
+
+    num_classes: int | None = None
+    vocabulary: Sequence[str] | Sequence[int] | None = field(default=None, repr=False)
+    _places: Mapping[bytes | int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.num_classes is not None:
+            check_count("MultiHot", "num_classes", self.num_classes)
+        if self.vocabulary is None:
+            return
+        if self.num_classes is not None:
+            raise UsageError(f"MultiHot(num_classes={self.num_classes}, vocabulary=...): give one of the two")
+        words = _check_vocabulary(self.vocabulary)
+        object.__setattr__(self, "vocabulary", words)
+        places = {as_bytes(word) if isinstance(word, str) else word: place for place, word in enumerate(words)}
+        object.__setattr__(self, "_places", places)
+
+    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        if self.vocabulary is not None:
+            texts = isinstance(self.vocabulary[0], str)
+            check_kind(f"MultiHot with a vocabulary of {'texts' if texts else 'integers'}", feature, BYTE_STRINGS if texts else INTEGERS)
+            return self
+        if feature.kind in BYTE_STRINGS:
+            raise UsageError(f"feature {feature.name!r} holds texts: name all there are, MultiHot(vocabulary=[...])")
+        check_kind("MultiHot", feature, INTEGERS)
+        return self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        del feature
+        return (batch, self.num_classes or len(self._places)), np.dtype(np.float32)
+
+    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
+        del feature
+        return np.zeros((batch, self.num_classes or len(self._places)), np.float32)
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        row = np.zeros(self.num_classes or len(self._places), np.float32)
+        for value in values:
+            row[self._place(feature, value)] = 1
+        return row
+
+    def _place(self, feature: Feature, value: Any) -> int:
+        if not self._places:
+            return _check_class(feature, value, self.num_classes)
+        place = self._places.get(value)
+        if place is None:
+            shown = as_text(value) if isinstance(value, bytes) else value
+            raise ExampleFault(
+                f"feature {feature.name!r} holds {shown!r}, which is none of the {len(self._places)} in MultiHot's vocabulary"
+            )
+        return place
+
+
+def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) -> int:
+    if feature.kind == FeatureKind.CLASS_LABEL and class_names:
+        return len(class_names)
+    raise UsageError(f"feature {feature.name!r} is not the label of a dataset with classes: give {encoding}(num_classes=...)")
+
+
+def _check_class(feature: Feature, value: Any, num_classes: int | None) -> int:
+    if not 0 <= value < (num_classes or 0):
+        raise ExampleFault(f"feature {feature.name!r} is {value}, and of {num_classes} classes the last is {(num_classes or 0) - 1}")
+    return int(value)
+
+
+def _check_vocabulary(vocabulary: Any) -> tuple[str, ...] | tuple[int, ...]:
+    words = tuple(vocabulary) if isinstance(vocabulary, Sequence) and not isinstance(vocabulary, (str, bytes)) else ()
+    kinds = {type(word) for word in words}
+    if kinds not in ({str}, {int}):
+        raise UsageError(f"MultiHot(vocabulary={vocabulary!r:.80}) must be a list of texts, or one of integers")
+    if len(set(words)) < len(words):
+        twice = next(word for word in words if words.count(word) > 1)
+        raise UsageError(f"MultiHot's vocabulary has {twice!r} more than once: each place needs a value of its own")
+    return words

@@ -1,0 +1,165 @@
+"""What turns positions into batches: the open dataset, its order, and the threads. Nothing here remembers how far a reading has come."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from shardwright.errors import UsageError
+from shardwright.images import ImageTransform, StoredImage
+from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
+from shardwright.reader.columns import ColumnReader
+from shardwright.reader.corpus import Corpus, Source
+from shardwright.reader.encodings import Spec
+from shardwright.reader.options import ReaderOptions
+from shardwright.reader.orders import make_order
+from shardwright.reader.places import Places, PlaceTable
+from shardwright.reader.record_reader import BadRecord, RecordReader
+from shardwright.reader.selection import Selection, select_records
+from shardwright.reader.shard_files import ShardFiles
+from shardwright.reader.shard_index import ShardIndexes
+from shardwright.reader.steps import Step
+from shardwright.schema import ExampleSchema
+from shardwright.schema import Source as FeatureSource
+from shardwright.storage import Folder
+
+_REMOTE_WINDOW = 16  # shards of a store that are shuffled with each other: all of them must be in the cache at a time
+
+
+class Engine:
+    """An open dataset that gives any batch of it.
+
+    Attributes:
+        corpus: Its shards.
+        fingerprint: Equal where the same records are read under the same weights.
+        selection: Which of their records are read.
+        window: How many shards are shuffled with each other; 0 where none are.
+        columns: The features that are given.
+    """
+
+    def __init__(self, options: ReaderOptions) -> None:
+        sources = [Source.open(Folder.at(address, options.storage), options.cache) for address in options.datasets]
+        self.corpus = Corpus.of(sources, options.split)
+        self.columns = _make_columns(self.corpus.schema, options)
+        self.selection: Selection = select_records(self.corpus, options.where)
+        self.window = _find_window(self.corpus, options)
+        order = make_order(self.corpus, self.selection, options, self.window)
+        self.places = PlaceTable(order, self.selection, options.seed)
+        self._image, self._masked = options.image, options.is_masked
+        self._files = ShardFiles(self.corpus.shards, at_a_time=max(self.window, len(order.windows(0, 0)[0])))
+        self._indexes = ShardIndexes(self.corpus.shards, of_images=not self.columns.needs_record)
+        self._check = options.check
+        records = self.record_reader(self._indexes)
+        self._names = tuple(options.features or (feature.name for feature in self.corpus.schema.features))
+        self._maker = BatchMaker(
+            records,
+            self.columns,
+            options.image,
+            stored=stored_image(self.corpus.schema),
+            names=self._names,
+            masked=options.is_masked,
+        )
+        self.threads = options.threads or _default_threads(options.image, self.columns)
+        settings = (self.selection.fingerprint(), getattr(order, "fingerprint", b""))
+        self.fingerprint = self.corpus.fingerprint(settings)
+        self._pool: ThreadPoolExecutor | None = None
+        self._pool_owner = 0
+        self._lock = threading.Lock()
+        self._window_read: tuple[int, ...] | None = None
+
+    @property
+    def epoch_size(self) -> int:
+        return self.places.order.size
+
+    def record_reader(self, indexes: ShardIndexes) -> RecordReader:
+        """Bytes of its records, by these indexes."""
+        return RecordReader(self.corpus, self._files, indexes, check=self._check)
+
+    def spec(self, rows: int | None) -> dict[str, Spec]:
+        """(shape, dtype) of what a batch of so many rows holds, by name."""
+        found = self.columns.spec(rows)
+        if self.columns.image is not None:
+            found[self.columns.image.name] = _image_spec(self._image, rows)
+        return {name: found[name] for name in self._names} | ({MASK: ((rows,), np.dtype(np.bool_))} if self._masked else {})
+
+    def begin(self, step: Step) -> PendingBatch:
+        """Have a host's part of a global batch made."""
+        if self._window_read is None:
+            self._plan(step.position)
+        return self._maker.begin(step, self.places.find(step.start, step.num_places), self._running_pool())
+
+    def finish(self, batch: PendingBatch) -> tuple[Batch, list[BadRecord]]:
+        """A batch that was begun. Raises `StorageError` where a shard or its index cannot be read."""
+        finished = self._maker.finish(batch)
+        self._plan(batch.step.next_position)
+        return finished
+
+    def read(self, places: Places) -> tuple[Batch, list[BadRecord]]:
+        """Any records as one batch; a single one is made in the calling thread. Raises as `finish`."""
+        count = len(places.rows)
+        step = Step(start=0, num_places=count, num_rows=count, next_position=0, position=0)
+        return self._maker.finish(self._maker.begin(step, places, self._running_pool() if count > 1 else None))
+
+    def close(self) -> None:
+        """End the threads and close the shards."""
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(cancel_futures=True)
+        self._files.close()
+
+    def _plan(self, position: int) -> None:
+        """Tell the files which shards come next, when that changes. Files of a local folder are just there."""
+        if not self.corpus.is_remote:
+            return
+        epoch, place = divmod(position, self.epoch_size)
+        order = self.places.order
+        window, following = order.windows(epoch, place)
+        with self._lock:
+            if window != self._window_read:
+                self._window_read = window
+                self._files.plan(window, order.upcoming(epoch, place))
+                self._indexes.keep_only({*window, *following})
+
+    def _running_pool(self) -> ThreadPoolExecutor:
+        """Threads do not survive a fork: a child process begins with new ones."""
+        with self._lock:
+            if self._pool is None or self._pool_owner != os.getpid():
+                self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="shardwright-reader")
+                self._pool_owner = os.getpid()
+            return self._pool
+
+
+def stored_image(schema: ExampleSchema) -> StoredImage:
+    """How the images of a dataset are stored."""
+    return StoredImage(schema.image.encoding, schema.image.shape)
+
+
+def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader:
+    columns = ColumnReader(schema, options.features, indexed=frozenset({FeatureSource.LABEL}))
+    if options.image is not None and columns.image is None:
+        raise UsageError(f"image={options.image} needs the image: add {schema.image.name!r} to features=, or leave image= out")
+    if options.is_masked and MASK in (options.features or [feature.name for feature in schema.features]):
+        raise UsageError(f"this dataset has a feature {MASK!r}, which is what remainder='pad' calls its mask: leave it out of features=")
+    return columns
+
+
+def _find_window(corpus: Corpus, options: ReaderOptions) -> int:
+    if not options.shuffle:
+        return 0
+    default = _REMOTE_WINDOW if corpus.is_remote else len(corpus.shards)
+    return min(options.window or default, len(corpus.shards))
+
+
+def _default_threads(image: ImageTransform | None, columns: ColumnReader) -> int:
+    """A core each to decode; bytes are only copied, which a second thread makes no faster (`benchmarks/read.py`)."""
+    decodes = image is not None and columns.image is not None
+    return len(os.sched_getaffinity(0)) if decodes else 1
+
+
+def _image_spec(image: ImageTransform | None, rows: int | None) -> Spec:
+    if image is None or (shape := static_shape(image)) is None:
+        return (rows,), np.dtype(object)
+    return (rows, *shape), image.dtype

@@ -1,0 +1,67 @@
+"""A reading under way: batches in order, the next ones being made meanwhile."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from shardwright.reader.batches import Batch, PendingBatch
+from shardwright.reader.engine import Engine
+from shardwright.reader.record_reader import BadRecord
+from shardwright.reader.steps import Step, Steps
+
+
+class BatchIterator(Iterator[Batch]):
+    """The batches from a position on.
+
+    Args:
+        engine: What makes them.
+        steps: Which they are.
+        position: Where to begin.
+        ahead: How many batches are made ahead of the one that is given.
+        deliver: Called with the next position and the bad records of a batch before it is given; may raise.
+    """
+
+    def __init__(self, engine: Engine, steps: Steps, position: int, ahead: int, deliver: Callable[[int, list[BadRecord]], None]) -> None:
+        self._engine = engine
+        self._steps = steps
+        self._ahead = ahead
+        self._deliver = deliver
+        self._next_to_begin = position
+        self._pending: deque[PendingBatch] = deque()
+        self._cleanup = weakref.finalize(self, _cancel, self._pending)
+
+    def __next__(self) -> Batch:
+        self._begin_more()
+        if not self._pending:
+            raise StopIteration
+        pending = self._pending[0]
+        try:
+            batch, bad = self._engine.finish(pending)
+            self._deliver(pending.step.next_position, bad)
+        except BaseException:
+            self._go_back_to(pending.step)
+            raise
+        self._pending.popleft()
+        self._begin_more()  # so that the threads have work while the caller has the batch
+        return batch
+
+    def close(self) -> None:
+        """Stop making batches."""
+        _cancel(self._pending)
+
+    def _begin_more(self) -> None:
+        while len(self._pending) <= self._ahead and (step := self._steps.step_at(self._next_to_begin)) is not None:
+            self._pending.append(self._engine.begin(step))
+            self._next_to_begin = step.next_position
+
+    def _go_back_to(self, step: Step) -> None:
+        """After an error, such as a store that was away, the same batch may be asked for again."""
+        _cancel(self._pending)
+        self._next_to_begin = step.position
+
+
+def _cancel(pending: deque[PendingBatch]) -> None:
+    while pending:
+        pending.popleft().cancel()

@@ -1,0 +1,95 @@
+"""Lists of any length as one array, or as its coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.errors import UsageError
+from shardwright.example import ExampleFault
+from shardwright.reader.encodings import Encoding, Spec
+from shardwright.reader.values import INTEGERS, SparseColumn, Values, blank_value, check_count, list_array, told_kind, value_dtype
+from shardwright.schema import Feature, FeatureKind
+
+
+@dataclass(frozen=True, slots=True)
+class Dense(Encoding):
+    """A list as [b, length] of int64, float32, or object for texts and bytes, filled up behind its values.
+
+    Attributes:
+        length: How many values a row has.
+        fill: What stands behind a list's last value; None for 0, an empty text or empty bytes.
+        truncate: Leave out the values beyond `length`. Else a longer list is a fault of its record.
+    """
+
+    length: int
+    fill: float | str | bytes | None = None
+    truncate: bool = False
+
+    def __post_init__(self) -> None:
+        check_count("Dense", "length", self.length)
+
+    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        del class_names
+        _check_list("Dense", feature)
+        if self.fill is None or (self.fill == 0 and type(self.fill) is int):
+            return replace(self, fill=blank_value(feature))
+        types, rule = _fill_rule(feature)
+        if type(self.fill) not in types or (types == (int,) and not -(2**63) <= int(self.fill) < 2**63):
+            raise UsageError(f"feature {feature.name!r} holds {told_kind(feature)} values, so Dense(fill={self.fill!r}) must be {rule}")
+        return self
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        return (batch, self.length), value_dtype(feature)
+
+    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
+        return np.full((batch, self.length), self.fill, value_dtype(feature))
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        if len(values) > self.length and not self.truncate:
+            raise ExampleFault(
+                f"feature {feature.name!r} has {len(values)} values, and Dense(length={self.length}) holds {self.length}: "
+                "give a longer one, or truncate=True"
+            )
+        row = self.allocate(feature, 1)[0]
+        row[: len(values)] = list_array(feature, values[: self.length])
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Sparse(Encoding):
+    """Lists as one `SparseColumn` a batch; trainers get `tf.sparse.SparseTensor` or a torch COO tensor."""
+
+    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        del class_names
+        _check_list("Sparse", feature)
+        return self
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        return (batch, None), value_dtype(feature)
+
+    def finish(self, feature: Feature, column: npt.NDArray[Any]) -> SparseColumn:
+        lengths = np.array([len(row) for row in column], np.int64)
+        rows = np.repeat(np.arange(len(column)), lengths)
+        starts = np.cumsum(lengths) - lengths
+        places = np.arange(len(rows)) - np.repeat(starts, lengths)
+        values = np.concatenate([np.empty(0, value_dtype(feature)), *column])
+        return SparseColumn(np.stack([rows, places], axis=1), values, (len(column), int(lengths.max(initial=0))))
+
+
+def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:
+    """The types that stand for a value of this feature, and what they are called."""
+    if feature.kind in INTEGERS:
+        return (int,), "an integer of 64 bits"
+    if feature.kind == FeatureKind.FLOAT32:
+        return (int, float), "a number"
+    return ((str,), "a text") if feature.kind == FeatureKind.TEXT else ((bytes,), "bytes")
+
+
+def _check_list(encoding: str, feature: Feature) -> None:
+    if not feature.is_list:
+        raise UsageError(f"feature {feature.name!r} is one value, and {encoding} takes lists: leave its encoding out")

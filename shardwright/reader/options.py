@@ -1,0 +1,120 @@
+"""What a `Reader` was asked for, checked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.cache import CacheSettings
+from shardwright.errors import UsageError
+from shardwright.images import ImageTransform
+from shardwright.reader.encodings import Encoding
+from shardwright.reader.sampling import Sampling
+from shardwright.reader.selection import Condition
+from shardwright.reader.steps import Remainder
+from shardwright.storage import StorageOptions
+
+Features = Mapping[str, Encoding | None]
+
+
+@dataclass(frozen=True)
+class ReaderOptions:
+    """The arguments of `Reader` by the same names, in one form each.
+
+    Attributes:
+        datasets: Address -> weight, above 0.
+        features: Name -> encoding, None as stored; None for all features.
+        remainder: Never None.
+        storage: Options of the stores.
+        cache: Where shards of stores are kept, None for the default.
+
+    Raises:
+        UsageError: A value breaks its rule.
+    """
+
+    datasets: Mapping[str, float]
+    split: str
+    global_batch_size: int
+    host_index: int
+    host_count: int
+    shuffle: bool
+    seed: int
+    image: ImageTransform | None
+    features: Features | None
+    epochs: int | None
+    remainder: Remainder
+    window: int | None
+    where: Condition | None
+    sampling: Sampling | None
+    check: bool
+    max_bad_records: int
+    threads: int | None
+    prefetch: int | None
+    storage: StorageOptions
+    cache: CacheSettings | None
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not int:
+            raise UsageError(f"seed={self.seed!r} must be a whole number: the same one gives the same order")
+        _check_whole("max_bad_records", self.max_bad_records, 0)
+        for name in ("window", "threads", "prefetch"):
+            if getattr(self, name) is not None:
+                _check_whole(name, getattr(self, name), 1)
+        if self.window is not None and not self.shuffle:
+            raise UsageError(
+                f"window={self.window} is how many shards are shuffled with each other: give shuffle=True, or leave window out"
+            )
+        if self.image is not None and not callable(getattr(self.image, "apply", None)):
+            raise UsageError(f"image={self.image!r} must be sw.TrainImage(...), sw.EvalImage(...), sw.DecodedImage(...), or None for bytes")
+        if self.sampling is not None and not isinstance(self.sampling, Sampling):
+            raise UsageError(f"sampling={self.sampling!r} must be sw.ClassBalanced(), sw.ClassWeights(...), sw.RecordWeights(...), or None")
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether batches have a `mask`."""
+        return self.remainder == Remainder.PAD
+
+
+def datasets_of(dataset: object) -> dict[str, float]:
+    """One address, or several with their weights, as a dict."""
+    if isinstance(dataset, (str, os.PathLike)):
+        return {os.fspath(dataset): 1.0}
+    if not isinstance(dataset, Mapping) or not dataset:
+        raise UsageError(f"dataset={dataset!r} must be a folder or an address, or {{address: weight}} to mix several")
+    for address, weight in dataset.items():
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < float("inf"):
+            raise UsageError(f"dataset={{{address!r}: {weight!r}}}: a weight must be a number above 0")
+    return {os.fspath(address): float(weight) for address, weight in dataset.items()}
+
+
+def features_of(features: Sequence[str] | Features | None) -> Features | None:
+    """Names, or names with encodings, as a dict."""
+    if features is None:
+        return None
+    if isinstance(features, str) or not features:
+        raise UsageError(f"features={features!r} must be a list of one or more names, or {{name: encoding}}")
+    if not isinstance(features, Mapping):
+        return dict.fromkeys(features)
+    for name, encoding in features.items():
+        if encoding is not None and not isinstance(encoding, Encoding):
+            raise UsageError(
+                f"features={{{name!r}: {encoding!r}}}: an encoding is one of sw.OneHot, MultiHot, Dense, Sparse, RawTensor, or None"
+            )
+    return dict(features)
+
+
+def remainder_of(remainder: Any, *, shuffle: bool) -> Remainder:
+    """By default shuffled batches are all full, and batches in stored order lose nothing."""
+    if remainder is None:
+        return Remainder.DROP if shuffle else Remainder.KEEP
+    try:
+        return Remainder(remainder)
+    except ValueError:
+        raise UsageError(f"remainder={remainder!r} must be one of {', '.join(map(repr, map(str, Remainder)))}") from None
+
+
+def _check_whole(name: str, value: object, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise UsageError(f"{name}={value!r} must be a whole number, {least} or more")

@@ -1,0 +1,176 @@
+"""The order of an epoch: which record of which shard stands at each place, as arithmetic over the shards' sizes.
+
+A shuffled epoch puts the shards in a new order, takes them in windows of `window` shards, and permutes the records of each
+window among themselves. With every shard in one window that is a permutation of the whole epoch. Nothing is stored but the
+sizes: place and epoch give the record, on every machine, with no record read before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain, count, cycle
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.reader.permutation import derive_key, derive_keys, permute
+
+I64 = NDArray[np.int64]
+
+SHARD_ORDER, RECORD_ORDER = 1, 2  # what a key is for; they are part of the order, which golden tests hold fixed
+
+
+class Order(Protocol):
+    """What places hold."""
+
+    @property
+    def size(self) -> int:
+        """Places in an epoch."""
+
+    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
+        """(shard, row) of each place [n] of its epoch [n]; a row counts among the shard's own selected records."""
+
+    def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The shards that are read from about that place on: those of its window, and those of the next one of the epoch."""
+
+    def upcoming(self, epoch: int, place: int) -> Iterator[int]:
+        """The shards after that window, in the order they are used in, through the coming epochs, without end."""
+
+
+def _starts(sizes: I64) -> I64:
+    """[n + 1]: where each begins, and where the last ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+@dataclass(frozen=True)
+class StoredOrder:
+    """The records as they are stored, the same in every epoch.
+
+    Args:
+        sizes: Records of each shard, [shards].
+    """
+
+    sizes: I64
+    _starts: I64 = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_starts", _starts(self.sizes))
+
+    @property
+    def size(self) -> int:
+        return int(self._starts[-1])
+
+    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:  # noqa: ARG002 - every epoch is the same
+        shards = np.searchsorted(self._starts, places, side="right") - 1
+        return shards, places - self._starts[shards]
+
+    def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
+        shard = int(np.searchsorted(self._starts, place, side="right")) - 1
+        following = np.flatnonzero(self.sizes[shard + 1 :])[:1] + shard + 1  # an empty shard is never read
+        return (shard,), tuple(following.tolist())
+
+    def upcoming(self, epoch: int, place: int) -> Iterator[int]:  # noqa: ARG002
+        shard = int(np.searchsorted(self._starts, place, side="right")) - 1
+        used = np.flatnonzero(self.sizes).tolist()
+        return chain((later for later in used if later > shard), cycle(used))
+
+
+@dataclass(frozen=True)
+class EpochTable:
+    """One epoch's shards in their order, and the windows they make.
+
+    Attributes:
+        shards: [shards], in the order of this epoch.
+        starts: [shards + 1], where each begins among the epoch's places.
+        window_starts: [windows + 1], the same of the windows.
+    """
+
+    shards: I64
+    starts: I64
+    window_starts: I64
+
+
+@dataclass(frozen=True)
+class ShuffledOrder:
+    """Another order in every epoch, fixed by the seed.
+
+    Args:
+        sizes: Records of each shard, [shards].
+        seed: Any whole number.
+        window: How many shards are mixed with each other, 1 or more.
+    """
+
+    sizes: I64
+    seed: int
+    window: int
+    _table: object = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_table", lru_cache(maxsize=4)(self._make_table))
+
+    def __getstate__(self) -> tuple[I64, int, int]:
+        return self.sizes, self.seed, self.window
+
+    def __setstate__(self, state: tuple[I64, int, int]) -> None:
+        for name, value in zip(("sizes", "seed", "window"), state, strict=True):
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    @property
+    def size(self) -> int:
+        return int(self.sizes.sum())
+
+    def table(self, epoch: int) -> EpochTable:
+        """The shards of an epoch and its windows."""
+        return self._table(epoch)  # type: ignore[operator]
+
+    def _make_table(self, epoch: int) -> EpochTable:
+        num_shards = len(self.sizes)
+        shards = np.arange(num_shards, dtype=np.uint64)
+        if self.window < num_shards:  # one window's records are permuted as a whole anyway
+            key = derive_key(self.seed, epoch, SHARD_ORDER)
+            shards = permute(shards, np.uint64(num_shards), np.uint64(key))
+        ordered = shards.astype(np.int64)
+        starts = _starts(self.sizes[ordered])
+        ends = np.append(np.arange(0, num_shards, self.window), num_shards)
+        return EpochTable(ordered, starts, starts[ends])
+
+    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
+        shards, rows = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
+        for epoch in np.unique(epochs):
+            chosen = np.flatnonzero(epochs == epoch)
+            shards[chosen], rows[chosen] = self._locate_in(int(epoch), places[chosen])
+        return shards, rows
+
+    def _locate_in(self, epoch: int, places: I64) -> tuple[I64, I64]:
+        table = self.table(epoch)
+        windows = np.searchsorted(table.window_starts, places, side="right") - 1
+        begins = table.window_starts[windows]
+        keys = derive_keys(derive_key(self.seed, epoch, RECORD_ORDER), windows.astype(np.uint64))
+        sizes = (table.window_starts[windows + 1] - begins).astype(np.uint64)
+        ranks = begins + permute((places - begins).astype(np.uint64), sizes, keys).astype(np.int64)
+        slots = np.searchsorted(table.starts, ranks, side="right") - 1
+        return table.shards[slots], ranks - table.starts[slots]
+
+    def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        table = self.table(epoch)
+        window = int(np.searchsorted(table.window_starts, place, side="right")) - 1
+        following = int(np.searchsorted(table.window_starts, table.window_starts[window + 1], side="right")) - 1
+        return self._shards_of(table, window), self._shards_of(table, following)
+
+    def _shards_of(self, table: EpochTable, window: int) -> tuple[int, ...]:
+        return tuple(self._filled(table.shards[window * self.window : (window + 1) * self.window]))
+
+    def _filled(self, shards: I64) -> list[int]:
+        found: list[int] = shards[self.sizes[shards] > 0].tolist()  # an empty shard is never read
+        return found
+
+    def upcoming(self, epoch: int, place: int) -> Iterator[int]:
+        table = self.table(epoch)
+        first = int(np.searchsorted(table.window_starts, place, side="right")) * self.window
+        yield from self._filled(table.shards[first:])
+        for later in count(epoch + 1):
+            yield from self._filled(self.table(later).shards)

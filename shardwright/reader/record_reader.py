@@ -1,0 +1,95 @@
+"""One record's bytes, read where the index says and checked."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import google_crc32c
+
+from shardwright.errors import RecordFault, StorageError
+from shardwright.reader.corpus import Corpus
+from shardwright.reader.shard_files import ShardFiles
+from shardwright.reader.shard_index import ShardIndexes
+from shardwright.records import FOOTER_BYTES, HEADER_BYTES, check_frame
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that cannot be used.
+
+    Attributes:
+        shard: Path or address of its shard.
+        row: Which record of the shard's file, from 0.
+        offset: Where its span begins, in bytes from the file's start.
+        what: What is wrong with it.
+    """
+
+    shard: str
+    row: int
+    offset: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.shard}: record {self.row} at byte {self.offset}: {self.what}"
+
+
+class RecordReader:
+    """Bytes of records by (shard, row). Any thread may ask.
+
+    Args:
+        corpus: The shards.
+        files: The same as open files.
+        indexes: The same as spans, of images or of whole records.
+        check: Compare checksums.
+    """
+
+    def __init__(self, corpus: Corpus, files: ShardFiles, indexes: ShardIndexes, *, check: bool) -> None:
+        self._corpus = corpus
+        self._files = files
+        self.indexes = indexes
+        self._check = check
+
+    def read_image(self, shard: int, row: int) -> bytes:
+        """The image bytes of a record, of indexes of images.
+
+        Raises:
+            RecordFault: They are not those that were written.
+            StorageError: The shard or its index cannot be read.
+        """
+        spans = self.indexes[shard]
+        offset, length = int(spans.offsets[row]), int(spans.lengths[row])
+        data = self._read(shard, offset, length)
+        if self._check and spans.crcs is not None and google_crc32c.value(data) != spans.crcs[row]:
+            raise RecordFault(offset, "the checksum of the image's bytes is not the one that the index states")
+        return data
+
+    def read_record(self, shard: int, row: int) -> tuple[bytes, int, int]:
+        """A record as (frame, start, stop): its data is frame[start:stop]. Of indexes of whole records.
+
+        Raises:
+            RecordFault: A wrong length or checksum.
+            StorageError: The shard or its index cannot be read.
+        """
+        spans = self.indexes[shard]
+        offset, length = int(spans.offsets[row]), int(spans.lengths[row])
+        frame = self._read(shard, offset, length)
+        if self._check:
+            check_frame(frame, offset)
+        return frame, HEADER_BYTES, length - FOOTER_BYTES
+
+    def describe(self, shard: int, row: int, what: str) -> BadRecord:
+        """A record that cannot be used, by its place."""
+        return BadRecord(self._corpus.shards[shard].uri, row, int(self.indexes[shard].offsets[row]), what)
+
+    def _read(self, shard: int, offset: int, length: int) -> bytes:
+        try:
+            with self._files.open(shard) as file:
+                data = os.pread(file, length, offset)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise StorageError(f"{self._corpus.shards[shard].uri} cannot be read: {error.strerror or error}") from error
+        if len(data) < length:
+            raise RecordFault(offset, f"the file ends inside the record: {len(data)} of {length} bytes are left")
+        return data

@@ -1,0 +1,170 @@
+"""`sampling=`: which records are drawn more often, said by the user; `sampled_orders` does it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import ArrayLike, NDArray
+
+from shardwright.errors import UsageError
+from shardwright.reader.order import I64
+from shardwright.reader.sampled_orders import ClassOrder
+
+_SHOWN = 5  # names in a message
+
+
+class Sampling:
+    """What `sampling=` takes: `ClassBalanced`, `ClassWeights` or `RecordWeights`."""
+
+
+class ClassSampling(Sampling):
+    """A sampling that only labels decide."""
+
+    def weigh(self, counts: I64, class_names: Sequence[str]) -> dict[int, float]:
+        """Label -> weight above 0, of classes that have records.
+
+        Args:
+            counts: Records of each label, [labels].
+            class_names: By label; empty where the dataset has none.
+
+        Raises:
+            UsageError: The weights do not fit these classes.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ClassBalanced(ClassSampling):
+    """Every class equally often, of those that have records: a record of a rare class comes again sooner.
+
+    The records of a class come in turn, in another order each time, give or take one block of places (64 or more; see
+    `sampled_orders`). Records without a label are never drawn.
+    """
+
+    def weigh(self, counts: I64, class_names: Sequence[str]) -> dict[int, float]:  # noqa: ARG002
+        return dict.fromkeys(np.flatnonzero(counts).tolist(), 1.0)
+
+
+@dataclass(frozen=True)
+class ClassWeights(ClassSampling):
+    """Classes as often as their weights say, whatever the number of their records: weights 2 and 1 are two draws in three, and one.
+
+    Args:
+        weights: {class name: weight} for every class, or weights by label; 0 leaves a class out.
+
+    Raises:
+        UsageError: A weight is no number, or below 0; or none is above 0.
+    """
+
+    weights: Mapping[str, float] | Sequence[float]
+
+    def __post_init__(self) -> None:
+        given: Any = self.weights
+        if isinstance(given, str) or not isinstance(given, (Mapping, Sequence, np.ndarray)) or not len(given):
+            raise UsageError(f"ClassWeights({given!r}) must be given {{class name: weight}}, or a list of weights by label")
+        named = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
+        for name, weight in named.items():
+            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
+                raise UsageError(f"ClassWeights: {weight!r}, the weight of class {name!r}, must be a number, 0 or more")
+        if not any(named.values()):
+            raise UsageError("ClassWeights: one weight at least must be above 0")
+        floats = {name: float(weight) for name, weight in named.items()}
+        # One form for equal weights: a reading's fingerprint is made of it.
+        normal = dict(sorted(floats.items(), key=lambda item: str(item[0]))) if isinstance(given, Mapping) else tuple(floats.values())
+        object.__setattr__(self, "weights", normal)
+
+    def weigh(self, counts: I64, class_names: Sequence[str]) -> dict[int, float]:
+        by_label = self._by_label(class_names, len(counts))
+        found = {label: weight for label, weight in enumerate(by_label) if weight}
+        for label, weight in found.items():
+            if label >= len(counts) or not counts[label]:
+                name = repr(class_names[label]) if label < len(class_names) else str(label)
+                raise UsageError(
+                    f"ClassWeights: class {name} has weight {weight}, and no record among the {int(counts.sum()):,} labelled ones that "
+                    "are read: give it weight 0, or read more of the dataset"
+                )
+        return found
+
+    def _by_label(self, class_names: Sequence[str], num_labels: int) -> Sequence[float]:
+        weights = self.weights
+        if not isinstance(weights, Mapping):
+            wanted = len(class_names) or num_labels
+            if len(weights) != wanted:
+                raise UsageError(f"ClassWeights has {len(weights)} weights for {wanted} classes: give each label one, 0 to leave it out")
+            return weights
+        if not class_names:
+            raise UsageError("ClassWeights: this dataset has no class names; give a list of weights by label")
+        unknown = [name for name in weights if name not in class_names]
+        if unknown:
+            raise UsageError(f"ClassWeights: the dataset has no class {_show(unknown)}; its classes are {_show(class_names)}")
+        missing = [name for name in class_names if name not in weights]
+        if missing:
+            raise UsageError(f"ClassWeights gives no weight for {_show(missing)}: give every class one, 0 to leave it out")
+        return [weights[name] for name in class_names]
+
+
+@dataclass(frozen=True)
+class RecordWeights(Sampling):
+    """Every place draws any record with a chance in proportion to its weight, with replacement.
+
+    Args:
+        weigh_rows: From the index rows of a shard (pyarrow.Table [rows], columns as in `shardwright.index.INDEX_SCHEMA`) to
+            weights of its records, 0 or more, [rows]. It is asked once a shard, when a reader is opened, from several threads.
+            At the top level of a module it can go to other processes with its reader.
+    """
+
+    weigh_rows: Callable[[pa.Table], ArrayLike] = field(repr=False)  # which would say where in memory it is
+
+    def __post_init__(self) -> None:
+        if not callable(self.weigh_rows):
+            raise UsageError(f"RecordWeights({self.weigh_rows!r}) must be given a function from index rows to weights")
+
+    def weigh(self, rows: pa.Table) -> NDArray[np.float64]:
+        """The weights of index rows, float64 [rows].
+
+        Raises:
+            UsageError: The function gave something else.
+        """
+        given = np.asarray(self.weigh_rows(rows))
+        if given.shape != (len(rows),) or given.dtype.kind not in "buif":
+            raise UsageError(
+                f"RecordWeights: the function gave {given.dtype} {list(given.shape)} for {len(rows)} index rows, not a number each"
+            )
+        weights = given.astype(np.float64)
+        wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
+        if len(wrong):
+            raise UsageError(
+                f"RecordWeights: the function gave {weights[wrong[0]]} for record {rows['id'][int(wrong[0])].as_py()!r}: "
+                "weights must be numbers, 0 or more"
+            )
+        return weights
+
+
+def order_classes(sampling: ClassSampling, labels: NDArray[np.int32], sizes: I64, *, class_names: Sequence[str], seed: int) -> ClassOrder:
+    """The order of records that are drawn by their class.
+
+    Args:
+        sampling: The weights.
+        labels: Of every selected record, shard after shard, [records]; -1 for none.
+        sizes: Selected records of each shard, [shards].
+        class_names: By label; empty where the dataset has none.
+        seed: Any whole number.
+
+    Raises:
+        UsageError: No record has a label, or the weights do not fit the classes.
+    """
+    counts = np.bincount(labels[labels >= 0], minlength=len(class_names)).astype(np.int64)
+    if not counts.any():
+        raise UsageError(f"sampling={type(sampling).__name__} needs labels, and none of the {len(labels):,} records that are read has one")
+    return ClassOrder.of(labels, sizes, sampling.weigh(counts, class_names), seed)
+
+
+def _show(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more

@@ -1,0 +1,110 @@
+"""Which records of each shard are read: those of the split's part, and of these the ones that a condition keeps."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shardwright.errors import UsageError
+from shardwright.reader.corpus import Corpus, ShardRef
+from shardwright.reader.order import I64
+from shardwright.reader.shard_index import read_rows
+
+_Shard = TypeVar("_Shard")
+_Result = TypeVar("_Result")
+
+# A condition on index rows: an Arrow expression such as pc.field("width") >= 224, or a function of the rows giving bool [rows].
+Condition: TypeAlias = pc.Expression | Callable[[pa.Table], Any]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records that are read.
+
+    Attributes:
+        sizes: Records of each shard, [shards].
+        first_rows: Where they begin in each shard's file, [shards], where they are in one piece.
+        kept: The rows of each shard's file, uint32 [sizes[shard]], where a condition chose them; else None.
+    """
+
+    sizes: NDArray[np.int64]
+    first_rows: NDArray[np.int64]
+    kept: tuple[NDArray[np.uint32], ...] | None = None
+
+    def rows(self, shards: I64, nths: I64) -> I64:
+        """Which record of its shard's file the nth selected one is, for each of [n]."""
+        if self.kept is None:
+            return self.first_rows[shards] + nths
+        rows = np.empty(len(nths), np.int64)
+        for shard in np.unique(shards):
+            chosen = shards == shard
+            rows[chosen] = self.kept[shard][nths[chosen]]
+        return rows
+
+    def rows_of(self, shard: int) -> I64:
+        """Which records of a shard's file are read, in order."""
+        if self.kept is not None:
+            return self.kept[shard].astype(np.int64)
+        return self.first_rows[shard] + np.arange(self.sizes[shard])
+
+    def fingerprint(self) -> bytes:
+        """Equal where a condition keeps the same records."""
+        digest = hashlib.blake2b(digest_size=16)
+        for rows in self.kept or ():
+            digest.update(len(rows).to_bytes(8, "little") + rows.tobytes())
+        return digest.digest() if self.kept is not None else b""
+
+
+def select_records(corpus: Corpus, where: Condition | None) -> Selection:
+    """The selection of a corpus. With a condition every shard's index is read, 4 bytes are kept of each record, and no image is read.
+
+    Raises:
+        UsageError: The condition fails, gives something else than a bool for each row, or keeps no record.
+        StorageError: An index cannot be read.
+    """
+    first_rows = np.array([shard.first_row for shard in corpus.shards], np.int64)
+    if where is None:
+        return Selection(corpus.sizes, first_rows)
+    kept = tuple(for_each_shard(corpus.shards, lambda shard: _keep(shard, where)))
+    sizes = np.array([len(rows) for rows in kept], np.int64)
+    if not sizes.sum():
+        raise UsageError(f"where={where} keeps none of {corpus.num_records:,} records")
+    return Selection(sizes, first_rows, kept)
+
+
+def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) -> list[_Result]:
+    """What `work` gives for each shard, in order, several at a time: reading an index is mostly waiting."""
+    with ThreadPoolExecutor(min(32, 4 * (os.cpu_count() or 1))) as pool:
+        return list(pool.map(work, shards))
+
+
+def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:
+    rows = read_rows(shard, None).slice(shard.first_row, shard.num_rows)
+    mask = _evaluate(rows, where)
+    return (np.flatnonzero(mask) + shard.first_row).astype(np.uint32)
+
+
+def _evaluate(rows: pa.Table, where: Condition) -> NDArray[np.bool_]:
+    if isinstance(where, pc.Expression):
+        numbered = rows.append_column("__row", pa.array(np.arange(len(rows))))
+        try:
+            kept = numbered.filter(where)["__row"].to_numpy()
+        except (pa.ArrowException, KeyError) as error:
+            columns = ", ".join(rows.column_names)
+            raise UsageError(f"where={where} cannot be evaluated on an index, whose columns are {columns}: {error}") from error
+        mask = np.zeros(len(rows), np.bool_)
+        mask[kept] = True
+        return mask
+    mask = np.asarray(where(rows))
+    if mask.dtype != np.bool_ or mask.shape != (len(rows),):
+        raise UsageError(f"where= gave {mask.dtype} {list(mask.shape)} for {len(rows)} index rows: it must give one bool for each")
+    return mask

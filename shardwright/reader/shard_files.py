@@ -1,0 +1,296 @@
+"""Shards as open local files: those of a local folder where they lie, those of a store pinned in the cache.
+
+    files = ShardFiles(corpus.shards, at_a_time=window)     # UsageError where the cache cannot hold so many
+    files.plan(needed, upcoming)                            # whenever `needed` changes; nothing is waited for
+    with files.open(shard) as descriptor:                   # any shard, at any time, from any thread
+        data = os.pread(descriptor, length, offset)
+    with files.path(shard) as path: ...                     # for readers that open it themselves
+    files.close()
+
+`needed` are the shards that the window and the batches in progress may read; `upcoming` the shards after those, in the order
+they are used in, through the coming epochs as far as those are known (an iterator that never ends will do). Both are numbers of
+`corpus.shards`. Local folders ignore them: there is nothing to plan for.
+
+For datasets in a store, the shards of `needed`, and of `upcoming` as many as there is room for, are downloaded in the background in
+this order, and stay in the cache from their first opening until they are in neither. Where there is no room, what is used again
+last goes first.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import resource
+import threading
+import time
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from itertools import islice
+from typing import Any
+
+from shardwright.cache import PinnedShard, ShardCache
+from shardwright.errors import UsageError
+from shardwright.naming import ShardName
+from shardwright.reader.corpus import ShardRef
+from shardwright.reader.shard_opening import close_shard, open_shard
+from shardwright.storage import Folder
+
+_MAX_OPEN = 256  # of the 1,024 files that a process usually may have open
+_SECONDS_PER_SHARD = 1.0  # until the reader's own pace is known: 150 MB, decoded by two cores
+
+
+class OpenShard:
+    """A shard, and its file while that is open. As a context manager it gives a descriptor that is valid inside the block."""
+
+    __slots__ = ("_files", "descriptor", "opening", "pinned", "ref", "users")
+
+    def __init__(self, files: ShardFiles, ref: ShardRef) -> None:
+        self._files = files
+        self.ref = ref
+        self.descriptor = -1
+        self.pinned: PinnedShard | None = None
+        self.users = 0
+        self.opening = threading.Lock()
+
+    def __enter__(self) -> int:
+        files = self._files
+        # Once for every record: nothing but what it takes where the file is open.
+        with files.lock:
+            if self.descriptor >= 0:
+                self.users += 1
+                files.opened.move_to_end(self)
+                return self.descriptor
+        return files.open_file(self)
+
+    def __exit__(self, *error: object) -> None:
+        files = self._files
+        with files.lock:
+            self.users -= 1
+            unneeded = files.closed or len(files.opened) > files.max_open or (self.pinned is not None and self not in files.kept)
+        if unneeded and not self.users:
+            files.trim()
+
+
+class ShardFiles:
+    """The shards of a reading as open files. Every method may be called from any thread, `plan` and `close` from one at a time.
+
+    It can be pickled, and goes on in a forked process: the files are opened anew where that is needed.
+
+    Args:
+        shards: What is read.
+        at_a_time: How many shards are needed at once.
+        in_order: Records are read as they are stored, so that the kernel may read further ahead.
+
+    Raises:
+        UsageError: The cache may not hold so many.
+    """
+
+    def __init__(self, shards: Sequence[ShardRef], *, at_a_time: int = 1, in_order: bool = False) -> None:
+        self._refs = shards
+        self._at_a_time = at_a_time
+        self._in_order = in_order
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.max_open = _MAX_OPEN if limit == resource.RLIM_INFINITY else min(_MAX_OPEN, max(limit // 4, 1))
+        self.lock = threading.Lock()
+        self.closed = False
+        self.opened: OrderedDict[OpenShard, None] = OrderedDict()  # by last use
+        self.kept: frozenset[OpenShard] = frozenset()  # while it is planned for
+        self._needed: frozenset[OpenShard] = frozenset()
+        self._num_unplanned = 0
+        self._distances: dict[OpenShard, int] = {}
+        self._pace = _Pace()
+        self._make_shards()
+        caches = dict.fromkeys(found.ref.source.cache for found in self._distinct.values())
+        self._ahead = {cache: self._shards_ahead(cache) for cache in caches if cache is not None}
+        for cache in self._ahead:
+            cache.expect(functools.partial(self._seconds_until_opened, cache))
+        _all_files.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(ShardFiles, at_a_time=self._at_a_time, in_order=self._in_order), (self._refs,)
+
+    def open(self, shard: int) -> OpenShard:
+        """A shard's file: `with files.open(shard) as descriptor`. Read by `os.pread`: the descriptor is shared.
+
+        Raises, on entering:
+            StorageError: It is not there, or not of the length that the manifest states; or cannot be read, or downloaded.
+            UsageError: It is closed.
+        """
+        return self._shards[shard]
+
+    @contextmanager
+    def path(self, shard: int) -> Iterator[str]:
+        """A shard's local path, whose file stays there inside the block. Raises as `open`."""
+        found = self._shards[shard]
+        with found:
+            yield found.pinned.path if found.pinned else found.ref.uri
+
+    def plan(self, needed: Iterable[int], upcoming: Iterable[int] = ()) -> None:
+        """Say which shards are read now, and which later; see the top of this file."""
+        if not self._ahead:
+            return
+        stays = dict.fromkeys(self._shards[shard] for shard in needed)
+        distances, order = self._look_ahead(upcoming)
+        planned = (*stays, *self._room_for([found for found in order if found not in stays], stays))
+        with self.lock:
+            self._pace.left(len(self._needed.difference(stays)))
+            self._needed, self.kept, self._distances = frozenset(stays), frozenset(planned), distances
+        self.trim()
+        for found in planned:
+            if found.ref.source.cache is not None and found.descriptor < 0:
+                found.ref.source.cache.prefetch([found.ref.name])
+
+    def close(self) -> None:
+        """Close every file, those in use when their block ends."""
+        with self.lock:
+            self.closed = True
+        self.trim()
+        for cache in self._ahead:
+            cache.expect(None)
+
+    def open_file(self, found: OpenShard) -> int:
+        """The descriptor of a shard that was not open, with one more user."""
+        with found.opening:  # others that want it wait for the one that downloads it
+            with self.lock:
+                if self.closed:
+                    raise UsageError(f"{found.ref.uri}: the reader is closed")
+                if found.descriptor >= 0:
+                    found.users += 1
+                    return found.descriptor
+            with self._making_room(found) if self._ahead else nullcontext():
+                descriptor, pinned = open_shard(found.ref)
+            if self._in_order and hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)  # twice as fast from a cold disk
+            with self.lock:
+                found.descriptor, found.pinned = descriptor, pinned
+                found.users += 1
+                self.opened[found] = None
+                may_be_too_many = self._ahead or len(self.opened) > self.max_open
+        if may_be_too_many:
+            self.trim()
+        return descriptor
+
+    @contextmanager
+    def _making_room(self, found: OpenShard) -> Iterator[None]:
+        """Nothing is kept open meanwhile whose place in the cache a shard that nobody has planned for may need."""
+        with self.lock:
+            is_unplanned = found.ref.source.cache is not None and found not in self.kept
+            self._num_unplanned += is_unplanned
+        try:
+            if is_unplanned:
+                self.trim()
+            yield
+        finally:
+            with self.lock:
+                self._num_unplanned -= is_unplanned
+
+    def trim(self) -> None:
+        """Close what nobody uses: beyond the number that may be open, and of a store what is needed no more."""
+        with self.lock:
+            surplus = [(found, found.descriptor, found.pinned, self._seconds_until(found)) for found in self._surplus()]
+            for found, *_ in surplus:
+                del self.opened[found]
+                found.descriptor, found.pinned = -1, None
+        for _, descriptor, pinned, seconds in surplus:
+            close_shard(descriptor, pinned, comes_again_in=seconds)
+
+    def _surplus(self) -> list[OpenShard]:
+        if self.closed:
+            return [found for found in self.opened if not found.users]
+        surplus = []
+        too_many = len(self.opened) - self.max_open
+        spare = max(self._at_a_time - len(self._needed) - self._num_unplanned, 0)  # kept open although nobody has planned for them
+        if too_many > 0:
+            surplus = list(islice((found for found in self.opened if not found.users), too_many))
+        if self._ahead:
+            unneeded = [found for found in self.opened if found.pinned is not None and found not in self.kept]
+            surplus += [found for found in unneeded[: max(len(unneeded) - spare, 0)] if not found.users and found not in surplus]
+        return surplus
+
+    def _make_shards(self) -> None:
+        # A shard of which two parts are read, `train[:10%]+train[90%:]`, is one file.
+        self._distinct: dict[tuple[Folder, ShardName], OpenShard] = {}
+        self._shards = [self._distinct.setdefault((ref.source.root, ref.name), OpenShard(self, ref)) for ref in self._refs]
+
+    def _shards_ahead(self, cache: ShardCache) -> int:
+        """How many shards are downloaded before their turn."""
+        refs = [found.ref for found in self._distinct.values() if found.ref.source.cache is cache]
+        at_a_time = min(self._at_a_time, len(refs))
+        ahead = cache.shards_ahead([ref.name for ref in refs], at_a_time, "reading")
+        num_bytes = [ref.info.num_bytes for ref in refs]
+        if sum(num_bytes) <= cache.max_bytes:
+            return ahead
+        # What waits for its turn takes the room of what could stay until the next epoch.
+        room = cache.max_bytes // max(num_bytes) - at_a_time
+        return min(ahead, max(room // 4, 1))
+
+    def _look_ahead(self, upcoming: Iterable[int]) -> tuple[dict[OpenShard, int], list[OpenShard]]:
+        """How many shards are used before each one is, and the shards by that number."""
+        distances: dict[OpenShard, int] = {}
+        # Two epochs have each shard once; one that is in neither may be counted as never used.
+        for place, shard in enumerate(islice(upcoming, 2 * len(self._shards))):
+            distances.setdefault(self._shards[shard], place)
+            if len(distances) == len(self._distinct):
+                break
+        return distances, list(distances)
+
+    def _room_for(self, order: list[OpenShard], needed: Iterable[OpenShard]) -> Iterator[OpenShard]:
+        """The shards of `order` to download now, beside those that are needed."""
+        counts = Counter(found.ref.source.cache for found in needed)
+        room = {cache: ahead - max(counts[cache] - self._at_a_time, 0) for cache, ahead in self._ahead.items()}
+        for found in order:
+            cache = found.ref.source.cache
+            if cache is None:
+                continue
+            if room[cache] <= 0:  # the rest waits, or what is used first would not come first
+                return
+            room[cache] -= 1
+            yield found
+
+    def _seconds_until(self, found: OpenShard) -> float | None:
+        if found in self._needed:
+            return 0.0
+        distance = self._distances.get(found)
+        return None if distance is None else (distance + 1) * self._pace.seconds_per_shard
+
+    def _seconds_until_opened(self, cache: ShardCache, name: ShardName) -> float | None:
+        found = self._distinct.get((cache.root, name))
+        return None if found is None else self._seconds_until(found)
+
+    def start_anew_after_fork(self) -> None:
+        """In a forked process, where no other thread goes on, and the pins are the other process's."""
+        opened = list(self.opened)
+        self.lock, self.opened = threading.Lock(), OrderedDict()
+        self.kept, self._needed, self._distances, self._num_unplanned = frozenset(), frozenset(), {}, 0
+        self._make_shards()  # a block that goes on in this process keeps the old one
+        for found in opened:
+            if not found.users:
+                close_shard(found.descriptor, found.pinned)
+
+
+class _Pace:
+    """How long a shard is read, as far as it has been seen."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._num_shards = 0
+        self.seconds_per_shard = _SECONDS_PER_SHARD
+
+    def left(self, num_shards: int) -> None:
+        """So many more have been read."""
+        if num_shards:
+            self._num_shards += num_shards
+            self.seconds_per_shard = (time.monotonic() - self._started) / self._num_shards
+
+
+_all_files: weakref.WeakSet[ShardFiles] = weakref.WeakSet()
+
+
+def _start_all_anew() -> None:
+    for files in list(_all_files):
+        files.start_anew_after_fork()
+
+
+os.register_at_fork(after_in_child=_start_all_anew)

@@ -1,0 +1,117 @@
+"""The state of a reading: small, JSON, the same on every host, and never taken for another's."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import OrderedDict
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from shardwright.errors import UsageError
+from shardwright.reader.state import STATE_VERSION, ReaderState
+
+STATE = ReaderState(dataset="0123456789abcdef" * 2, shuffle=True, seed=-3, window=16, position=12_345, epoch=2)
+STATES = st.builds(
+    ReaderState,
+    dataset=st.text(max_size=40),
+    shuffle=st.booleans(),
+    seed=st.integers(-(2**70), 2**70),
+    window=st.integers(0, 2**40),
+    position=st.integers(0, 2**80),
+    epoch=st.integers(0, 2**40),
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(STATES)
+def test_through_json_and_back(state: ReaderState) -> None:
+    read = ReaderState.from_json(json.loads(json.dumps(state.to_json())))
+    assert read == state
+    read.check_same(state)
+
+
+def test_what_is_written() -> None:
+    """The form that runs under way have on their disks: a change needs another version."""
+    assert STATE.to_json() == {
+        "version": 1,
+        "dataset": "0123456789abcdef0123456789abcdef",
+        "shuffle": True,
+        "seed": -3,
+        "window": 16,
+        "position": 12_345,
+        "epoch": 2,
+    }
+    assert STATE_VERSION == 1
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, MappingProxyType, lambda record: {**record, "added_by_a_trainer": 1}])
+def test_any_mapping_will_do(kind: Any) -> None:
+    assert ReaderState.from_json(kind(STATE.to_json())) == STATE
+
+
+@pytest.mark.parametrize("record", [None, 5, "state", json.dumps(STATE.to_json()), [STATE.to_json()], STATE, [("version", 1)]])
+def test_what_is_no_state(record: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        ReaderState.from_json(record)
+    assert str(caught.value) == f"state={record!r} must be what Reader.state() gave, a dict"
+
+
+@pytest.mark.parametrize("version", [None, 0, 2, "1", 1.0, True])
+def test_other_versions(version: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        ReaderState.from_json({**STATE.to_json(), "version": version})
+    assert str(caught.value) == f"state has version {version!r}; this shardwright reads version 1"
+
+
+DAMAGE: dict[str, list[object]] = {
+    "dataset": [None, 5, b"abc", ["a"]],
+    "shuffle": [None, 0, 1, "true"],
+    "seed": [None, 1.0, "1", True, math.nan, [1]],
+    "window": [None, -1, 2.0, "2", True],
+    "position": [None, -1, 5.0, "5", True, math.inf],
+    "epoch": [None, -1, 1.5, "0", False],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in DAMAGE.items() for value in values])
+def test_damaged_values(name: str, value: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        ReaderState.from_json({**STATE.to_json(), name: value})
+    assert str(caught.value) == f"state has {name}={value!r}, which Reader.state() never gives: it was changed or cut"
+
+
+@pytest.mark.parametrize("name", ["dataset", "shuffle", "seed", "window", "position", "epoch", "version"])
+def test_missing_values(name: str) -> None:
+    record = STATE.to_json()
+    del record[name]
+    with pytest.raises(UsageError, match=f"{name}[= ]None"):
+        ReaderState.from_json(record)
+
+
+def test_a_state_of_another_dataset() -> None:
+    other = replace(STATE, dataset="ffff" * 8)
+    with pytest.raises(UsageError) as caught:
+        STATE.check_same(other)
+    assert str(caught.value) == (
+        "this state is of other records than the ones to be read: it needs the same dataset as it was built, and the same split, "
+        "`where` and `sampling` (fingerprint 0123456789ab, not ffffffffffff)"
+    )
+
+
+@pytest.mark.parametrize(("name", "value"), [("shuffle", False), ("seed", 3), ("seed", -3 + 2**64), ("window", 0), ("window", 17)])
+def test_a_state_of_another_order(name: str, value: object) -> None:
+    mine = getattr(STATE, name)
+    message = f"this state was taken with {name}={mine}, and the reader has {name}={value}: give {name}={mine}"
+    with pytest.raises(UsageError, match=re.escape(message)):
+        STATE.check_same(replace(STATE, **{name: value}))  # type: ignore[arg-type]
+
+
+def test_where_a_reader_stands_makes_no_difference() -> None:
+    STATE.check_same(replace(STATE, position=0, epoch=0))

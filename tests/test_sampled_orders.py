@@ -1,0 +1,296 @@
+"""Orders that sample: exact shares, every record of a group before one comes again, and any place worked out alone."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from shardwright.errors import UsageError
+from shardwright.reader.order import Order, ShuffledOrder, StoredOrder
+from shardwright.reader.permutation import derive_key
+from shardwright.reader.sampled_orders import RECORD_DRAW, ClassOrder, MixedOrder, Shares, WeightedOrder
+from tests.order_golden import CLASS_DRAWS, MIXED_DRAWS, RECORD_DRAWS, SLOTS
+
+Pairs = list[tuple[int, int]]
+
+WEIGHTS = st.lists(st.one_of(st.integers(1, 20).map(float), st.floats(1e-3, 1e3)), min_size=1, max_size=12)
+LABELS = st.lists(st.integers(-1, 4), min_size=1, max_size=60).filter(lambda labels: max(labels) >= 0)
+SEEDS = st.one_of(st.integers(-3, 3), st.integers(-(2**80), 2**80))
+
+
+def i64(values: Sequence[int] | range) -> NDArray[np.int64]:
+    return np.array(values, np.int64)
+
+
+def cut(total: int, pieces: int) -> NDArray[np.int64]:
+    """Sizes of shards that make up a total; the second is empty."""
+    sizes = [total // pieces] * pieces
+    sizes[-1] += total - sum(sizes)
+    return i64([sizes[0], 0, *sizes[1:]])
+
+
+def class_order(labels: Sequence[int], weights: dict[int, float], *, seed: int = 0, pieces: int = 3) -> ClassOrder:
+    return ClassOrder.of(np.array(labels, np.int32), cut(len(labels), pieces), weights, seed)
+
+
+def drawn(order: Order, start: int, stop: int) -> Pairs:
+    """What the run's positions hold."""
+    epochs, places = np.divmod(np.arange(start, stop), order.size)
+    shards, rows = order.locate(epochs, places)
+    assert shards.dtype == rows.dtype == np.int64
+    return list(zip(shards.tolist(), rows.tolist(), strict=True))
+
+
+def number(sizes: NDArray[np.int64], records: Pairs) -> list[int]:
+    """Records counted through all shards."""
+    starts = np.cumsum(sizes) - sizes
+    assert all(0 <= row < sizes[shard] for shard, row in records)
+    return [int(starts[shard]) + row for shard, row in records]
+
+
+@settings(max_examples=150, deadline=None)
+@given(WEIGHTS)
+@example([0.7, 0.3])
+@example([1.0] * 1000)
+@example([1.0, 1e-6])
+@example([math.pi, math.e, 1.0])
+def test_shares_are_as_the_weights_say(weights: list[float]) -> None:
+    slots = Shares.of(weights, 0).slots
+    wanted = np.array(weights) / sum(weights)
+    assert slots.min() >= 1
+    assert (np.abs(slots / slots.sum() - wanted) <= 1.0001e-3 * wanted).all()
+    assert np.array_equal(Shares.of([8 * weight for weight in weights], 0).slots, slots)
+    assert np.array_equal(Shares.of(weights[::-1], 0).slots, slots[::-1])
+
+
+@pytest.mark.parametrize(("weights", "slots"), SLOTS)
+def test_golden_slots(weights: list[float], slots: list[int]) -> None:
+    """Blocks as short as they may be: the shorter, the more even every batch."""
+    assert Shares.of(weights, 0).slots.tolist() == slots
+
+
+def test_weights_too_far_apart() -> None:
+    assert Shares.of([1.0, 1e12], 0).slots.tolist() == [1000, 10**15]
+    with pytest.raises(UsageError, match=r"the weights 1.0 and 1100000000000.0 differ by more than 10\*\*12: leave out what"):
+        Shares.of([1.0, 1.1e12], 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=1, max_size=8), SEEDS, st.integers(0, 10**12))
+def test_each_draw_of_each_group_at_one_place(slots: list[int], seed: int, first_block: int) -> None:
+    """In any block each group has its slots, and its draws are numbered through from block to block, with none left out."""
+    shares, block = Shares(i64(slots), seed), sum(slots)
+    groups, draws = shares.assign(np.arange(first_block * block, (first_block + 3) * block))
+    for group, count in enumerate(slots):
+        for nth in range(3):
+            inside = slice(nth * block, (nth + 1) * block)
+            found = np.sort(draws[inside][groups[inside] == group])
+            assert found.tolist() == list(range((first_block + nth) * count, (first_block + nth + 1) * count))
+
+
+def test_slots_are_in_another_order_in_every_block() -> None:
+    groups, _ = Shares(i64([32, 32]), 5).assign(np.arange(64 * 500))
+    blocks = groups.reshape(500, 64)
+    assert len({row.tobytes() for row in blocks}) == 500
+    assert np.abs(blocks.mean(axis=0) - 0.5).max() < 5 * 0.5 / math.sqrt(500)
+    assert abs(np.corrcoef(groups[:-1], groups[1:])[0, 1]) < 0.05
+
+
+@settings(max_examples=120, deadline=None)
+@given(LABELS, st.lists(st.integers(1, 9), min_size=5, max_size=5), SEEDS, st.integers(1, 6), st.data())
+def test_every_record_of_a_class_before_one_comes_again(
+    labels: list[int], weights: list[int], seed: int, pieces: int, data: st.DataObject
+) -> None:
+    present = sorted({label for label in labels if label >= 0})
+    chosen = data.draw(st.lists(st.sampled_from(present), min_size=1, unique=True))
+    order = class_order(labels, {label: float(weights[label]) for label in chosen}, seed=seed, pieces=pieces)
+    assert order.size == len(labels)
+    block = int(order.shares.slots.sum())
+    num_blocks = data.draw(st.integers(1, 5))
+    counts = Counter(number(order.sizes, drawn(order, 0, num_blocks * block)))
+    assert {labels[record] for record in counts} <= set(chosen), "no record of another class, or without one"
+    for group, label in enumerate(sorted(chosen)):
+        members = [record for record, found in enumerate(labels) if found == label]
+        full, rest = divmod(num_blocks * int(order.shares.slots[group]), len(members))
+        assert Counter(counts[record] for record in members) == +Counter({full: len(members) - rest, full + 1: rest})
+
+
+@settings(max_examples=60, deadline=None)
+@given(LABELS, SEEDS, st.lists(st.integers(0, 10**6), max_size=10))
+def test_any_place_alone(labels: list[int], seed: int, positions: list[int]) -> None:
+    order = class_order(labels, {label: 1.0 + label for label in set(labels) - {-1}}, seed=seed)
+    alone = [drawn(order, position, position + 1)[0] for position in positions]
+    epochs, places = np.divmod(i64(positions), order.size)
+    shards, rows = order.locate(epochs, places)
+    assert list(zip(shards.tolist(), rows.tolist(), strict=True)) == alone
+    copied = pickle.loads(pickle.dumps(order))
+    assert [drawn(copied, position, position + 1)[0] for position in positions] == alone
+
+
+def test_passes_and_seeds_are_in_other_orders() -> None:
+    """The second time through, a class comes in another order, and so with another seed; its records do not follow their neighbours."""
+    labels = [0] * 500
+    runs = [number(cut(500, 3), drawn(class_order(labels, {0: 1.0}, seed=seed), 0, 1000)) for seed in (0, 1)]
+    passes = [run[start : start + 500] for run in runs for start in (0, 500)]
+    ordered = [sorted(members) for members in passes]
+    assert all(len(set(members)) > 450 for members in ordered)  # a pass ends within a block, so its cut is not sharp
+    for one, two in itertools.combinations(passes, 2):
+        assert sum(a == b for a, b in zip(one, two, strict=True)) < 10
+        assert abs(np.corrcoef(one, two)[0, 1]) < 0.25
+    assert abs(np.corrcoef(range(500), passes[0])[0, 1]) < 0.25
+
+
+def test_two_classes_of_one_size_are_in_orders_of_their_own() -> None:
+    order = class_order([0, 1] * 500, {0: 1.0, 1: 1.0})
+    records = number(order.sizes, drawn(order, 0, 1000))
+    one, two = ([record // 2 for record in records if record % 2 == label] for label in (0, 1))
+    assert sum(a == b for a, b in zip(one, two, strict=True)) < 10
+
+
+def test_memory_of_a_class_order() -> None:
+    order = class_order([0, 1, 2, 3] * 1000, dict.fromkeys(range(4), 1.0))
+    assert order.members.nbytes == 4 * 4000
+    assert len(pickle.dumps(order)) < 4 * 4000 + 2000
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(4, 60), st.integers(1, 9)), min_size=1, max_size=4), SEEDS, st.integers(1, 3), st.booleans())
+def test_mixing_takes_each_dataset_in_its_own_order(parts: list[tuple[int, int]], seed: int, num_blocks: int, shuffle: bool) -> None:
+    sizes = [cut(total, 3) for total, _ in parts]
+    orders = [ShuffledOrder(part, seed + n, 100) if shuffle else StoredOrder(part) for n, part in enumerate(sizes)]
+    mixed = MixedOrder.of(orders, sizes, [float(weight) for _, weight in parts], seed)
+    assert mixed.size == sum(total for total, _ in parts)
+    assert mixed.sizes.tolist() == [size for part in sizes for size in part.tolist()]
+    found = drawn(mixed, 0, num_blocks * int(mixed.shares.slots.sum()))
+    for group, (order, slots) in enumerate(zip(orders, mixed.shares.slots.tolist(), strict=True)):
+        first = 4 * group
+        mine = [(shard - first, row) for shard, row in found if first <= shard < first + 4]
+        assert sorted(mine) == sorted(drawn(order, 0, num_blocks * slots)), "an epoch of it, then the next"
+
+
+def test_datasets_of_class_balanced_records() -> None:
+    """Balanced inside each dataset, and the datasets by weight."""
+    labels = [[0] * 90 + [1] * 10, [0] * 5 + [1] * 45]
+    orders = [class_order(given, {0: 1.0, 1: 1.0}, seed=seed) for seed, given in enumerate(labels)]
+    mixed = MixedOrder.of(orders, [order.sizes for order in orders], [3.0, 1.0], 0)
+    records = number(mixed.sizes, drawn(mixed, 0, 64 * 128))
+    found = Counter((record >= 100, (labels[0] + labels[1])[record]) for record in records)
+    assert found == {(False, 0): 3072, (False, 1): 3072, (True, 0): 1024, (True, 1): 1024}
+
+
+def test_a_dataset_without_records_is_not_mixed() -> None:
+    sizes = [i64([3]), i64([0, 0])]
+    with pytest.raises(UsageError, match="of 2 datasets to mix, number 2 has no records that are read: leave it out"):
+        MixedOrder.of([StoredOrder(part) for part in sizes], sizes, [1.0, 1.0], 0)
+
+
+def weighted(weights: Sequence[float], *, seed: int = 0, pieces: int = 3) -> WeightedOrder:
+    return WeightedOrder.of(np.array(weights, np.float64), cut(len(weights), pieces), seed)
+
+
+def test_records_as_often_as_their_weights_say() -> None:
+    weights = np.array([0, 0, 1, 2, 3, 0, 0.5, 10, 0, 0])
+    order = weighted(weights.tolist(), pieces=4)
+    counts = np.bincount(number(order.sizes, drawn(order, 0, 40_000)), minlength=10)
+    expected = 40_000 * weights / weights.sum()
+    assert (counts[weights == 0] == 0).all()
+    assert (np.abs(counts - expected) <= 5 * np.sqrt(expected)).all()
+
+
+def test_draws_of_records_do_not_depend_on_each_other() -> None:
+    order = weighted([1.0] * 100)
+    records = np.array(number(order.sizes, drawn(order, 0, 20_000)))
+    pairs = np.bincount(records[:-1] * 100 + records[1:], minlength=10_000)
+    assert 1.8 < pairs.var() < 2.2  # 2 by chance, as the mean
+    other = np.array(number(order.sizes, drawn(weighted([1.0] * 100, seed=1), 0, 20_000)))
+    assert 0.005 < (records == other).mean() < 0.015
+    first, second = records[:100], records[100:200]
+    assert 50 < len(set(first.tolist())) < 76, "with replacement: 63 of 100 by chance"
+    assert (first == second).sum() < 8
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1e300)), min_size=1, max_size=30).filter(any), SEEDS)
+@example([5e-324], 0)
+@example([0.0, 1.0, 0.0], 0)
+def test_never_a_record_of_weight_0(weights: list[float], seed: int) -> None:
+    order = weighted(weights, seed=seed)
+    assert all(weights[record] for record in number(order.sizes, drawn(order, 0, 300)))
+    assert drawn(pickle.loads(pickle.dumps(order)), 100, 200) == drawn(order, 100, 200)
+
+
+def test_weights_that_are_all_0() -> None:
+    for count in (1200, 0):
+        message = f"RecordWeights gave every one of {count:,} records the weight 0: one at least must be above it"
+        with pytest.raises(UsageError, match=message):
+            WeightedOrder.of(np.zeros(count), i64([count]), 0)
+
+
+def test_a_draw_on_the_edge_between_two_records() -> None:
+    """It is the later one's, so that a first record of weight 0 is not drawn by a 0."""
+    draw = (derive_key(0, RECORD_DRAW, 0) >> 11) * 2.0**-53
+    assert drawn(WeightedOrder(i64([3]), np.array([draw, draw, 1.0]), 0), 0, 1) == [(0, 2)]
+
+
+def golden_orders() -> list[tuple[Order, list[int], Pairs]]:
+    mixed = [([cut(total, 3) for total in totals], *rest) for totals, *rest in MIXED_DRAWS]
+    return [
+        *((class_order(labels, weights, seed=seed), *rest) for labels, weights, seed, *rest in CLASS_DRAWS),
+        *((weighted(weights, seed=seed), *rest) for weights, seed, *rest in RECORD_DRAWS),
+        *(
+            (MixedOrder.of([ShuffledOrder(part, seed, 2) for part in sizes], sizes, weights, seed), *rest)
+            for sizes, weights, seed, *rest in mixed
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("order", "positions", "records"), golden_orders())
+def test_golden_draws(order: Order, positions: list[int], records: Pairs) -> None:
+    assert [drawn(order, position, position + 1)[0] for position in positions] == records
+
+
+def sampled_orders(seed: int = 0, weight: float = 1.0) -> list[Any]:
+    inner = StoredOrder(i64([3, 0, 4]))
+    return [
+        class_order([0, 1, 0, 1, 1, 1, -1], {0: 1.0, 1: weight}, seed=seed),
+        MixedOrder.of([inner, inner], [inner.sizes, inner.sizes], [1.0, weight], seed),
+        weighted([1.0, 2.0, 3.0, 1.0, 1.0, 1.0, weight], seed=seed),
+    ]
+
+
+@pytest.mark.parametrize("order", sampled_orders())
+def test_any_shard_with_records_may_be_needed(order: Any) -> None:
+    filled = np.flatnonzero(order.sizes).tolist()
+    assert len(filled) < len(order.sizes)
+    for epoch, place in ((0, 0), (3, order.size - 1)):
+        assert order.windows(epoch, place) == (tuple(filled), ())
+        assert list(itertools.islice(order.upcoming(epoch, place), 2 * len(filled))) == filled * 2
+    assert {shard for shard, _ in drawn(order, 0, 500)} <= set(filled)
+
+
+def test_what_decides_a_fingerprint() -> None:
+    """A state says which records are drawn, and how often: not the seed, which it holds itself."""
+    one, same, other = (sampled_orders(0), sampled_orders(1), sampled_orders(0, 2.0))
+    assert [order.fingerprint for order in one] == [order.fingerprint for order in same]
+    assert len({order.fingerprint for order in one + other}) == 6
+    swapped = class_order([1, 0, 0, 1, 1, 1, -1], {0: 1.0, 1: 1.0})
+    assert swapped.fingerprint != one[0].fingerprint
+    assert len(one[0].fingerprint) == 16
+
+
+@pytest.mark.parametrize(("order", "again"), list(zip(sampled_orders(), sampled_orders(2**64), strict=True)))
+def test_negative_and_huge_seeds(order: Any, again: Any) -> None:
+    assert drawn(order, 0, 100) == drawn(again, 0, 100), "seeds count modulo 2**64"
+    for seed in (-1, 1, 2**63, -(2**70) - 1):
+        other = next(found for found in sampled_orders(seed) if type(found) is type(order))
+        assert drawn(other, 0, 100) != drawn(order, 0, 100)
