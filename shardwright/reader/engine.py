@@ -15,6 +15,7 @@ from shardwright.reader.columns import ColumnReader
 from shardwright.reader.corpus import Corpus, Source
 from shardwright.reader.encodings import Spec
 from shardwright.reader.options import ReaderOptions
+from shardwright.reader.order import StoredOrder
 from shardwright.reader.orders import make_order
 from shardwright.reader.places import Places, PlaceTable
 from shardwright.reader.record_reader import BadRecord, RecordReader
@@ -49,7 +50,9 @@ class Engine:
         order = make_order(self.corpus, self.selection, options, self.window)
         self.places = PlaceTable(order, self.selection, options.seed)
         self._image, self._masked = options.image, options.is_masked
-        self._files = ShardFiles(self.corpus.shards, at_a_time=max(self.window, len(order.windows(0, 0)[0])))
+        self._files = ShardFiles(
+            self.corpus.shards, at_a_time=max(self.window, len(order.windows(0, 0)[0])), in_order=isinstance(order, StoredOrder)
+        )
         self._indexes = ShardIndexes(self.corpus.shards, of_images=not self.columns.needs_record)
         self._check = options.check
         records = self.record_reader(self._indexes)
