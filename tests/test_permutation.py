@@ -11,7 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardwright.reader.permutation import GOLDEN, MIN_BITS, ROUNDS, derive_key, derive_keys, mix64, mix64_array, permute
+from shardwright.reader.permutation import MIN_BITS, ROUNDS, derive_key, derive_keys, mix64_array, permute
+from shardwright.splitmix import GOLDEN, mix64
 from tests.order_golden import KEYS, PERMUTED, SMALL_PERMUTATIONS
 
 U64 = NDArray[np.uint64]

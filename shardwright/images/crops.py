@@ -1,6 +1,6 @@
 """Which part of an image is shown, and whether mirrored: a pure function of one 64-bit number, so a resumed run draws the same.
 
-The n-th number of a draw is splitmix64's n-th output from that seed (Steele, Lea and Flood, 2014). No generator is kept or passed
+The n-th number of a draw is `splitmix`'s n-th output from that seed. No generator is kept or passed
 on, so images can be taken in any order, by any thread.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-_MASK = (1 << 64) - 1
-_GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+from shardwright.splitmix import GOLDEN, MASK_64, mix64
+
 _ATTEMPTS, _NUMBERS_PER_ATTEMPT = 10, 4
 _FLIP = 0  # the number that decides on the flip; those of the attempts follow
 
@@ -31,10 +31,7 @@ def uniform(draw: int, number: int) -> float:
         draw: Of 0 to 2**64 - 1.
         number: From 0.
     """
-    value = (draw + (number + 1) * _GOLDEN) & _MASK
-    value = ((value ^ (value >> 30)) * _MIX_1) & _MASK
-    value = ((value ^ (value >> 27)) * _MIX_2) & _MASK
-    return ((value ^ (value >> 31)) >> 11) * 2.0**-53
+    return (mix64((draw + (number + 1) * GOLDEN) & MASK_64) >> 11) * 2.0**-53
 
 
 def draw_flip(draw: int) -> bool:

@@ -2,7 +2,7 @@
 
 A Feistel network over the smallest power of two that holds `size` (as in Black and Rogaway, "Ciphers with Arbitrary Finite
 Domains", 2002): results outside are sent through again until they fall inside ("cycle walking", twice on average at the worst,
-below 16 more often). The halves are mixed by splitmix64 (Steele, Lea and Flood, 2014). All of it is arithmetic modulo 2**64, so that
+below 16 more often). The halves are mixed by `splitmix`. All of it is arithmetic modulo 2**64, so that
 `trainers/tf_order.py` can do the same in a TensorFlow graph; golden values in the tests hold the two together.
 """
 
@@ -11,27 +11,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwright.splitmix import GOLDEN, MASK_64, MIX_1, MIX_2, mix64
+
 U64 = NDArray[np.uint64]
 
 ROUNDS = 8
 MIN_BITS = 5  # with fewer, 8 rounds leave some orders of 5 records twice as likely as others
-GOLDEN = 0x9E3779B97F4A7C15
-MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-_MASK = (1 << 64) - 1
-
-
-def mix64(value: int) -> int:
-    """splitmix64's output function: a bijection of 64-bit numbers that spreads every bit."""
-    value = ((value ^ (value >> 30)) * MIX_1) & _MASK
-    value = ((value ^ (value >> 27)) * MIX_2) & _MASK
-    return value ^ (value >> 31)
 
 
 def derive_key(*parts: int) -> int:
     """A 64-bit key of whole numbers such as (seed, epoch, purpose), each taken modulo 2**64; their order counts."""
     key = 0
     for part in parts:
-        key = mix64((key + (part & _MASK) + GOLDEN) & _MASK)
+        key = mix64((key + (part & MASK_64) + GOLDEN) & MASK_64)
     return key
 
 
@@ -85,7 +77,7 @@ def _encipher(values: U64, bits: U64, keys: U64) -> U64:
     high_bits = bits - low_bits
     high, low = values >> low_bits, values & ((one << low_bits) - one)
     for number in range(ROUNDS):
-        mixed = mix64_array(low + keys + np.uint64(((number + 1) * GOLDEN) & _MASK))
+        mixed = mix64_array(low + keys + np.uint64(((number + 1) * GOLDEN) & MASK_64))
         high, low = low, high ^ (mixed & ((one << high_bits) - one))
         high_bits, low_bits = low_bits, high_bits
     return (high << low_bits) | low
