@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RecordWeights,
         Sparse,
         SparseColumn,
+        Text,
     )
     from shardwright.tfdata import load
 
@@ -48,6 +49,7 @@ _PLACES = {
         "RecordWeights",
         "Sparse",
         "SparseColumn",
+        "Text",
     ),
     "shardwright.tfdata": ("load",),
 }
@@ -69,6 +71,7 @@ __all__ = [
     "RecordWeights",
     "Sparse",
     "SparseColumn",
+    "Text",
     "TrainImage",
     "load",
     "normalize",

@@ -10,7 +10,7 @@ batches      bytes -> arrays, by `columns` and their encodings, and by `shardwri
 """
 
 from shardwright.reader.class_encodings import MultiHot, OneHot
-from shardwright.reader.encodings import Encoding, RawTensor
+from shardwright.reader.encodings import Encoding, RawTensor, Text
 from shardwright.reader.list_encodings import Dense, Sparse
 from shardwright.reader.reader import Reader
 from shardwright.reader.record_reader import BadRecord
@@ -30,4 +30,5 @@ __all__ = [
     "RecordWeights",
     "Sparse",
     "SparseColumn",
+    "Text",
 ]

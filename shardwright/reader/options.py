@@ -100,7 +100,7 @@ def features_of(features: Sequence[str] | Features | None) -> Features | None:
     for name, encoding in features.items():
         if encoding is not None and not isinstance(encoding, Encoding):
             raise UsageError(
-                f"features={{{name!r}: {encoding!r}}}: an encoding is one of sw.OneHot, MultiHot, Dense, Sparse, RawTensor, or None"
+                f"features={{{name!r}: {encoding!r}}}: an encoding is one of sw.OneHot, MultiHot, Dense, Sparse, Text, RawTensor, or None"
             )
     return dict(features)
 

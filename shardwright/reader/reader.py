@@ -55,8 +55,8 @@ class Reader:
         shuffle: Another order in every epoch; else the order they are stored in, a global shuffle fixed when it was built.
         seed: Of the order and of augmentation.
         image: `TrainImage`, `EvalImage` or `DecodedImage`; None gives the bytes as they are stored, as objects.
-        features: Names of the features to give, or {name: encoding} with `OneHot`, `MultiHot`, `Dense`, `Sparse` or
-            `RawTensor`; None for all. What is not wanted is not parsed.
+        features: Names of the features to give, or {name: encoding} with `OneHot`, `MultiHot`, `Dense`, `Sparse`, `Text`
+            or `RawTensor`; None for all. What is not wanted is not parsed.
         epochs: How many times; None for no end.
         state: Go on from here: what `state()` of a reader of the same records gave.
         remainder: What becomes of the end of an epoch that does not fill a batch: "drop" (the default when shuffled), "keep"

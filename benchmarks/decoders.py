@@ -1,0 +1,232 @@
+"""How fast libraries turn JPEGs into training images, and how far their pixels are from TensorFlow's.
+
+    python benchmarks/decoders.py [--photos 2000] [--rounds 3] [--write]
+
+Each makes the same 224 x 224 images of the same photographs: the same random rectangle, bilinear, mirrored or not, written to one
+array. In threads of one process, blocks of 16 at a time; TensorFlow in tf.data with a pool of as many threads. The methods take turns
+in each round, so that what else the machine does hits all of them; the median of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import page
+from numpy.typing import NDArray
+from photos import make_photos
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+import cv2
+import simplejpeg
+import tensorflow as tf
+
+from shardwright.images import DecodedImage, StoredImage, TrainImage
+from shardwright.images.crops import Crop, draw_crop, draw_flip
+
+SIZE, BLOCK, THREADS = 224, 16, (1, 2)
+FILES, SPEC, EXACT_SPEC = StoredImage(), TrainImage(SIZE), TrainImage(SIZE, fast=False)
+MOST_COMPARED = 300
+
+Slot = NDArray[np.uint8]
+
+
+class Job(NamedTuple):
+    """One image: its file, and what is drawn for it."""
+
+    data: bytes
+    draw: int
+    crop: Crop
+    flip: bool
+
+
+class Method(NamedTuple):
+    """A way to make one image, and how it decodes a whole file (for the comparison of pixels)."""
+
+    fill: Callable[[Job, Slot], object] | None  # None: TensorFlow makes all of them in one graph
+    decode: Callable[[bytes], Any]
+    graph: Callable[[Any, Any, Any], Any] | None = None
+
+
+def _resize(pixels: Slot, job: Job, slot: Slot) -> None:
+    top, left, height, width = job.crop
+    part = pixels[top : top + height, left : left + width]
+    if job.flip:
+        cv2.flip(cv2.resize(part, (SIZE, SIZE)), 1, dst=slot)
+    else:
+        cv2.resize(part, (SIZE, SIZE), dst=slot)
+
+
+def _by_pillow(job: Job, slot: Slot) -> None:
+    top, left, height, width = job.crop
+    image = Image.open(io.BytesIO(job.data)).convert("RGB")
+    # Without the antialiasing that Pillow alone would add, and with which it would take three times as long.
+    part = image.transform((SIZE, SIZE), Image.Transform.EXTENT, (left, top, left + width, top + height), Image.Resampling.BILINEAR)
+    slot[...] = np.asarray(part)[:, ::-1] if job.flip else np.asarray(part)
+
+
+def _opencv(data: bytes) -> Slot:
+    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+
+
+def _simplejpeg(**options: bool) -> Method:
+    def decode(data: bytes) -> Slot:
+        return simplejpeg.decode_jpeg(data, **options)
+
+    return Method(lambda job, slot: _resize(decode(job.data), job, slot), decode)
+
+
+def _tensorflow(*, fused: bool) -> Method:
+    def graph(data: Any, crop: Any, flip: Any) -> Any:
+        if fused:
+            part = tf.io.decode_and_crop_jpeg(data, crop, channels=3)
+        else:
+            part = tf.io.decode_jpeg(data, channels=3)[crop[0] : crop[0] + crop[2], crop[1] : crop[1] + crop[3]]
+        image = tf.cast(tf.round(tf.image.resize(part, (SIZE, SIZE))), tf.uint8)
+        return tf.cond(flip, lambda: image[:, ::-1], lambda: image)
+
+    return Method(None, lambda data: tf.io.decode_jpeg(data, channels=3).numpy(), graph)
+
+
+def _ours(spec: TrainImage) -> Method:
+    whole = DecodedImage() if not spec.fast else TrainImage((375, 500), scale=(1, 1), ratio=(4 / 3, 4 / 3), flip=False)
+    return Method(lambda job, slot: spec.apply(job.data, FILES, job.draw, slot), lambda data: whole.apply(data, FILES, 0, None))
+
+
+METHODS = {
+    "tf.io, decoding the rectangle alone": _tensorflow(fused=True),
+    "tf.io, decoding all": _tensorflow(fused=False),
+    "Pillow": Method(_by_pillow, lambda data: np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))),
+    "OpenCV": Method(lambda job, slot: _resize(_opencv(job.data), job, slot), _opencv),
+    "simplejpeg + OpenCV": _simplejpeg(),
+    "simplejpeg, fast DCT and upsampling + OpenCV": _simplejpeg(fastdct=True, fastupsample=True),
+    "TrainImage(fast=False)": _ours(EXACT_SPEC),
+    "TrainImage": _ours(SPEC),
+}
+
+
+def make_jobs(folder: Path, num_jobs: int) -> list[Job]:
+    paths = sorted(folder.glob("*/*.jpg"))[:num_jobs]
+    draws = np.random.default_rng(0).integers(0, 2**64, len(paths), dtype=np.uint64).tolist()
+    jobs = []
+    for path, draw in zip(paths, draws, strict=True):
+        data = path.read_bytes()
+        height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+        crop = draw_crop(draw, int(height), int(width), scale=SPEC.scale, ratio=SPEC.ratio)
+        jobs.append(Job(data, draw, crop, draw_flip(draw)))
+    return jobs
+
+
+def run(method: Method, jobs: list[Job], slots: Slot, threads: int) -> None:
+    """Makes all images, into the slots."""
+    if method.fill is None:
+        for start, images in _batches(method, jobs, threads):
+            slots[start : start + len(images)] = images
+        return
+    fill = method.fill
+
+    def block(start: int) -> None:
+        for job, slot in zip(jobs[start : start + BLOCK], slots[start : start + BLOCK], strict=True):
+            fill(job, slot)
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(block, range(0, len(jobs), BLOCK)))
+
+
+def _batches(method: Method, jobs: list[Job], threads: int) -> Iterator[tuple[int, Slot]]:
+    options = tf.data.Options()
+    options.threading.private_threadpool_size = threads
+    crops, flips = np.array([job.crop for job in jobs], np.int32), np.array([job.flip for job in jobs])
+    files = tf.data.Dataset.from_tensor_slices(([job.data for job in jobs], crops, flips)).with_options(options)
+    for number, images in enumerate(files.map(method.graph, num_parallel_calls=threads).batch(4 * BLOCK)):
+        yield number * 4 * BLOCK, images.numpy()
+
+
+def measure(jobs: list[Job], rounds: int) -> dict[tuple[str, int], list[float]]:
+    """Images/s of each (method, threads), one figure a round."""
+    slots = np.empty((len(jobs), SIZE, SIZE, 3), np.uint8)
+    for method in METHODS.values():
+        run(method, jobs[: 8 * BLOCK], slots[: 8 * BLOCK], 1)
+    found: dict[tuple[str, int], list[float]] = {}
+    for _ in range(rounds):
+        for threads in THREADS:
+            for name, method in METHODS.items():
+                start = time.perf_counter()
+                run(method, jobs, slots, threads)
+                found.setdefault((name, threads), []).append(len(jobs) / (time.perf_counter() - start))
+    return found
+
+
+class Difference(NamedTuple):
+    """From TensorFlow, of 255: the mean of all values, and the greatest of any."""
+
+    mean: float
+    greatest: int
+
+
+def _difference(pairs: Iterator[tuple[Slot, Slot]]) -> Difference:
+    gaps = [np.abs(one.astype(np.int16) - other) for one, other in pairs]
+    return Difference(float(np.mean([gap.mean() for gap in gaps])), max(int(gap.max()) for gap in gaps))
+
+
+def compare(jobs: list[Job]) -> dict[str, tuple[Difference, Difference]]:
+    """Of each method: the decoded files, and the 224 x 224 images, against those of TensorFlow."""
+    reference = METHODS["tf.io, decoding all"]
+    made = {}
+    for name, method in METHODS.items():
+        made[name] = np.empty((len(jobs), SIZE, SIZE, 3), np.uint8)
+        run(method, jobs, made[name], 1)
+    return {
+        name: (
+            _difference((method.decode(job.data), reference.decode(job.data)) for job in jobs),
+            _difference(zip(made[name], made["tf.io, decoding all"], strict=True)),
+        )
+        for name, method in METHODS.items()
+    }
+
+
+def render(lines: list[str], rates: dict[tuple[str, int], list[float]], gaps: dict[str, tuple[Difference, Difference]]) -> str:
+    rows = []
+    for name in METHODS:
+        speeds = [f"{statistics.median(rates[name, threads]):,.0f}" for threads in THREADS]
+        rows.append([name, *speeds, *(f"{gap.mean:.2f}, {gap.greatest}" for gap in gaps[name])])
+    head = ["images/s", *(f"{n} thread{'s' * (n > 1)}" for n in THREADS), "decoded: mean, max", "224 x 224: mean, max"]
+    return "\n".join([
+        "## Decoding", "", *lines, "", *page.table(head, rows), "",
+        "JPEGs of 500 x 375 pixels to random rectangles of 224 x 224, mirrored one time in two; the median of the rounds. To the right,",
+        "how far pixels are from those of `tf.io.decode_jpeg` and `tf.image.resize`, of 255.",
+    ])  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=int, default=2000, help="how many (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="the median counts (default %(default)s)")
+    parser.add_argument("--dir", type=Path, help="where photos are made, or were (default: a tmpfs with room)")
+    parser.add_argument("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    args = parser.parse_args()
+    folder = args.dir or page.default_directory(10**9)
+    jobs = make_jobs(make_photos(folder / "photos", photos=args.photos).folder, args.photos)
+    rates, gaps = measure(jobs, args.rounds), compare(jobs[:MOST_COMPARED])
+    more = ("opencv-python-headless", "simplejpeg", "Pillow")
+    lines = page.circumstances("decoders.py", sys.argv[1:], rounds=args.rounds, folder=folder, more=more)
+    text = render(lines, rates, gaps)
+    print(text)
+    if args.write:
+        page.write_section("decoders", text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+"""What each encoding makes of each kind of feature, and what it refuses, when it is made, with a feature, and with a value."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.errors import UsageError
+from shardwright.example import ExampleFault
+from shardwright.reader.class_encodings import MultiHot, OneHot
+from shardwright.reader.encodings import Encoding, RawTensor, Text
+from shardwright.reader.list_encodings import Dense, Sparse
+from shardwright.reader.values import SparseColumn
+from shardwright.schema import Feature, FeatureKind, Source
+
+CLASSES = ("ape", "bee", "Löwe")
+LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
+LABELS = Feature("labels", FeatureKind.CLASS_LABEL, shape=(None,))
+COUNT = Feature("count", FeatureKind.INT64)
+BOXES = Feature("boxes", FeatureKind.INT64, shape=(None,))
+RATIO = Feature("ratio", FeatureKind.FLOAT32)
+SCORES = Feature("scores", FeatureKind.FLOAT32, shape=(None,))
+ID = Feature("id", FeatureKind.TEXT, Source.ID)
+NAMES = Feature("names", FeatureKind.TEXT, shape=(None,))
+CAPTION = Feature("caption", FeatureKind.BYTES)
+TAGS = Feature("tags", FeatureKind.BYTES, shape=(None,))
+SPOON = "Löffel"
+
+
+def column(encoding: Encoding, feature: Feature, rows: list[list[Any]]) -> Any:
+    """The finished column of these rows. Its shape and dtype are those that the encoding states."""
+    encoding = encoding.complete(feature, CLASSES)
+    store = encoding.allocate(feature, len(rows))
+    for row, values in enumerate(rows):
+        store[row] = encoding.encode(feature, values)
+    found = encoding.finish(feature, store)
+    shape, dtype = encoding.spec(feature, len(rows))
+    whole = found.values if isinstance(found, SparseColumn) else found
+    assert whole.dtype == dtype
+    if isinstance(found, SparseColumn):
+        assert (found.dense_shape[0], None) == shape
+    else:
+        assert found.shape == shape
+    assert encoding.spec(feature, None) == ((None, *shape[1:]), dtype)
+    return found
+
+
+def plain(found: Any) -> Any:
+    """A column as lists."""
+    return [row.tolist() if isinstance(row, np.ndarray) else row for row in found]
+
+
+AS_STORED = [
+    (LABEL, [[2], [0]], [2, 0]),
+    (COUNT, [[2**62], [-(2**63)]], [2**62, -(2**63)]),
+    (RATIO, [[0.5], [-1.0]], [0.5, -1.0]),
+    (ID, [["Löwe".encode()], [b"\xff"]], ["Löwe", "\udcff"]),
+    (CAPTION, [["Löwe".encode()], [b""]], ["Löwe".encode(), b""]),
+    (BOXES, [[1, 2], [], [3]], [[1, 2], [], [3]]),
+    (BOXES, [[1], [2]], [[1], [2]]),
+    (SCORES, [[0.5], [1.5, 2.5], []], [[0.5], [1.5, 2.5], []]),
+    (NAMES, [[b"a", b"b"], []], [["a", "b"], []]),
+    (TAGS, [[b"a", b"\xff"], [b"c", b"d"]], [[b"a", b"\xff"], [b"c", b"d"]]),
+]
+ENCODED = [
+    (Text(), CAPTION, [["Löwe".encode()], [b"\xff"]], ["Löwe", "\udcff"]),
+    (Text(), TAGS, [[b"a", b"b"], [], [b"c"]], [["a", "b"], [], ["c"]]),
+    (OneHot(), LABEL, [[2], [0]], [[0, 0, 1], [1, 0, 0]]),
+    (OneHot(2), LABEL, [[1]], [[0, 1]]),
+    (OneHot(num_classes=4), COUNT, [[3], [3]], [[0, 0, 0, 1], [0, 0, 0, 1]]),
+    (MultiHot(), LABELS, [[2, 0], []], [[1, 0, 1], [0, 0, 0]]),
+    (MultiHot(4), BOXES, [[3, 3], [0, 1]], [[0, 0, 0, 1], [1, 1, 0, 0]]),
+    (MultiHot(num_classes=2), COUNT, [[1]], [[0, 1]]),
+    (MultiHot(vocabulary=["b", SPOON, "a"]), TAGS, [[b"a", SPOON.encode()], [], [b"b"]], [[0, 1, 1], [0, 0, 0], [1, 0, 0]]),
+    (MultiHot(vocabulary=("a", "b")), NAMES, [[b"b", b"b"]], [[0, 1]]),
+    (MultiHot(vocabulary=["a", "b"]), ID, [[b"b"]], [[0, 1]]),
+    (MultiHot(vocabulary=[100, -7]), BOXES, [[-7], [100, -7]], [[0, 1], [1, 1]]),
+    (Dense(3), BOXES, [[1, 2], [], [4, 5, 6]], [[1, 2, 0], [0, 0, 0], [4, 5, 6]]),
+    (Dense(2, fill=-1), BOXES, [[1], [2, 3]], [[1, -1], [2, 3]]),
+    (Dense(2, fill=-1, truncate=True), BOXES, [[1, 2, 3]], [[1, 2]]),
+    (Dense(2, fill=0.5), SCORES, [[1.5], []], [[1.5, 0.5], [0.5, 0.5]]),
+    (Dense(2, fill=7), SCORES, [[1.5]], [[1.5, 7.0]]),
+    (Dense(2), TAGS, [[b"a"]], [[b"a", b""]]),
+    (Dense(2, fill=0), NAMES, [[b"a"], []], [["a", ""], ["", ""]]),
+    (Dense(2, fill="?"), NAMES, [[b"a"]], [["a", "?"]]),
+    (Dense(1, fill=b"?"), TAGS, [[], [b"abc"]], [[b"?"], [b"abc"]]),
+    (RawTensor("uint8", 3), CAPTION, [[b"\x01\x02\xff"]], [[1, 2, 255]]),
+    (RawTensor(np.float32, (2, 1)), CAPTION, [[np.float32([0.5, 2]).tobytes()]], [[[0.5], [2.0]]]),
+    (RawTensor(">i2", (2,)), CAPTION, [[b"\x00\x01\x01\x00"]], [[1, 256]]),
+    (RawTensor(ml_dtypes.bfloat16, [2]), CAPTION, [[np.array([0.5, -2], ml_dtypes.bfloat16).tobytes()]], [[0.5, -2.0]]),
+    (RawTensor("int64", ()), ID, [[b"\x05" + bytes(7)]], [5]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("feature", "rows", "wanted"), AS_STORED)
+def test_as_stored(feature: Feature, rows: list[list[Any]], wanted: list[Any]) -> None:
+    found = column(Encoding(), feature, rows)
+    assert plain(found) == wanted
+    if feature.is_list:
+        inner = {BOXES: np.int64, SCORES: np.float32}.get(feature, np.object_)
+        assert all(row.dtype == inner and row.ndim == 1 for row in found)
+
+
+@pytest.mark.parametrize(("encoding", "feature", "rows", "wanted"), ENCODED)
+def test_encoded(encoding: Encoding, feature: Feature, rows: list[list[Any]], wanted: list[Any]) -> None:
+    assert plain(column(encoding, feature, rows)) == wanted
+
+
+@pytest.mark.parametrize("encoding", [encoding for encoding, *_ in ENCODED] + [Encoding(), Sparse()])
+def test_they_are_values(encoding: Encoding) -> None:
+    """Equal by their arguments, and fit to be sent to another process."""
+    assert pickle.loads(pickle.dumps(encoding)) == encoding
+    assert pickle.loads(pickle.dumps(encoding)) != Dense(99)
+    assert hash(pickle.loads(pickle.dumps(encoding))) == hash(encoding)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "feature", "blank"),
+    [
+        (Encoding(), LABEL, 0), (Encoding(), RATIO, 0.0), (Encoding(), ID, ""), (Encoding(), CAPTION, b""), (Encoding(), BOXES, []),
+        (Encoding(), NAMES, []), (Text(), CAPTION, ""), (Text(), TAGS, []), (OneHot(), LABEL, [0, 0, 0]), (MultiHot(2), BOXES, [0, 0]),
+        (Dense(2, fill=-1), BOXES, [-1, -1]), (RawTensor("float32", 2), CAPTION, [0, 0]),
+    ],
+)  # fmt: skip
+def test_blank_rows(encoding: Encoding, feature: Feature, blank: Any) -> None:
+    encoding = encoding.complete(feature, CLASSES)
+    assert plain(encoding.finish(feature, encoding.allocate(feature, 2))) == [blank, blank]
+
+
+def test_dtypes_in_the_machines_own_byte_order() -> None:
+    assert RawTensor(">f4", 2).spec(CAPTION, 5) == ((5, 2), np.dtype("=f4"))
+    assert column(RawTensor(">f4", 1), CAPTION, [[np.array([0.5], ">f4").tobytes()]]).dtype.isnative
+
+
+def test_a_stored_row_is_not_a_view_of_its_record() -> None:
+    """Else one kept batch would keep the blocks of all its records."""
+    record = np.float32([1, 2, 3])
+    assert not np.shares_memory(Encoding().encode(SCORES, record), record)
+
+
+@given(st.lists(st.lists(st.integers(-5, 5), max_size=4), max_size=5))
+def test_sparse_is_dense_by_coordinates(rows: list[list[int]]) -> None:
+    found = column(Sparse(), BOXES, rows)
+    assert found.indices.dtype == np.int64
+    assert found.indices.shape == (sum(map(len, rows)), 2)
+    assert found.dense_shape == (len(rows), max(map(len, rows), default=0))
+    rebuilt: list[list[int]] = [[] for _ in rows]
+    for (row, place), value in zip(found.indices.tolist(), found.values.tolist(), strict=True):
+        assert place == len(rebuilt[row])
+        rebuilt[row].append(value)
+    assert rebuilt == rows
+    assert sorted(found.indices.tolist()) == found.indices.tolist()
+
+
+def test_sparse_of_other_kinds() -> None:
+    assert column(Sparse(), SCORES, [[], [0.5]]).values.tolist() == [0.5]
+    assert column(Sparse(), NAMES, [[b"a"], [b"b", b"c"]]).values.tolist() == ["a", "b", "c"]
+    assert column(Sparse(), TAGS, [[b"a"]]).indices.tolist() == [[0, 0]]
+
+
+BAD_ARGUMENTS = [
+    (lambda: OneHot(0), "OneHot(num_classes=0) must be a whole number above 0"),
+    (lambda: OneHot(True), "OneHot(num_classes=True) must be"),
+    (lambda: MultiHot(-1), "MultiHot(num_classes=-1) must be"),
+    (lambda: MultiHot(3, ["a"]), "MultiHot(num_classes=3, vocabulary=...): give one of the two"),
+    (lambda: MultiHot(vocabulary=[]), "MultiHot(vocabulary=[]) must be a list of texts, or one of integers"),
+    (lambda: MultiHot(vocabulary="abc"), "MultiHot(vocabulary='abc') must be"),
+    (lambda: MultiHot(vocabulary=["a", 1]), "MultiHot(vocabulary=['a', 1]) must be"),
+    (lambda: MultiHot(vocabulary={"a", "b"}), "must be a list of texts"),  # it has no order
+    (lambda: MultiHot(vocabulary=7), "MultiHot(vocabulary=7) must be"),
+    (lambda: MultiHot(vocabulary=["a", "b", "a"]), "MultiHot's vocabulary has 'a' more than once"),
+    (lambda: Dense(0), "Dense(length=0) must be a whole number above 0"),
+    (lambda: Dense(None), "Dense(length=None) must be"),
+    (lambda: Dense(2.0), "Dense(length=2.0) must be"),
+    (lambda: RawTensor("no type", 3), "RawTensor(dtype='no type') must be a type of numbers"),
+    (lambda: RawTensor(None, 3), "RawTensor(dtype=None) must be"),
+    (lambda: RawTensor("S3", 3), "RawTensor(dtype='S3') must be"),
+    (lambda: RawTensor(object, 3), "must be a type of numbers"),
+    (lambda: RawTensor("V4", 3), "RawTensor(dtype='V4') must be"),
+    (lambda: RawTensor([("a", "f4")], 3), "must be a type of numbers"),
+    (lambda: RawTensor("f4", 0), "RawTensor(shape=0) must be whole numbers above 0, such as (16, 16, 4)"),
+    (lambda: RawTensor("f4", (2, -1)), "RawTensor(shape=(2, -1)) must be"),
+    (lambda: RawTensor("f4", (2, None)), "RawTensor(shape=(2, None)) must be"),
+    (lambda: RawTensor("f4", "3"), "RawTensor(shape='3') must be"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "what"), BAD_ARGUMENTS)
+def test_bad_arguments(make: Any, what: str) -> None:
+    with pytest.raises(UsageError) as told:
+        make()
+    assert what in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "feature", "what"),
+    [
+        (Text(), COUNT, "feature 'count' holds int64 values, and Text takes texts or bytes"),
+        (OneHot(), ID, "feature 'id' holds bytes values, and OneHot takes integers"),
+        (OneHot(), COUNT, "feature 'count' is not the label of a dataset with classes: give OneHot(num_classes=...)"),
+        (OneHot(4), BOXES, "feature 'boxes' is a list, and OneHot takes one integer: use MultiHot"),
+        (MultiHot(), BOXES, "feature 'boxes' is not the label of a dataset with classes: give MultiHot(num_classes=...)"),
+        (MultiHot(), TAGS, "feature 'tags' holds texts: name all there are, MultiHot(vocabulary=[...])"),
+        (MultiHot(3), NAMES, "feature 'names' holds texts: name all there are"),
+        (MultiHot(3), SCORES, "feature 'scores' holds float values, and MultiHot takes integers"),
+        (MultiHot(vocabulary=["a"]), BOXES, "feature 'boxes' holds int64 values, and MultiHot with a vocabulary of texts takes texts"),
+        (MultiHot(vocabulary=[1]), TAGS, "feature 'tags' holds bytes values, and MultiHot with a vocabulary of integers takes integers"),
+        (Dense(2), COUNT, "feature 'count' is one value, and Dense takes lists: leave its encoding out"),
+        (Dense(2, fill=0.5), BOXES, "feature 'boxes' holds int64 values, so Dense(fill=0.5) must be an integer of 64 bits"),
+        (Dense(2, fill=2**63), BOXES, "Dense(fill=9223372036854775808) must be an integer of 64 bits"),
+        (Dense(2, fill=True), BOXES, "Dense(fill=True) must be an integer of 64 bits"),
+        (Dense(2, fill="a"), SCORES, "feature 'scores' holds float values, so Dense(fill='a') must be a number"),
+        (Dense(2, fill="a"), TAGS, "feature 'tags' holds bytes values, so Dense(fill='a') must be bytes"),
+        (Dense(2, fill=1), NAMES, "Dense(fill=1) must be a text"),
+        (Sparse(), RATIO, "feature 'ratio' is one value, and Sparse takes lists: leave its encoding out"),
+        (RawTensor("f4", 2), RATIO, "feature 'ratio' holds float values, and RawTensor takes texts or bytes"),
+        (RawTensor("f4", 2), TAGS, "feature 'tags' is a list, and RawTensor takes the bytes of one tensor"),
+    ],
+)  # fmt: skip
+def test_encodings_that_do_not_go_with_a_feature(encoding: Encoding, feature: Feature, what: str) -> None:
+    with pytest.raises(UsageError) as told:
+        encoding.complete(feature, CLASSES)
+    assert what in str(told.value)
+
+
+def test_class_encodings_of_an_unlabeled_dataset() -> None:
+    with pytest.raises(UsageError, match=r"'label' is not the label of a dataset with classes: give OneHot\(num_classes"):
+        OneHot().complete(LABEL, ())
+    assert OneHot(5).complete(LABEL, ()).spec(LABEL, 2)[0] == (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "feature", "values", "what"),
+    [
+        (OneHot(), LABEL, [3], "feature 'label' is 3, and of 3 classes the last is 2"),
+        (OneHot(), LABEL, [-1], "feature 'label' is -1, and of 3 classes the last is 2"),
+        (OneHot(9), COUNT, [2**63 - 1], "feature 'count' is 9223372036854775807, and of 9 classes the last is 8"),
+        (MultiHot(3), BOXES, [0, 3], "feature 'boxes' is 3, and of 3 classes the last is 2"),
+        (MultiHot(3), BOXES, [0, -1], "feature 'boxes' is -1, and of 3 classes the last is 2"),
+        (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"], "feature 'tags' holds 'z', which is none of the 1 in MultiHot's vocabulary"),
+        (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"feature 'names' holds '\udcff', which is none of the 1"),
+        (MultiHot(vocabulary=[1, 2]), BOXES, [0], "feature 'boxes' holds 0, which is none of the 2"),
+        (Dense(2), BOXES, [1, 2, 3], "feature 'boxes' has 3 values, and Dense(length=2) holds 2: give a longer one, or truncate=True"),
+        (RawTensor("f4", (2, 2)), CAPTION, [bytes(15)], "feature 'caption' has 15 bytes, and a tensor [2, 2] of float32 has 16"),
+        (RawTensor("f4", 1), CAPTION, [b""], "feature 'caption' has 0 bytes, and a tensor [1] of float32 has 4"),
+    ],
+)  # fmt: skip
+def test_values_without_a_place(encoding: Encoding, feature: Feature, values: list[Any], what: str) -> None:
+    with pytest.raises(ExampleFault) as told:
+        encoding.complete(feature, CLASSES).encode(feature, values)
+    assert what in str(told.value)
