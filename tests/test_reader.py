@@ -73,7 +73,7 @@ def test_shuffled_epochs_are_permutations_each_another_one(train: str, window: i
     assert ids_of(other) != ids
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=st.data(),
     remainder=st.sampled_from(REMAINDERS),
@@ -232,7 +232,7 @@ def _ids_in_child(reader: sw.Reader, queue: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_readers_go_on_in_other_processes(train: str, method: str) -> None:
-    reader = sw.Reader(train, global_batch_size=4, shuffle=True, epochs=1, image=sw.EvalImage(8))
+    reader = sw.Reader(train, global_batch_size=4, shuffle=True, epochs=1, image=sw.EvalImage(400), prefetch=5)
     whole = ids_of(reader)
     take(reader, 2)
 

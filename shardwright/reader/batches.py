@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any
@@ -39,6 +40,7 @@ class PendingBatch:
         labels: int64 [rows], where the index gives them.
         faults: What is wrong, by row.
         tasks: What fills the rows.
+        owner: The process whose threads do.
     """
 
     step: Step
@@ -48,12 +50,14 @@ class PendingBatch:
     labels: NDArray[np.int64]
     faults: dict[int, Exception] = field(default_factory=dict)
     tasks: list[Future[None]] = field(default_factory=list)
+    owner: int = field(default_factory=os.getpid)
 
     def cancel(self) -> None:
-        """Stop what has not begun, and wait for what has."""
+        """Stop what has not begun, and wait for what has; in a forked process there is nobody to wait for."""
         for task in self.tasks:
             task.cancel()
-        wait(self.tasks)
+        if self.owner == os.getpid():
+            wait(self.tasks)
 
 
 class BatchMaker:

@@ -30,7 +30,7 @@ class BatchIterator(Iterator[Batch]):
         self._deliver = deliver
         self._next_to_begin = position
         self._pending: deque[PendingBatch] = deque()
-        self._cleanup = weakref.finalize(self, _cancel, self._pending)
+        self._cleanup = weakref.finalize(self, _abandon, self._pending)
 
     def __next__(self) -> Batch:
         self._begin_more()
@@ -60,6 +60,13 @@ class BatchIterator(Iterator[Batch]):
         """After an error, such as a store that was away, the same batch may be asked for again."""
         _cancel(self._pending)
         self._next_to_begin = step.position
+
+
+def _abandon(pending: deque[PendingBatch]) -> None:
+    """The garbage collector runs this in any thread, also in one that makes these very batches: it must wait for nothing."""
+    while pending:
+        for task in pending.popleft().tasks:
+            task.cancel()
 
 
 def _cancel(pending: deque[PendingBatch]) -> None:
