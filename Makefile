@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers demo test lint format bench bench-plan bench-storage clean
+.PHONY: help install torch servers demo test lint format bench bench-plan bench-storage bench-read clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -16,6 +16,14 @@ install: .venv/.installed  ## the package and its tools in .venv (about 5 minute
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
+	touch $@
+
+torch: .torch/.installed  ## another environment, with torch and neither TensorFlow nor Beam, in .torch (about 2 minutes, 5 GB)
+
+.torch/.installed: pyproject.toml setup.py constraints.txt
+	$(PYTHON) -m venv .torch
+	.torch/bin/python -m pip install --quiet --upgrade pip
+	.torch/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[test-torch]'
 	touch $@
 
 servers: .servers/.built  ## the object stores tests run against, in .servers (needs Go; about 3 minutes)
@@ -48,5 +56,12 @@ bench-plan: install  ## a plan of 5,000,000 rows
 bench-storage: install servers  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 14 minutes)
 	$(BIN)/python benchmarks/storage.py --write
 
+bench-read: install .torch/.peers  ## reading: images and records a second against tf.data, Keras, Grain, torch and its loaders (needs 10 GB, about 25 minutes)
+	$(BIN)/python benchmarks/read.py --write
+
+.torch/.peers: .torch/.installed
+	.torch/bin/python -m pip install --quiet --constraint constraints.txt torchvision webdataset mosaicml-streaming litdata
+	touch $@
+
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .servers demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .servers demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

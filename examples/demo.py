@@ -85,7 +85,7 @@ def print_what_next() -> None:
         "make demo": "again: both datasets are up to date",
         f".venv/bin/shardwright show {DIGITS_DATASET} 0": "the first record",
         ".venv/bin/shardwright build YOUR_IMAGES YOUR_DATASET": "class folders, a flat folder, or a table",
-        ".venv/bin/python examples/train_keras.py YOUR_DATASET": "a trainer of 60 lines to start from",
+        ".venv/bin/python examples/train_keras.py YOUR_DATASET": "a trainer of 100 lines to start from",
     }
     print(f"images    {DIGITS}/  {PHOTOS}/")
     print(f"datasets  {DIGITS_DATASET}/  {PHOTOS_DATASET}/")

@@ -1,23 +1,27 @@
-"""Train a small image classifier on a dataset: python examples/train_keras.py DATASET
+"""Train a small image classifier on a dataset, and go on where it was stopped: python examples/train_keras.py DATASET
 
-The dataset needs labels and the splits train, validation and test.
+The dataset needs labels and the splits train, validation and test. With --save DIR a training that was stopped, at any step, goes on
+from there when the same command is run again, and ends with exactly the weights of one that was never stopped.
 """
 
 import argparse
+import hashlib
 import os
 import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow is imported
 
 import keras
+import tensorflow as tf
 from keras import layers
 
 import shardwright as sw
 
 
-def make_model(num_classes: int) -> keras.Model:
+def make_model(num_classes: int, image_size: int) -> keras.Model:
     return keras.Sequential(
         [
+            keras.Input((image_size, image_size, 3)),
             layers.Rescaling(1 / 255),  # the reader gives uint8
             layers.Conv2D(16, 3, activation="relu"),
             layers.MaxPooling2D(),
@@ -30,15 +34,52 @@ def make_model(num_classes: int) -> keras.Model:
     )
 
 
-def train(dataset: str, *, epochs: int, batch_size: int, image_size: tuple[int, int]) -> float:
-    """Train on `train`, watch `validation`, and return the accuracy on `test`, from 0 to 1."""
+class StopAfter(keras.callbacks.Callback):
+    """Stops a training in the middle of an epoch, as the end of a machine's time would."""
+
+    def __init__(self, num_steps: int) -> None:
+        super().__init__()
+        self.steps_left = num_steps
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        del batch, logs
+        self.steps_left -= 1
+        if self.steps_left == 0:
+            self.model.stop_training = True
+
+
+def read(args: argparse.Namespace, split: str, **options: object) -> sw.Reader:
+    image = sw.DecodedImage((args.image_size, args.image_size))
+    return sw.Reader(args.dataset, split, global_batch_size=args.batch_size, image=image, **options)
+
+
+def train(args: argparse.Namespace) -> keras.Model:
+    """Train on `train`, and watch `validation`."""
     keras.utils.set_random_seed(0)
-    reading = {"batch_size": batch_size, "image_size": image_size, "as_supervised": True}
-    train_images = sw.load(dataset, "train", shuffle=True, **reading)  # shuffled anew for every epoch
-    model = make_model(num_classes=len(sw.open(dataset).schema.class_names))
+    tf.config.experimental.enable_op_determinism()
+    images = read(args, "train", shuffle=True, seed=0)  # without end; in another order in every epoch
+    model = make_model(images.num_classes, args.image_size)
     model.compile("adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
-    model.fit(train_images, validation_data=sw.load(dataset, "validation", **reading), epochs=epochs, shuffle=False, verbose=2)
-    return float(model.evaluate(sw.load(dataset, "test", **reading), verbose=0, return_dict=True)["accuracy"])
+    callbacks = [images.keras_callback(args.save, every=50)] if args.save else []
+    callbacks += [StopAfter(args.stop_after)] if args.stop_after else []
+    model.fit(
+        images.tf_data(as_supervised=True),
+        steps_per_epoch=images.steps_per_epoch,
+        epochs=args.epochs,
+        validation_data=read(args, "validation", epochs=1).tf_data(as_supervised=True),
+        callbacks=callbacks,
+        shuffle=False,  # the reader does
+        verbose=2,
+    )
+    return model
+
+
+def test(model: keras.Model, args: argparse.Namespace) -> float:
+    """The accuracy on `test`, from 0 to 1."""
+    images = read(args, "test", epochs=1)
+    accuracy = float(model.evaluate(images.tf_data(as_supervised=True), verbose=0, return_dict=True)["accuracy"])
+    print(f"test accuracy {accuracy:.4f} on {images.num_records} images")
+    return accuracy
 
 
 def main() -> int:
@@ -47,12 +88,13 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--image-size", type=int, default=32, metavar="SIDE", help="images are resized to SIDE x SIDE (default: 32)")
+    parser.add_argument("--save", metavar="DIR", help="save the training here, and go on with what is saved here")
+    parser.add_argument("--stop-after", type=int, metavar="STEPS", help="stop after so many steps, as if interrupted")
     parser.add_argument("--above", type=float, default=0.0, metavar="ACCURACY", help="exit with 1 unless the test accuracy is above this")
     args = parser.parse_args()
-    side = (args.image_size, args.image_size)
-    accuracy = train(args.dataset, epochs=args.epochs, batch_size=args.batch_size, image_size=side)
-    num_images = sw.open(args.dataset).splits["test"].num_records
-    print(f"test accuracy {accuracy:.4f} on {num_images} images")
+    model = train(args)
+    print("weights", hashlib.sha256(b"".join(weight.tobytes() for weight in model.get_weights())).hexdigest())
+    accuracy = test(model, args)
     if accuracy <= args.above:
         print(f"the test accuracy {accuracy:.4f} is not above the {args.above:g} asked for", file=sys.stderr)
         return 1

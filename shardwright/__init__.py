@@ -9,11 +9,11 @@ train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuff
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from shardwright.dataset import Dataset
 from shardwright.dataset import open_dataset as open
+from shardwright.extras import import_part
 from shardwright.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
+        return getattr(import_part(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,25 +1,26 @@
-"""Reading a dataset with tf.data. The one module of this package that imports TensorFlow."""
+"""`shardwright.load`: a split as a `tf.data.Dataset`, by way of the files `shardwright/trainers/tf_*.py`."""
 
 from __future__ import annotations
 
 import os
-import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+import secrets
+from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from shardwright.cache import CacheSettings, ShardCache
+from shardwright.cache import CacheSettings
 from shardwright.errors import UsageError
-from shardwright.naming import ShardName
-from shardwright.read_plan import ReadPlan, plan_read
+from shardwright.read_plan import ReadPlan, check_sidecars, plan_read
+from shardwright.reader.corpus import Source
+from shardwright.reader.order import ShuffledOrder, StoredOrder
 from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import Folder, StorageOptions
+from shardwright.trainers.tf_blocks import BlockReader
+from shardwright.trainers.tf_examples import ExampleMaker
+from shardwright.trainers.tf_load_options import LoadOptions
+from shardwright.trainers.tf_records import Indexed, read_cached_in_stored_order, read_in_any_order, read_in_stored_order
 
-_DTYPES = {FeatureKind.CLASS_LABEL: tf.int64, FeatureKind.INT64: tf.int64, FeatureKind.FLOAT32: tf.float32}
-# How many shards are read at a time when shuffling, and how many records in turn from each: as TFDS has them.
-_CYCLE_SHARDS, _BLOCK_RECORDS = 16, 16
-_READ_BUFFER_BYTES = 8 << 20
+_WINDOW_SHARDS = 16  # of a store, shuffled with each other: all of them are in the cache at a time
 
 
 def load(
@@ -30,16 +31,23 @@ def load(
     image_size: tuple[int, int] | None = None,
     shuffle: bool = False,
     seed: int | None = 0,
+    window: int | None = None,
     as_supervised: bool = False,
     features: Sequence[str] | None = None,
     decode: bool = True,
     repeat: bool = False,
     drop_remainder: bool = False,
+    deterministic: bool = True,
+    max_bad_records: int = 0,
+    keep: str | None = None,
+    keep_in: str | os.PathLike[str] = "memory",
+    ram_bytes: int | str | None = None,
+    threads: int | None = None,
     storage_options: Mapping[str, object] | StorageOptions | None = None,
     cache: str | os.PathLike[str] | None = None,
     cache_bytes: int | str | None = None,
 ) -> tf.data.Dataset:
-    """A split as a `tf.data.Dataset`, in the manner of `tfds.load`.
+    """A split, or a part of one, as a `tf.data.Dataset`, in the manner of `tfds.load`.
 
     Each element is a dict of the features by their names (a name such as `image/class/label` stays one flat key):
     `image` uint8 [height, width, 3]; `label` int64 []; `id` string []; a table's columns int64, float32 or string, [] for one
@@ -49,31 +57,47 @@ def load(
     EXIF orientation not applied, as in TFDS. A record whose checksum is wrong raises `tf.errors.DataLossError`.
 
     Shards of a dataset in a store (`s3://`, `gs://`, `https://`) are downloaded whole, a few ahead of those that are read, into
-    a cache on the local disk (`shardwright.cache`) that all processes of the machine share; the order of the records is that
-    of the same dataset in a local folder. Once everything is in the cache, the store is not needed any more. A shard that
-    cannot be had raises a `tf.errors.OpError` whose message names it and says what to do.
+    a cache on the local disk (`shardwright.cache`) that all processes of the machine share. Once everything is in the cache, the
+    store is not needed any more. A shard that cannot be had raises a `tf.errors.OpError` whose message names it and says what to do.
+
+    An iterator over a dataset in a local folder can be saved by `tf.train.Checkpoint(iterator=iter(ds))` at any element, in a few
+    kilobytes, and goes on from there exactly, in another process, too.
 
     Args:
         dataset: The dataset's folder or address, as given to `shardwright build` for OUTPUT.
-        split: A split's name, several joined by `+`, or "all".
+        split: A split's name, a part such as "train[:10%]" or "train[5000:]", several joined by `+`, or "all".
         batch_size: Give batches [batch_size, ...]; lists become RaggedTensors. Needs images of one size: an `image_size`,
             a dataset built with `--resize`, or images that are all of one size anyway.
         image_size: (height, width) in pixels to resize to, bilinear with antialiasing; the aspect ratio is not kept.
-        shuffle: Shuffle anew for every epoch: the order of the shards, and records within a buffer of up to 256 MB. Records
-            are stored in a global shuffle already, so this is enough. Without it, records come in the order they are
-            stored in.
-        seed: The same seed (and the same `tf.random.set_seed`, where that is used) gives the same orders, epoch by epoch, in
-            every run. None gives other ones in every run, and lets the reader hand on whatever is ready first.
+        shuffle: Give the records in an exact random order, another one in each epoch: each iteration of the dataset, and each
+            round of `repeat()`, is the next epoch. The order is a function of seed and epoch alone, the same as `sw.Reader`'s.
+            Without it, records come in the order they are stored in, which is a global shuffle made by the build.
+        seed: The same seed gives the same orders, epoch by epoch, in every run; `tf.random.set_seed` has no part in it. None
+            draws one, so that every run has others.
+        window: How many shards are shuffled with each other; the shards themselves come in a new order in each epoch. None for
+            all of a local folder, and for 16 of a store, which must all be in the cache at a time.
         as_supervised: Give (image, label) instead of a dict.
-        features: Names of the features to give, None for all.
+        features: Names of the features to give, None for all. Others are not parsed.
         decode: Decode images. Without it `image` is a string [], the bytes as stored.
         repeat: Go on for ever. Batches then run across the ends of epochs, so that all are full.
         drop_remainder: Leave out a last batch that is not full, so that the batch dimension is static.
+        deterministic: False hands on whatever is ready first: the same records in every epoch, in an order that differs a little
+            (shuffled) or altogether (not shuffled, several shards being read at a time) from run to run.
+        max_bad_records: How many damaged records (a wrong checksum, an image that cannot be decoded) are left out, each named in
+            a warning of the logger "shardwright". One more is a `tf.errors.DataLossError` that names it. A damaged record counts
+            once, in however many epochs. 0 makes the first one an error. Above 0, the dataset does not know its length.
+        keep: "records" keeps each record once it has been read, "images" each image once it has been decoded and resized, so
+            that it is not decoded again; its record is still read. None keeps nothing: the operating system keeps files that
+            have been read in memory anyway, as long as there is room.
+        keep_in: "memory", or a folder, on a fast local disk, for a nameless file that is gone when the process ends.
+        ram_bytes: How much memory the pipeline may take for what is kept in memory and for read-ahead, a number of bytes or a
+            size such as "8GB". None leaves read-ahead to tf.data, and what is kept may be half of the memory that is free.
+        threads: How many threads decode, in a pool of this dataset's own. None for TensorFlow's pool, as many as there are cores.
         storage_options: As for `shardwright.open`.
-        cache: The cache's folder, None for `$SHARDWRIGHT_CACHE`, `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`. A
-            dataset in a local folder needs none.
-        cache_bytes: How much it may hold, a number of bytes or a size such as "200GB", None for `$SHARDWRIGHT_CACHE_BYTES` or
-            half of what the disk has free. Shuffling needs room for 16 shards, reading in order for 1; with less than the
+        cache: Of a dataset in a store, the folder of the shards' cache; None for `$SHARDWRIGHT_CACHE`,
+            `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`. A dataset in a local folder needs none.
+        cache_bytes: How much that may hold, a number of bytes or a size such as "200GB", None for `$SHARDWRIGHT_CACHE_BYTES` or
+            half of what the disk has free. Shuffling needs room for `window` shards, reading in order for 1; with less than the
             whole dataset, shards are downloaded again in each epoch.
 
     Returns:
@@ -81,58 +105,38 @@ def load(
 
     Raises:
         NotADatasetError: No finished dataset is there; the message says what to do about it.
-        StorageError: A shard is not there, or not of the length that the manifest states; or the store or the cache cannot
-            be used.
-        UsageError: An argument breaks its rule; it is a ValueError too.
+        StorageError: A shard, or an index that is needed, is not there, or a shard is not of the length that the manifest states;
+            or the store, the cache or `keep_in` cannot be used.
+        UsageError: An argument breaks its rule, or what is to be kept does not fit; it is a ValueError too.
     """
+    options = LoadOptions(
+        batch_size=batch_size,
+        image_size=image_size,
+        shuffle=shuffle,
+        seed=seed,
+        window=window,
+        decode=decode,
+        repeat=repeat,
+        drop_remainder=drop_remainder,
+        deterministic=deterministic,
+        max_bad_records=max_bad_records,
+        keep=keep,
+        keep_in=os.fspath(keep_in),
+        ram_bytes=ram_bytes,
+        threads=threads,
+    )
     if as_supervised and features is not None:
         raise UsageError("as_supervised=True gives (image, label): leave features out, or as_supervised")
     root = Folder.at(dataset, StorageOptions.of(storage_options))
-    shards = ShardCache.open(root, CacheSettings.of(cache, cache_bytes)) if root.is_remote else None
-    plan = plan_read(root, split, features, shards.manifest if shards else None)
-    image_size = _check_image_size(image_size, decode=decode)
-    _check_batches(plan, batch_size, image_size, decode=decode)
+    source = Source.open(root, CacheSettings.of(cache, cache_bytes) if root.is_remote else None)
+    plan = plan_read(source, split, features)
+    options.check_images(plan)
     label = _find_label(plan) if as_supervised else None
-    wanted = plan.features if label is None else (plan.image, label)
-    if shards is None:
-        records = _read_records(plan, shuffle=shuffle, seed=seed)
-    else:
-        records = _read_cached_records(plan, shards, shuffle=shuffle, seed=seed)
-    if repeat:
-        records = records.repeat()
-    parse = _make_parser(plan, wanted, image_size, decode=decode)
-    examples = records.map(parse, num_parallel_calls=tf.data.AUTOTUNE)
-    if batch_size is not None:
-        examples = _batch(examples, wanted, batch_size, drop_remainder=drop_remainder or repeat)
+    examples = _read_examples(plan, plan.features if label is None else (plan.image, label), options)
     if label is not None:
         image_name, label_name = plan.image.name, label.name
         examples = examples.map(lambda example: (example[image_name], example[label_name]))
-    options = tf.data.Options()
-    options.deterministic = not shuffle or seed is not None
-    return examples.prefetch(tf.data.AUTOTUNE).with_options(options)
-
-
-def _check_image_size(image_size: object, *, decode: bool) -> tuple[int, int] | None:
-    if image_size is None:
-        return None
-    sides = tuple(image_size) if isinstance(image_size, (tuple, list)) else ()
-    if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
-        raise UsageError(f"image_size={image_size!r} must be (height, width), two whole numbers of pixels above 0")
-    if not decode:
-        raise UsageError("image_size resizes decoded images: leave it out with decode=False")
-    return sides[0], sides[1]
-
-
-def _check_batches(plan: ReadPlan, batch_size: object, image_size: tuple[int, int] | None, *, decode: bool) -> None:
-    if batch_size is None:
-        return
-    if type(batch_size) is not int or batch_size < 1:
-        raise UsageError(f"batch_size={batch_size!r} must be a whole number above 0, or None for single examples")
-    if decode and plan.image in plan.features and image_size is None and plan.image_shape is None:
-        raise UsageError(
-            f"batch_size={batch_size} needs images of one size, and those of this split differ: give image_size=(height, width), "
-            "build with `--encode jpeg --resize WIDTHxHEIGHT`, or leave batch_size out"
-        )
+    return examples.prefetch(tf.data.AUTOTUNE).with_options(options.of_tf_data(plan))
 
 
 def _find_label(plan: ReadPlan) -> Feature:
@@ -142,95 +146,65 @@ def _find_label(plan: ReadPlan) -> Feature:
     raise UsageError("as_supervised=True gives (image, label), and this dataset has no labels: leave it out")
 
 
-def _read_records(plan: ReadPlan, *, shuffle: bool, seed: int | None) -> tf.data.Dataset:
-    """Serialized examples: in stored order, or shuffled anew at each iteration. An epoch of another length is an error."""
-    shards = tf.constant(plan.shards, tf.string)
-    buffer_bytes = _buffer_bytes(plan)
-    cardinality = tf.data.experimental.assert_cardinality(plan.num_records)
-    if not shuffle:
-        return tf.data.TFRecordDataset(shards, buffer_size=buffer_bytes).apply(cardinality)
-    shuffled = tf.data.Dataset.from_tensor_slices(shards).shuffle(max(len(plan.shards), 1), seed=seed)
-    records = shuffled.interleave(
-        lambda shard: tf.data.TFRecordDataset(shard, buffer_size=buffer_bytes),
-        cycle_length=_CYCLE_SHARDS,
-        block_length=_BLOCK_RECORDS,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=seed is not None,
+def _read_examples(plan: ReadPlan, features: Sequence[Feature], options: LoadOptions) -> tf.data.Dataset:
+    reader = _make_reader(plan, options)
+    maker = ExampleMaker(
+        plan=plan,
+        features=features,
+        decode=options.decode,
+        image_size=options.image_size,
+        kept=options.keep_images(plan, features),
+        leave_out=reader if options.max_bad_records else None,
     )
-    return records.apply(cardinality).shuffle(plan.shuffle_buffer_records, seed=seed)
+    records = _read_records(plan, reader, options, with_slots=maker.needs_slots)
+    return maker.make(records, options.batch_size, drop_remainder=options.drop_remainder or options.repeat)
 
 
-def _buffer_bytes(plan: ReadPlan) -> int:
-    return min(_READ_BUFFER_BYTES, plan.largest_shard_bytes)
+def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
+    """None where TensorFlow's own reader does it alone."""
+    if not plan.num_records or not (options.by_number or plan.corpus.is_remote):
+        return None
+    if options.by_number:
+        check_sidecars(plan.corpus)
+    return BlockReader(
+        plan.corpus,
+        at_a_time=_window(plan, options) if options.shuffle else 1,
+        max_bad_records=options.max_bad_records,
+        kept=options.keep_records(plan),
+    )
 
 
-def _read_cached_records(plan: ReadPlan, cache: ShardCache, *, shuffle: bool, seed: int | None) -> tf.data.Dataset:
-    """The same from a store by way of the cache. Each shard is held there from its first record to its last, or the iterator's end."""
-    filenames = [posixpath.basename(shard) for shard in plan.shards]
-    names = {filename: name for filename in filenames if (name := ShardName.parse(filename))}
-    cycle = max(1, min(_CYCLE_SHARDS if shuffle else 1, len(filenames)))
-    ahead = cache.shards_ahead(list(names.values()), cycle, "shuffling" if shuffle else "reading")
-
-    def announce(filename: bytes) -> bytes:
-        cache.prefetch([names[filename.decode()]])
-        return filename
-
-    def hold(filename: bytes) -> Iterator[str]:
-        with cache.open_shard(names[filename.decode()]) as shard:
-            yield shard.path
-
-    def read(filename: tf.Tensor) -> tf.data.Dataset:
-        held = tf.data.Dataset.from_generator(hold, args=(filename,), output_signature=tf.TensorSpec((), tf.string))
-        return held.flat_map(lambda path: tf.data.TFRecordDataset(path, buffer_size=_buffer_bytes(plan)))
-
-    shards = tf.data.Dataset.from_tensor_slices(tf.constant(filenames, tf.string))
-    if shuffle:
-        shards = shards.shuffle(max(len(filenames), 1), seed=seed)
-    if ahead:  # what waits in this buffer is on its way
-        shards = shards.map(lambda filename: tf.ensure_shape(tf.numpy_function(announce, [filename], tf.string), ())).prefetch(ahead)
-    # One after the other: in parallel, tf.data opens twice as many shards again before their turn, all of which would be held.
-    records = shards.interleave(read, cycle_length=cycle, block_length=_BLOCK_RECORDS, num_parallel_calls=None)
-    records = records.apply(tf.data.experimental.assert_cardinality(plan.num_records))
-    return records.shuffle(plan.shuffle_buffer_records, seed=seed) if shuffle else records
+def _window(plan: ReadPlan, options: LoadOptions) -> int:
+    """How many shards are shuffled with each other."""
+    num_shards = len(plan.corpus.shards)
+    return min(options.window or (_WINDOW_SHARDS if plan.corpus.is_remote else num_shards), num_shards)
 
 
-def _make_parser(
-    plan: ReadPlan, features: Sequence[Feature], image_size: tuple[int, int] | None, *, decode: bool
-) -> Callable[[tf.Tensor], dict[str, tf.Tensor]]:
-    spec = {feature.name: _parsing_spec(feature) for feature in features}
-    image_name = plan.image.name
-
-    def parse(record: tf.Tensor) -> dict[str, tf.Tensor]:
-        parsed: Mapping[str, tf.Tensor] = tf.io.parse_single_example(record, spec)
-        example = {name: parsed[name] for name in spec}
-        if decode and image_name in example:
-            example[image_name] = _resize(_decode(example[image_name], plan), image_size)
-        return example
-
-    return parse
-
-
-def _parsing_spec(feature: Feature) -> Any:
-    dtype = _DTYPES.get(feature.kind, tf.string)
-    return tf.io.RaggedFeature(dtype) if feature.is_list else tf.io.FixedLenFeature((), dtype)
+def _read_records(plan: ReadPlan, reader: BlockReader | None, options: LoadOptions, *, with_slots: bool) -> tf.data.Dataset:
+    """Serialized examples, string [], with their slots where these are wanted."""
+    if not plan.num_records:
+        nothing = (tf.constant([], tf.string), tf.constant([], tf.int64))
+        return tf.data.Dataset.from_tensor_slices(nothing if with_slots else nothing[0])
+    if options.by_number and reader is not None:
+        indexed = Indexed(plan.corpus, _make_order(plan, options), reader, with_slots, options.deterministic)
+        records = indexed.records(repeat=options.repeat)
+        return records if options.max_bad_records else _state_length(records, plan, repeat=options.repeat)
+    if reader is not None:
+        records = read_cached_in_stored_order(plan.corpus, reader, repeat=options.repeat)
+    else:
+        records = (read_in_stored_order if options.deterministic else read_in_any_order)(plan.corpus)
+    records = _state_length(records, plan, repeat=False)
+    return records.repeat() if options.repeat else records
 
 
-def _decode(data: tf.Tensor, plan: ReadPlan) -> tf.Tensor:
-    """uint8 [height, width, 3], static where the plan knows the shape; an image of another shape is then an error."""
-    if plan.image.encoding == "raw":
-        return tf.reshape(tf.io.decode_raw(data, tf.uint8), plan.image_shape)
-    image = tf.io.decode_image(data, channels=3, expand_animations=False)
-    return tf.ensure_shape(image, plan.image_shape or (None, None, 3))
+def _make_order(plan: ReadPlan, options: LoadOptions) -> StoredOrder | ShuffledOrder:
+    if not options.shuffle:
+        return StoredOrder(plan.corpus.sizes)
+    seed = secrets.randbits(63) if options.seed is None else options.seed
+    return ShuffledOrder(plan.corpus.sizes, seed, _window(plan, options))
 
 
-def _resize(image: tf.Tensor, size: tuple[int, int] | None) -> tf.Tensor:
-    if size is None or image.shape[:2] == size:
-        return image
-    resized = tf.image.resize(image, size, method="bilinear", antialias=True)
-    return tf.saturate_cast(tf.round(resized), tf.uint8)
-
-
-def _batch(examples: tf.data.Dataset, features: Sequence[Feature], batch_size: int, *, drop_remainder: bool) -> tf.data.Dataset:
-    if any(feature.is_list for feature in features):
-        return examples.ragged_batch(batch_size, drop_remainder=drop_remainder)
-    return examples.batch(batch_size, drop_remainder=drop_remainder, num_parallel_calls=tf.data.AUTOTUNE)
+def _state_length(records: tf.data.Dataset, plan: ReadPlan, *, repeat: bool) -> tf.data.Dataset:
+    """The same, of a known length: an epoch of another one is an error."""
+    length = tf.data.INFINITE_CARDINALITY if repeat else plan.num_records
+    return records.apply(tf.data.experimental.assert_cardinality(length))

@@ -13,7 +13,8 @@ import shardwright as sw
 from shardwright.errors import NotADatasetError, StorageError, UsageError
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo, write_json
 from shardwright.naming import MANIFEST, ShardName
-from shardwright.read_plan import SHUFFLE_BUFFER_BYTES, ReadPlan, plan_read
+from shardwright.read_plan import plan_read
+from shardwright.reader.corpus import Source as Origin
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage import Folder
 from tests.small_datasets import Datasets
@@ -34,9 +35,14 @@ def ids_of(dataset: tf.data.Dataset) -> list[str]:
     ("dataset", "arguments", "message"),
     [
         ("mixed", {"split": "dev"}, r"split 'dev' is not in mixed, which has test, train, validation"),
-        ("mixed", {"split": "train[:50%]"}, r"take\(\) and skip\(\)"),
-        ("mixed", {"split": None}, r"split=None must be a name, such as 'train'; 'all' is all of test, train, validation"),
-        ("mixed", {"split": "train+train"}, r"names 'train' twice"),
+        ("mixed", {"split": "train[:50 percent]"}, r"'50 percent' must be a whole number of records"),
+        ("mixed", {"split": "train[:60%]+train[50%:]"}, r"names records of 'train' twice"),
+        (
+            "mixed",
+            {"split": None},
+            r"split=None must be a name, such as 'train' or 'train\[:10%\]'; 'all' is all of test, train, validation",
+        ),
+        ("mixed", {"split": "train+train"}, r"names records of 'train' twice"),
         ("mixed", {"features": ["label", "boxes"]}, r"feature 'boxes' is not in mixed, which has image, id, label"),
         ("mixed", {"features": "label"}, r"features='label' must be a list"),
         ("mixed", {"features": []}, r"features=\[\] must be a list of one or more"),
@@ -49,6 +55,19 @@ def ids_of(dataset: tf.data.Dataset) -> list[str]:
         ("mixed", {"image_size": (224, 224, 3)}, r"image_size=\(224, 224, 3\) must be"),
         ("mixed", {"image_size": (8, 8), "decode": False}, r"leave it out with decode=False"),
         ("unlabeled", {"as_supervised": True}, r"this dataset has no labels"),
+        ("mixed", {"seed": 0.5}, r"seed=0.5 must be a whole number, or None"),
+        ("mixed", {"shuffle": True, "window": 0}, r"window=0 must be a whole number of shards above 0"),
+        ("mixed", {"window": 2}, r"window=2 is how many shards are shuffled with each other: give shuffle=True"),
+        ("mixed", {"max_bad_records": -1}, r"max_bad_records=-1 must be a whole number, 0 or more"),
+        ("mixed", {"threads": 0}, r"threads=0 must be a whole number above 0"),
+        ("mixed", {"ram_bytes": "much"}, r"ram_bytes 'much' is no size"),
+        ("mixed", {"ram_bytes": True}, r"ram_bytes=True must be a number of bytes, or a size such as '8GB'"),
+        ("mixed", {"keep": "all"}, r"keep='all' must be 'records', 'images', or None"),
+        ("mixed", {"keep": "images"}, r"keep='images' needs images of one size, and those of this split differ"),
+        ("mixed", {"keep": "images", "decode": False}, r"keep='images' keeps decoded images, and none are decoded"),
+        ("mixed", {"keep": "images", "features": ["id"]}, r"keep='images' keeps decoded images, and none are decoded"),
+        ("mixed", {"keep_in": "/tmp"}, r"keep_in='/tmp' says where, and nothing is kept"),
+        ("mixed", {"keep": "records", "keep_in": "/nowhere/at/all"}, r"keep_in='/nowhere/at/all' must be 'memory', or a folder"),
     ],
     ids=str,
 )
@@ -117,22 +136,6 @@ def test_a_stale_shard_is_never_read(datasets: Datasets, tmp_path: Path) -> None
     assert ids_of(sw.load(str(copy))) == ids_of(sw.load(datasets["mixed"]))
 
 
-@pytest.mark.parametrize(
-    ("num_records", "num_bytes", "buffer_records"),
-    [
-        (0, 0, 1),
-        (10, 1000, 10),
-        (10**6, 10**6 * 80_000, SHUFFLE_BUFFER_BYTES // 80_000),
-        (3, 3 * SHUFFLE_BUFFER_BYTES, 1),
-        (2, 5 * SHUFFLE_BUFFER_BYTES, 1),
-    ],
-)
-def test_shuffle_buffer_is_bounded_in_bytes(num_records: int, num_bytes: int, buffer_records: int) -> None:
-    plan = ReadPlan((), num_records, num_bytes, 0, (IMAGE,), IMAGE, None)
-
-    assert plan.shuffle_buffer_records == buffer_records
-
-
 def _size_stats(width: tuple[int, int], height: tuple[int, int], count: int) -> dict[str, Any]:
     return {
         "width": {"min": width[0], "max": width[1], "count": count},
@@ -157,15 +160,17 @@ def test_one_size_is_told_from_statistics(tmp_path: Path, stats: dict[str, Any],
     write_json(Folder(str(tmp_path)), MANIFEST, manifest.to_json())
     (tmp_path / manifest.shard_names("train")[0].shard).touch()
 
-    assert plan_read(Folder(str(tmp_path)), "train", None).image_shape == shape
+    assert plan_read(Origin.open(Folder(str(tmp_path)), None), "train", None).image_shape == shape
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"shuffle": True}, {"repeat": True}, {"shuffle": True, "repeat": True}, {"keep": "images"}], ids=str
+)
 @pytest.mark.parametrize("shards", [(), (ShardInfo(0, 0, 0, 0, ""),)], ids=["no shard", "an empty shard"])
-def test_a_split_without_records_is_an_empty_dataset(tmp_path: Path, shards: tuple[ShardInfo, ...], shuffle: bool) -> None:
+def test_a_split_without_records_is_an_empty_dataset(tmp_path: Path, shards: tuple[ShardInfo, ...], arguments: dict[str, Any]) -> None:
     manifest = Manifest("tiny", "1.0.0", ExampleSchema((IMAGE,)), {"train": SplitInfo("train", shards)}, {}, 0, {}, "", {})
     write_json(Folder(str(tmp_path)), MANIFEST, manifest.to_json())
     for name in manifest.shard_names("train"):
         (tmp_path / name.shard).touch()
 
-    assert list(sw.load(str(tmp_path), shuffle=shuffle, image_size=(2, 2), batch_size=3)) == []
+    assert list(sw.load(str(tmp_path), image_size=(2, 2), batch_size=3, **arguments)) == []

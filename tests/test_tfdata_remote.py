@@ -91,7 +91,7 @@ def is_held(cache: Path) -> bool:
 @pytest.mark.parametrize("shards_in_cache", [17, 100])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_shuffles_as_at_home(both: Both, tmp_path: Path, seed: int, shards_in_cache: int) -> None:
-    home = sw.load(both.local, shuffle=True, seed=seed, decode=False)
+    home = sw.load(both.local, shuffle=True, seed=seed, decode=False, window=16)
     away = both.load(shuffle=True, seed=seed, decode=False, cache=tmp_path, cache_bytes=shards_in_cache * both.largest)
 
     for _ in range(3):
@@ -117,7 +117,7 @@ def test_from_google_too(both: Both, gcs_server: StoreServer, tmp_path: Path) ->
     uri = f"gs://{new_bucket(gcs_server)}/out"
     upload_folder(gcs_server, Path(both.local), uri)
     away = sw.load(uri, shuffle=True, storage_options=gcs_server.options, cache=tmp_path, batch_size=50)
-    home = sw.load(both.local, shuffle=True, batch_size=50)
+    home = sw.load(both.local, shuffle=True, batch_size=50, window=16)
 
     for there, here in zip(away, home, strict=True):
         assert all(bool(tf.reduce_all(there[name] == here[name])) for name in ("image", "id"))
@@ -127,7 +127,7 @@ def test_from_google_too(both: Both, gcs_server: StoreServer, tmp_path: Path) ->
 def test_repeats_through_a_cache_smaller_than_the_dataset(both: Both, tmp_path: Path, arguments: dict[str, Any]) -> None:
     cap = 17 * both.largest
     options = {**arguments, "repeat": True, "batch_size": 50, "features": ["id"]}
-    home = sw.load(both.local, **options)
+    home = sw.load(both.local, **options, **({"window": 16} if "shuffle" in options else {}))
     away = both.load(**options, cache=tmp_path, cache_bytes=cap)
 
     for there, here in zip(away.take(19), home.take(19), strict=True):
@@ -150,15 +150,29 @@ def test_a_shard_is_held_while_it_is_read_and_let_go_with_the_iterator(both: Bot
     wait_until(lambda: not is_held(tmp_path))
 
 
-def test_downloads_ahead_as_far_as_there_is_room(both: Both, tmp_path: Path) -> None:
-    iterator = iter(both.load(decode=False, cache=tmp_path, cache_bytes=4 * both.largest))
-    next(iterator)
-    wait_until(lambda: len(whole_shards(tmp_path)) == 4)
-    first, *others = whole_shards(tmp_path)
-    assert others == [first + 1, first + 2, first + 3]
-    while whole_shards(tmp_path)[-1] < 8:  # ends, because shards that are read make room
-        next(iterator)
-    assert len(whole_shards(tmp_path)) <= 4
+def test_downloads_ahead_and_keeps_to_its_room(both: Both, tmp_path: Path) -> None:
+    roomy = iter(both.load(decode=False, cache=tmp_path / "roomy", cache_bytes=100 * both.largest))
+    next(roomy)
+    wait_until(lambda: whole_shards(tmp_path / "roomy") == list(range(9)))
+    tight = iter(both.load(decode=False, cache=tmp_path / "tight", cache_bytes=4 * both.largest))
+    for number, _ in enumerate(tight):
+        assert shard_bytes(tmp_path / "tight") <= 4 * both.largest
+        if number == 0:
+            wait_until(lambda: whole_shards(tmp_path / "tight") == [0, 1])
+    assert number == NUM_IMAGES - 1
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_parts_of_splits_and_records_by_number(both: Both, tmp_path: Path, shuffle: bool) -> None:
+    arguments = {"split": "train[40:70]+train[300:]", "decode": False, "shuffle": shuffle, "keep": "records"}
+    home = sw.load(both.local, **arguments)
+    away = both.load(**arguments, cache=tmp_path)
+
+    ids = ids_of(home)
+    assert away.cardinality() == len(ids) == 30 + 80
+    assert ids_of(away) == ids
+    assert ids_of(both.load(split="train[40:70]", decode=False, cache=tmp_path)) == ids_of(sw.load(both.local, "train[40:70]"))
+    assert whole_shards(tmp_path) == [2, 3, 15, 16, 17, 18, 19]
 
 
 def test_asks_for_nothing_but_the_manifest_before_it_is_read(both: Both, proxy: FaultProxy, tmp_path: Path) -> None:
@@ -169,7 +183,7 @@ def test_asks_for_nothing_but_the_manifest_before_it_is_read(both: Both, proxy: 
     num_requests = proxy.num_requests
     ids_of(dataset)
     assert proxy.num_requests == num_requests
-    assert num_requests == 1 + 2 * NUM_SHARDS
+    assert num_requests == 1 + 3 * NUM_SHARDS  # the manifest; of each shard its index, what it is, and its content
 
 
 def test_goes_on_offline_once_warm(both: Both, proxy: FaultProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -197,7 +211,7 @@ def test_a_shard_that_cannot_be_had_is_named_with_what_to_do(both: Both, s3_serv
 
 def test_a_cap_that_holds_too_few_shards_is_refused_at_once(both: Both, tmp_path: Path) -> None:
     needed = 16 * both.largest
-    message = rf"shuffling needs 16 shards of up to .* at a time, .* together, and the cache at {tmp_path} may hold .* to {needed} or more"
+    message = rf"reading needs 16 shards of up to .* at a time, .* together, and the cache at {tmp_path} may hold .* to {needed} or more"
     with pytest.raises(UsageError, match=message):
         both.load(shuffle=True, cache=tmp_path, cache_bytes=needed - 1)
     with pytest.raises(UsageError, match=r"reading needs 1 shard of up to"):

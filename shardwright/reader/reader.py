@@ -9,6 +9,7 @@ from typing import Any
 
 from shardwright.cache import CacheSettings
 from shardwright.errors import BadRecordError
+from shardwright.extras import import_part
 from shardwright.images import ImageTransform
 from shardwright.reader.batches import Batch
 from shardwright.reader.encodings import Encoding, Spec
@@ -261,39 +262,27 @@ class Reader:
 
     def torch(self, *, map_style: bool = False, channels_first: bool = True) -> Any:
         """A torch dataset: of whole batches, for `DataLoader(..., batch_size=None)`; or of examples by number (`map_style`)."""
-        from shardwright.trainers.torch import as_torch
-
-        return as_torch(self, map_style=map_style, channels_first=channels_first)
+        return import_part("shardwright.trainers.torch").as_torch(self, map_style=map_style, channels_first=channels_first)
 
     def jax(self, sharding: Any = None, *, ahead: int = 1) -> Any:
         """The batches as dicts of `jax.Array`, divided by a sharding of their first axis, each on its way before it is asked for."""
-        from shardwright.trainers.jax import as_jax
-
-        return as_jax(self, sharding, ahead=ahead)
+        return import_part("shardwright.trainers.jax").as_jax(self, sharding, ahead=ahead)
 
     def grain(self) -> Any:
         """A random-access source of examples for Grain, which makes its own order and batches of them."""
-        from shardwright.trainers.grain import as_grain
-
-        return as_grain(self)
+        return import_part("shardwright.trainers.grain").as_grain(self)
 
     def tf_data(self, *, as_supervised: bool = False) -> Any:
         """A `tf.data.Dataset` of these batches: see `shardwright.trainers.tf.make_dataset`."""
-        from shardwright.trainers.tf import make_dataset
-
-        return make_dataset(self, as_supervised=as_supervised)
+        return import_part("shardwright.trainers.tf").make_dataset(self, as_supervised=as_supervised)
 
     def keras(self) -> Any:
         """(image, label) for Keras without TensorFlow: see `shardwright.trainers.keras.make_data`."""
-        from shardwright.trainers.keras import make_data
-
-        return make_data(self)
+        return import_part("shardwright.trainers.keras").make_data(self)
 
     def keras_callback(self, directory: str | os.PathLike[str], *, every: int | None = None) -> Any:
         """A callback that resumes `fit` in mid-epoch: see `shardwright.trainers.keras.ResumeTraining`."""
-        from shardwright.trainers.keras import ResumeTraining
-
-        return ResumeTraining(self, directory, every=every)
+        return import_part("shardwright.trainers.keras").ResumeTraining(self, directory, every=every)
 
     def _deliver(self, next_position: int, bad: list[BadRecord]) -> None:
         self._note(bad)

@@ -1,0 +1,213 @@
+#!/usr/bin/env python
+"""Measure reading: shardwright's readers and their peers side by side (`make bench-read`).
+
+The same photos (see photos.py) are read from TFRecord shards, and from each peer's own format (see read_data.py), on all cores. Each loader
+runs in a process of its own (read_systems.py, read_torch.py), rounds are interleaved, another one first each time.
+
+  feed    images/s: 224x224 random-resized crops with flips, in batches of uint8, after a warm-up; first batch, memory
+  raw     records/s without decoding
+  start   from imports to the first batch, on a dataset of 10,000 shards
+  memory  the reader for a minute: does it grow?
+
+The tf.data pipeline to compare with is tuned first: its variants are tried, the fastest takes part. torch's loaders need an environment
+of their own (--torch-python). Exit code 1 when a required target fails (--no-check to leave that out). Takes about 20 minutes, and 4 GB.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import page
+import read_report as report
+from measure import RunFailedError, measure
+from read_data import make_data, make_many_shards
+from read_report import IN_ORDER, INTERLEAVED, LOAD, OURS, RAW, READER, SHUFFLED, SYSTEMS, TF, Case, Results, Run
+from systems import HERE
+
+PARTS = ("feed", "raw", "start", "memory")
+# The package a torch loader needs beside torch itself.
+_IN_TORCH = {"torch": "torchvision", "webdataset": "webdataset", "streaming": "streaming", "litdata": "litdata"}
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
+_BYTES_PER_PHOTO = 500_000  # 80 KB of photo in six formats
+_TINY_BYTES_PER_SHARD = 40_000
+_LOOK = """import importlib.metadata as found, importlib.util, json, sys
+names, modules = sys.argv[1].split(","), sys.argv[2].split(",")
+have = {item.metadata["Name"].lower(): item.version for item in found.distributions()}
+print(json.dumps([{n: have[n] for n in names if n in have}, [m for m in modules if importlib.util.find_spec(m)]]))
+"""
+
+
+def _choice(text: str, known: tuple[str, ...]) -> list[str]:
+    chosen = text.split(",")
+    if unknown := set(chosen) - set(known):
+        raise argparse.ArgumentTypeError(f"unknown {sorted(unknown)}; choose from {', '.join(known)}")
+    return [name for name in known if name in chosen]
+
+
+def parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--parts", type=lambda text: _choice(text, PARTS), default=list(PARTS), help="comma-separated, of: " + ", ".join(PARTS))
+    add("--systems", type=lambda text: _choice(text, SYSTEMS), default=list(SYSTEMS), help="in `feed`, of: " + ", ".join(SYSTEMS))
+    add("--rounds", type=int, default=3, help="runs of each; tables show the median (default %(default)s)")
+    add("--photos", type=int, default=6000, help="different pictures (default %(default)s)")
+    add("--images", type=int, default=6000, help="images that each loader is timed for (default %(default)s)")
+    add("--warm-up", type=int, default=1500, help="images before that (default %(default)s)")
+    add("--records", type=int, default=60_000, help="records timed without decoding (default %(default)s)")
+    add("--batch-size", type=int, default=64, help="(default %(default)s)")
+    add("--shards", type=int, default=10_000, help="of the dataset that `start` opens (default %(default)s)")
+    add("--seconds", type=float, default=60.0, help="of the run that `memory` looks at (default %(default)s)")
+    add("--cores", type=int, default=os.cpu_count(), help="workers or threads, where a peer wants a number (default: all)")
+    add("--torch-python", type=Path, default=page.REPO / ".torch/bin/python", help="Python of torch's loaders (default .torch/bin/python)")
+    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
+    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
+    add("--quick", action="store_true", help="one round of few images, no targets: it all runs (CI)")
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.rounds, args.photos, args.images, args.warm_up, args.batch_size, args.no_check = 1, 80, 80, 16, 8, True
+        args.records, args.shards, args.seconds = 320, 20, 1.0
+    return args
+
+
+def look_at_torch(python: Path, systems: list[str]) -> tuple[str, list[str]]:
+    """The versions in torch's environment, and which of the systems it lacks. Ends the program where it is not there at all."""
+    wanted = {name: _IN_TORCH[name] for name in systems if name in _IN_TORCH}
+    if not wanted:
+        return "", []
+    if not python.exists():
+        sys.exit(
+            f"--torch-python {python}: not there, and {', '.join(wanted)} need it; `make .torch/.peers` makes it, "
+            f"or leave them out: --systems {','.join(name for name in systems if name not in wanted)}"
+        )
+    words = [str(python), "-c", _LOOK, ",".join(report.TORCH_PACKAGES), ",".join(wanted.values())]
+    versions, found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    missing = [name for name, module in wanted.items() if module not in found]
+    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"- In torch's environment: {told}" + (f"; not installed, so left out: {', '.join(missing)}" if missing else ""), missing
+
+
+def cases_of(part: str, systems: list[str]) -> list[Case]:
+    """What is run in each round. Peers are run as one trains with them, shuffled."""
+    if part == "feed":
+        orders = {name: (IN_ORDER, SHUFFLED) if name in (*OURS, TF) else (SHUFFLED,) for name in systems}
+        return [Case(part, name, order) for name, found in orders.items() for order in found]
+    if part == "raw":
+        ours = [Case(part, name, order) for name in (READER, LOAD) for order in (IN_ORDER, SHUFFLED)]
+        return [Case(part, RAW, IN_ORDER), Case(part, INTERLEAVED, IN_ORDER), *ours]
+    return [Case(part, name, order) for name in (READER, LOAD) for order in (IN_ORDER, SHUFFLED)]
+
+
+def turned(cases: list[Case], round_number: int, rounds: int) -> list[Case]:
+    """Another first in each round: what comes first may find a colder machine."""
+    turn = round_number * max(1, len(cases) // rounds) % len(cases)
+    return cases[turn:] + cases[:turn]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class Bench:
+    """Runs loaders on the data below one folder and collects what they took."""
+
+    def __init__(self, folder: Path, args: argparse.Namespace) -> None:
+        self.folder, self.args = folder, args
+        self.results: Results = {}
+        self.tuned: dict[str, float] = {}
+        self.chosen = "not tuned"
+
+    def _measure(self, name: str, task: str, words: list[str]) -> tuple[dict[str, object], int, list[tuple[float, int]]]:
+        """What the loader's process told, its peak RSS, and its RSS over time."""
+        looks: list[tuple[float, int]] = []
+        program = [str(self.args.torch_python), "read_torch.py"] if name in _IN_TORCH else [sys.executable, "read_systems.py"]
+        usage = measure(
+            [program[0], str(HERE / program[1]), task, name, *words, "--cores", str(self.args.cores)],
+            log=self.folder / "logs" / f"{task}-{name}",
+            env=_QUIET,
+            timeout_s=900,
+            each_look=lambda rss_bytes: looks.append((time.monotonic(), rss_bytes)),
+        )
+        return json.loads(usage.stdout.read_text().splitlines()[-1]), usage.peak_rss_bytes, looks
+
+    def tune(self, data: Path) -> None:
+        words = ["--data", str(data), "--batch-size", str(self.args.batch_size), "--items", str(self.args.images // 4)]
+        rates = self._measure(TF, "tune", words)[0]["rates"]
+        assert isinstance(rates, dict)
+        self.tuned = rates
+        self.chosen = max(rates, key=lambda name: rates[name])
+        _say(f"tf.data's variants: {', '.join(f'{name} {rate:,.0f}/s' for name, rate in rates.items())}")
+
+    def run(self, case: Case, data: Path, *words: str) -> None:
+        settings = json.dumps({"variant": self.chosen} if case.name in (TF, LOAD) and self.tuned else {})
+        size = ["--batch-size", str(self.args.batch_size), "--settings", settings]
+        task = "feed" if case.part == "memory" else case.part
+        told, peak, looks = self._measure(case.name, task, ["--data", str(data), "--order", case.order, *size, *words])
+        rss_bytes = report.mean_between(looks, told.pop("times"))  # type: ignore[arg-type]
+        found = Run(**told, peak_rss_bytes=peak, rss_bytes=rss_bytes)  # type: ignore[arg-type]
+        self.results.setdefault(case, []).append(found)
+        _say(f"{case.part:<6} {case.name + ', ' + case.order:<34} {report.brief(found)}")
+
+
+def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | None) -> None:
+    """Everything that is asked for, in rounds; the long look at memory once."""
+    if "feed" in args.parts and TF in args.systems:
+        bench.tune(data)
+    warm_up = ["--warm-up-items", str(args.warm_up)]
+    words = {"feed": ["--items", str(args.images), *warm_up], "raw": ["--items", str(args.records), *warm_up], "start": []}
+    for number in range(args.rounds):
+        for part in ("feed", "raw", "start"):
+            for case in turned(cases_of(part, args.systems), number, args.rounds) if part in args.parts else ():
+                bench.run(case, many if many and part == "start" else data, *words[part])
+    if "memory" in args.parts:
+        bench.run(Case("memory", READER, SHUFFLED), data, "--seconds", str(args.seconds), *warm_up)
+
+
+def shown(argv: list[str]) -> list[str]:
+    """The command line without the path of an environment, which would tell about the machine."""
+    return re.sub(r"(--torch-python)[= ]\S+", r"\1 PYTHON", " ".join(argv)).split()
+
+
+def in_order(results: Results, systems: list[str]) -> Results:
+    """The cases in the tables' order, whichever round they were first in."""
+    listed = [case for part in PARTS for case in cases_of(part, systems)]
+    return {case: results[case] for case in sorted(results, key=listed.index)}
+
+
+def main() -> int:
+    argv = sys.argv[1:]
+    args = parse_args(argv)
+    torch_line, missing = look_at_torch(args.torch_python, args.systems if "feed" in args.parts else [])
+    args.systems = [name for name in args.systems if name not in missing]
+    need_bytes = args.photos * _BYTES_PER_PHOTO + args.shards * _TINY_BYTES_PER_SHARD
+    folder = (args.dir or page.default_directory(need_bytes)).resolve()
+    page.require_room(folder, need_bytes)
+    _say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
+    bench = Bench(folder, args)
+    try:
+        data = make_data(folder, args.photos, [READER, *(args.systems if "feed" in args.parts else [])], args.torch_python)
+        many = make_many_shards(folder, args.shards) if "start" in args.parts else None
+        run_parts(bench, args, data, many)
+    except RunFailedError as failure:  # figures beside a broken run would be no comparison
+        sys.exit(str(failure))
+    lines = page.circumstances("read.py", shown(argv), rounds=args.rounds, folder=folder, more=report.PACKAGES)
+    lines += [torch_line] if torch_line else []
+    results = in_order(bench.results, args.systems)
+    checks = report.targets(results)
+    text = report.render(results, checks, lines, tuned=bench.tuned, chosen=bench.chosen, shards=args.shards)
+    print(text)
+    if args.write:
+        page.write_section("-".join(["read", *(args.parts if args.parts != list(PARTS) else [])]), text)
+    failed = any(check.passed is False for check in checks)
+    return 1 if failed and not args.no_check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

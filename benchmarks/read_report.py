@@ -1,0 +1,237 @@
+"""From the runs of `read.py` to its tables and targets. Pure functions over `Results`; nothing is run here.
+
+Ratios are worked out within each round, against the hand-tuned tf.data pipeline of the same order in that round; the median of the rounds
+decides, with the smallest and the largest behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import mean, median
+from typing import NamedTuple
+
+from page import table
+from report import Target, spread, verdict
+
+PACKAGES = ("keras", "grain", "array-record", "simplejpeg", "opencv-python-headless")
+TORCH_PACKAGES = ("torch", "torchvision", "webdataset", "mosaicml-streaming", "litdata")
+READER, READER_TF, LOAD, TF = "reader", "reader.tf_data", "load", "tf.data"
+OURS = (READER, READER_TF, LOAD)
+PEERS = ("keras", "grain", "grain-simplejpeg", "torch", "webdataset", "streaming", "litdata")
+SYSTEMS = (*OURS, TF, *PEERS)
+RAW, INTERLEAVED = "tfrecord", "tfrecord-interleave"
+IN_ORDER, SHUFFLED = "sequential", "shuffled"
+_PARTS = ("feed", "raw", "start", "memory")
+# What two runs of the same program differ by on a quiet machine: a ratio of 1.0 cannot be told from one so much below.
+NOISE = 0.03
+_START_LIMIT_S = 3.0
+_GROWTH_LIMIT = 1.05
+
+
+class Case(NamedTuple):
+    part: str
+    name: str
+    order: str
+
+
+class Run(NamedTuple):
+    """One loader's run: `items` images or records after the warm-up. `rss_bytes`: the process tree's mean in each part of that time."""
+
+    items: int
+    wall_s: float
+    cpu_s: float
+    first_batch_s: float
+    peak_rss_bytes: int
+    rss_bytes: tuple[int, ...] = ()
+
+    @property
+    def rate(self) -> float:
+        return self.items / self.wall_s
+
+    @property
+    def thirds(self) -> list[float]:
+        """Mean RSS in bytes of the first, the second and the last third."""
+        size = len(self.rss_bytes) // 3
+        return [mean(self.rss_bytes[place : place + size]) for place in range(0, 3 * size, size)] if size else []
+
+
+Results = dict[Case, list[Run]]
+
+
+def mean_between(samples: Sequence[tuple[float, int]], times: Sequence[float]) -> tuple[int, ...]:
+    """Of (time, bytes) samples, the mean in each interval of `times`; one too short to hold a sample takes the nearest."""
+    if not samples:
+        return ()
+    found = []
+    for start, end in pairwise(times):
+        within = [value for when, value in samples if start <= when <= end]
+        middle = (start + end) / 2
+        found.append(round(mean(within or [min(samples, key=lambda sample: abs(sample[0] - middle))[1]])))
+    return tuple(found)
+
+
+def brief(run: Run) -> str:
+    """One line of progress."""
+    speed = f"{run.rate:9,.0f}/s  CPU {run.cpu_s:6.2f} s  " if run.items else ""
+    return f"{speed}first batch {run.first_batch_s:5.2f} s  RSS {run.peak_rss_bytes / 1e6:6,.0f} MB"
+
+
+def _rates(results: Results, case: Case) -> list[float]:
+    return [run.rate for run in results.get(case, [])]
+
+
+def ratios(results: Results, case: Case, base: Case) -> list[float]:
+    """Speeds of a case over those of another, round by round; none where one of them was not run in each."""
+    ours, theirs = _rates(results, case), _rates(results, base)
+    return [our / their for our, their in zip(ours, theirs, strict=True)] if len(ours) == len(theirs) else []
+
+
+def _cases(results: Results, part: str) -> list[Case]:
+    return [case for case in results if case.part == part]
+
+
+def _megabytes(values: Sequence[float]) -> str:
+    return " / ".join(f"{value / 1e6:,.0f}" for value in values)
+
+
+def _feed_table(results: Results) -> list[str]:
+    rows = []
+    for case in _cases(results, "feed"):
+        runs = results[case]
+        per_cpu = median(run.items / run.cpu_s for run in runs)
+        against = spread(ratios(results, case, Case("feed", TF, case.order)), ".2f")
+        first = spread([run.first_batch_s for run in runs], ".2f")
+        worst = max(runs, key=lambda run: run.peak_rss_bytes)
+        memory = [f"{worst.peak_rss_bytes / 1e6:,.0f}", _megabytes(worst.thirds)]
+        rows.append([f"{case.name}, {case.order}", spread(_rates(results, case), ",.0f"), against, f"{per_cpu:,.0f}", first, *memory])
+    head = ["loader", "images/s", "of tf.data", "images per CPU s", "first batch s", "peak RSS MB", "RSS MB by thirds"]
+    return ["### Images for training", "", *table(head, rows), ""] if rows else []
+
+
+def _raw_table(results: Results) -> list[str]:
+    rows = []
+    for case in _cases(results, "raw"):
+        against = spread(ratios(results, case, Case("raw", RAW, IN_ORDER)), ".2f")
+        per_cpu = median(run.items / run.cpu_s for run in results[case])
+        rows.append([f"{case.name}, {case.order}", spread(_rates(results, case), ",.0f"), against, f"{per_cpu:,.0f}"])
+    head = ["reading", "records/s", f"of {RAW}", "records per CPU s"]
+    return ["### Records of 80 KB as stored", "", *table(head, rows), ""] if rows else []
+
+
+def _start_table(results: Results, shards: int) -> list[str]:
+    rows = []
+    for case in _cases(results, "start"):
+        first = spread([run.first_batch_s for run in results[case]], ".2f")
+        peak = max(run.peak_rss_bytes for run in results[case]) / 1e6
+        rows.append([f"{case.name}, {case.order}", first, f"{peak:,.0f}"])
+    head = ["loader", "seconds", "peak RSS MB"]
+    title = f"### From imports to the first batch, {shards:,} shards of 4 tiny images"
+    return [title, "", *table(head, rows), ""] if rows else []
+
+
+def _memory_table(results: Results) -> list[str]:
+    rows = []
+    for case in _cases(results, "memory"):
+        for run in results[case]:
+            sizes = [f"{value / 1e6:,.0f}" for value in run.rss_bytes]
+            rows.append([f"{case.name}, {case.order}", f"{run.items:,}", *sizes])
+    head = ["loader", "images", *(f"{part}/6" for part in range(1, 7))]
+    seconds = max((run.wall_s for case in _cases(results, "memory") for run in results[case]), default=0.0)
+    return [f"### RSS in MB over {seconds:.0f} s", "", *table(head, rows), ""] if rows else []
+
+
+def tuning_table(rates: dict[str, float]) -> list[str]:
+    """The variants of the tf.data pipeline, the fastest first."""
+    rows = [[name, f"{rate:,.0f}"] for name, rate in sorted(rates.items(), key=lambda item: -item[1])]
+    return ["### Variants of the tf.data pipeline, tried before the rounds", "", *table(["variant", "images/s"], rows), ""] if rows else []
+
+
+def _ratio_target(results: Results, text: str, case: Case, base: Case, need: float, noise: float = 0.0) -> Target:
+    found = ratios(results, case, base)
+    if not found:
+        return Target(text, "not measured", None)
+    return Target(text, f"{spread(found, '.2f')}x", median(found) >= need - noise)
+
+
+def _feed_targets(results: Results) -> list[Target]:
+    def target(name: str, order: str, need: float, noise: float = 0.0) -> Target:
+        within = f", less {noise:.0%} for noise" if noise else ""
+        text = f"{name}, {order}, at least {need:g}x the tuned tf.data pipeline{within}"
+        return _ratio_target(results, text, Case("feed", name, order), Case("feed", TF, order), need, noise)
+
+    return [
+        target(READER_TF, IN_ORDER, 1.0, NOISE),
+        target(READER_TF, SHUFFLED, 0.95),
+        target(READER, IN_ORDER, 1.1),
+        target(READER, SHUFFLED, 1.1),
+        *(_ahead(results, name) for name in (READER, READER_TF)),
+    ]
+
+
+def _ahead(results: Results, name: str) -> Target:
+    """Against the peer that comes nearest."""
+    text = f"{name}, shuffled, ahead of all others"
+    ours = Case("feed", name, SHUFFLED)
+    found = {peer: ratios(results, ours, Case("feed", peer, SHUFFLED)) for peer in PEERS}
+    found = {peer: values for peer, values in found.items() if values}
+    if not found:
+        return Target(text, "not measured", None)
+    nearest = min(found, key=lambda peer: median(found[peer]))
+    missing = [peer for peer in PEERS if peer not in found]
+    told = f"{spread(found[nearest], '.2f')}x {nearest}'s" + (f"; not measured: {', '.join(missing)}" if missing else "")
+    return Target(text, told, median(found[nearest]) > 1.0)
+
+
+def _raw_targets(results: Results) -> list[Target]:
+    base = Case("raw", RAW, IN_ORDER)
+    return [
+        _ratio_target(results, f"records as stored, {name}, {order}, at least {need:g}x {RAW}", Case("raw", name, order), base, need)
+        for name in (READER, LOAD)
+        for order, need in ((IN_ORDER, 0.9), (SHUFFLED, 0.6))
+    ]
+
+
+def _start_target(results: Results) -> Target:
+    text = f"first batch of many shards under {_START_LIMIT_S:g} s, the slowest"
+    firsts = {case: max(run.first_batch_s for run in results[case]) for case in _cases(results, "start")}
+    if not firsts:
+        return Target(text, "not measured", None)
+    slowest = max(firsts, key=lambda case: firsts[case])
+    return Target(text, f"{firsts[slowest]:.2f} s ({slowest.name}, {slowest.order})", firsts[slowest] < _START_LIMIT_S)
+
+
+def _memory_target(results: Results) -> Target:
+    text = f"memory flat: the last third of a long run at most {_GROWTH_LIMIT:g}x the first"
+    runs = [run for case in _cases(results, "memory") for run in results[case] if run.thirds]
+    if not runs:
+        return Target(text, "not measured", None)
+    grown = max(run.thirds[-1] / run.thirds[0] for run in runs)
+    return Target(text, f"{grown:.2f}x", grown <= _GROWTH_LIMIT)
+
+
+def targets(results: Results) -> list[Target]:
+    """Every required target, measured or not."""
+    return [*_feed_targets(results), *_raw_targets(results), _start_target(results), _memory_target(results)]
+
+
+def _notes(chosen: str) -> list[str]:
+    return [
+        "Medians (smallest-largest) of the rounds; peaks are the worst round, summed RSS of all processes, sampled every 100 ms. Images of "
+        "500x375 and 80 KB become 224x224 random-resized crops, flipped at random, in batches of uint8.",
+        "The others read their own formats: keras and torch the JPEG files, grain ArrayRecord, webdataset tars, streaming MDS, litdata its "
+        "chunks. keras makes no random-resized crop: it resizes the whole image to 256x256 and takes a window of 224x224. "
+        "grain-simplejpeg is Grain with the decoder that the reader uses. load is shardwright.load without decoding, with the "
+        f"crop of the tf.data pipeline in a map. That pipeline's variant: {chosen}.",
+    ]
+
+
+def render(
+    results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, tuned: dict[str, float], chosen: str, shards: int
+) -> str:
+    """The whole section as markdown."""
+    verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
+    lines = ["## Reading", "", *circumstances, "", *_feed_table(results), *tuning_table(tuned), *_raw_table(results)]
+    lines += [*_start_table(results, shards), *_memory_table(results)]
+    lines += [line for note in _notes(chosen) for line in (note, "")]
+    return "\n".join([*lines, *table(["required", "found", ""], verdicts)])

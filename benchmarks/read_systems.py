@@ -1,0 +1,186 @@
+#!/usr/bin/env python
+"""The loaders that `read.py` compares, all but torch's (read_torch.py): shardwright's own, tf.data, Keras and Grain.
+
+feed NAME   224x224 random-resized crops with flips, batches of uint8
+  reader            shardwright.Reader, NumPy batches
+  reader.tf_data    shardwright.Reader(...).tf_data()
+  load              shardwright.load(decode=False), cropped by a map with tf.io's decoder as in `tf.data`
+  tf.data           a hand-tuned pipeline on the same shards (read_tf.py)
+  keras             keras.utils.image_dataset_from_directory on the JPEG files (read_tf.py says what it does)
+  grain             Grain's threads on ArrayRecord files, decoded and resized by OpenCV
+  grain-simplejpeg  the same, decoded by simplejpeg with fast DCT and upsampling, as shardwright does
+raw NAME    batches of records or images as stored: tfrecord, tfrecord-interleave, reader, load
+start NAME  the first batch of a dataset of many shards: reader, load
+tune        the variants of the tf.data pipeline
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from read_data import unpack
+from read_feeds import RATIO, SCALE, SIDE, Feed, Loader, check_images, check_records, feed_of, parser, run_feed, tell
+
+
+def _reader(feed: Feed, **options: Any) -> Any:
+    import shardwright as sw
+
+    path = str(feed.data / "dataset")
+    return sw.Reader(path, "train", global_batch_size=feed.batch_size, shuffle=feed.shuffle, seed=0, **options)
+
+
+def _cropping_reader(feed: Feed) -> Any:
+    import shardwright as sw
+
+    return _reader(feed, image=sw.TrainImage(SIDE), features=["image", "label"])
+
+
+def open_reader(feed: Feed) -> Iterator[Any]:
+    return (batch["image"] for batch in _cropping_reader(feed))
+
+
+def open_reader_tf_data(feed: Feed) -> Iterator[Any]:
+    return (batch["image"] for batch in _cropping_reader(feed).tf_data())
+
+
+def _load(feed: Feed, **options: Any) -> Any:
+    import shardwright as sw
+
+    return sw.load(str(feed.data / "dataset"), "train", shuffle=feed.shuffle, seed=0, repeat=True, **options)
+
+
+def open_load(feed: Feed) -> Iterator[Any]:
+    import read_tf
+
+    variant = read_tf.variant_of(feed)
+    crop = read_tf.random_crop(variant)
+    examples = _load(feed, features=["image", "label"], decode=False)
+    cropped = examples.map(
+        lambda example: (crop(example["image"]), example["label"]),
+        num_parallel_calls=read_tf.parallel_calls(variant["decodes"], feed.cores),
+    )
+    return (images for images, _ in read_tf.finish(cropped, feed, variant, feed.batch_size))
+
+
+def open_tf_data(feed: Feed) -> Iterator[Any]:
+    import read_tf
+
+    return read_tf.open_pipeline(feed)
+
+
+def open_keras(feed: Feed) -> Iterator[Any]:
+    import read_tf
+
+    return read_tf.open_keras(feed)
+
+
+def _draw_crop(height: int, width: int, rng: Any) -> tuple[int, int, int, int]:
+    """(top, left, height, width) of a random-resized crop, as torchvision draws it."""
+    for _ in range(10):
+        area = height * width * rng.uniform(*SCALE)
+        ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
+        wide, high = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < wide <= width and 0 < high <= height:
+            return rng.integers(0, height - high + 1), rng.integers(0, width - wide + 1), high, wide
+    return 0, 0, height, width
+
+
+def _open_grain(feed: Feed, decoder: str) -> Iterator[Any]:
+    """Reading and decoding in Grain's threads. OpenCV lets go of Python's lock, and worker processes were slower by what they copy."""
+    import cv2
+    import grain
+    import numpy as np
+    import simplejpeg
+    from grain.sources import ArrayRecordDataSource
+
+    cv2.setNumThreads(0)
+
+    def decode(data: bytes) -> Any:
+        if decoder == "simplejpeg":
+            return simplejpeg.decode_jpeg(data, "RGB", fastdct=True, fastupsample=True)
+        return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+
+    class Crop(grain.transforms.RandomMap):  # type: ignore[misc]
+        def random_map(self, element: bytes, rng: Any) -> dict[str, Any]:
+            data, label = unpack(element)
+            image = decode(data)
+            top, left, high, wide = _draw_crop(image.shape[0], image.shape[1], rng)
+            image = cv2.resize(image[top : top + high, left : left + wide], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+            return {"image": cv2.flip(image, 1) if rng.random() < 0.5 else image, "label": label}
+
+    dataset = grain.MapDataset.source(ArrayRecordDataSource(feed.files("array_record/*.arrayrecord"))).seed(0)
+    dataset = dataset.shuffle() if feed.shuffle else dataset
+    threads = grain.ReadOptions(num_threads=2 * feed.cores, prefetch_buffer_size=4 * feed.batch_size)
+    batches = dataset.repeat().random_map(Crop()).to_iter_dataset(threads).batch(feed.batch_size, drop_remainder=True)
+    return (batch["image"] for batch in batches)
+
+
+def open_raw_reader(feed: Feed) -> Iterator[Any]:
+    return (batch["image"] for batch in _reader(feed, image=None, features=["image"]))
+
+
+def open_raw_load(feed: Feed) -> Iterator[Any]:
+    return (batch["image"] for batch in _load(feed, features=["image"], decode=False, batch_size=feed.batch_size))
+
+
+def open_raw_tf(feed: Feed) -> Iterator[Any]:
+    import read_tf
+
+    return read_tf.open_raw(feed)
+
+
+def open_interleaved_tf(feed: Feed) -> Iterator[Any]:
+    import read_tf
+
+    return read_tf.open_raw(Feed(feed.data, feed.shuffle, feed.batch_size, feed.cores, {"reads": 1}))
+
+
+def open_many_load(feed: Feed) -> Iterator[Any]:
+    return (batch["image"] for batch in _load(feed, features=["image", "label"], image_size=(SIDE, SIDE), batch_size=feed.batch_size))
+
+
+_READER = ("shardwright:Reader", "shardwright:TrainImage", "simplejpeg", "cv2")
+_READER_TF = ("tensorflow", *_READER, "shardwright.trainers.tf")
+_LOAD, _TF = ("shardwright:load", "read_tf"), ("read_tf",)
+_GRAIN = ("grain", "grain.sources", "cv2", "simplejpeg")
+TASKS: dict[str, dict[str, Loader]] = {
+    "feed": {
+        "reader": Loader(open_reader, _READER),
+        "reader.tf_data": Loader(open_reader_tf_data, _READER_TF),
+        "load": Loader(open_load, _LOAD),
+        "tf.data": Loader(open_tf_data, _TF),
+        "keras": Loader(open_keras, ("keras", *_TF)),
+        "grain": Loader(lambda feed: _open_grain(feed, "opencv"), _GRAIN),
+        "grain-simplejpeg": Loader(lambda feed: _open_grain(feed, "simplejpeg"), _GRAIN),
+    },
+    "raw": {
+        "tfrecord": Loader(open_raw_tf, _TF),
+        "tfrecord-interleave": Loader(open_interleaved_tf, _TF),
+        "reader": Loader(open_raw_reader, _READER),
+        "load": Loader(open_raw_load, _LOAD),
+    },
+    "start": {"reader": Loader(open_reader, _READER), "load": Loader(open_many_load, _LOAD)},
+}
+
+
+def _tuned(feed: Feed, items: int) -> dict[str, float]:
+    import read_tf
+
+    return read_tf.tune(feed, items)
+
+
+def main(argv: Iterable[str] | None = None) -> int:
+    args = parser(__doc__, (*TASKS, "tune")).parse_args(None if argv is None else list(argv))
+    if args.task == "tune":
+        tell({"rates": _tuned(feed_of(args), args.items)})
+        return 0
+    check = check_records if args.task == "raw" else check_images
+    tell(run_feed(TASKS[args.task][args.name], feed_of(args), args, check))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

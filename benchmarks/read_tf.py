@@ -1,0 +1,148 @@
+"""The hand-tuned tf.data pipeline that `read.py` compares with, its variants, and Keras's loader of folders.
+
+The pipeline is what a TensorFlow user ends up with after tuning: shards interleaved, records parsed, a random part of each JPEG decoded
+(`tf.io.decode_and_crop_jpeg` decodes no more than that part), resized, flipped, back to uint8, batched, prefetched. `VARIANTS` are tried
+before the rounds, and the fastest is the one to beat.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+from read_feeds import RATIO, SCALE, SIDE, Feed, check_images
+
+_BUFFER_BYTES = 8 << 20
+_CYCLE = 4
+SHUFFLE_BUFFER_RECORDS = 2048
+# Threads that parse and decode: None is AUTOTUNE, else times the cores. `reads`: the same for the interleave, 0 for shards one by one.
+# `fast_dct`: the less exact DCT and upsampling. `private`: a thread pool of one thread a core, and ops that use one thread each.
+Variant = dict[str, Any]
+VARIANTS: dict[str, Variant] = {
+    "AUTOTUNE": {"decodes": None, "reads": None},
+    "a decoding thread per core": {"decodes": 1, "reads": 1},
+    "two decoding threads per core": {"decodes": 2, "reads": 1},
+    "a decoding thread per core, shards one by one": {"decodes": 1, "reads": 0},
+    "a decoding thread per core, private pool": {"decodes": 1, "reads": 1, "private": True},
+    "a decoding thread per core, fast DCT": {"decodes": 1, "reads": 1, "fast_dct": True},
+    "a decoding thread per core, fast DCT, private pool": {"decodes": 1, "reads": 1, "fast_dct": True, "private": True},
+}
+DEFAULT_VARIANT = "a decoding thread per core"
+
+
+def variant_of(feed: Feed) -> Variant:
+    return VARIANTS[feed.settings.get("variant", DEFAULT_VARIANT)]
+
+
+def parallel_calls(share: int | None, cores: int) -> Any:
+    return tf.data.AUTOTUNE if share is None else max(1, share * cores)
+
+
+def random_crop(variant: Variant) -> Callable[[tf.Tensor], tf.Tensor]:
+    """From a JPEG to uint8 [224, 224, 3]: a random-resized crop and a flip."""
+    fast = {"dct_method": "INTEGER_FAST", "fancy_upscaling": False} if variant.get("fast_dct") else {}
+    whole = tf.zeros((1, 0, 4), tf.float32)
+
+    def crop(jpeg: tf.Tensor) -> tf.Tensor:
+        begin, size, _ = tf.image.sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(jpeg),
+            whole,
+            area_range=SCALE,
+            aspect_ratio_range=RATIO,
+            max_attempts=10,
+            use_image_if_no_bounding_boxes=True,
+        )
+        window = tf.concat([begin[:2], size[:2]], 0)
+        image = tf.io.decode_and_crop_jpeg(jpeg, window, channels=3, **fast)
+        image = tf.image.resize(image, (SIDE, SIDE))
+        return tf.image.random_flip_left_right(tf.saturate_cast(tf.round(image), tf.uint8))
+
+    return crop
+
+
+def read_records(feed: Feed, variant: Variant) -> tf.data.Dataset:
+    """Serialized examples without end: shards in turn, their order and a buffer shuffled where asked."""
+    shards = feed.files("dataset/*.tfrecord-*")
+    names = tf.data.Dataset.from_tensor_slices(shards)
+    if feed.shuffle:
+        names = names.shuffle(len(shards))
+    names = names.repeat()
+    if variant["reads"] == 0:
+        records = tf.data.TFRecordDataset(names, buffer_size=_BUFFER_BYTES)
+    else:
+        records = names.interleave(
+            lambda name: tf.data.TFRecordDataset(name, buffer_size=_BUFFER_BYTES),
+            cycle_length=_CYCLE,
+            num_parallel_calls=parallel_calls(variant["reads"], feed.cores),
+            deterministic=not feed.shuffle,
+        )
+    return records.shuffle(SHUFFLE_BUFFER_RECORDS) if feed.shuffle else records
+
+
+def finish(images: tf.data.Dataset, feed: Feed, variant: Variant, batch_size: int | None) -> Iterator[Any]:
+    """Batches and what a pipeline ends with."""
+    options = tf.data.Options()
+    if variant.get("private"):
+        options.threading.private_threadpool_size = feed.cores
+        options.threading.max_intra_op_parallelism = 1
+    batches = images.batch(batch_size, drop_remainder=True) if batch_size else images
+    return iter(batches.prefetch(tf.data.AUTOTUNE).with_options(options))
+
+
+def open_pipeline(feed: Feed) -> Iterator[Any]:
+    """(image, label), as a trainer wants them; the image is handed on."""
+    variant = variant_of(feed)
+    crop = random_crop(variant)
+    spec = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
+
+    def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        example = tf.io.parse_single_example(record, spec)
+        return crop(example["image"]), example["label"]
+
+    examples = read_records(feed, variant).map(
+        parse, num_parallel_calls=parallel_calls(variant["decodes"], feed.cores), deterministic=not feed.shuffle
+    )
+    return (images for images, _ in finish(examples, feed, variant, feed.batch_size))
+
+
+def tune(feed: Feed, items: int) -> dict[str, float]:
+    """Images per second of each variant, the better of two runs; the second runs come after all the first ones."""
+    rates = dict.fromkeys(VARIANTS, 0.0)
+    for _ in range(2):
+        for name in VARIANTS:
+            batches = open_pipeline(Feed(feed.data, feed.shuffle, feed.batch_size, feed.cores, {"variant": name}))
+            check_images(next(batches), feed.batch_size)
+            warm_up, count = max(1, items // feed.batch_size // 4), max(1, items // feed.batch_size)
+            for _ in range(warm_up):
+                next(batches)
+            start = time.monotonic()
+            for _ in range(count):
+                next(batches)
+            rates[name] = max(rates[name], count * feed.batch_size / (time.monotonic() - start))
+            del batches  # and with it its threads, before the next is timed
+    return rates
+
+
+def open_raw(feed: Feed) -> Iterator[Any]:
+    """Records as stored, in batches: `TFRecordDataset` over the shards one by one, or interleaved."""
+    variant: Variant = {"reads": feed.settings.get("reads", 0)}
+    return finish(read_records(feed, variant), feed, variant, feed.batch_size)
+
+
+def open_keras(feed: Feed) -> Iterator[Any]:
+    """`image_dataset_from_directory` as its documentation uses it: every JPEG decoded whole and resized to 256x256, batched, then a random
+    224x224 window and flips by Keras's layers. That is no random-resized crop: Keras resizes the whole image first."""
+    import keras
+
+    dataset = keras.utils.image_dataset_from_directory(
+        str(feed.data / "photos"), image_size=(256, 256), batch_size=feed.batch_size, shuffle=feed.shuffle, verbose=False
+    )
+    augment = keras.Sequential([keras.layers.RandomCrop(SIDE, SIDE), keras.layers.RandomFlip("horizontal")])
+
+    def crop(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return tf.cast(augment(images, training=True), tf.uint8), labels
+
+    batches = dataset.repeat().map(crop, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return (images for images, _ in batches)

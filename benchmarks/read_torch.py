@@ -1,0 +1,144 @@
+#!/usr/bin/env python
+"""The torch loaders that `read.py` compares, in an environment of their own: no TensorFlow, and nothing of shardwright's.
+
+  torch       torchvision.datasets.ImageFolder on the JPEG files, in a DataLoader
+  webdataset  its own tar shards, decoded by Pillow, in its WebLoader, a shuffle buffer of 1,000
+  streaming   MosaicML Streaming: its own MDS shards, StreamingDataset in a DataLoader
+  litdata     LitData: its own binary chunks, StreamingDataset in its StreamingDataLoader
+
+All give torchvision's random-resized crop with bilinear resizing and a flip, as uint8, in batches that its workers put together, one
+worker per core. `make` writes streaming's and litdata's formats.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from read_feeds import RATIO, SCALE, SIDE, Feed, Loader, check_images, feed_of, forever, parser, run_feed, tell
+
+PREFETCH_BATCHES = 4
+
+
+def _transform() -> Any:
+    from torchvision import transforms
+
+    return transforms.Compose(
+        [transforms.RandomResizedCrop(SIDE, SCALE, RATIO), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
+    )
+
+
+def _images(loader: Iterable[Any]) -> Iterator[Any]:
+    for batch in forever(loader):
+        yield batch[0]
+
+
+def _workers(feed: Feed) -> dict[str, Any]:
+    return {"num_workers": feed.cores, "persistent_workers": True, "prefetch_factor": PREFETCH_BATCHES}
+
+
+def open_files(feed: Feed) -> Iterator[Any]:
+    from torch.utils.data import DataLoader
+    from torchvision.datasets import ImageFolder
+
+    files = ImageFolder(str(feed.data / "photos"), _transform())
+    return _images(DataLoader(files, feed.batch_size, shuffle=feed.shuffle, **_workers(feed)))
+
+
+def open_webdataset(feed: Feed) -> Iterator[Any]:
+    import webdataset as wds
+
+    shards = feed.files("tars/*.tar")
+    dataset = wds.WebDataset(shards, shardshuffle=len(shards) if feed.shuffle else False, nodesplitter=wds.split_by_node)
+    if feed.shuffle:
+        dataset = dataset.shuffle(1000)
+    dataset = dataset.decode("pil").to_tuple("jpg", "cls").map_tuple(_transform(), None).batched(feed.batch_size)
+    return _images(wds.WebLoader(dataset.repeat(), batch_size=None, **_workers(feed)))
+
+
+def open_streaming(feed: Feed) -> Iterator[Any]:
+    from streaming import StreamingDataset
+    from streaming.base.util import clean_stale_shared_memory
+    from torch.utils.data import DataLoader
+
+    transform = _transform()
+
+    class Photos(StreamingDataset):  # type: ignore[misc]
+        def __getitem__(self, at: Any) -> Any:
+            sample = super().__getitem__(at)
+            return transform(sample["image"]), sample["label"]
+
+    clean_stale_shared_memory()
+    dataset = Photos(local=str(feed.data / "mds"), shuffle=feed.shuffle, batch_size=feed.batch_size)
+    return _images(DataLoader(dataset, feed.batch_size, **_workers(feed)))
+
+
+def open_litdata(feed: Feed) -> Iterator[Any]:
+    from litdata import StreamingDataLoader, StreamingDataset
+    from PIL import Image
+
+    transform = _transform()
+
+    class Photos(StreamingDataset):  # type: ignore[misc]
+        def __getitem__(self, at: Any) -> Any:
+            sample = super().__getitem__(at)
+            return transform(Image.open(io.BytesIO(sample["image"]))), sample["label"]
+
+    dataset = Photos(str(feed.data / "litdata"), shuffle=feed.shuffle)
+    return _images(StreamingDataLoader(dataset, batch_size=feed.batch_size, **_workers(feed)))
+
+
+_TORCH = ("torch", "torchvision", "torch.utils.data", "torchvision.transforms", "PIL.Image")
+LOADERS = {
+    "torch": Loader(open_files, (*_TORCH, "torchvision.datasets")),
+    "webdataset": Loader(open_webdataset, (*_TORCH, "webdataset")),
+    "streaming": Loader(open_streaming, (*_TORCH, "streaming")),
+    "litdata": Loader(open_litdata, (*_TORCH, "litdata")),
+}
+
+
+def _labelled(folder: Path) -> Iterator[tuple[str, int]]:
+    for label, name in enumerate(sorted(os.listdir(folder))):
+        for file in sorted(os.listdir(folder / name)):
+            yield str(folder / name / file), label
+
+
+def _jpeg_bytes(sample: tuple[str, int]) -> dict[str, Any]:
+    return {"image": Path(sample[0]).read_bytes(), "label": sample[1]}
+
+
+def make(name: str, data: Path, shard_bytes: int) -> None:
+    """Writes a format from DATA/photos, the files' bytes as they are."""
+    out = data / {"streaming": "mds"}.get(name, name)
+    shutil.rmtree(out, ignore_errors=True)
+    if name == "litdata":
+        import litdata
+
+        samples = list(_labelled(data / "photos"))
+        litdata.optimize(_jpeg_bytes, samples, output_dir=str(out), chunk_bytes=shard_bytes, num_workers=1, start_method="fork")
+        return
+    from PIL import Image
+    from streaming import MDSWriter
+
+    with MDSWriter(out=str(out), columns={"image": "jpeg", "label": "int"}, size_limit=shard_bytes) as writer:
+        for path, label in _labelled(data / "photos"):
+            with Image.open(path) as image:  # an opened JPEG is copied, not encoded anew
+                writer.write({"image": image, "label": label})
+
+
+def main() -> int:
+    args = parser(__doc__, ("feed", "make")).parse_args()
+    if args.task == "make":
+        make(args.name, args.data, args.shard_bytes)
+        return 0
+    tell(run_feed(LOADERS[args.name], feed_of(args), args, check_images))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

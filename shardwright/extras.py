@@ -1,0 +1,29 @@
+"""Parts of this package that need a library which the base install does not bring."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from shardwright.errors import UsageError
+
+_INSTALLS = {
+    "jax": "'shardwright[jax]'",
+    "keras": "keras",  # on any backend; 'shardwright[tensorflow]' brings it too
+    "tensorflow": "'shardwright[tensorflow]'",
+    "torch": "'shardwright[torch]'",
+}
+
+
+def import_part(name: str) -> Any:
+    """A module of this package by its full name, imported when it is first asked for.
+
+    Raises:
+        UsageError: What it needs is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in _INSTALLS:
+            raise
+        raise UsageError(f"this needs {error.name}, which is not installed: pip install {_INSTALLS[error.name]}") from error

@@ -1,0 +1,36 @@
+"""(image, label) of a batch, the form in which Keras and others take examples."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwright.errors import UsageError
+from shardwright.reader.batches import MASK, Batch
+from shardwright.reader.reader import Reader
+from shardwright.schema import FeatureKind
+
+
+class SupervisedNames(NamedTuple):
+    """Which columns of a batch are (image, label), and whether its mask becomes a sample weight."""
+
+    image: str
+    label: str
+    is_masked: bool
+
+    @classmethod
+    def of(cls, reader: Reader) -> SupervisedNames:
+        """Raises `UsageError` where the reader gives no image or no label."""
+        image = reader.engine.columns.image
+        labels = [feature.name for feature in reader.engine.columns.features if feature.kind == FeatureKind.CLASS_LABEL]
+        if image is None or not labels:
+            given, has_both = ", ".join(reader.element_spec), reader.class_names
+            fix = "add them to features=" if has_both else "this dataset has no labels, so take batches as dicts"
+            raise UsageError(f"(image, label) needs the image and the label, and this Reader gives {given}: {fix}")
+        return cls(image.name, labels[0], reader.options.is_masked)
+
+    def pick(self, batch: Batch) -> tuple[Any, ...]:
+        """(image, label), or (image, label, float32 weights: 0 for the rows that are no records)."""
+        pair = (batch[self.image], batch[self.label])
+        return (*pair, batch[MASK].astype(np.float32)) if self.is_masked else pair

@@ -1,0 +1,144 @@
+"""Columns of a batch as TensorFlow tensors: how each goes through `tf.numpy_function`, which knows dense arrays only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from shardwright.reader.list_encodings import Sparse
+from shardwright.reader.reader import Reader
+from shardwright.reader.values import as_bytes, value_dtype
+
+Array = npt.NDArray[Any]
+
+
+class TensorColumn(Protocol):
+    """One column on its way: arrays of `dtypes` when it leaves NumPy, a tensor of some kind in the graph."""
+
+    @property
+    def dtypes(self) -> list[tf.DType]: ...
+
+    def to_arrays(self, column: Any) -> list[Array]: ...
+
+    def to_tensor(self, parts: Sequence[tf.Tensor]) -> Any: ...
+
+
+@dataclass(frozen=True)
+class DenseColumn:
+    """Numbers as they are; texts and bytes as tf.string."""
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def dtypes(self) -> list[tf.DType]:
+        return [_tensor_dtype(self.dtype)]
+
+    def to_arrays(self, column: Array) -> list[Array]:
+        return [_encode_texts(column)]
+
+    def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
+        return tf.ensure_shape(parts[0], self.shape)
+
+
+@dataclass(frozen=True)
+class RaggedColumn:
+    """Lists as tf.RaggedTensor [rows, None]."""
+
+    rows: int | None
+    dtype: np.dtype[Any]
+
+    @property
+    def dtypes(self) -> list[tf.DType]:
+        return [_tensor_dtype(self.dtype), tf.int64]
+
+    def to_arrays(self, column: Array) -> list[Array]:
+        lengths = np.array([len(row) for row in column], np.int64)
+        return [_encode_texts(np.concatenate([np.empty(0, self.dtype), *column])), lengths]
+
+    def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.RaggedTensor:
+        values, lengths = tf.ensure_shape(parts[0], (None,)), tf.ensure_shape(parts[1], (self.rows,))
+        return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
+
+
+@dataclass(frozen=True)
+class SparseTensorColumn:
+    """A `SparseColumn` as tf.SparseTensor [rows, None]."""
+
+    rows: int | None
+    dtype: np.dtype[Any]
+
+    @property
+    def dtypes(self) -> list[tf.DType]:
+        return [tf.int64, _tensor_dtype(self.dtype), tf.int64]
+
+    def to_arrays(self, column: Any) -> list[Array]:
+        return [column.indices, _encode_texts(column.values), np.array(column.dense_shape, np.int64)]
+
+    def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.SparseTensor:
+        shape = tf.ensure_shape(parts[2], (2,))
+        if self.rows is not None:
+            shape = tf.stack([tf.constant(self.rows, tf.int64), shape[1]])
+        return tf.SparseTensor(tf.ensure_shape(parts[0], (None, 2)), tf.ensure_shape(parts[1], (None,)), shape)
+
+
+@dataclass(frozen=True)
+class ImagesColumn:
+    """Images of different sizes as tf.RaggedTensor [rows, None, None, channels]."""
+
+    rows: int | None
+    num_channels: int
+    dtype: np.dtype[Any]
+
+    @property
+    def dtypes(self) -> list[tf.DType]:
+        return [_tensor_dtype(self.dtype), tf.int64, tf.int64]
+
+    def to_arrays(self, column: Array) -> list[Array]:
+        empty = np.empty((0, self.num_channels), self.dtype)
+        pixels = np.concatenate([empty, *(image.reshape(-1, self.num_channels) for image in column)])
+        heights = np.array([image.shape[0] for image in column], np.int64)
+        return [pixels, heights, np.repeat(np.array([image.shape[1] for image in column], np.int64), heights)]
+
+    def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.RaggedTensor:
+        pixels = tf.ensure_shape(parts[0], (None, self.num_channels))
+        lengths = [tf.ensure_shape(parts[1], (self.rows,)), tf.ensure_shape(parts[2], (None,))]
+        return tf.RaggedTensor.from_nested_row_lengths(pixels, lengths, validate=False)
+
+
+def tensor_columns(reader: Reader) -> dict[str, TensorColumn]:
+    """The columns of a reader's batches, by name."""
+    columns = reader.engine.columns
+    specs = reader.element_spec
+    found: dict[str, TensorColumn] = {name: DenseColumn(*spec) for name, spec in specs.items()}
+    rows = reader.steps.host_batch_size if reader.has_static_rows else None
+    for feature in columns.features:
+        shape, dtype = specs[feature.name]
+        if isinstance(columns.encodings[feature.name], Sparse):
+            found[feature.name] = SparseTensorColumn(rows, value_dtype(feature))
+        elif feature.is_list and len(shape) == 1 and dtype.hasobject:
+            found[feature.name] = RaggedColumn(rows, value_dtype(feature))
+    image = reader.options.image
+    if columns.image is not None and image is not None and specs[columns.image.name][1].hasobject:
+        found[columns.image.name] = ImagesColumn(rows, image.shape[2], image.dtype)
+    return found
+
+
+def _tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:
+    return tf.string if dtype.hasobject else tf.as_dtype(dtype)
+
+
+def _encode_texts(values: Array) -> Array:
+    """Texts as UTF-8; what is bytes already, or numbers, as it is."""
+    if values.dtype != object:
+        return values
+    encoded = np.empty(values.shape, object)
+    flat, given = encoded.reshape(-1), values.reshape(-1)
+    for place, value in enumerate(given):
+        flat[place] = as_bytes(value) if isinstance(value, str) else value
+    return encoded

@@ -1,0 +1,172 @@
+"""The order of an epoch in TensorFlow graph code: what `reader/permutation.py` and `reader/order.py` do with NumPy, value by value.
+
+TensorFlow's uint64 wraps around as NumPy's does, so the same arithmetic gives the same order; golden values hold the two together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from shardwright.reader.order import I64, RECORD_ORDER, SHARD_ORDER, ShuffledOrder, StoredOrder
+from shardwright.reader.permutation import MIN_BITS, ROUNDS
+from shardwright.splitmix import GOLDEN, MIX_1, MIX_2
+
+Tensor = Any  # tf.Tensor, whose module comes without types
+
+_MASK = (1 << 64) - 1
+_shift_right, _shift_left = tf.bitwise.right_shift, tf.bitwise.left_shift
+_and, _or, _xor = tf.bitwise.bitwise_and, tf.bitwise.bitwise_or, tf.bitwise.bitwise_xor
+
+
+def _u64(value: Any) -> Tensor:
+    return tf.constant(value & _MASK, tf.uint64) if isinstance(value, int) else tf.cast(value, tf.uint64)
+
+
+def mix64(values: Tensor) -> Tensor:
+    """splitmix64's output function of each, uint64 of any shape."""
+    values = _xor(values, _shift_right(values, _u64(30))) * _u64(MIX_1)
+    values = _xor(values, _shift_right(values, _u64(27))) * _u64(MIX_2)
+    return _xor(values, _shift_right(values, _u64(31)))
+
+
+def derive_key(*parts: Tensor | int) -> Tensor:
+    """A 64-bit key of whole numbers, some or all of them tensors; with several values in a part, several keys."""
+    key = _u64(0)
+    for part in parts:
+        key = mix64(key + _u64(part) + _u64(GOLDEN))
+    return key
+
+
+def permute(ranks: Tensor, sizes: Tensor, keys: Tensor) -> Tensor:
+    """Where each rank goes under the permutation of [0, size) that its key names.
+
+    Args:
+        ranks: uint64 [n], each below its size.
+        sizes: uint64 [n], or [] for one of all; 1 to 2**63.
+        keys: uint64 [n], or [] for one of all.
+
+    Returns:
+        uint64 [n], each below its size.
+    """
+    bits = _bit_lengths(sizes)
+    if sizes.shape.rank == 0 and keys.shape.rank == 0:
+        return _walk(ranks, sizes, keys, bits)
+    spread = tf.zeros_like(ranks)
+    return _walk(ranks, sizes + spread, keys + spread, bits + spread)
+
+
+def _walk(ranks: Tensor, sizes: Tensor, keys: Tensor, bits: Tensor) -> Tensor:
+    """Encipher until all values are inside, only those that are outside again."""
+
+    def part(of: Tensor, at: Tensor) -> Tensor:
+        return of if of.shape.rank == 0 else tf.gather(of, at)
+
+    def again(values: Tensor, outside: Tensor) -> tuple[Tensor, Tensor]:
+        moved = _encipher(tf.gather(values, outside), part(bits, outside), part(keys, outside))
+        values = tf.tensor_scatter_nd_update(values, outside[:, tf.newaxis], moved)
+        return values, tf.boolean_mask(outside, moved >= part(sizes, outside))
+
+    shapes = (tf.TensorShape([None]), tf.TensorShape([None]))
+    everything = tf.range(tf.size(ranks, out_type=tf.int64))
+    values, _ = tf.while_loop(lambda _, outside: tf.size(outside) > 0, again, (ranks, everything), shape_invariants=shapes)
+    return values
+
+
+def _bit_lengths(sizes: Tensor) -> Tensor:
+    """How many bits hold size - 1, at least `MIN_BITS`."""
+    powers = _shift_right((sizes - _u64(1))[..., tf.newaxis], _u64(tf.range(64)))
+    bits = tf.reduce_sum(tf.cast(powers > _u64(0), tf.int64), axis=-1)
+    return _u64(tf.maximum(bits, MIN_BITS))
+
+
+def _encipher(values: Tensor, bits: Tensor, keys: Tensor) -> Tensor:
+    one = _u64(1)
+    low_bits = _shift_right(bits, one)
+    high_bits = bits - low_bits
+    high, low = _shift_right(values, low_bits), _and(values, _shift_left(one, low_bits) - one)
+    for number in range(ROUNDS):
+        mixed = mix64(low + keys + _u64((number + 1) * GOLDEN))
+        high, low = low, _xor(high, _and(mixed, _shift_left(one, high_bits) - one))
+        high_bits, low_bits = low_bits, high_bits
+    return _or(_shift_left(high, low_bits), low)
+
+
+@dataclass(frozen=True)
+class GraphTable:
+    """One epoch's shards in their order, and the windows they make; int64 tensors as the arrays of `reader.order.EpochTable`.
+
+    Attributes:
+        shards: [shards], in the order of this epoch.
+        starts: [shards + 1], where each begins among the epoch's places.
+        window_starts: [windows + 1], the same of the windows.
+        window_keys: uint64 [windows], of the permutation of each window's records; None where they stay as they are stored.
+    """
+
+    shards: Tensor
+    starts: Tensor
+    window_starts: Tensor
+    window_keys: Tensor | None
+
+    def locate(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """(shard, row) of each place, all int64 [n]; a row counts among the shard's own selected records."""
+        ranks = places if self.window_keys is None else self._shuffle(places, self.window_keys)
+        slots = tf.searchsorted(self.starts, ranks, side="right", out_type=tf.int64) - 1
+        return tf.gather(self.shards, slots), ranks - tf.gather(self.starts, slots)
+
+    def _shuffle(self, places: Tensor, keys: Tensor) -> Tensor:
+        if self.window_starts.shape[0] == 2:  # one window: one size and one key of all
+            return tf.cast(permute(_u64(places), _u64(self.window_starts[1]), keys[0]), tf.int64)
+        windows = tf.searchsorted(self.window_starts, places, side="right", out_type=tf.int64) - 1
+        begins = tf.gather(self.window_starts, windows)
+        sizes = tf.gather(self.window_starts, windows + 1) - begins
+        ranks = permute(_u64(places - begins), _u64(sizes), tf.gather(keys, windows))
+        return begins + tf.cast(ranks, tf.int64)
+
+
+class GraphOrder:
+    """An order as graph code.
+
+    Args:
+        order: The same with NumPy.
+    """
+
+    def __init__(self, order: StoredOrder | ShuffledOrder) -> None:
+        self.order = order
+        self._sizes: I64 = np.asarray(order.sizes, np.int64)
+
+    @property
+    def size(self) -> int:
+        """Places in an epoch."""
+        return self.order.size
+
+    @property
+    def num_windows(self) -> int:
+        """How many groups of shards are shuffled among themselves; stored order is one group."""
+        if isinstance(self.order, StoredOrder):
+            return 1
+        return max(1, -(-len(self._sizes) // self.order.window))
+
+    def table(self, epoch: Tensor) -> GraphTable:
+        """The shards of an epoch (int64 []) and its windows."""
+        count = len(self._sizes)
+        if isinstance(self.order, StoredOrder):
+            starts = tf.constant(np.concatenate([[0], np.cumsum(self._sizes)]), tf.int64)
+            return GraphTable(tf.range(count, dtype=tf.int64), starts, tf.constant([0, self.size], tf.int64), None)
+        shards = self._shuffle_shards(epoch, self.order.seed) if self.order.window < count else tf.range(count, dtype=tf.int64)
+        starts = tf.concat([[tf.constant(0, tf.int64)], tf.cumsum(tf.gather(tf.constant(self._sizes), shards))], axis=0)
+        ends = np.append(np.arange(0, count, self.order.window), count)
+        keys = derive_key(self.order.seed, epoch, RECORD_ORDER, tf.range(self.num_windows, dtype=tf.int64))
+        return GraphTable(shards, tf.ensure_shape(starts, [count + 1]), tf.gather(starts, tf.constant(ends)), keys)
+
+    def _shuffle_shards(self, epoch: Tensor, seed: int) -> Tensor:
+        ranks = _u64(tf.range(len(self._sizes)))
+        shards = permute(ranks, _u64(len(self._sizes)), derive_key(seed, epoch, SHARD_ORDER))
+        return tf.cast(tf.ensure_shape(shards, [len(self._sizes)]), tf.int64)
+
+    def locate(self, epoch: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """(shard, row) of places, int64 [n], of one epoch, int64 []."""
+        return self.table(epoch).locate(places)

@@ -1,0 +1,261 @@
+"""`Reader.torch()`: datasets for torch's DataLoader, of whole batches in the reader's exact order, or of examples by number.
+
+    reader = sw.Reader("dataset/", global_batch_size=256, shuffle=True, image=sw.TrainImage(224), epochs=90)
+    for batch in DataLoader(reader.torch(), batch_size=None): ...       # reader.state() is that of the batches given
+    DataLoader(reader.torch(map_style=True), batch_size=256, sampler=DistributedSampler(...))
+
+The reader's own threads decode, so `num_workers=0` is the fast way for one process; workers help where Python itself is the limit.
+On several processes give the Reader host_index=torch.distributed.get_rank() and host_count=torch.distributed.get_world_size().
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+from shardwright.errors import UsageError
+from shardwright.reader.examples import ExampleSource
+from shardwright.reader.options import ReaderOptions
+from shardwright.reader.reader import Reader, reopen
+from shardwright.reader.state import ReaderState
+from shardwright.reader.steps import Remainder
+from shardwright.reader.values import SparseColumn
+
+_EVERY_EPOCH = -1
+
+
+class ReaderBatches(IterableDataset[dict[str, Any]]):
+    """A reader's batches as tensors, for `DataLoader(batches, batch_size=None)`, with any number of workers.
+
+    A pass goes on from where the reader is, to the end of its last epoch; after `set_epoch(e)` it is epoch e alone.
+
+    With `num_workers=0` the reader moves along, and `reader.state()` is the state after the batch that was given last. Workers read
+    on their own, every one its share of the steps, and the loader puts them in the reader's exact order; the reader of this process
+    stays where it is, so the state is `state_after(number of batches taken in this pass)`. torchdata's StatefulDataLoader keeps
+    count itself. Each worker allows `max_bad_records` of its own. Workers that read from a store must not be forked: give the
+    loader `multiprocessing_context="spawn"` or "forkserver".
+
+    Args:
+        reader: Where batches come from.
+        channels_first: Images as [b, 3, h, w], in memory still channels last, which is what convolutions run fastest on; else
+            [b, h, w, 3].
+    """
+
+    def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
+        self._reader: Reader | None = reader
+        self._source: tuple[ReaderOptions, Mapping[str, Any]] | None = None
+        self._tensors = TensorMaker(_image_name(reader), channels_first=channels_first)
+        self._epoch = torch.tensor(_EVERY_EPOCH).share_memory_()  # which workers that go on from pass to pass see, too
+        self._pass_start: int | None = None
+        self._next = 0
+        self._resume_at: int | None = None
+        self._owner = os.getpid()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_reader": None, "_source": self._options_and_state()}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """One pass; in a worker process, that worker's share of it."""
+        worker = get_worker_info()
+        if worker is None:
+            return self._iterate()
+        reader = self._open_in_worker(worker.num_workers)
+        start, stop = self._bounds(reader)
+        position = reader.steps.skip(start, worker.id) if self._resume_at is None else self._resume_at
+        self._resume_at, self._next = None, position
+        return self._iterate_share(reader, stop, worker.num_workers)
+
+    def __len__(self) -> int:
+        """Batches of a whole pass. Raises `TypeError` where it has no end."""
+        reader = self._here()
+        return len(reader) if int(self._epoch) == _EVERY_EPOCH else reader.steps_per_epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have each pass from now on be one epoch, this one: from its start, or from where the reader is if that is inside it.
+
+        Raises:
+            UsageError: There is no such epoch, or batches go on from one epoch to the next.
+        """
+        options = self._here().options
+        if type(epoch) is not int or epoch < 0 or (options.epochs is not None and epoch >= options.epochs):
+            raise UsageError(f"set_epoch({epoch!r}): epochs are counted from 0, and this reader has epochs={options.epochs}")
+        if options.remainder == Remainder.CARRY:
+            raise UsageError("set_epoch: with remainder='carry' batches go on from one epoch to the next: read them in one pass")
+        self._epoch.fill_(epoch)
+        self._pass_start = None
+
+    def state_after(self, num_batches: int) -> dict[str, Any]:
+        """What `reader.state()` is after that many batches of this pass: to go on from with `Reader(state=...)`, whatever workers
+        have read ahead."""
+        reader = self._here()
+        start = self._bounds(reader)[0] if self._pass_start is None else self._pass_start
+        return _state_at(reader, reader.steps.skip(start, num_batches))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The reader's state; in a worker process that of its share, for the same number of workers."""
+        return self._here().state() if get_worker_info() is None else _state_at(self._here(), self._next)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of a reader of the same records.
+
+        Raises:
+            UsageError: It is of other records, or of another order.
+        """
+        saved = ReaderState.from_json(state)
+        worker = get_worker_info()
+        reader = self._here() if worker is None else self._open_in_worker(worker.num_workers)
+        saved.check_same(ReaderState.from_json(reader.state()))
+        if worker is None:
+            reader.go_to(saved.position)
+            self._pass_start = None
+        else:
+            self._resume_at = saved.position
+
+    def _iterate(self) -> Iterator[dict[str, Any]]:
+        reader = self._here()
+        start, stop = self._bounds(reader)
+        reader.go_to(start)
+        self._pass_start = reader.position
+        if stop is not None and reader.position >= stop:
+            return
+        for batch in reader:
+            yield self._tensors.batch(batch)
+            if stop is not None and reader.position >= stop:
+                reader.go_to(reader.position)  # nothing of the next epoch is made ahead: nobody may want it
+                return
+
+    def _iterate_share(self, reader: Reader, stop: int | None, num_workers: int) -> Iterator[dict[str, Any]]:
+        steps = reader.steps
+        while steps.step_at(self._next) is not None and (stop is None or self._next < stop):
+            batch = reader.batch_at(self._next)
+            self._next = steps.skip(self._next, num_workers)
+            yield self._tensors.batch(batch)
+
+    def _bounds(self, reader: Reader) -> tuple[int, int | None]:
+        """Where a pass begins and ends, as positions; None for the end of the reader."""
+        epoch, position = int(self._epoch), reader.position
+        if epoch == _EVERY_EPOCH:
+            return (0 if reader.steps.step_at(position) is None else position), None
+        start, stop = epoch * reader.num_records, (epoch + 1) * reader.num_records
+        return (position if start < position < stop else start), stop
+
+    def _here(self) -> Reader:
+        if self._reader is None:
+            self._reader = reopen(*self._options_and_state())
+            self._owner = os.getpid()
+        return self._reader
+
+    def _options_and_state(self) -> tuple[ReaderOptions, Mapping[str, Any]]:
+        if self._reader is not None:
+            return self._reader.options, self._reader.state()
+        assert self._source is not None, "what has no reader yet knows how to open it"
+        return self._source
+
+    def _open_in_worker(self, num_workers: int) -> Reader:
+        """A reader of this process's own, with its share of the threads: of one that was forked the locks may be locked for ever."""
+        if self._reader is None or self._owner != os.getpid():
+            options, state = self._options_and_state()
+            self._reader = reopen(replace(options, threads=_share_of_threads(options, num_workers)), state)
+            self._owner = os.getpid()
+        return self._reader
+
+
+class ReaderExamples(Dataset[dict[str, Any]]):
+    """A reader's records by number, for a DataLoader with `shuffle=True`, or any sampler, DistributedSampler among them.
+
+    `examples[number]` is the record with that number in the order they are stored in: its image uint8 [3, h, w] or [h, w, 3],
+    numbers as tensors [], texts str. Lists are tensors of their own lengths, which the default collation refuses: encode them as
+    `Dense`, or give `collate_fn`. The random part of an image is drawn from (seed, epoch, number); see `set_epoch`.
+    """
+
+    def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
+        self._source = ExampleSource(reader.options)
+        self._tensors = TensorMaker(_image_name(reader), channels_first=channels_first)
+        self._epoch = torch.tensor(0).share_memory_()
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def __getitem__(self, number: int) -> dict[str, Any]:
+        """Raises what `ExampleSource` does."""
+        return self.__getitems__([number])[0]
+
+    def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        """What a DataLoader asks for, a batch at a time, so that all threads decode it."""
+        worker = get_worker_info()
+        if worker is not None:
+            self._source.use_threads(_share_of_threads(self._source.options, worker.num_workers))
+        return [self._tensors.example(example) for example in self._source.examples(numbers, epoch=int(self._epoch))]
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have random images drawn anew, for this epoch. Workers that stay from epoch to epoch see it, too."""
+        self._epoch.fill_(epoch)
+
+
+def as_torch(reader: Reader, *, map_style: bool = False, channels_first: bool = True) -> ReaderBatches | ReaderExamples:
+    """`ReaderExamples` where `map_style`, else `ReaderBatches`."""
+    return (ReaderExamples if map_style else ReaderBatches)(reader, channels_first=channels_first)
+
+
+def _image_name(reader: Reader) -> str | None:
+    image = reader.engine.columns.image
+    return image.name if image is not None and reader.options.image is not None else None
+
+
+def _share_of_threads(options: ReaderOptions, num_workers: int) -> int:
+    return max(1, (options.threads or len(os.sched_getaffinity(0))) // num_workers)
+
+
+def _state_at(reader: Reader, position: int) -> dict[str, Any]:
+    return {**reader.state(), "position": position, "epoch": position // reader.num_records}
+
+
+class TensorMaker:
+    """Makes tensors of arrays that share their memory.
+
+    Numbers become tensors, also NumPy scalars; objects (texts, bytes, lists, images of different sizes) lists of what they are;
+    a `SparseColumn` a sparse COO tensor, where it holds numbers.
+
+    Args:
+        image_name: The feature that holds decoded images, where there is one.
+        channels_first: Give them as [..., 3, h, w], a view of [..., h, w, 3].
+    """
+
+    def __init__(self, image_name: str | None, *, channels_first: bool) -> None:
+        self._image_name = image_name if channels_first else None
+
+    def batch(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """A batch of them."""
+        return {name: self._channels(name, _as_tensor(column)) for name, column in columns.items()}
+
+    example = batch
+
+    def _channels(self, name: str, value: Any) -> Any:
+        if name != self._image_name:
+            return value
+        if isinstance(value, list):
+            return [image.movedim(-1, -3) for image in value]
+        return value.movedim(-1, -3)
+
+
+def _as_tensor(value: Any) -> Any:
+    if isinstance(value, SparseColumn):
+        if value.values.dtype == object:
+            return value
+        return torch.sparse_coo_tensor(torch.from_numpy(value.indices.T), _of_numbers(value.values), value.dense_shape, is_coalesced=True)
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return [_as_tensor(item) for item in value]
+    return _of_numbers(np.asarray(value)) if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _of_numbers(array: NDArray[Any]) -> torch.Tensor:
+    if array.dtype.name == "bfloat16":  # which NumPy has no word for that torch would know
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
