@@ -18,7 +18,7 @@ install: .venv/.installed  ## the package and its tools in .venv (about 5 minute
 	$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
 	touch $@
 
-torch: .torch/.installed  ## another environment, with torch and neither TensorFlow nor Beam, in .torch (about 2 minutes, 5 GB)
+torch: .torch/.installed  ## another environment, with torch and neither TensorFlow nor Beam, in .torch (about 2 minutes, 6 GB)
 
 .torch/.installed: pyproject.toml setup.py constraints.txt
 	$(PYTHON) -m venv .torch

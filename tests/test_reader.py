@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
+import os
 import pickle
+import time
 from pathlib import Path
 from typing import Any
 
@@ -294,3 +297,18 @@ def test_a_split_in_memory(zoo: Path) -> None:
     assert sum(dataset.class_counts("test").values()) == dataset.splits["test"].num_records
     with pytest.raises(UsageError, match=r"the images of 'train' take .* in memory, more than max_bytes=1kB"):
         dataset.to_numpy("train", max_bytes="1kB")
+
+
+def test_readers_that_are_dropped_leave_no_file_open(train: str) -> None:
+    def count_open() -> int:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd"))
+
+    before = count_open()
+    for _ in range(5):
+        take(sw.Reader(train, global_batch_size=4, shuffle=True), 3)
+
+    deadline = time.monotonic() + 20  # what was begun ahead is ended by other threads
+    while count_open() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert count_open() == before

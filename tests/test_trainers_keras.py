@@ -344,7 +344,10 @@ def test_an_evaluation_is_that_of_all_records(datasets: Datasets) -> None:
 
 _TRAIN_ON_JAX = """
 import sys
-sys.modules["tensorflow"] = None  # any import of it fails
+dataset, directory, data_of = sys.argv[1:]
+if data_of == "keras":
+    sys.modules["tensorflow"] = None  # any import of it fails
+import jax  # the other way round, TensorFlow and JAX have hung
 import numpy as np, keras
 import shardwright as sw
 
@@ -365,13 +368,13 @@ def train(dataset, directory=None, stop_after=0):
     reader = sw.Reader(dataset, "all", global_batch_size=4, shuffle=True, image=sw.TrainImage(8))
     held_out = sw.Reader(dataset, "test", global_batch_size=4, epochs=1, image=sw.EvalImage(8), remainder="pad")
     callbacks = [Stop(stop_after)] + ([reader.keras_callback(directory)] if directory else [])
+    data = [source.keras() if data_of == "keras" else source.tf_data(as_supervised=True) for source in (reader, held_out)]
     fitted = model.fit(
-        reader.keras(), steps_per_epoch=5, epochs=3, validation_data=held_out.keras(), callbacks=callbacks, shuffle=False, verbose=0
+        data[0], steps_per_epoch=5, epochs=3, validation_data=data[1], callbacks=callbacks, shuffle=False, verbose=0
     )
     return reader.position, fitted.epoch, [np.array(value).tolist() for value in [*model.variables, *model.optimizer.variables]]
 
 assert keras.backend.backend() == "jax"
-dataset, directory = sys.argv[1:]
 _, epochs, values = train(dataset)
 assert epochs == [0, 1, 2]
 position, epochs, stopped = train(dataset, directory, 7)
@@ -382,7 +385,9 @@ print("the same")
 """
 
 
-def test_keras_on_jax_trains_and_resumes_without_tensorflow(datasets: Datasets, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _TRAIN_ON_JAX, datasets["mixed"], str(tmp_path)]
+@pytest.mark.parametrize("data_of", ["keras", "tf_data"])
+def test_keras_on_jax_trains_and_resumes(datasets: Datasets, tmp_path: Path, data_of: str) -> None:
+    """From arrays, where TensorFlow is not installed, and from tensors."""
+    command = [sys.executable, "-c", _TRAIN_ON_JAX, datasets["mixed"], str(tmp_path), data_of]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "KERAS_BACKEND": "jax"})
     assert done.stdout == "the same\n", done.stderr

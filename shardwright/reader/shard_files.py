@@ -34,7 +34,7 @@ from shardwright.cache import PinnedShard, ShardCache
 from shardwright.errors import UsageError
 from shardwright.naming import ShardName
 from shardwright.reader.corpus import ShardRef
-from shardwright.reader.shard_opening import close_shard, open_shard
+from shardwright.reader.shard_opening import close_all, close_shard, open_shard
 from shardwright.storage import Folder
 
 _MAX_OPEN = 256  # of the 1,024 files that a process usually may have open
@@ -106,6 +106,8 @@ class ShardFiles:
         self._ahead = {cache: self._shards_ahead(cache) for cache in caches if cache is not None}
         for cache in self._ahead:
             cache.expect(functools.partial(self._seconds_until_opened, cache))
+        self._held: dict[int, PinnedShard | None] = {}  # descriptors, for who forgets to close
+        weakref.finalize(self, close_all, self._held)
         _all_files.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -165,6 +167,7 @@ class ShardFiles:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)  # twice as fast from a cold disk
             with self.lock:
                 found.descriptor, found.pinned = descriptor, pinned
+                self._held[descriptor] = pinned
                 found.users += 1
                 self.opened[found] = None
                 may_be_too_many = self._ahead or len(self.opened) > self.max_open
@@ -191,7 +194,7 @@ class ShardFiles:
         with self.lock:
             surplus = [(found, found.descriptor, found.pinned, self._seconds_until(found)) for found in self._surplus()]
             for found, *_ in surplus:
-                del self.opened[found]
+                del self.opened[found], self._held[found.descriptor]
                 found.descriptor, found.pinned = -1, None
         for _, descriptor, pinned, seconds in surplus:
             close_shard(descriptor, pinned, comes_again_in=seconds)
@@ -262,6 +265,7 @@ class ShardFiles:
     def start_anew_after_fork(self) -> None:
         """In a forked process, where no other thread goes on, and the pins are the other process's."""
         opened = list(self.opened)
+        self._held.clear()
         self.lock, self.opened = threading.Lock(), OrderedDict()
         self.kept, self._needed, self._distances, self._num_unplanned = frozenset(), frozenset(), {}, 0
         self._make_shards()  # a block that goes on in this process keeps the old one

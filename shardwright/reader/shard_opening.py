@@ -58,3 +58,9 @@ def close_shard(descriptor: int, pinned: PinnedShard | None, *, comes_again_in: 
     os.close(descriptor)
     if pinned is not None:
         pinned.close(comes_again_in=comes_again_in)
+
+
+def close_all(opened: dict[int, PinnedShard | None]) -> None:
+    """Close what was left open by `ShardFiles` that are gone."""
+    while opened:
+        close_shard(*opened.popitem())

@@ -184,7 +184,9 @@ class ResumeTraining(keras.callbacks.Callback):
         self._directory.mkdir(parents=True, exist_ok=True)
         model, state = self.model, self._reader.state()
         weights = f"epoch-{epoch}-step-{step}.weights.h5"
-        model.save_weights(self._directory / weights)
+        temporary = self._directory / "part.weights.h5"
+        model.save_weights(temporary)
+        temporary.replace(self._directory / weights)
         seeds = [keras.ops.convert_to_numpy(variable).tolist() for variable in _seeds(model)]
         TrainingState(state, epoch, step, self._steps_per_epoch, weights, seeds).write(self._directory / _STATE_FILE)
         for other in self._directory.glob("epoch-*-step-*.weights.h5"):
