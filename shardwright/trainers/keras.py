@@ -204,7 +204,8 @@ def _seeds(model: Any) -> list[Any]:
 def make_data(reader: Reader) -> Iterator[tuple[Any, ...]] | keras.utils.PyDataset:
     """(image, label) of a reader's batches, as NumPy arrays, for Keras on JAX or torch where TensorFlow is not installed.
 
-    With `remainder="pad"` it is (image, label, sample weight), and the weights of rows that are no records are 0.
+    With `remainder="pad"` it is (image, label, sample weight), and the weights of rows that are no records are 0:
+    `weighted_metrics` are then exact, while Keras divides a loss by all rows.
 
         model.fit(train.keras(), steps_per_epoch=train.steps_per_epoch, epochs=5, validation_data=test.keras())
 

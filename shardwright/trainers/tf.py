@@ -7,6 +7,7 @@ from step to step is one whole number, the position, so that is all a checkpoint
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 import weakref
@@ -24,7 +25,6 @@ from shardwright.trainers.supervised import SupervisedNames
 from shardwright.trainers.tf_columns import TensorColumn, tensor_columns
 
 _WHERE_THE_READER_IS = -1  # for a position: an iteration of an endless reader begins there
-_THREADS = 2  # of tf.data's own, that wait for batches: in TensorFlow's common pool they would keep a training step waiting too
 _QUIET_SECONDS = 0.1
 
 
@@ -62,7 +62,9 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
         following, batch = calls.in_graph(position)
         return following, batch if names is None else _pick(names, batch)
 
-    return numbers.scan(tf.constant(start, tf.int64), make_batch).with_options(_make_options())
+    dataset = numbers.scan(tf.constant(start, tf.int64), make_batch).with_options(_make_options())
+    dataset._shardwright_calls = calls  # datasets and iterators made from it keep it, and so these
+    return dataset
 
 
 class _Calls:
@@ -81,8 +83,17 @@ class _Calls:
 
     def in_graph(self, position: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
         """The next position, and the batch at this one."""
-        # Stateless: what they give is a pure function of the position, so nothing of it belongs in a checkpoint.
-        following, *parts = tf.numpy_function(self._call, [position], [tf.int64, *self._dtypes], stateful=False)
+        # TensorFlow keeps every function it was ever given. What this one leads to, threads and batches, must not stay with it.
+        calls = weakref.ref(self)
+
+        def call(position: int) -> list[Any]:
+            found = calls()
+            if found is None:
+                raise UsageError("the dataset that this iterator reads is gone: keep a reference to what tf_data() gave")
+            return found.make(position)
+
+        # Stateless: what it gives is a pure function of the position, so nothing of it belongs in a checkpoint.
+        following, *parts = tf.numpy_function(call, [position], [tf.int64, *self._dtypes], stateful=False)
         batch, taken = {}, 0
         for name, column in self._columns.items():
             count = len(column.dtypes)
@@ -90,7 +101,8 @@ class _Calls:
             taken += count
         return tf.ensure_shape(following, ()), batch
 
-    def _call(self, position: int) -> list[Any]:
+    def make(self, position: int) -> list[Any]:
+        """The next position, and the arrays of the batch at this one."""
         with self._lock:
             if self._is_over:
                 raise UsageError("the process is ending: nothing is read any more")
@@ -134,7 +146,9 @@ def _pick(names: SupervisedNames, batch: dict[str, Any]) -> tuple[Any, ...]:
 
 def _make_options() -> tf.data.Options:
     options = tf.data.Options()
-    options.threading.private_threadpool_size = _THREADS
+    # One thread waits for batches: of TensorFlow's common pool it would be one that the training step lacks. The others are for what
+    # users put behind this dataset.
+    options.threading.private_threadpool_size = len(os.sched_getaffinity(0)) + 1
     options.experimental_symbolic_checkpoint = True
     # The reader has made the next batch already. So nothing runs behind an iterator's back, which a process would have to wait for.
     options.experimental_optimization.inject_prefetch = False
