@@ -7,7 +7,8 @@ planned one, beside a shard of the stated length, means that nothing is left to 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -120,19 +121,39 @@ def read_index_of(root: Folder, name: ShardName, info: ShardInfo, columns: list[
     return _read_table(root, name, columns, info)
 
 
+def parse_index(data: bytes, path: str, name: ShardName, info: ShardInfo, columns: list[str] | None = None) -> pa.Table:
+    """The same of a sidecar's content, which was read from `path`."""
+    with _faults(path):
+        return _parse(pa.BufferReader(data), path, name, info, columns)
+
+
 def _read_table(root: Folder, name: ShardName, columns: list[str] | None, info: ShardInfo | None) -> pa.Table:
+    path = root.path(name.sidecar)
     try:
-        # `read_table` would import pandas, 0.4 s
-        with root.open_small(name.sidecar) as source, pq.ParquetFile(source, page_checksum_verification=True) as file:
-            if info is not None:
-                _check_is_of(file, root, name, info)
-            table = file.read(columns)
+        with _faults(path), root.open_small(name.sidecar) as source:
+            return _parse(source, path, name, info, columns)
     except MissingError as error:
         raise StorageError(
-            f"{root.path(name.sidecar)} is missing: the index of {name.shard}; copy the dataset again, or run the build that made it again"
+            f"{path} is missing: the index of {name.shard}; copy the dataset again, or run the build that made it again"
         ) from error
+
+
+@contextmanager
+def _faults(path: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise StorageError(f"{root.path(name.sidecar)} cannot be read: {error}") from error
+        raise StorageError(f"{path} cannot be read: {error}") from error
+
+
+def _parse(source: pa.NativeFile, path: str, name: ShardName, info: ShardInfo | None, columns: list[str] | None) -> pa.Table:
+    # `read_table` would import pandas, 0.4 s
+    with pq.ParquetFile(source, page_checksum_verification=True) as file:
+        if info is not None:
+            _check_is_of(file, path, info)
+        table = file.read(columns)
     wanted = INDEX_SCHEMA if columns is None else pa.schema([INDEX_SCHEMA.field(column) for column in columns])
     if table.num_columns == len(wanted) and columns is not None:
         table = table.select(columns)
@@ -141,7 +162,7 @@ def _read_table(root: Folder, name: ShardName, columns: list[str] | None, info: 
     return table
 
 
-def _check_is_of(file: pq.ParquetFile, root: Folder, name: ShardName, info: ShardInfo) -> None:
+def _check_is_of(file: pq.ParquetFile, path: str, info: ShardInfo) -> None:
     metadata = file.schema_arrow.metadata or {}
     try:
         found = ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]))
@@ -149,6 +170,6 @@ def _check_is_of(file: pq.ParquetFile, root: Folder, name: ShardName, info: Shar
         found = None
     if found is None or (found.num_bytes, found.crc32c, found.num_records) != (info.num_bytes, info.crc32c, info.num_records):
         raise StorageError(
-            f"{root.path(name.sidecar)} is not the index of the shard that the manifest states, but of an older or another one: "
+            f"{path} is not the index of the shard that the manifest states, but of an older or another one: "
             "copy the dataset again, or run the build that made it again"
         )

@@ -121,10 +121,15 @@ def check_frame(frame: bytes, offset: int) -> None:
     Raises:
         RecordFault: Its length is not that of its data, or a checksum is wrong.
     """
-    length, length_crc = _HEADER.unpack_from(frame)
-    if mask_crc(google_crc32c.value(frame[:8])) != length_crc:
-        raise RecordFault(offset, "the checksum of the record's length is wrong", offset + len(frame))
-    if length != len(frame) - FRAME_BYTES:
-        raise RecordFault(offset, f"the record claims {length} bytes, and the index states {len(frame) - FRAME_BYTES}")
-    if mask_crc(google_crc32c.value(frame[HEADER_BYTES:-FOOTER_BYTES])) != _CRC.unpack_from(frame, HEADER_BYTES + length)[0]:
-        raise RecordFault(offset, "the checksum of the record's data is wrong", offset + len(frame))
+    check_parts(frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:], offset)
+
+
+def check_parts(header: bytes, data: bytes, footer: bytes, offset: int) -> None:
+    """The same of a record in its three parts, of which none is copied."""
+    length, length_crc = _HEADER.unpack(header)
+    if mask_crc(google_crc32c.value(header[:8])) != length_crc:
+        raise RecordFault(offset, "the checksum of the record's length is wrong", offset + FRAME_BYTES + len(data))
+    if length != len(data):
+        raise RecordFault(offset, f"the record claims {length} bytes, and the index states {len(data)}")
+    if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
+        raise RecordFault(offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + len(data))

@@ -240,12 +240,20 @@ def test_an_index_of_another_shard_or_none_is_told(s3_server: StoreServer, tmp_p
     put_object(s3_server, root.path(NAMES[1].sidecar), b"PAR1")
     delete_object(s3_server, root.path(NAMES[2].sidecar))
     with ShardCache.open(root, at(tmp_path / "cache")) as cache:
-        for index in (0, 1):
-            with pytest.raises(StorageError, match=rf"index/train-0000{index}-of-00004.parquet is not the index of the shard"):
+        for index, fault in enumerate(("is not the index of the shard", "cannot be read")):
+            with pytest.raises(StorageError, match=rf"index/train-0000{index}-of-00004.parquet {fault}"):
                 cache.index(NAMES[index])
         with pytest.raises(MissingError, match=r"s3://.*/index/train-00002-of-00004.parquet is missing: the index of noise-train"):
             cache.index(NAMES[2])
         assert list((tmp_path / "cache").rglob("*.parquet")) == []
+
+
+def test_an_index_is_given_where_there_is_no_room_to_keep_it(root: Folder, tmp_path: Path) -> None:
+    with ShardCache.open(root, at(tmp_path, SIZE)) as cache, cache.open_shard(NAMES[0]):
+        started = time.monotonic()
+        assert cache.index(NAMES[0]).num_columns == len(INDEX_SCHEMA)
+        assert time.monotonic() - started < 10  # of the 30 seconds that a shard would be waited for
+        assert list(tmp_path.rglob("*.parquet")) == []
 
 
 def test_indexes_make_room_like_shards(root: Folder, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import tensorflow as tf
 
 import shardwright as sw
 from shardwright.errors import StorageError, UsageError
-from shardwright.trainers.tf_kept import KeptImages, RecordsOnDisk, check_room, free_ram_bytes
+from shardwright.trainers.tf_kept import KeptImages, RecordsInMemory, RecordsOnDisk, check_room, free_ram_bytes
 from tests import damage
+from tests.cached_datasets import wait_until
 from tests.small_datasets import build, write_flat_folder
 
 NUM_IMAGES = 30
@@ -76,6 +79,51 @@ def test_images_are_decoded_once(dataset: Path, place: Any, shuffle: bool) -> No
     assert {name: later[name] for name in some} == some
     assert examples_of(sw.load(str(dataset), image_size=SIZE)).keys() == expected.keys()
     assert examples_of(sw.load(str(dataset), image_size=SIZE)) != expected  # what the records hold now
+
+
+@pytest.mark.parametrize("keep", ["records", "images"])
+def test_what_is_kept_goes_with_the_dataset(dataset: Path, tmp_path: Path, keep: str) -> None:
+    """TensorFlow itself keeps what a pipeline's Python functions refer to; files and memory are given back all the same."""
+
+    def opened() -> list[str]:
+        gc.collect()
+        targets = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+        return [target for target in targets if target.startswith(str(tmp_path))]
+
+    ds = sw.load(str(dataset), image_size=SIZE, keep=keep, keep_in=tmp_path)
+    mapped = ds.map(lambda example: example["id"])
+    del ds
+    assert len(list(mapped)) == NUM_IMAGES
+    iterator = iter(mapped)
+    del mapped
+    next(iterator)
+    assert len(opened()) >= 3  # the shards, and what keeps
+    del iterator
+    # Of records an empty file is left, for a thread that may be writing still.
+    wait_until(lambda: len(opened()) == (keep == "records"))
+    assert all(path.endswith("(deleted)") for path in opened())
+
+
+def test_what_is_forgotten_stays_so(tmp_path: Path) -> None:
+    for records in (RecordsInMemory(3), RecordsOnDisk(3, str(tmp_path))):
+        assert [records.get(slot) for slot in range(3)] == [None] * 3
+        records.put(1, b"one")
+        records.put(0, b"zero")
+        assert [records.get(slot) for slot in range(3)] == [b"zero", b"one", None]
+        records.forget()
+        records.put(1, b"one")
+        assert [records.get(slot) for slot in range(3)] == [None] * 3
+    for place in ("memory", str(tmp_path)):
+        images, image = KeptImages(2, (1, 1, 3), place), np.array([[[1, 2, 3]]], np.uint8)
+        assert not images.has(1)
+        assert images.put(1, image, np.bool_(True)) is image
+        images.put(0, image, np.bool_(False))
+        assert (images.has(0), images.has(1), images.get(1).tolist()) == (False, True, [[[1, 2, 3]]])
+        images.forget()
+        assert images.put(1, image, np.bool_(True)) is image
+        assert not images.has(1)
+        with pytest.raises(StorageError, match="image 1 is not kept any more"):
+            images.get(1)
 
 
 def rewrite_in_place(shard: Path) -> None:

@@ -88,7 +88,7 @@ def is_held(cache: Path) -> bool:
     return False
 
 
-@pytest.mark.parametrize("shards_in_cache", [17, 100])
+@pytest.mark.parametrize("shards_in_cache", [16, 17, 100])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_shuffles_as_at_home(both: Both, tmp_path: Path, seed: int, shards_in_cache: int) -> None:
     home = sw.load(both.local, shuffle=True, seed=seed, decode=False, window=16)

@@ -73,8 +73,8 @@ class CacheFiles:
         self._add(path, num_bytes, lambda: _make_empty(path, num_bytes), wait=wait)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a small file that counts; nobody ever sees a part of it. Raises as `reserve`."""
-        self._add(path, len(data), lambda: _write_whole(path, data), wait=True)
+        """Write a small file that counts, if there is room at once; nobody ever sees a part of it. Raises as `reserve`."""
+        self._add(path, len(data), lambda: _write_whole(path, data), wait=False)
 
     def _add(self, path: str, num_bytes: int, make: Callable[[], None], *, wait: bool) -> None:
         deadline = time.monotonic() + (ROOM_SECONDS if wait else 0)

@@ -22,6 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -35,7 +36,7 @@ from shardwright.cache.manifests import build_key, dataset_folder, keep_manifest
 from shardwright.cache.pins import PinnedShard
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
-from shardwright.index import read_index, read_summary
+from shardwright.index import parse_index, read_index, read_summary
 from shardwright.manifest import Manifest, ShardInfo
 from shardwright.naming import ShardName
 from shardwright.sizes import show_bytes
@@ -207,27 +208,30 @@ class ShardCache:
                 return read_index(local, name, columns)
             except StorageError:  # evicted just now, or damaged where it lies: another copy tells
                 pass
-        self._fetch_index(local, name)
-        return read_index(local, name, columns)
-
-    def _fetch_index(self, local: Folder, name: ShardName) -> None:
-        uri, path = self.root.path(name.sidecar), local.path(name.sidecar)
+        uri = self.root.path(name.sidecar)
         try:
             data = self.root.read_bytes(name.sidecar)
         except MissingError as error:
             raise MissingError(f"{uri} is missing: the index of {name.shard}") from error
-        with write_faults(path):
-            self._files.unless_full(len(data), lambda: self._files.write(path, data))
-        if not self._has_index(local, name):
-            self._files.remove(path)
-            raise StorageError(f"{uri} is not the index of the shard that the manifest states: open the dataset again, or build it again")
+        # Taken from what was fetched: a file in the cache may be evicted before it is opened.
+        rows = parse_index(data, uri, name, self._info(name), columns)
+        self._keep_index(local.path(name.sidecar), data)
+        return rows
+
+    def _keep_index(self, path: str, data: bytes) -> None:
+        try:
+            with write_faults(path):
+                self._files.unless_full(len(data), lambda: self._files.write(path, data))
+        except NoRoomError:  # everything else is in use: the next one who wants it fetches it again
+            pass
 
     def _has_index(self, local: Folder, name: ShardName) -> bool:
         info = self._info(name)
         found = read_summary(local, name)
         if found is None or (found.num_bytes, found.crc32c, found.num_records) != (info.num_bytes, info.crc32c, info.num_records):
             return False
-        os.utime(local.path(name.sidecar))
+        with suppress(FileNotFoundError):  # evicted just now
+            os.utime(local.path(name.sidecar))
         return True
 
     def _info(self, name: ShardName) -> ShardInfo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -81,6 +81,8 @@ class BlockReader:
         self._indexes = ShardIndexes(corpus.shards, of_images=False)
         self._bad = BadRecords(corpus, max_bad_records)
         self._kept = kept
+        self._is_let_go = False
+        self._decodable = np.zeros(corpus.num_records, np.bool_)
         self._first_rows = [shard.first_row for shard in corpus.shards]
         # The number of each shard's first record, counted through all of them: a record's slot.
         self._starts: I64 = np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.sizes)])
@@ -91,6 +93,17 @@ class BlockReader:
         self.files = ShardFiles(self._corpus.shards, at_a_time=self._at_a_time)
         self._records = RecordReader(self._corpus, self.files, self._indexes, check=True)
 
+    def let_go(self) -> None:
+        """Give back files and memory, and keep none from now on: only a pipeline that is being dropped asks for more."""
+        self._is_let_go = True
+        if self._kept is not None:
+            self._kept.forget()
+        self._give_back()
+
+    def keep_indexes_of(self, shards: Collection[int]) -> None:
+        """Let go of the places of all other shards' records."""
+        self._indexes.keep_only(shards)
+
     def read(self, shards: I64, rows: I64) -> Block:
         """Serialized examples by shard and row, [n] each; a row counts among those of the shard that are read.
 
@@ -100,8 +113,20 @@ class BlockReader:
         Raises:
             StorageError: A shard or its index cannot be read.
         """
+        try:
+            return self._read(shards.tolist(), rows.tolist())
+        finally:
+            if self._is_let_go:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        self.files.close()
+        self.open_anew()
+        self._indexes.keep_only(())
+
+    def _read(self, shards: list[int], rows: list[int]) -> Block:
         examples, slots = [], []
-        for shard, row in zip(shards.tolist(), rows.tolist(), strict=True):
+        for shard, row in zip(shards, rows, strict=True):
             slot = int(self._starts[shard]) + row
             try:
                 examples.append(self._read_one(shard, self._first_rows[shard] + row, slot))
@@ -111,6 +136,14 @@ class BlockReader:
                 if message:
                     return np.empty(0, object), np.empty(0, np.int64), message
         return _bytes_array(examples), np.array(slots, np.int64), ""
+
+    def note_decodable(self, slot: int) -> None:
+        """Note that a record's image can be decoded, which its checksum vouches for from now on."""
+        self._decodable[slot] = True
+
+    def is_decodable(self, slot: int) -> np.bool_:
+        """Whether that has been noted."""
+        return np.bool_(self._decodable[slot])
 
     def note_undecodable(self, slot: int) -> str:
         """Note a record whose image TensorFlow cannot decode; "" or why it cannot go on."""
@@ -126,8 +159,7 @@ class BlockReader:
             found = self._kept.get(slot)
             if found is not None:
                 return found
-        frame, start, stop = self._records.read_record(shard, row)
-        example = frame[start:stop]
+        example = self._records.read_data(shard, row)
         if self._kept is not None:
             self._kept.put(slot, example)
         return example
@@ -167,6 +199,7 @@ class HeldShards:
 
     def _plan(self, upcoming: Sequence[int]) -> None:
         self._reader.files.plan(list(self._needed), upcoming)
+        self._reader.keep_indexes_of(self._needed)
 
 
 def _bytes_array(values: Sequence[bytes]) -> NDArray[Any]:

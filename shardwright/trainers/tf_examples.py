@@ -57,7 +57,7 @@ class ExampleMaker:
     def make(self, records: tf.data.Dataset, batch_size: int | None, *, drop_remainder: bool) -> tf.data.Dataset:
         """Examples, or batches of them, of string [], or of (string [], slot int64 []) where `needs_slots`."""
         if batch_size is not None and not self.decodes:
-            # One call parses a whole batch: measured at 3 to 8 times the examples a second, the more features the more.
+            # One call parses a whole batch: 1.6 times the examples a second with images of 80 KB, 9 times with 20 small features.
             batches = records.batch(batch_size, drop_remainder=drop_remainder)
             return batches.map(self._parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
         examples = self._examples(records)
@@ -111,16 +111,27 @@ class ExampleMaker:
 
     def _try_to_decode(self, encoded: Tensor, slot: Tensor) -> Outcome:
         """The image, or where it cannot be decoded and is left out, any image of its shape."""
-        if self.leave_out is None:
+        reader = self.leave_out
+        if reader is None:
             return self._decode(encoded), tf.constant(True), tf.constant("")
-        reader, instead = self.leave_out, np.zeros(self.plan.image_shape or (1, 1, 3), np.uint8)
+        is_known = tf.numpy_function(reader.is_decodable, [slot], tf.bool, stateful=False)
+        return tf.cond(
+            tf.ensure_shape(is_known, ()),
+            lambda: (self._decode(encoded), tf.constant(True), tf.constant("")),
+            lambda: self._decode_in_python(reader, encoded, slot),
+        )
+
+    def _decode_in_python(self, reader: BlockReader, encoded: Tensor, slot: Tensor) -> Outcome:
+        """The same operation as in the graph, and slower; but here its error can be caught, after which a graph cannot go on."""
+        instead = np.zeros(self.plan.image_shape or (1, 1, 3), np.uint8)
 
         def decode(encoded: bytes, slot: np.int64) -> tuple[Any, np.bool_, bytes]:
-            # The same operation as in the graph, which cannot go on after an error; here it can be caught.
             try:
-                return _decode_image(encoded, self.plan).numpy(), np.bool_(True), b""
+                image = _decode_image(encoded, self.plan).numpy()
             except tf.errors.InvalidArgumentError:
                 return instead, np.bool_(False), failure(reader.note_undecodable(int(slot)))
+            reader.note_decodable(int(slot))
+            return image, np.bool_(True), b""
 
         image, is_good, failed = tf.numpy_function(decode, [encoded, slot], (tf.uint8, tf.bool, tf.string), stateful=False)
         image = tf.ensure_shape(image, self.plan.image_shape or (None, None, 3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -30,6 +31,9 @@ class KeptRecords(Protocol):
     def put(self, slot: int, example: bytes) -> None:
         """Keep one. Two threads may keep the same one."""
 
+    def forget(self) -> None:
+        """Give back the room, and keep nothing from now on."""
+
 
 class RecordsInMemory:
     """Serialized examples as they are.
@@ -39,13 +43,19 @@ class RecordsInMemory:
     """
 
     def __init__(self, num_records: int) -> None:
-        self._examples: list[bytes | None] = [None] * num_records
+        self._examples: list[bytes | None] | None = [None] * num_records
 
     def get(self, slot: int) -> bytes | None:
-        return self._examples[slot]
+        examples = self._examples
+        return None if examples is None else examples[slot]
 
     def put(self, slot: int, example: bytes) -> None:
-        self._examples[slot] = example
+        examples = self._examples
+        if examples is not None:
+            examples[slot] = example
+
+    def forget(self) -> None:
+        self._examples = None
 
 
 class RecordsOnDisk:
@@ -65,6 +75,7 @@ class RecordsOnDisk:
         self._offsets = np.full(num_records, -1, np.int64)
         self._lengths = np.zeros(num_records, np.uint32)
         self._end = 0
+        self._is_over = False
         self._lock = threading.Lock()
 
     def get(self, slot: int) -> bytes | None:
@@ -73,10 +84,18 @@ class RecordsOnDisk:
 
     def put(self, slot: int, example: bytes) -> None:
         with self._lock:
+            if self._is_over:
+                return
             offset, self._end = self._end, self._end + len(example)
         _write(self._file.fileno(), example, offset, self._folder)
         self._lengths[slot] = len(example)
         self._offsets[slot] = offset  # last: whoever sees it finds the rest
+
+    def forget(self) -> None:
+        with self._lock:
+            self._is_over = True
+        self._offsets[:] = -1
+        os.ftruncate(self._file.fileno(), 0)  # and not closed: another thread may be using it
 
 
 class KeptImages:
@@ -92,31 +111,33 @@ class KeptImages:
     """
 
     def __init__(self, num_records: int, shape: tuple[int, int, int], place: str) -> None:
-        size = (num_records, *shape)
-        if place == MEMORY:
-            self._images: NDArray[np.uint8] = np.empty(size, np.uint8)  # taken from the system as it is filled
-        else:
-            file = _nameless_file(place)
-            try:
-                os.posix_fallocate(file.fileno(), 0, int(np.prod(size)) or 1)  # a full disk is told now, and not by SIGBUS
-            except OSError as error:
-                raise _write_error(place, error) from error
-            self._images = np.memmap(file, np.uint8, "r+", shape=size)
         self._kept = np.zeros(num_records, np.bool_)
+        size = (num_records, *shape)
+        # Memory is taken from the system as it is filled.
+        self._images: NDArray[np.uint8] | None = np.empty(size, np.uint8) if place == MEMORY else _map_file(place, size)
 
     def has(self, slot: int) -> np.bool_:
         return np.bool_(self._kept[slot])
 
     def get(self, slot: int) -> NDArray[np.uint8]:
         """An image that is kept."""
-        return self._images[slot]
+        images = self._images
+        if images is None:
+            raise StorageError(f"image {slot} is not kept any more, because its dataset is not used any more: load it again")
+        return images[slot]
 
     def put(self, slot: int, image: NDArray[np.uint8], is_good: np.bool_) -> NDArray[np.uint8]:
         """Keep an image, if it is one; it is given back."""
-        if is_good:
-            self._images[slot] = image
+        images = self._images
+        if is_good and images is not None:
+            images[slot] = image
             self._kept[slot] = True  # last: whoever sees it finds the pixels
         return image
+
+    def forget(self) -> None:
+        """As of `KeptRecords`."""
+        self._images = None
+        self._kept = np.zeros(len(self._kept), np.bool_)
 
 
 def check_room(what: str, num_bytes: int, place: str, ram_bytes: int | None) -> None:
@@ -168,6 +189,15 @@ def _nameless_file(folder: str) -> Any:
         return tempfile.TemporaryFile(dir=folder, prefix="shardwright-")
     except OSError as error:
         raise _write_error(folder, error) from error
+
+
+def _map_file(folder: str, size: tuple[int, ...]) -> NDArray[np.uint8]:
+    with _nameless_file(folder) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, math.prod(size) or 1)  # a full disk is told now, and not by SIGBUS
+        except OSError as error:
+            raise _write_error(folder, error) from error
+        return np.memmap(file, np.uint8, "r+", shape=size)
 
 
 def _write(descriptor: int, data: bytes, offset: int, folder: str) -> None:

@@ -106,7 +106,8 @@ class LoadOptions:
         """What tf.data is told about all of it."""
         options = tf.data.Options()
         options.deterministic = self.deterministic
-        options.experimental_symbolic_checkpoint = True
+        # What holds shards of a store as long as an iterator needs them cannot be saved, and TensorFlow would warn of it.
+        options.experimental_symbolic_checkpoint = not plan.corpus.is_remote
         # What Python does in the pipeline depends on nothing but its arguments: there is no state that a checkpoint would lack.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         options.experimental_warm_start = True
