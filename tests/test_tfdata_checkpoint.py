@@ -88,4 +88,6 @@ def test_saving_warns_of_nothing(dataset: str, tmp_path: Path, capfd: pytest.Cap
 
     out, err = capfd.readouterr()
     assert out == ""
-    assert [line for line in err.splitlines() if "Saving symbolic checkpoint" not in line] == []
+    # What it always says when it saves, and what it says of its own graph rewriting, depending on what ran before.
+    usual = ("Saving symbolic checkpoint", "node_def_util.cc")
+    assert [line for line in err.splitlines() if not any(text in line for text in usual)] == []
