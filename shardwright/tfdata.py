@@ -21,8 +21,6 @@ from shardwright.trainers.tf_examples import ExampleMaker
 from shardwright.trainers.tf_load_options import LoadOptions
 from shardwright.trainers.tf_records import Indexed, read_cached_in_stored_order, read_in_any_order, read_in_stored_order
 
-_WINDOW_SHARDS = 16  # of a store, shuffled with each other: all of them are in the cache at a time
-
 
 def load(
     dataset: str,
@@ -87,7 +85,7 @@ def load(
         max_bad_records: How many damaged records (a wrong checksum, an image that cannot be decoded) are left out, each named in
             a warning of the logger "shardwright". One more is a `tf.errors.DataLossError` that names it. A damaged record counts
             once, in however many epochs. 0 makes the first one an error. Above 0, the dataset does not know its length, and
-            decoding takes 1.8 times the CPU in the first epoch and 1.4 times in later ones.
+            decoding takes more CPU, most of it in the first epoch.
         keep: "records" keeps each record once it has been read, "images" each image once it has been decoded and resized, so
             that it is not decoded again; its record is still read. None keeps nothing: the operating system keeps files that
             have been read in memory anyway, as long as there is room.
@@ -175,16 +173,10 @@ def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
         check_sidecars(plan.corpus)
     return BlockReader(
         plan.corpus,
-        at_a_time=_window(plan, options) if options.shuffle else 1,
+        at_a_time=plan.corpus.window(options.window) if options.shuffle else 1,
         max_bad_records=options.max_bad_records,
         kept=options.keep_records(plan),
     )
-
-
-def _window(plan: ReadPlan, options: LoadOptions) -> int:
-    """How many shards are shuffled with each other."""
-    num_shards = len(plan.corpus.shards)
-    return min(options.window or (_WINDOW_SHARDS if plan.corpus.is_remote else num_shards), num_shards)
 
 
 def _read_records(plan: ReadPlan, reader: BlockReader | None, options: LoadOptions, *, with_slots: bool) -> tf.data.Dataset:
@@ -208,7 +200,7 @@ def _make_order(plan: ReadPlan, options: LoadOptions) -> StoredOrder | ShuffledO
     if not options.shuffle:
         return StoredOrder(plan.corpus.sizes)
     seed = secrets.randbits(63) if options.seed is None else options.seed
-    return ShuffledOrder(plan.corpus.sizes, seed, _window(plan, options))
+    return ShuffledOrder(plan.corpus.sizes, seed, plan.corpus.window(options.window))
 
 
 def _state_length(records: tf.data.Dataset, plan: ReadPlan, *, repeat: bool) -> tf.data.Dataset:

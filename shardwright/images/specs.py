@@ -62,7 +62,7 @@ class TrainImage:
     With `fast`, JPEG comes with colour repeated instead of smoothed where it is stored coarser than brightness, and of large files
     only the coarser coefficients are decoded. Without it, pixels are decoded exactly as `tf.io.decode_image` decodes them. Over
     photographs of 500 x 375 pixels whose colour is stored at half the resolution, decoded at full size, fast pixels differ from those
-    of `tf.io` by 1.1 of 255 in the mean and by at most 42, at edges of colour (`benchmarks/decoders.py`).
+    of `tf.io` by 1.0 of 255 in the mean and by at most 42, at edges of colour (`benchmarks/decoders.py`).
 
     Args:
         size: Of the result: a number of pixels for a square, or (height, width).

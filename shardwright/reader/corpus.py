@@ -18,6 +18,8 @@ from shardwright.reader.subsets import parse_split
 from shardwright.schema import ExampleSchema
 from shardwright.storage import Folder
 
+_REMOTE_WINDOW = 16  # all of these shards must be in the cache at a time
+
 
 @dataclass(frozen=True)
 class Source:
@@ -105,6 +107,11 @@ class Corpus:
     @property
     def is_remote(self) -> bool:
         return any(shard.source.cache is not None for shard in self.shards)
+
+    def window(self, wanted: int | None) -> int:
+        """How many shards are shuffled with each other: as many as wanted, else all of local folders, and 16 of stores."""
+        num_shards = len(self.shards)
+        return min(wanted or (_REMOTE_WINDOW if self.is_remote else num_shards), num_shards)
 
     def fingerprint(self, settings: Iterable[bytes] = ()) -> str:
         """Equal where the same records are read; `settings` are what else decides which those are."""

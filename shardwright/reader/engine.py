@@ -27,8 +27,6 @@ from shardwright.schema import ExampleSchema
 from shardwright.schema import Source as FeatureSource
 from shardwright.storage import Folder
 
-_REMOTE_WINDOW = 16  # shards of a store that are shuffled with each other: all of them must be in the cache at a time
-
 
 class Engine:
     """An open dataset that gives any batch of it.
@@ -46,7 +44,7 @@ class Engine:
         self.corpus = Corpus.of(sources, options.split)
         self.columns = _make_columns(self.corpus.schema, options)
         self.selection: Selection = select_records(self.corpus, options.where)
-        self.window = _find_window(self.corpus, options)
+        self.window = self.corpus.window(options.window) if options.shuffle else 0
         order = make_order(self.corpus, self.selection, options, self.window)
         self.places = PlaceTable(order, self.selection, options.seed)
         self._image, self._masked = options.image, options.is_masked
@@ -149,15 +147,8 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
     return columns
 
 
-def _find_window(corpus: Corpus, options: ReaderOptions) -> int:
-    if not options.shuffle:
-        return 0
-    default = _REMOTE_WINDOW if corpus.is_remote else len(corpus.shards)
-    return min(options.window or default, len(corpus.shards))
-
-
 def _default_threads(image: ImageTransform | None, columns: ColumnReader) -> int:
-    """A core each to decode; bytes are only copied, which a second thread makes no faster (`benchmarks/read.py`)."""
+    """A core each to decode; bytes are only copied, under the interpreter's lock for the most part."""
     decodes = image is not None and columns.image is not None
     return len(os.sched_getaffinity(0)) if decodes else 1
 

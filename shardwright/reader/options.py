@@ -13,7 +13,7 @@ from shardwright.images import ImageTransform
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
-from shardwright.reader.steps import Remainder
+from shardwright.reader.steps import Remainder, check_whole
 from shardwright.storage import StorageOptions
 
 Features = Mapping[str, Encoding | None]
@@ -58,10 +58,10 @@ class ReaderOptions:
     def __post_init__(self) -> None:
         if type(self.seed) is not int:
             raise UsageError(f"seed={self.seed!r} must be a whole number: the same one gives the same order")
-        _check_whole("max_bad_records", self.max_bad_records, 0)
+        check_whole("max_bad_records", self.max_bad_records, 0)
         for name in ("window", "threads", "prefetch"):
             if getattr(self, name) is not None:
-                _check_whole(name, getattr(self, name), 1)
+                check_whole(name, getattr(self, name), 1)
         if self.window is not None and not self.shuffle:
             raise UsageError(
                 f"window={self.window} is how many shards are shuffled with each other: give shuffle=True, or leave window out"
@@ -113,8 +113,3 @@ def remainder_of(remainder: Any, *, shuffle: bool) -> Remainder:
         return Remainder(remainder)
     except ValueError:
         raise UsageError(f"remainder={remainder!r} must be one of {', '.join(map(repr, map(str, Remainder)))}") from None
-
-
-def _check_whole(name: str, value: object, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise UsageError(f"{name}={value!r} must be a whole number, {least} or more")

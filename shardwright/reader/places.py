@@ -12,7 +12,7 @@ from shardwright.reader.order import I64, Order
 from shardwright.reader.permutation import derive_key, derive_keys
 from shardwright.reader.selection import Selection
 
-# The arithmetic costs half a microsecond a position in blocks of this size, and four in batches of 256.
+# The arithmetic is array operations of nearly fixed cost: a block is far cheaper than its batches one by one.
 _BLOCK = 4096
 _BLOCKS_KEPT = 8
 _DRAW = 3  # a purpose of keys, beside those of `order`

@@ -64,12 +64,12 @@ class Steps:
     epochs: int | None = None
 
     def __post_init__(self) -> None:
-        _check_whole("epoch_size", self.epoch_size, 1)
-        _check_whole("global_batch_size", self.global_batch_size, 1)
-        _check_whole("host_count", self.host_count, 1)
-        _check_whole("host_index", self.host_index, 0)
+        check_whole("epoch_size", self.epoch_size, 1)
+        check_whole("global_batch_size", self.global_batch_size, 1)
+        check_whole("host_count", self.host_count, 1)
+        check_whole("host_index", self.host_index, 0)
         if self.epochs is not None:
-            _check_whole("epochs", self.epochs, 1)
+            check_whole("epochs", self.epochs, 1)
         if self.remainder not in list(Remainder):
             raise UsageError(f"remainder={self.remainder!r} must be one of {', '.join(Remainder)}")
         if self.host_index >= self.host_count:
@@ -172,6 +172,7 @@ class Steps:
         return num_places * self.host_index // self.host_count, num_places * (self.host_index + 1) // self.host_count
 
 
-def _check_whole(name: str, value: object, least: int) -> None:
+def check_whole(name: str, value: object, least: int) -> None:
+    """Raises `UsageError` where the argument `name` is not a whole number, `least` or more."""
     if type(value) is not int or value < least:
         raise UsageError(f"{name}={value!r} must be a whole number, {least} or more")
