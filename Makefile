@@ -14,6 +14,7 @@ install: .venv/.installed  ## the package and its tools in .venv (about 5 minute
 	@$(PYTHON) -c 'import sys; sys.exit("shardwright needs Python 3.11 or later, and $(PYTHON) is %s: make PYTHON=..." % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
+	rm -rf shardwright.egg-info  # an older one would hide the entry points of this one
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	$(BIN)/python -m compileall -q shardwright schemas transforms pipelines
 	touch $@

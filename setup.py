@@ -12,6 +12,8 @@ setup(
         "shardwright.trainers",
         "pipelines",
         "transforms",
+        "transforms.images",
+        "transforms.inputs",
         "schemas",
     ],
     package_data={"shardwright": ["py.typed"]},

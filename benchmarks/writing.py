@@ -27,13 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from schemas.image_classification import image_classification
 from shardwright.naming import ShardName
 from transforms.examples import ExampleEncoder
-from transforms.folders import detect_folder
 from transforms.image_chunks import WriteJob, _read_image
 from transforms.images import EncodeOptions, check_image
+from transforms.inputs.detection import list_source
+from transforms.inputs.folders import FolderSource
 from transforms.labels import index_labels, label_names
 from transforms.shard_plans import ShardPlan
 from transforms.shard_writing import write_shard
-from transforms.sources import list_source
 
 PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
 
@@ -83,7 +83,7 @@ def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> floa
 
 def shuffled_references(photos: Path) -> pa.RecordBatch:
     """Of all photos, in a shuffled order, as a build reads them."""
-    batches = [batch for batch in list_source(detect_folder(str(photos))) if isinstance(batch, pa.RecordBatch)]
+    batches = [batch for batch in list_source(FolderSource(str(photos))) if isinstance(batch, pa.RecordBatch)]
     batch = pa.concat_batches(batches)
     order = list(range(batch.num_rows))
     random.Random(0).shuffle(order)

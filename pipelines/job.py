@@ -10,22 +10,19 @@ from functools import cached_property
 from importlib import metadata
 from typing import Any
 
-import pyarrow as pa
-
 from pipelines.options import BuildOptions
 from pipelines.runners import is_local
 from schemas.image_classification import image_classification
 from shardwright.errors import StorageError, UsageError
-from shardwright.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.schema import ExampleSchema
 from shardwright.storage import absolute, files_of
-from transforms.folders import FolderSource
 from transforms.image_chunks import WriteJob
+from transforms.inputs.detection import detect_source
+from transforms.inputs.source import InputSource
+from transforms.inputs.tables import TableSource
 from transforms.labels import read_class_names
 from transforms.output_state import OutputRequest, check_output
 from transforms.publishing import Publication
-from transforms.references import EXTRA_PREFIX
-from transforms.sources import detect_source, source_schema, states_splits
-from transforms.tables import TableSource
 
 _RECORDED_PACKAGES = ("shardwright", "apache-beam", "pyarrow", "tfx-bsl", "Pillow", "google-crc32c", "obstore")
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
@@ -43,18 +40,17 @@ class BuildJob:
     """
 
     options: BuildOptions
-    source: FolderSource | TableSource
+    source: InputSource
     label_table: TableSource | None
     class_names: tuple[str, ...] | None
 
     @property
     def splits_given(self) -> bool:
-        return states_splits(self.source) or (self.label_table is not None and self.label_table.split is not None)
+        return self.source.states_splits or (self.label_table is not None and self.label_table.split is not None)
 
     @property
     def integer_labels(self) -> bool:
-        table = self.label_table or (self.source if isinstance(self.source, TableSource) else None)
-        return table is not None and table.has_integer_labels
+        return (self.label_table or self.source).has_integer_labels
 
     @property
     def num_buckets(self) -> int:
@@ -68,7 +64,7 @@ class BuildJob:
             feature_names=self.options.feature_names,
             image_encoding=None if encode.encode == "keep" else encode.encode,
             image_shape=(encode.resize[1], encode.resize[0], 3) if encode.resize else (),
-            extras=_extra_features(source_schema(self.label_table or self.source)),
+            extras=(self.label_table or self.source).features,
         )
 
     @property
@@ -132,7 +128,7 @@ def describe_job(options: BuildOptions) -> BuildJob:
     return job
 
 
-def _detect_label_table(options: BuildOptions, source: FolderSource | TableSource) -> TableSource:
+def _detect_label_table(options: BuildOptions, source: InputSource) -> TableSource:
     if isinstance(source, TableSource):
         raise UsageError("--labels goes with a folder INPUT; a table INPUT brings its own labels (--label-column)")
     table = detect_source(options.labels or "", options.columns, argument="--labels", storage=options.storage)
@@ -150,21 +146,6 @@ def _class_names(options: BuildOptions) -> tuple[str, ...] | None:
     except (StorageError, UnicodeDecodeError) as error:
         raise UsageError(f"--class-names {options.class_names_file} cannot be read: {error}") from error
     return read_class_names(text, options.class_names_file)
-
-
-def _extra_features(schema: pa.Schema) -> tuple[Feature, ...]:
-    return tuple(
-        _extra_feature(field.name.removeprefix(EXTRA_PREFIX), field.type) for field in schema if field.name.startswith(EXTRA_PREFIX)
-    )
-
-
-def _extra_feature(name: str, kind: pa.DataType) -> Feature:
-    value = kind.value_type if pa.types.is_list(kind) else kind
-    if pa.types.is_int64(value):
-        feature_kind = FeatureKind.INT64
-    else:
-        feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
-    return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(kind) else ())
 
 
 def _provenance(options: BuildOptions) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from shardwright.sizes import show_bytes
 from transforms.output_state import plan_json
 from transforms.packing import ShardCuts
 from transforms.progress import PROGRESS
-from transforms.sources import describe_source
 
 _VERDICTS = {
     BuildState.NEW: "would write all shards",
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     try:
         job = describe_job(parse_options(args, "plan"))
-        say(f"INPUT is {describe_source(job.source)}")
+        say(f"INPUT is {job.source.describe()}")
         if not is_local(job.options.beam_args):
             say(f"a plan is made on this machine ({LOCAL_RUNNER}), not on {runner_of(job.options.beam_args)}")
         with ProgressDisplay(PROGRESS):

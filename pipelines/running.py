@@ -26,7 +26,6 @@ from shardwright.sizes import show_bytes, show_seconds
 from shardwright.storage import COUNTERS, Folder
 from transforms.progress import PROGRESS
 from transforms.reject_files import first_faults
-from transforms.sources import describe_source
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
@@ -51,7 +50,7 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
     with stop_signals() as stop:
         try:
             job = prepare()
-            say(f"INPUT is {describe_source(job.source)}")
+            say(f"INPUT is {job.source.describe()}")
             say(f"runner: {runner_of(job.options.beam_args)}")
             with ProgressDisplay(PROGRESS):
                 run(job)

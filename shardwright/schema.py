@@ -7,9 +7,9 @@ so no feature name is typed twice and a reader needs nothing but the dataset.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -19,12 +19,18 @@ from shardwright.errors import UsageError
 class FeatureKind(StrEnum):
     """What a feature holds. `tf.Example` stores ints as int64, floats as float32, the rest as bytes."""
 
-    IMAGE = "image"
-    CLASS_LABEL = "class_label"
+    IMAGE = "image"  # an encoded image, raw pixels, or a serialized tensor of them
+    MASK = "mask"  # an image whose pixels are class or instance numbers: one channel, never lossy, resized without mixing
+    CLASS_LABEL = "class_label"  # an index into the feature's names; also what enums are
+    MULTI_LABEL = "multi_label"  # the indices of a set of classes, ascending
     TEXT = "text"
     BYTES = "bytes"
-    INT64 = "int64"
-    FLOAT32 = "float32"
+    INT64 = "int64"  # integers and booleans of any width (`dtype`)
+    FLOAT32 = "float32"  # floats of any width (`dtype`)
+    BOX = "box"  # ymin, xmin, ymax, xmax as fractions of height and width: TFDS's BBox; the last of `shape` is 4
+    TENSOR = "tensor"  # a serialized TensorProto, as tf.io.serialize_tensor gives it; `shape` is the tensor's
+    TOKENS = "tokens"  # a text as indices of its tokens in a vocabulary
+    BAG_OF_WORDS = "bag_of_words"  # a text as indices of its words and their counts: two lists, read as one sparse feature
 
 
 class Source(StrEnum):
@@ -41,13 +47,55 @@ class Source(StrEnum):
 
 
 ARROW_TYPES: Mapping[FeatureKind, pa.DataType] = {
+    FeatureKind.IMAGE: pa.binary(),
+    FeatureKind.MASK: pa.binary(),
     FeatureKind.CLASS_LABEL: pa.int64(),
-    FeatureKind.INT64: pa.int64(),
-    FeatureKind.FLOAT32: pa.float32(),
+    FeatureKind.MULTI_LABEL: pa.int64(),
     FeatureKind.TEXT: pa.binary(),
     FeatureKind.BYTES: pa.binary(),
-    FeatureKind.IMAGE: pa.binary(),
+    FeatureKind.INT64: pa.int64(),
+    FeatureKind.FLOAT32: pa.float32(),
+    FeatureKind.BOX: pa.float32(),
+    FeatureKind.TENSOR: pa.binary(),
+    FeatureKind.TOKENS: pa.int64(),
+    FeatureKind.BAG_OF_WORDS: pa.int64(),  # of its indices; the counts are float32
 }
+PICTURES = frozenset({FeatureKind.IMAGE, FeatureKind.MASK})
+# One bytes value holds all of these, whatever `shape` says of what is in it.
+_BLOBS = PICTURES | {FeatureKind.TENSOR}
+# These are as long as what is in them.
+_ALWAYS_LISTS = frozenset({FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyRule:
+    """How a vocabulary is learned from the texts of the train split. The defaults are scikit-learn's `CountVectorizer`'s.
+
+    Attributes:
+        max_size: The most words; of more, the most frequent stay, ties by the word itself. None for all.
+        min_count: Occurrences in all texts below which a word is left out.
+        lowercase: Texts are lower-cased first.
+        token_pattern: A regular expression; what it matches, or its one group, is a token.
+    """
+
+    max_size: int | None = None
+    min_count: int = 1
+    lowercase: bool = True
+    token_pattern: str = r"(?u)\b\w\w+\b"
+
+
+class StoredFeature(NamedTuple):
+    """One key of a `tf.Example`.
+
+    Attributes:
+        key: Its name there.
+        type: int64, float32 or binary.
+        shape: Of its values: () one, (None,) any number, (4,) just four, (None, 4) any number of fours, one after another.
+    """
+
+    key: str
+    type: pa.DataType
+    shape: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +105,18 @@ class Feature:
     Attributes:
         name: The key in `tf.Example`; a `/` nests it, as TFDS does.
         kind: What it holds.
-        source: What fills it; for `COLUMN`, the table's column of the same name.
-        shape: () for one value, (None,) for a list of any length, (height, width, 3) for a raw image.
-        encoding: For images: "jpeg", "png" or "raw" where all are stored so, None where each keeps its own.
+        source: What fills it.
+        shape: () for one value, (None,) for a list of any length, (4,) or (None, 4) for arrays; of an image or a tensor its own,
+            such as (height, width, 3).
+        encoding: For images: "jpeg", "png", "raw" or "tensor" where all are stored so, None where each keeps its own.
+        dtype: NumPy's name of the numbers' type, such as "uint8", "bool" or "float64"; "" for that of the kind.
+        column: For `Source.COLUMN`, the column that fills it; "" for one of the feature's own name.
+        default: What a record without a value gets; None: text is then "", a float NaN, a list empty, and all else a reject.
+        names: Of a class label or multi-label, the class names in label order; () to learn them. The label's own
+            (`Source.LABEL`) are in `ExampleSchema.class_names`.
+        vocabulary: Of tokens and bags of words, how their vocabulary is learned; None with `names` given.
+        keys: Of a bag of words, the keys of its indices and its counts.
+        sequence: The folder of features that are lists of one length, item by item, as TFDS's Sequence of a dict; "" for none.
     """
 
     name: str
@@ -67,39 +124,77 @@ class Feature:
     source: Source = Source.COLUMN
     shape: tuple[int | None, ...] = ()
     encoding: str | None = None
+    dtype: str = ""
+    column: str = ""
+    default: bool | int | float | str | None = None
+    names: tuple[str, ...] = ()
+    vocabulary: VocabularyRule | None = None
+    keys: tuple[str, str] | None = None
+    sequence: str = ""
+
+    @property
+    def column_name(self) -> str:
+        """The source's column that fills it."""
+        return self.column or self.name
+
+    @property
+    def stored_shape(self) -> tuple[int | None, ...]:
+        """The shape of its values in a `tf.Example`: a blob's is (), whatever is in it."""
+        if self.kind in _BLOBS:
+            return ()
+        return (None,) if self.kind in _ALWAYS_LISTS else self.shape
 
     @property
     def is_list(self) -> bool:
-        return self.kind != FeatureKind.IMAGE and self.shape == (None,)
+        """Any number of single values."""
+        return self.stored_shape == (None,)
+
+    @property
+    def stored(self) -> tuple[StoredFeature, ...]:
+        """The keys it takes in a `tf.Example`: one, but two for a bag of words."""
+        kind = ARROW_TYPES[self.kind]
+        if self.kind != FeatureKind.BAG_OF_WORDS:
+            return (StoredFeature(self.name, kind, self.stored_shape),)
+        indices, values = self.keys or (f"{self.name}/indices", f"{self.name}/values")
+        return (StoredFeature(indices, kind, (None,)), StoredFeature(values, pa.float32(), (None,)))
 
     def to_json(self) -> dict[str, Any]:
+        """All that is not as it is by default."""
         record: dict[str, Any] = {"name": self.name, "kind": str(self.kind), "source": str(self.source)}
-        if self.shape:
-            record["shape"] = list(self.shape)
-        if self.encoding:
-            record["encoding"] = self.encoding
+        record |= {key: list(value) for key in ("shape", "names", "keys") if (value := getattr(self, key))}
+        record |= {key: value for key in ("encoding", "dtype", "column", "sequence") if (value := getattr(self, key))}
+        if self.default is not None:
+            record["default"] = self.default
+        if self.vocabulary is not None:
+            record["vocabulary"] = asdict(self.vocabulary)
         return record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Feature:
-        return cls(
-            name=record["name"],
-            kind=FeatureKind(record["kind"]),
-            source=Source(record["source"]),
-            shape=tuple(record.get("shape", ())),
-            encoding=record.get("encoding"),
-        )
+        """Raises KeyError, TypeError or ValueError for what `to_json` never gave."""
+        known = dict(record) | {"kind": FeatureKind(record["kind"]), "source": Source(record.get("source", Source.COLUMN))}
+        known |= {key: tuple(record[key]) for key in ("shape", "names", "keys") if key in record}
+        if "vocabulary" in record:
+            known["vocabulary"] = VocabularyRule(**record["vocabulary"])
+        return cls(**known)
 
 
 @dataclass(frozen=True, slots=True)
 class ExampleSchema:
-    """Every feature of a dataset, in writing order, and the names of its classes in label order."""
+    """Every feature of a dataset, in writing order, and what their indices mean.
+
+    Attributes:
+        features: In writing order.
+        class_names: Of the label (`Source.LABEL`), in label order.
+        vocabularies: By feature name, of every other feature that holds indices: class names, or words.
+    """
 
     features: tuple[Feature, ...]
     class_names: tuple[str, ...] = ()
+    vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [feature.name for feature in self.features]
+        names = [stored.key for feature in self.features for stored in feature.stored]
         for name in names:
             if names.count(name) > 1:
                 raise UsageError(f"two features are called {name!r}: rename the table's column of that name")
@@ -133,15 +228,29 @@ class ExampleSchema:
         features = tuple(feature for feature in self.features if feature.source not in labels)
         return replace(self, features=features, class_names=class_names)
 
+    def with_vocabularies(self, vocabularies: Mapping[str, tuple[str, ...]]) -> ExampleSchema:
+        """The schema with what was learned: by feature name, the label's among them."""
+        own = self.label.name if self.label else ""
+        others = {name: words for name, words in vocabularies.items() if name != own}
+        return replace(self.with_class_names(vocabularies.get(own, ())), vocabularies=others)
+
+    def names_of(self, feature: Feature) -> tuple[str, ...]:
+        """What the indices that a feature holds mean: its class names, or its words; () for one that holds none."""
+        return self.class_names if feature.source == Source.LABEL else self.vocabularies.get(feature.name, feature.names)
+
     def to_json(self) -> dict[str, Any]:
-        return {
+        record: dict[str, Any] = {
             "features": [feature.to_json() for feature in self.features],
             "class_names": list(self.class_names),
         }
+        if self.vocabularies:
+            record["vocabularies"] = {name: list(words) for name, words in self.vocabularies.items()}
+        return record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ExampleSchema:
         return cls(
             features=tuple(Feature.from_json(feature) for feature in record["features"]),
             class_names=tuple(record["class_names"]),
+            vocabularies={name: tuple(words) for name, words in record.get("vocabularies", {}).items()},
         )

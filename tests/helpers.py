@@ -94,7 +94,7 @@ def references(
         extras: More columns, last.
         columns: Any other column: one value for all rows, or a list of one a row.
     """
-    defaults = {"num_bytes": 1000, "etag": "e", "row": list(range(len(ids))), "split": None, "group": None, "label": None}
+    defaults = {"offset": None, "num_bytes": 1000, "etag": "e", "row": list(range(len(ids))), "split": None, "group": None, "label": None}
     values: dict[str, Any] = {"id": list(ids), "uri": [f"/in/{image_id}" for image_id in ids]}
     for name, value in {**defaults, **columns}.items():
         values[name] = value if isinstance(value, list) else [value] * len(ids)

@@ -133,7 +133,7 @@ def test_schemas_are_declarations(path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("path", modules_of("transforms"), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", modules_of("transforms"), ids=name_of)
 def test_transforms(path: Path) -> None:
     beam = path.stem in VERBS | BEAM_HELPERS
     assert strangers(path, NOUN_PACKAGES | ({"apache_beam"} if beam else set())) == []
@@ -211,8 +211,9 @@ def test_every_file_of_the_reader_imports_lightly() -> None:
 
 
 def test_noun_files_import_neither_beam_nor_tensorflow() -> None:
-    nouns = sorted({path.stem for path in modules_of("transforms")} - VERBS - BEAM_HELPERS - {"__init__"})
-    imports = "\n".join(f"import transforms.{noun}" for noun in nouns)
+    nouns = [path for path in modules_of("transforms") if path.stem not in VERBS | BEAM_HELPERS]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in nouns]
+    imports = "\n".join(f"import {name}" for name in names)
     run_python(f"{imports}\n{LOADED}", "tensorflow apache_beam pipelines")
 
 
@@ -221,7 +222,7 @@ import pyarrow as pa
 from shardwright.example import parse_example
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
 from transforms.examples import ExampleEncoder
-from transforms.image_kinds import ImageInfo
+from transforms.images.kinds import ImageInfo
 from transforms import shard_writing
 from transforms.labels import LABEL_INDEX
 

@@ -10,17 +10,19 @@ import pytest
 
 from shardwright.errors import UsageError
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from transforms.folders import MAX_IMAGE_BYTES, FileRow, FolderSource, detect_folder, etag_of, list_folder
+from transforms.inputs.detection import list_source
+from transforms.inputs.file_rules import MAX_IMAGE_BYTES, FileRow, etag_of
+from transforms.inputs.folders import FolderSource
+from transforms.inputs.local_folders import find_split_folders, list_folder
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject
-from transforms.sources import list_source
 
 Listing = tuple[dict[str, tuple[str | None, str | None]], dict[str, str]]
 
 
 def listing(root: Path) -> Listing:
     """id -> (split, label) of the references, and id -> reason of the rejects."""
-    found = list(list_folder(detect_folder(str(root))))
+    found = list(list_folder(str(root), find_split_folders(str(root))))
     rows = {row.id: (row.split, row.label) for row in found if not isinstance(row, Reject)}
     return rows, {reject.id: str(reject.reason) for reject in found if isinstance(reject, Reject)}
 
@@ -59,12 +61,12 @@ def test_splits_and_labels(tmp_path: Path, files: list[str], rows: dict[str, tup
 
 def test_companions_of_split_folders_do_not_hide_them(tmp_path: Path) -> None:
     make_files(tmp_path, "train/cat/1.png", "val/cat/2.png", ".DS_Store", "README.md", "labels.txt", "__MACOSX/x.png", data=b"text")
-    assert detect_folder(str(tmp_path)).split_folders == ("train", "val")
+    assert find_split_folders(str(tmp_path)) == ("train", "val")
 
 
 def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/1.png")
-    row = next(iter(list_folder(FolderSource(str(tmp_path)))))
+    row = next(iter(list_folder(str(tmp_path), ())))
     path = tmp_path / "cat" / "1.png"
     assert row == FileRow("cat/1.png", str(path), len(TINY_PNG), etag_of(path.stat()), split=None, label="cat")
     os.utime(path, ns=(0, 12345))
@@ -153,18 +155,18 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "wb") as file:
             file.write(TINY_PNG)
-    rejects = rejects_of(list_folder(detect_folder(str(root))))
+    rejects = rejects_of(list_folder(str(root), find_split_folders(str(root))))
     assert [(str(reject.reason), reject.id, reject.uri) for reject in rejects] == [
         ("bad_id", "", f"{root}/cat/caf\\xe9.png"),
         ("bad_id", "", f"{root}/d\\xff/2.png"),
     ]
     assert rejects[0].detail == "the file's name is not UTF-8: rename it"
-    assert [row["id"] for row in rows_of(list_source(detect_folder(str(root))))] == ["cat/1.png"]
+    assert [row["id"] for row in rows_of(list_source(FolderSource(str(root), find_split_folders(str(root)))))] == ["cat/1.png"]
 
 
 def test_what_goes_away_while_it_is_listed(tmp_path: Path) -> None:
     root = make_files(tmp_path, "a/1.png", "a/2.png", "b/3.png")
-    listed = list_folder(detect_folder(str(root)))
+    listed = list_folder(str(root), find_split_folders(str(root)))
     first = next(listed)
     (root / "a" / "2.png").unlink()
     shutil.rmtree(root / "b")
@@ -177,8 +179,8 @@ def test_what_goes_away_while_it_is_listed(tmp_path: Path) -> None:
 
 def test_a_root_that_goes_away(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be listed: No such file or directory"):
-        detect_folder(str(tmp_path / "gone"))
-    (reject,) = list_folder(FolderSource(str(tmp_path / "gone")))
+        find_split_folders(str(tmp_path / "gone"))
+    (reject,) = list_folder(str(tmp_path / "gone"), ())
     assert isinstance(reject, Reject)
     assert reject.detail == "cannot list the folder: No such file or directory"
 
@@ -189,7 +191,7 @@ def test_folders_nested_deeper_than_python_calls(tmp_path: Path) -> None:
         os.mkdir(folder)
     os.mkfifo(f"{folders[-1]}/1.png")
     try:
-        found = list(list_folder(FolderSource(str(tmp_path))))
+        found = list(list_folder(str(tmp_path), ()))
     finally:  # shutil.rmtree, which clears up after tests, does not go this deep
         os.unlink(f"{folders[-1]}/1.png")
         for folder in folders[::-1]:
@@ -208,11 +210,11 @@ def test_batches_end_at_their_size(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/0.png")
     for number in range(1, BATCH_ROWS + 1):
         os.link(tmp_path / "cat" / "0.png", tmp_path / "cat" / f"{number}.png")
-    batches = list(list_source(detect_folder(str(tmp_path))))
+    batches = list(list_source(FolderSource(str(tmp_path))))
     assert [batch.num_rows for batch in batches] == [BATCH_ROWS, 1]  # type: ignore[union-attr]
     assert len({row["id"] for row in rows_of(batches)}) == BATCH_ROWS + 1
 
 
 @pytest.mark.parametrize("files", [[], ["README.md"], [".DS_Store"]])
 def test_a_folder_without_images(tmp_path: Path, files: list[str]) -> None:
-    assert rows_of(list_source(detect_folder(str(make_files(tmp_path, *files, data=b"text"))))) == []
+    assert rows_of(list_source(FolderSource(str(make_files(tmp_path, *files, data=b"text"))))) == []

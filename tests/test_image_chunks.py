@@ -17,10 +17,10 @@ from shardwright.storage import Folder
 from tests.build_helpers import png_of
 from tests.helpers import references
 from transforms.examples import ExampleEncoder
-from transforms.folders import etag_of
 from transforms.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, Chunk, WriteJob, chunk_bounds, make_chunk
 from transforms.image_reads import start_reads
 from transforms.images import EncodeOptions, ImageFault
+from transforms.inputs.file_rules import etag_of
 from transforms.rejects import Reject
 from transforms.rejects import RejectReason as R
 

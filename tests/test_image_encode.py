@@ -11,8 +11,8 @@ from PIL import Image, ImageOps
 
 from tests.image_corpus import ANIMATED_GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.image_makers import BGR_MASKS, bmp, exif_block, picture, png, saved
-from transforms.image_encode import exif_orientation
 from transforms.images import EncodeOptions, ImageFault, ImageInfo, check_image, encode_image
+from transforms.images.encode import exif_orientation
 from transforms.rejects import RejectReason
 
 OPENS = [sample for sample in all_samples() if sample.reencode is None]

@@ -16,7 +16,7 @@ from shardwright.images import DecodedImage, EvalImage, ImageTransform, StoredIm
 from tests.image_corpus import BMP, GIF, JPEG, PNG, PROGRESSIVE, SCAN, WEBP
 from tests.image_makers import bmp, chunk, png
 from tests.odd_images import gif_with_codes, lzw_codes
-from transforms import image_kinds
+from transforms.images import kinds as image_kinds
 
 FILES = StoredImage()
 

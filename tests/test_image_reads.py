@@ -16,9 +16,9 @@ from shardwright.errors import StorageError
 from shardwright.storage import NO_OPTIONS
 from tests.build_helpers import png_of
 from tests.helpers import references
-from transforms.folders import MAX_IMAGE_BYTES, etag_of
-from transforms.image_reads import read_ahead, read_local_image, start_reads
+from transforms.image_reads import Place, read_ahead, read_local_image, start_reads
 from transforms.images import ImageFault
+from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
 from transforms.rejects import RejectReason as R
 
 PNG = png_of(0)
@@ -31,7 +31,7 @@ def write(path: Path, data: bytes = PNG) -> Path:
 
 def read(path: Path, etag: str | None = None, num_bytes: int = 1) -> bytes:
     """A file's bytes; without an etag nobody has looked at it before, and the length is a table's."""
-    return read_local_image(str(path), num_bytes, etag)
+    return read_local_image(Place(str(path), None, num_bytes, etag))
 
 
 def fault_of(path: Path, etag: str | None = None, num_bytes: int = 1) -> tuple[R, str]:

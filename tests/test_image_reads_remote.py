@@ -16,7 +16,7 @@ from shardwright.storage.objects import head_object
 from tests.buckets import Bucket
 from tests.fault_proxy import Fault, FaultProxy
 from tests.helpers import TINY_PNG, make_files, references
-from transforms.image_reads import AHEAD_BYTES, read_ahead, read_remote_image
+from transforms.image_reads import AHEAD_BYTES, Place, read_ahead, read_remote_image
 from transforms.images import ImageFault
 from transforms.rejects import RejectReason
 
@@ -69,8 +69,8 @@ def test_as_many_images_ahead_as_are_wanted(s3_bucket: Bucket, s3_proxy: FaultPr
 
 
 def test_as_many_bytes_ahead_as_are_allowed(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
-    large = [chunk.set_column(2, chunk.schema.field(2), pa.array([AHEAD_BYTES // 2])) for chunk in chunks_of(s3_bucket, 6, 1)]
-    assert large[0].schema.names[2] == "num_bytes"
+    large = [chunk.set_column(3, chunk.schema.field(3), pa.array([AHEAD_BYTES // 2])) for chunk in chunks_of(s3_bucket, 6, 1)]
+    assert large[0].schema.names[3] == "num_bytes"
     ahead = read_ahead(iter(large), s3_bucket.behind(s3_proxy).options())
     for number in (3, 4, 5):
         next(ahead)
@@ -106,7 +106,7 @@ def test_an_error_of_whoever_makes_the_chunks_comes_through(gcs_bucket: Bucket) 
 
 def fault(uri: str, options: StorageOptions, num_bytes: int = 3, etag: str | None = None) -> tuple[RejectReason, str]:
     with pytest.raises(ImageFault) as caught:
-        read_remote_image(uri, num_bytes, etag, options)
+        read_remote_image(Place(uri, None, num_bytes, etag), options)
     return caught.value.reason, caught.value.detail
 
 
@@ -121,7 +121,11 @@ def test_faults_of_one_image(bucket: Bucket, proxy: FaultProxy) -> None:
     found = head_object(f"{bucket.uri}/x", options)
     assert found is not None
     etag = found.etag
-    assert read_remote_image(f"{bucket.uri}/x", 3, etag, options) == read_remote_image(f"{bucket.uri}/x", 0, None, options) == b"old"
+    assert (
+        read_remote_image(Place(f"{bucket.uri}/x", None, 3, etag), options)
+        == read_remote_image(Place(f"{bucket.uri}/x", None, 0, None), options)
+        == b"old"
+    )
     changed = (RejectReason.CHANGED, f"{bucket.uri}/x has changed since it was listed")
     assert fault(f"{bucket.uri}/x", options, 4, etag) == changed
     bucket.put("x", b"new")
@@ -152,9 +156,9 @@ def test_an_image_that_always_fails_while_others_do_not(s3_bucket: Bucket, s3_pr
 def test_faults_of_the_store_are_no_image_s(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
     s3_bucket.put("x", b"x")
     options = s3_bucket.behind(s3_proxy).options(deadline="1")
-    assert read_remote_image(f"{s3_bucket.uri}/x", 1, None, options) == b"x"
+    assert read_remote_image(Place(f"{s3_bucket.uri}/x", None, 1, None), options) == b"x"
     with pytest.raises(CredentialsError):
-        read_remote_image(f"{s3_bucket.uri}/x", 1, None, s3_bucket.options(access_key_id="nobody"))
+        read_remote_image(Place(f"{s3_bucket.uri}/x", None, 1, None), s3_bucket.options(access_key_id="nobody"))
     s3_proxy.add(Fault("status", None))
     with pytest.raises(ThrottledError):
-        read_remote_image(f"{s3_bucket.uri}/x", 1, None, options)
+        read_remote_image(Place(f"{s3_bucket.uri}/x", None, 1, None), options)

@@ -8,10 +8,10 @@ import pytest
 
 from pipelines.arguments import ROLES
 from tests.helpers import references, run_transform
+from transforms.inputs.detection import detect_source
+from transforms.inputs.tables import TableSource
 from transforms.join_labels import JoinLabels
 from transforms.labels import LABEL_INDEX
-from transforms.sources import detect_source
-from transforms.tables import TableSource
 
 
 def labels_table(tmp_path: Path, text: str) -> TableSource:

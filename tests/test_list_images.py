@@ -8,8 +8,8 @@ import pytest
 
 from pipelines.arguments import ROLES
 from tests.helpers import make_files, run_transform
+from transforms.inputs.detection import detect_source
 from transforms.list_images import ListImages
-from transforms.sources import detect_source
 
 NONE = dict.fromkeys(ROLES)
 

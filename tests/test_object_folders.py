@@ -13,10 +13,11 @@ from shardwright.storage import StorageOptions
 from tests.buckets import Bucket
 from tests.fault_proxy import Fault, FaultProxy
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from transforms.folders import MAGIC_BYTES, FolderSource
-from transforms.object_folders import detect_prefix, list_prefix
+from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.file_rules import MAGIC_BYTES
+from transforms.inputs.folders import FolderSource
+from transforms.inputs.object_folders import find_split_prefixes, list_prefix
 from transforms.rejects import Reject, RejectReason
-from transforms.sources import describe_source, detect_source, list_source
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 NONE = dict.fromkeys(ROLES)
@@ -64,7 +65,7 @@ def test_the_same_as_of_a_local_folder(bucket: Bucket, tmp_path: Path, prefix: s
 def test_rows_name_what_is_read_later(bucket: Bucket) -> None:
     upload(bucket, "in", {"cat/ü #%41?+.png": TINY_PNG})
     source = FolderSource(f"{bucket.uri}/in", storage=bucket.options())
-    [row] = list_prefix(source)
+    [row] = list_prefix(source.root, (), source.storage)
     assert not isinstance(row, Reject)
     found = bucket.client().objects.head("in/cat/ü #%41?+.png")
     assert (row.uri, row.etag) == (f"{bucket.uri}/in/cat/ü #%41?+.png", found["e_tag"].strip('"'))
@@ -90,8 +91,7 @@ def test_split_folders(gcs_bucket: Bucket, names: list[str], split_folders: tupl
         if not prefix:
             upload(gcs_bucket, "", dict.fromkeys(names, TINY_PNG))
             gcs_bucket.folder("in").remove_all(names)
-        source = detect_prefix(f"{gcs_bucket.uri}/{prefix}".rstrip("/"), options)
-        assert source == FolderSource(f"{gcs_bucket.uri}/{prefix}".rstrip("/"), split_folders, options)
+        assert find_split_prefixes(f"{gcs_bucket.uri}/{prefix}".rstrip("/"), options) == split_folders
 
 
 def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
@@ -99,7 +99,7 @@ def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
     assert [row[2:] + row[:1] for row in listed(gcs_bucket)[0]] == [
         ("train", "cat", "Train/cat/1.png"), ("validation", None, "val/2.png"), ("validation", "dog", "val/dog/deep/3.png")
     ]  # fmt: skip
-    assert describe_source(detect_source(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options())) == (
+    assert detect_source(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options()).describe() == (
         f"split folders (Train, val) at {gcs_bucket.uri}/in"
     )
 

@@ -62,7 +62,7 @@ WRONG_VALUES = [
     (["--labels", "nowhere.csv"], "--labels nowhere.csv does not exist"),
     (["--labels", "in/cat/1.png"], "--labels {here}/in/cat/1.png is a file, and its name is not a table's"),
     (["--labels", "in"], "--labels in is a folder; give a .csv, .tsv, .jsonl or .parquet table"),
-    (["--label-column", "x"], "--label-column is for a table, and INPUT in is a folder"),
+    (["--label-column", "x"], "--label-column is for a table, and INPUT {here}/in is a folder"),
     # Options that are nobody's. Abbreviations are none of ours: they would swallow options of Beam.
     (["--record-per-shard", "5"], "'--record-per-shard' is no option of shardwright or of Beam; did you mean --records-per-shard?"),
     (["--records-per", "5"], "'--records-per' is no option of shardwright or of Beam; did you mean --records-per-shard?"),

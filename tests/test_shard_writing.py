@@ -23,9 +23,9 @@ from shardwright.records import scan_records
 from shardwright.storage import Folder
 from tests.build_helpers import leftovers_of, png_of
 from tests.helpers import references
-from transforms.folders import etag_of
 from transforms.image_chunks import CHUNK_RECORDS, WriteJob
 from transforms.images import EncodeOptions
+from transforms.inputs.file_rules import etag_of
 from transforms.reject_files import read_rejects
 from transforms.rejects import RejectReason as R
 from transforms.shard_plans import ShardPlan

@@ -10,10 +10,10 @@ import pytest
 from pipelines.arguments import ROLES
 from shardwright.errors import UsageError
 from tests.helpers import make_files, rows_of
-from transforms.folders import FolderSource
+from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.folders import FolderSource
+from transforms.inputs.tables import TableSource
 from transforms.references import REFERENCE_SCHEMA
-from transforms.sources import describe_source, detect_source, list_source, source_schema, states_splits
-from transforms.tables import TableSource
 
 NONE = dict.fromkeys(ROLES)
 
@@ -22,10 +22,10 @@ def test_folders(tmp_path: Path) -> None:
     plain = detect_source(str(make_files(tmp_path / "plain", "cat/1.png")), NONE)
     split = detect_source(f"file://{make_files(tmp_path / 'split', 'val/cat/1.png', 'Train/cat/2.png')}/", NONE)
     assert (plain, split) == (FolderSource(f"{tmp_path}/plain"), FolderSource(f"{tmp_path}/split", ("Train", "val")))
-    assert [states_splits(source) for source in (plain, split)] == [False, True]
-    assert describe_source(plain) == f"a folder at {tmp_path}/plain"
-    assert describe_source(split) == f"split folders (Train, val) at {tmp_path}/split"
-    assert source_schema(plain) == REFERENCE_SCHEMA
+    assert [source.states_splits for source in (plain, split)] == [False, True]
+    assert plain.describe() == f"a folder at {tmp_path}/plain"
+    assert split.describe() == f"split folders (Train, val) at {tmp_path}/split"
+    assert plain.schema == REFERENCE_SCHEMA
     assert [row["split"] for row in rows_of(list_source(split))] == ["train", "validation"]
 
 
@@ -34,11 +34,11 @@ def test_tables(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,label,subset,n,m\n1.png,cat,train,1,x\n")
     source = detect_source(str(tmp_path / "t.csv"), NONE)
     assert isinstance(source, TableSource)
-    assert states_splits(source)
-    assert describe_source(source) == (
+    assert source.states_splits
+    assert source.describe() == (
         f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; features from n, m"
     )
-    assert source_schema(source).names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
+    assert source.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
     assert [row["id"] for row in rows_of(list_source(source))] == ["1.png"]
 
 
@@ -56,7 +56,7 @@ def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.M
         ("dangling", {}, "INPUT dangling does not exist"),
         ("folder/1.png", {}, "INPUT .*1.png is a file, and its name is not a table's"),
         ("pipe.csv", {}, "INPUT pipe.csv is neither a folder nor a file"),
-        ("folder", {"label": "x"}, "--label-column is for a table, and INPUT folder is a folder; name the table itself as INPUT"),
+        ("folder", {"label": "x"}, "--label-column is for a table, and INPUT .*folder is a folder; name the table itself as INPUT"),
         ("ftp://host/in", {}, "'ftp://host/in': ftp:// addresses are not read or written; give a local path or one of s3://"),
         ("folder\udcff", {}, r"the path of INPUT '.*folder\\udcff' is not UTF-8: rename its folder, or link to it"),
     ],

@@ -10,9 +10,9 @@ import pytest
 
 from shardwright.errors import BuildError
 from tests.helpers import references, rejects_of, rows_of
-from transforms.folders import MAX_IMAGE_BYTES
+from transforms.inputs.file_rules import MAX_IMAGE_BYTES
+from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null, extra_type, settle_extras, settle_sizes
 from transforms.references import set_column
-from transforms.table_columns import as_text, canonical_splits, empty_as_null, extra_type, settle_extras, settle_sizes
 
 NAN = pytest.approx(float("nan"), nan_ok=True)
 

@@ -15,10 +15,10 @@ from shardwright.storage import StorageOptions
 from tests.buckets import Bucket
 from tests.fault_proxy import Fault, FaultProxy
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
+from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.table_references import resolve_paths
+from transforms.inputs.tables import TableSource
 from transforms.rejects import Reject
-from transforms.sources import describe_source, detect_source, list_source
-from transforms.table_references import resolve_paths
-from transforms.tables import TableSource
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 NONE = dict.fromkeys(ROLES)
@@ -83,7 +83,7 @@ def test_tables_of_every_kind(bucket: Bucket, suffix: str) -> None:
     bucket.folder("in").write_bytes(f"t.{suffix}", data)
     source = detect_source(f"{bucket.uri}/in/t.{suffix}", NONE, storage=bucket.options())
     assert isinstance(source, TableSource)
-    assert describe_source(source).startswith(f"a {source.format} table at {bucket.uri}/in/t.{suffix}, columns image='path', label='label'")
+    assert source.describe().startswith(f"a {source.format} table at {bucket.uri}/in/t.{suffix}, columns image='path', label='label'")
     rows_found, rejects = listed(f"{bucket.uri}/in/t.{suffix}", bucket.options())
     assert ([(row["id"], row["uri"], row["num_bytes"], row["label"]) for row in rows_found], rejects) == (
         [(name, f"{bucket.uri}/in/{name}", len(TINY_PNG), name[:3]) for name in names], []

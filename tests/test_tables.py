@@ -10,7 +10,8 @@ import pytest
 
 from pipelines.arguments import ROLES
 from shardwright.errors import BuildError, UsageError
-from transforms.tables import TableSource, detect_table, read_table
+from transforms.inputs.table_files import read_table_file
+from transforms.inputs.tables import TableSource, detect_table
 
 
 def detect(path: Path, **columns: str) -> TableSource:
@@ -93,8 +94,8 @@ def test_roles_of_a_csv_are_text_or_whole_numbers(tmp_path: Path, column: str, v
         tmp_path, ",".join([*others.values(), "c", "d"]), *(",".join(["a.png" for _ in others] + [value, value]) for value in values)
     )
     source = detect(path, **others, **{column: "c"})
-    assert source.schema.field("c").type == kind
-    rows = [row["c"] for batch in read_table(source) for row in batch.to_pylist()]  # type: ignore[union-attr]
+    assert source.columns.field("c").type == kind
+    rows = [row["c"] for batch in read_table_file(source.path, source.format, source.columns) for row in batch.to_pylist()]  # type: ignore[union-attr]
     assert rows == ([int(value) for value in values] if kind == pa.int64() else values)
 
 

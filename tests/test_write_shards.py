@@ -14,9 +14,9 @@ from shardwright.naming import ShardName
 from shardwright.storage import Folder
 from tests.build_helpers import png_of, stamps_of
 from tests.helpers import Run, references, run_transform
-from transforms.folders import etag_of
 from transforms.image_chunks import WriteJob
 from transforms.images import EncodeOptions
+from transforms.inputs.file_rules import etag_of
 from transforms.output_state import Clearance
 from transforms.progress import PROGRESS
 from transforms.routing import Routed

@@ -39,6 +39,7 @@ def references(rows: list[dict[str, object]]) -> pa.RecordBatch:
         [
             ("id", pa.string()),
             ("uri", pa.string()),
+            ("offset", pa.int64()),
             ("num_bytes", pa.int64()),
             ("etag", pa.string()),
             ("split", pa.string()),

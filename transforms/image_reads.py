@@ -8,15 +8,33 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from shardwright.errors import StorageError
-from shardwright.storage import StorageOptions, is_remote, read_object
+from shardwright.storage import StorageOptions, is_remote, read_object, read_object_part
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, start_read
-from transforms.folders import etag_of, file_problem, size_problem
 from transforms.images import ImageFault
+from transforms.inputs.file_rules import etag_of, file_problem, size_problem
 from transforms.rejects import RejectReason, reason_of
+
+
+class Place(NamedTuple):
+    """Where a picture is.
+
+    Attributes:
+        uri: The file or object.
+        offset: Where in it the picture begins; None where it is all of it.
+        num_bytes: Of the picture.
+        etag: What changes with the file's or object's content; None where nobody looked.
+    """
+
+    uri: str
+    offset: int | None
+    num_bytes: int
+    etag: str | None
+
 
 ImageRead = Callable[[], bytes]  # gives an image's bytes, or raises ImageFault
 
@@ -28,13 +46,20 @@ def start_reads(references: pa.RecordBatch, storage: StorageOptions, in_flight: 
     """A read for each row; those of objects have begun.
 
     Args:
-        references: Rows with `uri`, `num_bytes` and `etag`.
+        references: Rows with `uri`, `offset`, `num_bytes` and `etag`.
         storage: Options of the stores.
         in_flight: Objects read at a time in this process, None for as many as pay.
     """
-    columns = (references.column(name).to_pylist() for name in ("uri", "num_bytes", "etag"))
-    wanted = in_flight or REQUESTS_IN_FLIGHT
-    return [_start_read(uri, num_bytes, etag, storage, wanted) for uri, num_bytes, etag in zip(*columns, strict=True)]
+    columns = (references.column(name).to_pylist() for name in Place._fields)
+    return [start_read_of(Place(*row), storage, in_flight) for row in zip(*columns, strict=True)]
+
+
+def start_read_of(place: Place, storage: StorageOptions, in_flight: int | None = None) -> ImageRead:
+    """A read of one picture; that of an object has begun."""
+    if is_remote(place.uri):
+        read = functools.partial(read_remote_image, place, storage)
+        return _BegunRead(start_read(read, in_flight or REQUESTS_IN_FLIGHT))
+    return functools.partial(read_local_image, place)
 
 
 def read_ahead(
@@ -77,21 +102,19 @@ class _BegunRead:
         self._future.cancel()
 
 
-def _start_read(uri: str, num_bytes: int, etag: str | None, storage: StorageOptions, in_flight: int) -> ImageRead:
-    if is_remote(uri):
-        return _BegunRead(start_read(functools.partial(read_remote_image, uri, num_bytes, etag, storage), in_flight))
-    return functools.partial(read_local_image, uri, num_bytes, etag)
-
-
-def read_remote_image(uri: str, num_bytes: int, etag: str | None, storage: StorageOptions) -> bytes:
-    """An object's bytes, which must be those that were listed.
+def read_remote_image(place: Place, storage: StorageOptions) -> bytes:
+    """A picture's bytes in a store, which must be those that were listed.
 
     Raises:
         ImageFault: It is gone, may not be read, has changed since it was listed, or fails where others are served.
         StorageError: The store fails altogether, which is no fault of the image.
     """
+    uri, offset, num_bytes, etag = place
     try:
-        data = read_object(uri, storage, num_bytes=None if etag is None else num_bytes, etag=etag).data
+        if offset is None:
+            data = read_object(uri, storage, num_bytes=None if etag is None else num_bytes, etag=etag).data
+        else:
+            data = read_object_part(uri, storage, offset, num_bytes, etag=etag)
     except StorageError as error:
         reason = reason_of(error)
         if reason is None:
@@ -102,24 +125,20 @@ def read_remote_image(uri: str, num_bytes: int, etag: str | None, storage: Stora
     return data
 
 
-def read_local_image(uri: str, num_bytes: int, etag: str | None) -> bytes:
-    """A file's bytes, which must be those that were listed.
+def read_local_image(place: Place) -> bytes:
+    """A picture's bytes on disk, which must be those that were listed.
 
     Raises:
         ImageFault: It is gone, may not be read, or has changed since it was listed.
         StorageError: This process has no files or memory left, which is no fault of the image.
     """
+    uri = place.uri
     try:
         descriptor = os.open(uri, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a named pipe would block for ever
         try:
-            status = os.fstat(descriptor)
-            if etag is None:  # nobody has looked at the file yet
-                if problem := file_problem(status):
-                    raise ImageFault(*problem)
-            elif status.st_size != num_bytes or etag_of(status) != etag:
-                raise ImageFault(RejectReason.CHANGED, "the file changed between listing and reading: build again")
-            data = os.read(descriptor, status.st_size)
-            while len(data) < status.st_size and (more := os.read(descriptor, status.st_size - len(data))):
+            start, num_bytes = _checked_span(place, os.fstat(descriptor))
+            data = os.pread(descriptor, num_bytes, start)
+            while len(data) < num_bytes and (more := os.pread(descriptor, num_bytes - len(data), start + len(data))):
                 data += more
         finally:
             os.close(descriptor)
@@ -132,3 +151,16 @@ def read_local_image(uri: str, num_bytes: int, etag: str | None) -> bytes:
             raise StorageError(f"cannot read {uri}: {error.strerror}; lower --threads or raise the limit (ulimit -n)") from error
         raise ImageFault(RejectReason.UNREADABLE, error.strerror or str(error)) from error
     return data
+
+
+def _checked_span(place: Place, status: os.stat_result) -> tuple[int, int]:
+    """(start, length) of the picture in its file, as far as the file is the one that was listed."""
+    if place.offset is None and place.etag is None:  # nobody has looked at the file yet
+        if problem := file_problem(status):
+            raise ImageFault(*problem)
+        return 0, status.st_size
+    start = place.offset or 0
+    is_cut = status.st_size != place.num_bytes if place.offset is None else status.st_size < start + place.num_bytes
+    if is_cut or (place.etag is not None and etag_of(status) != place.etag):
+        raise ImageFault(RejectReason.CHANGED, "the file changed between listing and reading: build again")
+    return start, place.num_bytes

@@ -9,11 +9,11 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
+from transforms.inputs.detection import list_source
+from transforms.inputs.tables import TableSource
 from transforms.labels import LabelTable, index_labels, label_names, order_class_names
 from transforms.rejects import Reject
 from transforms.routing import Route
-from transforms.sources import list_source
-from transforms.tables import TableSource
 
 
 class Labelled(NamedTuple):

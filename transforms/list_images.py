@@ -1,30 +1,43 @@
-"""ListImages: a folder or a table -> references | rejects. Reads names, sizes and table rows, never a pixel."""
+"""ListImages: what INPUT is -> references | rejects. Reads names, sizes and table rows, never a pixel."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import apache_beam as beam
 import pyarrow as pa
 
-from transforms.folders import FolderSource
+from transforms.inputs.source import InputSource
+from transforms.rejects import Reject
 from transforms.routing import Route, Routed
-from transforms.sources import list_source
-from transforms.tables import TableSource
 
 
 class ListImages(beam.PTransform):
-    """List a source as reference batches.
+    """List a source as reference batches, its parts by as many workers as there are.
 
     Args:
-        source: What `transforms.sources.detect_source` found INPUT to be.
+        source: What `transforms.inputs.detection.detect_source` found INPUT to be.
     """
 
-    def __init__(self, source: FolderSource | TableSource) -> None:
+    def __init__(self, source: InputSource) -> None:
         super().__init__()
         self._source = source
 
     def expand(self, begin: beam.pvalue.PBegin) -> Routed:
         return (
             begin
-            | "Source" >> beam.Create([self._source])  # FolderSource | TableSource
-            | "List" >> Route(list_source, pa.RecordBatch)  # references, any order
+            | "Source" >> beam.Create([self._source])  # InputSource
+            | "Parts" >> beam.FlatMap(_parts)  # (InputSource, name of a part)
+            | "Spread" >> beam.Reshuffle()
+            | "List" >> Route(_list, pa.RecordBatch)  # references, any order
         )
+
+
+def _parts(source: InputSource) -> Iterator[tuple[InputSource, str]]:
+    for part in source.parts():
+        yield source, part
+
+
+def _list(part: tuple[InputSource, str]) -> Iterator[pa.RecordBatch | Reject]:
+    source, name = part
+    yield from source.list_part(name)

@@ -1,7 +1,10 @@
 """References: what travels through the plan instead of pixels.
 
 A reference says where one image is and what belongs to it. References travel as `pyarrow.RecordBatch`es of up to
-`BATCH_ROWS` rows with the columns of `REFERENCE_SCHEMA`, then one column per extra feature, named `x/` and the feature.
+`BATCH_ROWS` rows with the columns of `REFERENCE_SCHEMA`, then columns named `x/...`: up to `EncodeFeatures` those that a source
+brings, of any type, named by the source's column; after it one for each key of a `tf.Example`, named by the key, of its final
+type (int64, float32, binary, or lists of one) and without nulls. Further pictures of a record travel as references of their own,
+in columns of `PICTURE_TYPE` that are named by their feature.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ REFERENCE_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("uri", pa.string(), nullable=False),
+        pa.field("offset", pa.int64()),  # where in the file or object its bytes begin; null where they are all of it
         pa.field("num_bytes", pa.int64(), nullable=False),
         pa.field("etag", pa.string()),  # changes when the content does; null where nobody looked
         pa.field("row", pa.int64(), nullable=False),  # the table's row, from 0; 0 for files of a folder
@@ -30,6 +34,9 @@ REFERENCE_SCHEMA = pa.schema(
         pa.field("label", pa.string()),
     ]
 )
+
+# Where a further picture of a record is: an image beside the first one, a mask.
+PICTURE_TYPE = pa.struct([("uri", pa.string()), ("offset", pa.int64()), ("num_bytes", pa.int64()), ("etag", pa.string())])
 
 
 def extra_name(column: str) -> str:
@@ -96,7 +103,10 @@ def digest_of(settings: bytes, batch: pa.RecordBatch) -> str:
 def _hash_array(digest: hashlib.blake2b, array: pa.Array) -> None:
     digest.update(np.packbits(array.is_null().to_numpy(zero_copy_only=False)).tobytes())
     kind = array.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_struct(kind):
+        for number in range(kind.num_fields):
+            _hash_array(digest, array.field(number))
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         digest.update(pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
         _hash_array(digest, array.flatten())
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):

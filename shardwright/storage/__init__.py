@@ -7,7 +7,7 @@
 from shardwright.storage.addresses import absolute, is_remote, join, key_problem, local_path, parse_address
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder, files_of
-from shardwright.storage.objects import read_object
+from shardwright.storage.objects import read_object, read_object_part
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "local_path",
     "parse_address",
     "read_object",
+    "read_object_part",
 ]

@@ -258,6 +258,27 @@ def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | 
     return ReadObject(data, there)
 
 
+def read_object_part(uri: str, options: StorageOptions, offset: int, num_bytes: int, *, etag: str | None = None) -> bytes:
+    """`num_bytes` bytes of an object from `offset` on. No store states a checksum of parts.
+
+    Raises:
+        MissingError: There is no such object.
+        ChangedError: It is not the one that was listed, or ends before.
+        StorageError: It cannot be read.
+    """
+    client, key = _place(uri, options)
+    data, there = client.call(uri, "read", lambda: _get_part(client, key, offset, num_bytes))
+    COUNTERS.add("bytes_read", len(data))
+    if (etag and there and etag != there) or len(data) != num_bytes:
+        raise ChangedError(f"{uri} has changed since it was listed")
+    return data
+
+
+def _get_part(client: Client, key: str, offset: int, num_bytes: int) -> tuple[bytes, str]:
+    result = obstore.get(client.objects, key, options={"range": (offset, offset + num_bytes)})
+    return bytes(result.bytes()), plain_etag(result.meta["e_tag"])
+
+
 def _is_md5(client: Client, key: str) -> bool:
     """Whether the store itself says that the etag is the content's MD5: of objects encrypted with keys of their own it is not."""
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from transforms.image_kinds import ImageFault
+from transforms.images.kinds import ImageFault
 from transforms.rejects import RejectReason
 
 _START, _SCAN, _END = 0xD8, 0xDA, 0xD9

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from transforms.image_encode import Encode, EncodeOptions, encode_pixels
-from transforms.image_headers import check_gif, read_header, true_format
-from transforms.image_jpeg import check_jpeg
-from transforms.image_kinds import MAX_GIF_PIXELS, MAX_PIXELS, Header, ImageFault, ImageInfo, too_many_pixels
-from transforms.image_pixels import decode_pixels
-from transforms.image_png import check_png
+from transforms.images.encode import Encode, EncodeOptions, encode_pixels
+from transforms.images.headers import check_gif, read_header, true_format
+from transforms.images.jpeg import check_jpeg
+from transforms.images.kinds import MAX_GIF_PIXELS, MAX_PIXELS, Header, ImageFault, ImageInfo, too_many_pixels
+from transforms.images.pixels import decode_pixels
+from transforms.images.png import check_png
 from transforms.rejects import RejectReason
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable
 
-from transforms.image_kinds import Header, ImageFault, ImageInfo, fault_of_stranger
+from transforms.images.kinds import Header, ImageFault, ImageInfo, fault_of_stranger
 from transforms.rejects import RejectReason
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Literal, get_args
 
-from transforms.image_headers import read_header
-from transforms.image_kinds import MAX_PIXELS, ImageFault, ImageInfo, too_many_pixels
-from transforms.image_pixels import decode_pixels, decoder_faults
+from transforms.images.headers import read_header
+from transforms.images.kinds import MAX_PIXELS, ImageFault, ImageInfo, too_many_pixels
+from transforms.images.pixels import decode_pixels, decoder_faults
 from transforms.rejects import RejectReason
 
 if TYPE_CHECKING:

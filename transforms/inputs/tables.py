@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pyarrow as pa
 
 from shardwright.errors import UsageError
+from shardwright.schema import Feature
 from shardwright.storage import NO_OPTIONS, StorageOptions
+from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.table_columns import check_sizes, check_text, extra_feature
+from transforms.inputs.table_files import TABLE_EXTENSIONS, read_table_schema, table_format
+from transforms.inputs.table_references import list_table, reference_schema_of
 from transforms.rejects import Reject
-from transforms.table_columns import check_sizes, check_text
-from transforms.table_files import TABLE_EXTENSIONS, read_table_file, read_table_schema, table_format
 
 # Columns taken for a role when no option names one; the first that is there, in any case.
 ROLE_COLUMNS = {
@@ -29,13 +33,14 @@ _TEXT_ROLES = ("image", "label", "id", "split", "group")
 
 
 @dataclass(frozen=True, slots=True)
-class TableSource:
+class TableSource(InputSource):
     """A table to read.
 
     Attributes:
         path: Its absolute path, or a store's address.
         format: "csv", "tsv", "jsonl" or "parquet".
-        schema: Every column's type.
+        columns: Every column's type.
+        image_root: Where relative image paths start; None for the table's own folder.
         image, label, id, split, group, size: The columns with a role; only `image` must be there.
         storage: Options of the store that it is in, and that its images are in.
         names_files: Its paths are those of files below its folder; if not, they are ids of another input.
@@ -43,7 +48,7 @@ class TableSource:
 
     path: str
     format: str
-    schema: pa.Schema
+    columns: pa.Schema
     image: str
     label: str | None = None
     id: str | None = None
@@ -52,25 +57,62 @@ class TableSource:
     size: str | None = None
     storage: StorageOptions = NO_OPTIONS
     names_files: bool = True
+    image_root: str | None = None
 
     @property
     def root(self) -> str:
         """The folder that relative image paths start from."""
-        return os.path.dirname(self.path)
+        return self.image_root or os.path.dirname(self.path)
 
     @property
     def extra_columns(self) -> list[str]:
         """The columns with no role: they become features."""
         roles = {self.image, self.label, self.id, self.split, self.group, self.size}
-        return [name for name in self.schema.names if name not in roles]
+        return [name for name in self.columns.names if name not in roles]
 
     @property
     def has_integer_labels(self) -> bool:
-        return self.label is not None and pa.types.is_integer(self.schema.field(self.label).type)
+        return self.label is not None and pa.types.is_integer(self.columns.field(self.label).type)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return reference_schema_of(self)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return tuple(extra_feature(name, self.columns.field(name).type) for name in self.extra_columns)
+
+    @property
+    def states_splits(self) -> bool:
+        return self.split is not None
+
+    def describe(self) -> str:
+        names = ("image", "label", "id", "split", "group", "size")
+        roles = [f"{role}={getattr(self, role)!r}" for role in names if getattr(self, role)]
+        extras = f"; features from {', '.join(self.extra_columns)}" if self.extra_columns else ""
+        return f"a {self.format} table at {self.path}, columns {', '.join(roles)}{extras}"
+
+    def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
+        del part  # there is one
+        yield from list_table(self)
 
     def of_labels(self) -> TableSource:
         """The same table as a `--labels` table: its paths are ids, and nobody looks whether files are there."""
         return replace(self, names_files=False)
+
+
+class TableFormat(SourceFormat):
+    """A file whose name ends as a table's does."""
+
+    name: ClassVar[str] = "table"
+    summary: ClassVar[str] = "a .csv, .tsv, .jsonl or .parquet table that names images"
+    rank: ClassVar[int] = 30
+
+    def open(self, request: SourceRequest, *, forced: bool) -> TableSource | None:
+        if not forced and (os.path.isdir(request.uri) or (request.is_remote and not (table_format(request.uri) and request.is_file))):
+            return None
+        source = detect_table(request.uri, request.columns, argument=request.argument, storage=request.storage)
+        return replace(source, image_root=request.image_root)
 
 
 def detect_table(
@@ -95,7 +137,7 @@ def detect_table(
     _check_names(path, schema)
     source = replace(_with_roles(path, kind, schema, columns), storage=storage)
     if kind in ("csv", "tsv"):
-        source = replace(source, schema=_roles_as_text(source))
+        source = replace(source, columns=_roles_as_text(source))
     _check_types(source)
     return source
 
@@ -108,7 +150,7 @@ def _with_roles(path: str, kind: str, schema: pa.Schema, columns: Mapping[str, s
     return TableSource(
         path=path,
         format=kind,
-        schema=schema,
+        columns=schema,
         image=image,
         label=roles.get("label"),
         id=roles.get("id"),
@@ -116,11 +158,6 @@ def _with_roles(path: str, kind: str, schema: pa.Schema, columns: Mapping[str, s
         group=roles.get("group"),
         size=roles.get("size"),
     )
-
-
-def read_table(source: TableSource) -> Iterator[pa.RecordBatch | Reject]:
-    """The table's rows as `read_table_file` gives them."""
-    return read_table_file(source.path, source.format, source.schema, source.storage)
 
 
 def _check_names(path: str, schema: pa.Schema) -> None:
@@ -150,7 +187,10 @@ def _roles_as_text(source: TableSource) -> pa.Schema:
     """A CSV has no types: a class "1.5" or an id "true" is text. Whole numbers stay, so that labels sort by value."""
     text = {getattr(source, role) for role in _TEXT_ROLES}
     return pa.schema(
-        [(field.name, pa.string() if field.name in text and not pa.types.is_integer(field.type) else field.type) for field in source.schema]
+        [
+            (field.name, pa.string() if field.name in text and not pa.types.is_integer(field.type) else field.type)
+            for field in source.columns
+        ]
     )
 
 
@@ -158,6 +198,6 @@ def _check_types(source: TableSource) -> None:
     for role in _TEXT_ROLES:
         column = getattr(source, role)
         if column is not None:
-            check_text(source.schema.field(column).type, column)
+            check_text(source.columns.field(column).type, column)
     if source.size is not None:
-        check_sizes(source.schema.field(source.size).type, source.size)
+        check_sizes(source.columns.field(source.size).type, source.size)

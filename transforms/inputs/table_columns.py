@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from transforms.folders import MAX_IMAGE_BYTES, SPLIT_FOLDERS
+from shardwright.schema import Feature, FeatureKind
+from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
 from transforms.references import EXTRA_PREFIX, extra_columns, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
@@ -112,6 +113,21 @@ def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
     if is_text(kind) or any(test(kind) for test in _BYTES_TYPES):
         return pa.binary()
     raise BuildError(f"column {name!r} is of type {kind}, which no tf.Example feature holds: cast it to text or a number, or drop it")
+
+
+def extra_feature(name: str, kind: pa.DataType) -> Feature:
+    """The feature that a table's column is where the user declares none.
+
+    Raises:
+        BuildError: tf.Example has no such type.
+    """
+    stored = extra_type(kind, name)
+    value = stored.value_type if pa.types.is_list(stored) else stored
+    if pa.types.is_int64(value):
+        feature_kind = FeatureKind.INT64
+    else:
+        feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
+    return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(stored) else ())
 
 
 def settle_extras(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:

@@ -6,7 +6,7 @@ import os
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +16,14 @@ from shardwright.errors import StorageError
 from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote, parse_address
 from shardwright.storage.objects import head_object
 from shardwright.storage.reads import map_reads
-from transforms.folders import Problem, etag_of, file_problem, size_problem
+from transforms.inputs.file_rules import Problem, etag_of, file_problem, size_problem
+from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null, extra_type, in_detail, settle_extras, settle_sizes
+from transforms.inputs.table_files import read_table_file
 from transforms.references import REFERENCE_SCHEMA, extra_name, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason, reason_of
-from transforms.table_columns import as_text, canonical_splits, empty_as_null, extra_type, in_detail, settle_extras, settle_sizes
-from transforms.tables import TableSource, read_table
+
+if TYPE_CHECKING:
+    from transforms.inputs.tables import TableSource
 
 # A path that must be looked at one by one: dotted, with doubled slashes, of a home folder, or with a scheme.
 _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"
@@ -33,7 +36,7 @@ _OBJECT = rf"(?s){_STORE}[^/]+/+([^/])"  # a bucket and a key; the address of no
 def list_table(source: TableSource) -> Iterator[pa.RecordBatch | Reject]:
     """The table's rows as references, in batches, and a reject for each row that can be none."""
     first_row = 0
-    for part in read_table(source):
+    for part in read_table_file(source.path, source.format, source.columns, source.storage):
         if isinstance(part, Reject):
             yield part
             continue
@@ -56,7 +59,7 @@ def reference_schema_of(source: TableSource) -> pa.Schema:
     Raises:
         BuildError: A column is of a type that tf.Example does not have.
     """
-    extras = [pa.field(extra_name(name), extra_type(source.schema.field(name).type, name)) for name in source.extra_columns]
+    extras = [pa.field(extra_name(name), extra_type(source.columns.field(name).type, name)) for name in source.extra_columns]
     return pa.schema([*REFERENCE_SCHEMA, *extras])
 
 
@@ -99,6 +102,7 @@ def _raw_references(source: TableSource, raw: pa.RecordBatch, first_row: int) ->
     columns = {
         "id": relative if source.id is None else pc.fill_null(text(source.id), ""),
         "uri": uris,
+        "offset": pa.nulls(raw.num_rows, pa.int64()),
         "num_bytes": pa.nulls(raw.num_rows, pa.int64()) if source.size is None else raw.column(source.size),
         "etag": pa.nulls(raw.num_rows, pa.string()),
         "row": pa.array(np.arange(first_row, first_row + raw.num_rows)),

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from transforms.image_jpeg import essential_jpeg
-from transforms.image_kinds import Header, ImageFault, too_many_pixels
-from transforms.image_png import essential_png
+from transforms.images.jpeg import essential_jpeg
+from transforms.images.kinds import Header, ImageFault, too_many_pixels
+from transforms.images.png import essential_png
 from transforms.rejects import RejectReason
 
 if TYPE_CHECKING:

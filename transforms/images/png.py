@@ -11,8 +11,8 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from transforms.image_headers import PNG_MAGIC
-from transforms.image_kinds import ImageFault, ImageInfo
+from transforms.images.headers import PNG_MAGIC
+from transforms.images.kinds import ImageFault, ImageInfo
 from transforms.rejects import RejectReason
 
 _KNOWN_CRITICAL = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND"))

@@ -1,4 +1,4 @@
-"""Listing a prefix of an object store into references: the same rules as for a local folder (`folders`), on keys."""
+"""Listing a prefix of an object store into references: the same rules as for a local folder (`local_folders`), on keys."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from shardwright.storage import StorageOptions, files_of, key_problem, parse_add
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import ObjectRow, first_page, list_folder, list_pages
 from shardwright.storage.reads import map_reads
-from transforms.folders import (
+from transforms.inputs.file_rules import (
     MAGIC_BYTES,
     SPLIT_FOLDERS,
     FileRow,
-    FolderSource,
     Problem,
     has_image_name,
     is_litter,
@@ -24,8 +23,8 @@ from transforms.folders import (
 from transforms.rejects import Reject, RejectReason
 
 
-def detect_prefix(uri: str, options: StorageOptions) -> FolderSource:
-    """Look at the first level only: does it hold nothing but split names?
+def find_split_prefixes(uri: str, options: StorageOptions) -> tuple[str, ...]:
+    """The folders of the first level, where it holds nothing but split names; else ().
 
     Raises:
         UsageError: There is nothing below it.
@@ -38,31 +37,31 @@ def detect_prefix(uri: str, options: StorageOptions) -> FolderSource:
         raise UsageError(f"INPUT {uri} does not exist: there are no objects below it")
     start = len(prefix) + 1 if prefix else 0
     if any("/" not in row.key[start:] and has_image_name(row.key) for row in first):
-        return FolderSource(uri, storage=options)  # images beside the folders: no need to list them all to know
+        return ()  # images beside the folders: no need to list them all to know
     folders, loose = list_folder(client, prefix)
     names = sorted(folder[start:] for folder in folders if not is_litter(folder[start:]))
     loose_images = any(has_image_name(row.key) for row in loose)
     if names and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in names):
-        return FolderSource(uri, tuple(names), options)
-    return FolderSource(uri, storage=options)
+        return tuple(names)
+    return ()
 
 
-def list_prefix(source: FolderSource) -> Iterator[FileRow | Reject]:
+def list_prefix(uri: str, split_folders: Sequence[str], options: StorageOptions) -> Iterator[FileRow | Reject]:
     """Every object below the prefix, in no order: its row, or a reject for what can be no record.
 
     Objects that stand for folders (no bytes, and no dot in the name) are nobody's images: other files.
     """
-    store, prefix = parse_address(source.root)
+    store, prefix = parse_address(uri)
     start = len(prefix) + 1 if prefix else 0
-    for page in list_pages(client_for(store, source.storage), prefix):
+    for page in list_pages(client_for(store, options), prefix):
         problems = [_problem(row.key[start:], row) for row in page]
-        _look_into_others(source, store, page, problems)
+        _look_into_others(store, page, problems, options)
         for row, problem in zip(page, problems, strict=True):
-            relative, uri = row.key[start:], f"{store}/{row.key}"
+            relative, address = row.key[start:], f"{store}/{row.key}"
             if problem:
-                yield Reject(relative, uri, *problem)
+                yield Reject(relative, address, *problem)
             else:
-                yield FileRow(relative, uri, row.num_bytes, row.etag or None, *place_of(source, relative))
+                yield FileRow(relative, address, row.num_bytes, row.etag or None, *place_of(split_folders, relative))
 
 
 def _problem(relative: str, row: ObjectRow) -> Problem | None:
@@ -75,10 +74,10 @@ def _problem(relative: str, row: ObjectRow) -> Problem | None:
     return size_problem(row.num_bytes)
 
 
-def _look_into_others(source: FolderSource, store: str, page: Sequence[ObjectRow], problems: list[Problem | None]) -> None:
+def _look_into_others(store: str, page: Sequence[ObjectRow], problems: list[Problem | None], options: StorageOptions) -> None:
     """Fill in the problems of objects that are not named as images are: their first bytes tell, as those of local files do."""
     others = [place for place, row in enumerate(page) if problems[place] is None and not has_image_name(row.key)]
-    looks = map_reads(lambda place: _look(f"{store}/{page[place].key}", source.storage), others)
+    looks = map_reads(lambda place: _look(f"{store}/{page[place].key}", options), others)
     for place, problem in zip(others, looks, strict=True):
         problems[place] = problem
 

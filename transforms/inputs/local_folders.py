@@ -1,0 +1,127 @@
+"""Listing a local folder of images, class folders or split folders."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from shardwright.errors import UsageError
+from transforms.inputs.file_rules import (
+    MAGIC_BYTES,
+    SPLIT_FOLDERS,
+    FileRow,
+    Problem,
+    etag_of,
+    file_problem,
+    has_image_name,
+    is_litter,
+    magic_problem,
+    place_of,
+)
+from transforms.rejects import Reject, RejectReason
+
+
+def find_split_folders(root: str) -> tuple[str, ...]:
+    """The folders of the first level, where it holds nothing but split names; else ().
+
+    Raises:
+        UsageError: The folder cannot be listed.
+    """
+    try:
+        with os.scandir(root) as entries:
+            visible = [entry for entry in entries if not is_litter(entry.name)]
+    except OSError as error:
+        raise UsageError(f"INPUT {root} cannot be listed: {error.strerror}") from error
+    folders = sorted(entry.name for entry in visible if _is_folder(entry))
+    loose_images = any(not _is_folder(entry) and has_image_name(entry.name) for entry in visible)
+    if folders and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in folders):
+        return tuple(folders)
+    return ()
+
+
+def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[FileRow | Reject]:
+    """Every file below the root, in name order: its row, or a reject for what can be no record.
+
+    Links are followed; a link back to a folder above itself is not walked again.
+    """
+    for relative, entry, problem in _walk(root):
+        try:
+            relative.encode("utf-8")
+        except UnicodeEncodeError:
+            shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
+            yield Reject("", f"{root}/{shown}", RejectReason.BAD_ID, "the file's name is not UTF-8: rename it")
+            continue
+        if problem:
+            yield Reject(relative, os.path.join(root, relative), *problem)
+        elif entry is not None:
+            yield _reference(split_folders, relative, entry)
+
+
+def _reference(split_folders: Sequence[str], relative: str, entry: os.DirEntry[str]) -> FileRow | Reject:
+    try:
+        status = entry.stat()
+    except FileNotFoundError:
+        return Reject(relative, entry.path, RejectReason.MISSING_FILE, "a broken link, or a file that is gone since it was listed")
+    except OSError as error:
+        return Reject(relative, entry.path, RejectReason.UNREADABLE, error.strerror or str(error))
+    problem = file_problem(status) or _other_file(entry)
+    if problem:
+        return Reject(relative, entry.path, *problem)
+    split, label = place_of(split_folders, relative)
+    return FileRow(relative, entry.path, status.st_size, etag_of(status), split, label)
+
+
+def _other_file(entry: os.DirEntry[str]) -> Problem | None:
+    """A file neither named nor made as an image is settled here, so that it takes no place in a shard."""
+    if has_image_name(entry.name):
+        return None
+    try:
+        with open(entry.path, "rb") as file:
+            magic = file.read(MAGIC_BYTES)
+    except OSError as error:
+        return RejectReason.UNREADABLE, error.strerror or str(error)
+    return magic_problem(magic)
+
+
+def _walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
+    """(relative path, entry, problem) of every file below `root`, sorted by name in each folder.
+
+    An explicit stack, because folders may be nested deeper than Python calls.
+    """
+    stack = [(_entries(root, ""), os.path.realpath(root))]
+    above = {stack[0][1]}
+    while stack:
+        listing, real_folder = stack[-1]
+        relative, entry, problem = next(listing, (None, None, None))
+        if relative is None:
+            stack.pop()
+            above.remove(real_folder)
+        elif entry is None or problem or not _is_folder(entry):
+            yield relative, entry, problem
+        else:
+            # Asked for links only: it costs a look at every folder above.
+            real = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real_folder, entry.name)
+            if real in above:
+                yield relative, entry, (RejectReason.OTHER_FILE, "a link back to a folder above it")
+            else:
+                stack.append((_entries(entry.path, relative + "/"), real))
+                above.add(real)
+
+
+def _entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        yield prefix.rstrip("/"), None, (RejectReason.UNREADABLE, f"cannot list the folder: {error.strerror}")
+        return
+    for entry in entries:
+        litter = is_litter(entry.name)
+        yield prefix + entry.name, entry, (RejectReason.OTHER_FILE, "hidden, or left by an operating system") if litter else None
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself, say; whoever asks for its status is told
+        return False
