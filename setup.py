@@ -12,6 +12,7 @@ setup(
         "shardwright.trainers",
         "pipelines",
         "transforms",
+        "transforms.features",
         "transforms.images",
         "transforms.inputs",
         "schemas",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from pipelines.image_options import add_image_options
 from schemas.image_classification import FEATURE_NAMES
+from schemas.ready import READY_SCHEMAS
+from transforms.inputs.detection import known_formats
+from transforms.inputs.tables import LABEL_KEYS
 from transforms.output_state import IF_EXISTS
 
 ROLES = ("image", "label", "id", "split", "group", "size")
-CHECKS = ("header", "decode", "none")
-ENCODINGS = ("keep", "jpeg", "png", "raw")
+DUPLICATES = ("keep", "drop", "reject")
 WRITERS = ("planned", "beam")
 
 _DESCRIPTION = {
@@ -38,9 +41,19 @@ Exit codes: 0 done, 1 the build failed, 2 wrong usage.
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Lists the installed input formats too, which are loaded for that only when somebody asks for help."""
+
+    def format_help(self) -> str:
+        formats = known_formats()
+        width = max(map(len, formats))
+        listed = "".join(f"  {name:{width}}  {known.summary}\n" for name, known in formats.items())
+        return f"{super().format_help()}\ninput formats, in the order in which INPUT is tried for them\n{listed}"
+
+
 def make_parser(command: str) -> argparse.ArgumentParser:
     """The parser of `build` or `plan`; abbreviations are off, so that none swallows an option of Beam."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"shardwright {command}",
         description=_DESCRIPTION[command],
         epilog=_EPILOG,
@@ -51,7 +64,8 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     parser.add_argument("output", metavar="OUTPUT", help="the dataset's folder or prefix; it is made where there is none")
     _add_input_options(parser)
     _add_shard_options(parser)
-    _add_image_options(parser)
+    add_image_options(parser)
+    _add_code_options(parser)
     _add_dataset_options(parser)
     _add_storage_options(parser)
     if command == "plan":
@@ -61,7 +75,20 @@ def make_parser(command: str) -> argparse.ArgumentParser:
 
 def _add_input_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("input")
-    group.add_argument("--labels", metavar="TABLE", help="a second table whose path column gives ids of INPUT: their label and features")
+    group.add_argument("--input-format", metavar="NAME", help="take INPUT for this, without looking: one of those listed below")
+    group.add_argument("--image-root", metavar="DIR", help="where relative image paths start (default: the folder of the file with them)")
+    group.add_argument(
+        "--labels",
+        metavar="TABLE",
+        help="a second table, of any size: labels, splits and features of INPUT; --*-column are then its columns",
+    )
+    group.add_argument(
+        "--labels-key",
+        choices=LABEL_KEYS,
+        default="id",
+        help="what its rows go by: id (default: its column of ids, else of paths; the id of a file is its path), path (although it has "
+        "ids), or stem (the file's name without extension)",
+    )
     group.add_argument("--class-names", metavar="FILE", help="class names in label order, one a line; default: the sorted labels")
     for role, text in (
         ("image", "image paths (default: a column called image, path, file_name, ...)"),
@@ -76,7 +103,7 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_shard_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("splits and shards")
-    group.add_argument("--split", metavar="NAME=FRACTION,...", help="draw splits by a stable hash of the id (default: all train)")
+    _add_split_options(group)
     group.add_argument("--shard-size", metavar="SIZE", help="aim for shards of this size, equal to within one record (default: 150MB)")
     group.add_argument("--records-per-shard", type=int, metavar="N", help="exactly N records in every shard but the last")
     group.add_argument("--shard-count", type=int, metavar="N", help="N shards a split, equal to within one record")
@@ -84,18 +111,44 @@ def _add_shard_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--seed", type=int, default=0, help="of the global shuffle (default: 0)")
 
 
-def _add_image_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("images")
+def _add_split_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
-        "--encode", choices=ENCODINGS, default="keep", help="keep the files' bytes (default), or encode anew; raw is uint8 RGB"
-    )
-    group.add_argument("--resize", metavar="WxH", help="resize to exactly this; needs --encode jpeg, png or raw")
-    group.add_argument("--quality", type=int, default=90, help="of --encode jpeg, 1 to 100 (default: 90)")
-    group.add_argument(
-        "--check", choices=CHECKS, default="header", help="look at header and end of file (default), decode in full, or neither"
+        "--split",
+        metavar="NAME=FRACTION|COUNT|rest,...",
+        help="draw splits by a stable hash of the id, as train=0.8,test=0.2, which keeps every image in its split when others are added; "
+        "or of exact sizes, as test=5000,train=rest, where added images may move others (default: all train)",
     )
     group.add_argument(
-        "--max-reject-fraction", type=float, default=0.01, metavar="F", help="of inputs that may be rejects, 0 to 1 (default: 0.01)"
+        "--stratify",
+        action="store_true",
+        help="the same fraction of every class in each split, exact to a record, or with --group-column as near as can be; images added "
+        "later may move others",
+    )
+    group.add_argument(
+        "--split-ids",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="ids of split NAME, one a line, or a table or JSON of ids and splits; may be repeated. --split draws those it does not list",
+    )
+    group.add_argument(
+        "--duplicates",
+        choices=DUPLICATES,
+        default="keep",
+        help="of images with the same bytes: keep all (default), drop all but the first by id, or count those as rejects. Drop and "
+        "reject read images of equal size once more, also in a plan. Duplicates across splits are reported in any case",
+    )
+
+
+def _add_code_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("your own code")
+    group.add_argument(
+        "--transform",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="call a function of yours on each record before it is written (transforms.user_code.Record in; one record, several, or none "
+        "out); may be repeated. Workers on other machines get its package by --setup_file",
     )
 
 
@@ -116,6 +169,12 @@ def _add_storage_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_dataset_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("dataset")
+    group.add_argument(
+        "--schema",
+        metavar="NAME|FILE",
+        help=f"the features of an example: {', '.join(READY_SCHEMAS)}, or a .py file that defines SCHEMA (an ExampleSchema), or its .json; "
+        "columns that it does not name are left out (default: image, id, label and every other column)",
+    )
     group.add_argument(
         "--feature-names",
         choices=sorted(FEATURE_NAMES),

@@ -1,6 +1,6 @@
 """The graphs of the application, each on one screen. Every step is a public PTransform of `transforms`.
 
-ListImages -> JoinLabels -> AssignSplits -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
+ListImages -> JoinLabels -> [DropDuplicates] -> AssignSplits -> EncodeFeatures -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ import apache_beam as beam
 from pipelines.job import BuildJob
 from transforms.assign_splits import AssignSplits
 from transforms.clear_output import ClearOutput
+from transforms.drop_duplicates import DropDuplicates
+from transforms.encode_features import EncodeFeatures
+from transforms.estimate_sizes import EstimateSizes
 from transforms.join_labels import JoinLabels
 from transforms.list_images import ListImages
 from transforms.plan_shards import PlanShards
@@ -20,31 +23,55 @@ from transforms.write_shards import WriteShards
 
 
 class ReferenceGraph(NamedTuple):
-    """What is known before the order is made: references with a split, one tuple of class names, and rejects."""
+    """What is known before the order is made: references with their features, one dict of vocabularies, and rejects."""
 
     references: beam.PCollection
-    class_names: beam.PCollection
+    vocabularies: beam.PCollection
     rejects: beam.PCollection
 
 
 class PlanGraph(NamedTuple):
-    """What the planning half of the graph gives: shard plans, one Layout, one tuple of class names, and rejects."""
+    """What the planning half of the graph gives: shard plans, one Layout, one dict of vocabularies, and rejects."""
 
     shards: beam.PCollection
     layout: beam.PCollection
-    class_names: beam.PCollection
+    vocabularies: beam.PCollection
     rejects: beam.PCollection
 
 
 def reference_graph(pipeline: beam.Pipeline, job: BuildJob) -> ReferenceGraph:
-    """Metadata only: from listing to references that know their label and split."""
+    """Metadata only: from listing to references that know their split and their features."""
     listed = pipeline | "ListImages" >> ListImages(job.source)  # references
-    labelled = listed.main | "JoinLabels" >> JoinLabels(
-        table=job.label_table, class_names=job.class_names, integer_labels=job.integer_labels
-    )  # references with a label index
-    split = labelled.main | "AssignSplits" >> AssignSplits(job.options.split, given=job.splits_given)
-    rejects = (listed.rejects, labelled.rejects, split.rejects) | "ReferenceRejects" >> beam.Flatten()
-    return ReferenceGraph(split.main, labelled.class_names, rejects)
+    labelled = listed if job.label_table is None else listed.main | "JoinLabels" >> JoinLabels(job.label_table)
+    options = job.options
+    unique = (
+        labelled
+        if options.duplicates == "keep"
+        else labelled.main | "DropDuplicates" >> DropDuplicates(options.duplicates, storage=options.storage, threads=options.threads)
+    )
+    split = unique.main | "AssignSplits" >> AssignSplits(
+        options.split,
+        given=job.splits_given,
+        stratify=options.stratify,
+        grouped=options.columns.get("group") is not None,
+        listed=job.split_lists,
+    )  # references with a split
+    encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
+        job.schema, class_names=job.class_names, integer_labels=job.integer_labels, needs_label=job.needs_label
+    )  # references with final features
+    rejects = [listed.rejects, split.rejects, encoded.rejects]
+    rejects += [] if job.label_table is None else [labelled.rejects]
+    rejects += [] if unique is labelled else [unique.rejects]
+    return ReferenceGraph(encoded.main, encoded.vocabularies, rejects | "ReferenceRejects" >> beam.Flatten())
+
+
+def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | None:
+    """One SizeEstimate or None, where shards are to have a size that is not known before images are encoded."""
+    if not job.samples_sizes:
+        return None
+    return listed.references | "EstimateSizes" >> EstimateSizes(
+        job.write_job, seed=job.options.seed, settings=job.digest_settings, vocabularies=listed.vocabularies
+    )
 
 
 def plan_graph(pipeline: beam.Pipeline, job: BuildJob) -> PlanGraph:
@@ -56,9 +83,10 @@ def plan_graph(pipeline: beam.Pipeline, job: BuildJob) -> PlanGraph:
         seed=job.options.seed,
         settings=job.digest_settings,
         num_buckets=job.num_buckets,
+        estimate=size_estimate(listed, job),
     )  # ShardPlan
     rejects = (listed.rejects, planned.rejects) | "PlanRejects" >> beam.Flatten()
-    return PlanGraph(planned.shards, planned.layout, listed.class_names, rejects)
+    return PlanGraph(planned.shards, planned.layout, listed.vocabularies, rejects)
 
 
 def build_graph(pipeline: beam.Pipeline, job: BuildJob) -> beam.PCollection:
@@ -67,7 +95,7 @@ def build_graph(pipeline: beam.Pipeline, job: BuildJob) -> beam.PCollection:
     clearance = plan.shards | "ClearOutput" >> ClearOutput(
         job.output_request,
         layout=plan.layout,
-        class_names=plan.class_names,
+        vocabularies=plan.vocabularies,
         rejects=plan.rejects,
         max_reject_fraction=job.options.max_reject_fraction,
     )  # one Clearance

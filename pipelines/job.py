@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import json
 import platform
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata
 from typing import Any
 
+import pyarrow as pa
+
 from pipelines.options import BuildOptions
 from pipelines.runners import is_local
+from pipelines.schemas_option import as_encoded, check_columns, load_schema
 from schemas.image_classification import image_classification
-from shardwright.errors import StorageError, UsageError
-from shardwright.schema import ExampleSchema
-from shardwright.storage import absolute, files_of
-from transforms.image_chunks import WriteJob
-from transforms.inputs.detection import detect_source
+from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS
+from shardwright import naming
+from shardwright.errors import BuildError, StorageError, UsageError
+from shardwright.schema import ExampleSchema, Feature
+from shardwright.storage import Folder, absolute, files_of
+from transforms.features.rows import column_features
+from transforms.features.vocabularies import read_class_names
+from transforms.inputs.detection import detect_source, make_request
 from transforms.inputs.source import InputSource
-from transforms.inputs.tables import TableSource
-from transforms.labels import read_class_names
+from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
+from transforms.inputs.tables import TableSource, open_label_table
 from transforms.output_state import OutputRequest, check_output
 from transforms.publishing import Publication
+from transforms.references import extra_columns, name_of_extra
+from transforms.split_lists import SplitLists
+from transforms.write_job import WriteJob
 
 _RECORDED_PACKAGES = ("shardwright", "apache-beam", "pyarrow", "tfx-bsl", "Pillow", "google-crc32c", "obstore")
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
@@ -36,47 +46,73 @@ class BuildJob:
         options: As given.
         source: What INPUT is.
         label_table: What `--labels` is, or None.
-        class_names: From `--class-names`, or None to learn them.
+        class_names: From `--class-names`, or as the source states them; None to learn them.
+        declared: The schema that `--schema` gives, or None.
     """
 
     options: BuildOptions
     source: InputSource
     label_table: TableSource | None
     class_names: tuple[str, ...] | None
+    declared: ExampleSchema | None = None
 
     @property
     def splits_given(self) -> bool:
-        return self.source.states_splits or (self.label_table is not None and self.label_table.split is not None)
+        if self.label_table is not None and self.label_table.split is not None:
+            return True
+        redrawn = (self.options.split is not None or bool(self.options.split_ids)) and self.source.splits_can_be_redrawn
+        return self.source.states_splits and not redrawn
+
+    @cached_property
+    def split_lists(self) -> SplitLists | None:
+        return SplitLists.parse(self.options.split_ids, self.options.storage) if self.options.split_ids else None
 
     @property
     def integer_labels(self) -> bool:
-        return (self.label_table or self.source).has_integer_labels
+        table = self.label_table
+        return (self.source if table is None or table.label is None else table).has_integer_labels
 
     @property
     def num_buckets(self) -> int:
         """Few where one process holds the plan anyway, many where a bucket must fit a small worker."""
         return _LOCAL_BUCKETS if is_local(self.options.beam_args) else _REMOTE_BUCKETS
 
+    @property
+    def needs_label(self) -> bool:
+        """The user's own schema has a label: then a dataset without any is a mistake."""
+        return self.declared is not None and self.declared.label is not None and self.options.schema not in READY_SCHEMAS
+
     @cached_property
     def schema(self) -> ExampleSchema:
         encode = self.options.encode
-        return image_classification(
-            feature_names=self.options.feature_names,
+        if self.declared is not None:
+            return as_encoded(self.declared, encode)
+        schema = image_classification(
+            feature_names=self.source.feature_names or self.options.feature_names,
             image_encoding=None if encode.encode == "keep" else encode.encode,
-            image_shape=(encode.resize[1], encode.resize[0], 3) if encode.resize else (),
-            extras=(self.label_table or self.source).features,
+            image_shape=encode.shape,
+            image_dtype=encode.image_dtype,
+            oriented=encode.tells_orientation,
+            extras=_extras(self.source, self.label_table),
         )
+        return as_encoded(schema, encode)
 
     @property
     def digest_settings(self) -> bytes:
         """What decides a shard's bytes besides its references."""
-        relevant = {key: self.options.settings[key] for key in ("encode", "check", "feature_names")}
+        settings = self.options.settings
+        relevant = {key: settings[key] for key in ("encode", "check", "feature_names", "transforms") if key in settings}
         return json.dumps({**relevant, "schema": self.schema.to_json()}, sort_keys=True).encode()
 
     @property
     def write_job(self) -> WriteJob:
         options = self.options
-        return WriteJob(options.root, self.schema, options.check, options.encode, options.threads, options.storage)
+        return WriteJob(options.root, self.schema, options.check, options.encode, options.threads, options.storage, options.transforms)
+
+    @property
+    def samples_sizes(self) -> bool:
+        """Shards are to have a size, and images get another one on their way into them."""
+        return _samples_sizes(self.options)
 
     @property
     def output_request(self) -> OutputRequest:
@@ -96,6 +132,16 @@ class BuildJob:
         )
 
 
+def _samples_sizes(options: BuildOptions) -> bool:
+    encode = options.encode
+    return options.policy.num_bytes is not None and (encode.encode != "keep" or encode.profile == "srgb" or bool(options.transforms))
+
+
+def _plans_by_content(options: BuildOptions) -> bool:
+    """Pictures are read before the plan is made."""
+    return _samples_sizes(options) or options.duplicates != "keep"
+
+
 def prepare_job(options: BuildOptions) -> BuildJob:
     """Look at INPUT, the tables and OUTPUT, so that a slip is told before any worker starts.
 
@@ -103,38 +149,105 @@ def prepare_job(options: BuildOptions) -> BuildJob:
         UsageError: INPUT or an option that does not fit it.
         BuildError: A table that cannot be read, or an OUTPUT that is another build's.
     """
-    job = describe_job(options)
+    job = describe_job(options, Folder(options.root.path(naming.SPOOL_DIR), options.storage))
     check_output(job.output_request)
+    forget_lost_spools(options.root, finished_may_stay=options.if_exists != "overwrite" and not _plans_by_content(options))
     return job
 
 
-def describe_job(options: BuildOptions) -> BuildJob:
+def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob:
     """The same without a look at OUTPUT, for `plan`, which tells what is there and does not stop at it.
+
+    Args:
+        options: As given.
+        spool: Where bytes may be put; None for a plan, which writes nothing.
 
     Raises:
         UsageError: INPUT or an option that does not fit it.
         BuildError: A table that cannot be read.
     """
-    columns = options.columns
-    if options.labels is None:
-        source, table = detect_source(options.input, columns, storage=options.storage), None
-    else:
-        source = detect_source(options.input, dict.fromkeys(columns), storage=options.storage)
-        table = _detect_label_table(options, source)
-    job = BuildJob(options, source, table, _class_names(options))
+    source = detect_source(
+        options.input,
+        _columns_of_input(options),
+        storage=options.storage,
+        input_format=options.input_format,
+        image_root=options.image_root,
+        spool=spool or UnwrittenFolder(options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)),
+    )
+    table = None if options.labels is None else _detect_label_table(options, options.labels, source)
+    states_labels = table is None or table.label is None
+    declared = None
+    if options.schema is not None:
+        known = _column_names(source, table)
+        declared = _declared_schema(options, options.schema, source, table, known)
+        source = source.for_features(column_features(declared))
+        table = table and table.for_features(column_features(declared))
+        has_label = options.schema in READY_SCHEMAS or _may_have_labels(source, table)
+        check_columns(declared, _columns(source, table), known=known, has_label=has_label)
+    class_names = _class_names(options) or (declared and declared.class_names) or (source.class_names if states_labels else None)
+    job = BuildJob(options, source, table, class_names, declared and replace(declared, class_names=()))
     if job.splits_given and options.split is not None:
         raise UsageError("--split draws splits, but INPUT already states them (split folders or a split column): leave --split out")
+    if job.splits_given and job.split_lists is not None:
+        raise UsageError("--split-ids lists splits, but INPUT already states them (split folders or a split column): leave --split-ids out")
     _ = job.schema  # names that clash are told now
     return job
 
 
-def _detect_label_table(options: BuildOptions, source: InputSource) -> TableSource:
-    if isinstance(source, TableSource):
-        raise UsageError("--labels goes with a folder INPUT; a table INPUT brings its own labels (--label-column)")
-    table = detect_source(options.labels or "", options.columns, argument="--labels", storage=options.storage)
-    if not isinstance(table, TableSource):
-        raise UsageError(f"--labels {options.labels} is a folder; give a .csv, .tsv, .jsonl or .parquet table")
-    return table.of_labels()
+def _declared_schema(
+    options: BuildOptions, given: str, source: InputSource, table: TableSource | None, columns: Sequence[str]
+) -> ExampleSchema:
+    try:
+        extras = _extras(source, table)
+    except BuildError:  # of a column that the schema need not ask for
+        if given in WITH_ALL_COLUMNS:
+            raise
+        extras = ()
+    return load_schema(
+        given,
+        feature_names=source.feature_names or options.feature_names,
+        columns=columns,
+        extras=extras,
+        storage=options.storage,
+    )
+
+
+def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:
+    """The features of extra columns: those of the source, unless a table of labels has one of that name, then the table's."""
+    of_table = () if table is None else table.features
+    replaced = {feature.name for feature in of_table}
+    return (*(feature for feature in source.features if feature.name not in replaced), *of_table)
+
+
+def _column_names(source: InputSource, table: TableSource | None) -> list[str]:
+    """What a schema's features can be filled from; in tables that is any column."""
+    of_source = source.columns.names if isinstance(source, TableSource) else [name_of_extra(name) for name in extra_columns(source.schema)]
+    return [*of_source, *(table.columns.names if table else ())]
+
+
+def _columns(source: InputSource, table: TableSource | None) -> pa.Schema:
+    """The columns of references that have been joined with the table of labels."""
+    columns = {field.name: field.type for each in (source, table) if each is not None for field in each.schema}
+    return pa.schema(list(columns.items()))
+
+
+def _may_have_labels(source: InputSource, table: TableSource | None) -> bool:
+    """Whether the label of references can be filled; those of a folder are known when it is listed."""
+    return not isinstance(source, TableSource) or source.label is not None or (table is not None and table.label is not None)
+
+
+def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
+    """With --labels the options name columns of that table, which has everything but sizes."""
+    if options.labels is None:
+        return options.columns
+    return {**dict.fromkeys(options.columns), "size": options.columns.get("size")}
+
+
+def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableSource:
+    """The table of labels; its paths are those of INPUT, so they start where INPUT's do."""
+    root = options.image_root or (source.root if isinstance(source, TableSource) else options.input)
+    request = make_request(labels, {**options.columns, "size": None}, argument="--labels", storage=options.storage)
+    return open_label_table(request, key=options.labels_key, root=absolute(root))
 
 
 def _class_names(options: BuildOptions) -> tuple[str, ...] | None:

@@ -17,7 +17,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsList, AsSingleton
 
-from pipelines.graphs import plan_graph, reference_graph
+from pipelines.graphs import plan_graph, reference_graph, size_estimate
 from pipelines.job import BuildJob
 from pipelines.runners import is_local
 from pipelines.running import run_pipeline
@@ -28,13 +28,15 @@ from shardwright.manifest import read_json, read_manifest
 from shardwright.naming import ShardName
 from shardwright.storage import Folder
 from transforms.output_state import check_fingerprint, check_output, check_rejects, fingerprint_of, is_earlier_try
-from transforms.packing import Layout, ShardCuts
+from transforms.packing import KNOWN_BYTES, Layout, ShardCuts, known_sizes
 from transforms.plan_shards import LayOutShards
+from transforms.references import set_column
 from transforms.rejects import Reject
 from transforms.shard_plans import ShardPlan
 from transforms.shard_writing import find_finished
+from transforms.sizing import SizeEstimate
 
-_COUNTED_COLUMNS = ["id", "uri", "num_bytes", "row", "split"]
+_COUNTED_COLUMNS = ["id", "uri", "row", "split"]
 
 
 class BuildState(StrEnum):
@@ -55,7 +57,7 @@ class LocalPlan:
 
     Attributes:
         layout: The shards of each split; `first_positions` are left out.
-        class_names: In label order.
+        vocabularies: By feature name, its class names or words in index order.
         rejects: Number of inputs left out so far, by reason; no image has been read.
         fingerprint: Of the whole plan, or None where there was nothing to compare it with.
         shards_done: Shards that are written already and would stay.
@@ -64,7 +66,7 @@ class LocalPlan:
     """
 
     layout: Layout
-    class_names: tuple[str, ...]
+    vocabularies: Mapping[str, tuple[str, ...]]
     rejects: Mapping[str, int]
     fingerprint: str | None
     shards_done: int
@@ -85,8 +87,8 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     found = _run(job, with_digests=compare, retry=manifest is None)
     cuts = {split: ShardCuts(**values) for split, values in found["cuts"].items()}
     planned = LocalPlan(
-        layout=Layout(cuts, found["num_bytes"], first_positions={}),
-        class_names=tuple(found["class_names"]),
+        layout=Layout(cuts, found["num_bytes"], {}, SizeEstimate.from_json(found["estimate"]) if found["estimate"] else None),
+        vocabularies={name: tuple(words) for name, words in found["vocabularies"].items()},
         rejects=dict(found["rejects"]),
         fingerprint=found["fingerprint"],
         shards_done=found["shards_done"],
@@ -161,15 +163,17 @@ def _run(job: BuildJob, *, with_digests: bool, retry: bool) -> dict[str, Any]:
 def _graph(pipeline: beam.Pipeline, job: BuildJob, *, place: Folder, with_digests: bool, retry: bool) -> None:
     if with_digests:
         plan = plan_graph(pipeline, job)
-        layout, class_names, rejects = plan.layout, plan.class_names, plan.rejects
+        layout, vocabularies, rejects = plan.layout, plan.vocabularies, plan.rejects
         find = beam.Map(_state_of, job.options.root, retry=retry)
         states = plan.shards | "States" >> find  # (shard name, digest, finished)
     else:
         listed = reference_graph(pipeline, job)
-        lay_out = LayOutShards(policy=job.options.policy, seed=job.options.seed, num_buckets=job.num_buckets)
+        lay_out = LayOutShards(
+            policy=job.options.policy, seed=job.options.seed, num_buckets=job.num_buckets, estimate=size_estimate(listed, job)
+        )
         narrow = beam.Map(_narrow).with_output_types(pa.RecordBatch)
         laid_out = listed.references | "Narrow" >> narrow | "LayOutShards" >> lay_out
-        layout, class_names = laid_out.layout, listed.class_names
+        layout, vocabularies = laid_out.layout, listed.vocabularies
         rejects = (listed.rejects, laid_out.rejects) | "PlanRejects" >> beam.Flatten()
         states = pipeline | "NoStates" >> beam.Create([])
     reasons = (
@@ -180,7 +184,7 @@ def _graph(pipeline: beam.Pipeline, job: BuildJob, *, place: Folder, with_digest
     _ = layout | "Write" >> beam.Map(
         _write,
         place,
-        class_names=AsSingleton(class_names),
+        vocabularies=AsSingleton(vocabularies),
         reasons=AsList(reasons),
         states=AsList(states),
         with_digests=with_digests,
@@ -189,7 +193,7 @@ def _graph(pipeline: beam.Pipeline, job: BuildJob, *, place: Folder, with_digest
 
 def _narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Only what decides the order and the counts has to cross the shuffle."""
-    return batch.select(_COUNTED_COLUMNS)
+    return set_column(batch.select(_COUNTED_COLUMNS), KNOWN_BYTES, known_sizes(batch))
 
 
 def _reason(reject: Reject) -> str:
@@ -204,7 +208,7 @@ def _write(
     layout: Layout,
     place: Folder,
     *,
-    class_names: tuple[str, ...],
+    vocabularies: Mapping[str, tuple[str, ...]],
     reasons: Sequence[tuple[str, int]],
     states: Sequence[tuple[str, str, bool]],
     with_digests: bool,
@@ -212,7 +216,8 @@ def _write(
     found = {
         "cuts": {split: asdict(cuts) for split, cuts in layout.cuts.items()},
         "num_bytes": dict(layout.num_bytes),
-        "class_names": class_names,
+        "estimate": layout.estimate and layout.estimate.to_json(),
+        "vocabularies": vocabularies,
         "rejects": sorted(reasons),
         "fingerprint": fingerprint_of(state[:2] for state in states) if with_digests else None,
         "shards_done": sum(finished for _, _, finished in states),

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pipelines.arguments import ROLES, make_parser
+from pipelines.image_options import parse_encode_options
 from shardwright.errors import UsageError
 from shardwright.naming import dataset_name_for, is_dataset_name
 from shardwright.sizes import parse_size
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, absolute, is_remote
 from transforms.images import EncodeOptions
 from transforms.packing import DEFAULT_SHARD_BYTES, ShardPolicy
-from transforms.splits import SplitFractions
+from transforms.splits import SplitRule, parse_split
+from transforms.user_code import UserTransform
 
 _BEAM_LABELS = "--beam-labels"
 
@@ -29,14 +31,22 @@ class BuildOptions:
     Attributes:
         input: A folder or a table.
         output: The dataset's folder.
-        labels: A table of labels joined by id, or None.
+        labels: A table of labels, or None.
+        labels_key: What its rows go by: "id", "path" or "stem".
+        input_format: Take INPUT for this, or None to look.
+        image_root: Where relative image paths start, or None for the format's own rule.
         columns: role -> column of the table, None to look for a usual name.
         split: How to draw splits, or None for what the input states, else all `train`.
+        stratify: The classes' fractions are to be alike in all splits.
+        split_ids: Files of ids whose split is known, each as FILE or SPLIT=FILE.
+        duplicates: "keep", "drop" or "reject": what becomes of images with the bytes of another one.
         policy: How many shards.
         seed: Of the shuffle.
         encode: What becomes of image bytes.
         check: How closely an image is looked at.
+        transforms: Functions of the user's on each record, in order.
         max_reject_fraction: More than this of all inputs rejected fails the build.
+        schema: A ready schema's name or a file, or None for images with a label and what else the input brings.
         feature_names: "tfds" or "model-garden".
         class_names_file: A file of class names in label order, or None to learn them.
         name: The dataset's name.
@@ -51,13 +61,21 @@ class BuildOptions:
     input: str
     output: str
     labels: str | None = None
+    labels_key: str = "id"
+    input_format: str | None = None
+    image_root: str | None = None
     columns: dict[str, str | None] = field(default_factory=lambda: dict.fromkeys(ROLES))
-    split: SplitFractions | None = None
+    split: SplitRule | None = None
+    stratify: bool = False
+    split_ids: tuple[str, ...] = ()
+    duplicates: str = "keep"
     policy: ShardPolicy = field(default_factory=lambda: ShardPolicy(num_bytes=DEFAULT_SHARD_BYTES))
     seed: int = 0
     encode: EncodeOptions = field(default_factory=EncodeOptions)
     check: str = "header"
+    transforms: tuple[UserTransform, ...] = ()
     max_reject_fraction: float = 0.01
+    schema: str | None = None
     feature_names: str = "tfds"
     class_names_file: str | None = None
     name: str = ""
@@ -77,6 +95,12 @@ class BuildOptions:
             raise UsageError(f"--version {self.version!r} must be three numbers, such as 1.0.0")
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"--threads is {self.threads}; it must be 1 or more")
+        if self.labels_key != "id" and self.labels is None:
+            raise UsageError(f"--labels-key {self.labels_key} says what the rows of --labels go by: give --labels, or leave it out")
+        if self.stratify and self.split is None:
+            raise UsageError("--stratify says how splits are drawn, and none are: give --split, such as --split train=0.8,test=0.2")
+        if self.split_ids and self.split is not None and self.columns.get("group") is not None:
+            raise UsageError("--split-ids puts single images in splits, so --split could tear groups: leave --group-column or --split out")
         _check_places(self.input, self.output)
 
     @property
@@ -100,8 +124,8 @@ class BuildOptions:
                 }.items()
                 if value is not None
             },
-            "split": None if self.split is None else dict(zip(self.split.names, self.split.fractions, strict=True)),
-            "encode": {"encode": self.encode.encode, "resize": list(self.encode.resize or []), "quality": self.encode.quality},
+            "split": None if self.split is None else self.split.settings,
+            "encode": self.encode.to_json(),
             "check": self.check,
             "feature_names": self.feature_names,
             "name": self.name,
@@ -109,7 +133,12 @@ class BuildOptions:
             "writer": self.writer,
             "columns": {role: column for role, column in self.columns.items() if column is not None},
         }
-        return settings
+        duplicates = "" if self.duplicates == "keep" else self.duplicates
+        labels_key = "" if self.labels_key == "id" else self.labels_key
+        chosen: dict[str, Any] = {"schema": self.schema, "input_format": self.input_format, "labels_key": labels_key}
+        chosen |= {"stratify": self.stratify, "split_ids": list(self.split_ids), "duplicates": duplicates}
+        chosen |= {"transforms": [{"function": each.spec, "source": each.digest} for each in self.transforms]}
+        return settings | {key: value for key, value in chosen.items() if value}
 
 
 def _check_places(given_input: str, given_output: str) -> None:
@@ -145,13 +174,21 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         input=known.input,
         output=known.output,
         labels=known.labels,
+        labels_key=known.labels_key,
+        input_format=known.input_format,
+        image_root=known.image_root,
         columns={role: getattr(known, f"{role}_column") for role in ROLES},
-        split=None if known.split is None else SplitFractions.parse(known.split),
+        split=None if known.split is None else parse_split(known.split),
+        stratify=known.stratify,
+        split_ids=tuple(known.split_ids),
+        duplicates=known.duplicates,
         policy=ShardPolicy(**sizes, multiple_of=known.shard_count_multiple_of),
         seed=known.seed,
-        encode=_encode_options(known),
+        encode=parse_encode_options(known),
         check=known.check,
+        transforms=tuple(UserTransform.find(spec) for spec in known.transform),
         max_reject_fraction=known.max_reject_fraction,
+        schema=known.schema,
         feature_names=known.feature_names,
         class_names_file=known.class_names,
         name=known.name or dataset_name_for(absolute(known.output)),
@@ -194,20 +231,3 @@ def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) 
 def _is_portable(beam_args: Sequence[str]) -> bool:
     """Portable runners take options that only their job server knows."""
     return any(runner in arg for arg in beam_args for runner in ("PortableRunner", "FlinkRunner", "SparkRunner"))
-
-
-def _encode_options(known: argparse.Namespace) -> EncodeOptions:
-    resize = _parse_resize(known.resize)
-    try:
-        return EncodeOptions(known.encode, resize, known.quality)
-    except ValueError as error:
-        raise UsageError(f"--{error}") from error  # its messages begin with the option's name
-
-
-def _parse_resize(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", text.lower())
-    if not match:
-        raise UsageError(f"--resize {text!r} is no size; write width x height in pixels, such as 224x224")
-    return int(match[1]), int(match[2])

@@ -18,7 +18,7 @@ from pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say
 from shardwright.errors import ShardwrightError
 from shardwright.sizes import show_bytes
 from transforms.output_state import plan_json
-from transforms.packing import ShardCuts
+from transforms.packing import Layout, ShardCuts
 from transforms.progress import PROGRESS
 
 _VERDICTS = {
@@ -71,7 +71,7 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
         "num_records": layout.num_records,
         "num_shards": layout.num_shards,
         "num_bytes": sum(layout.num_bytes.values()),
-        "num_classes": len(plan.class_names),
+        "num_classes": len(_class_names(job, plan)),
         "rejects": dict(plan.rejects),
         "shards_done": plan.shards_done,
         "shards_to_write": layout.num_shards - plan.shards_done,
@@ -88,12 +88,25 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
         lines.append(f"{split}: {_describe_cuts(cuts)}, about {show_bytes(layout.num_bytes[split])}")
     num_bytes = show_bytes(sum(layout.num_bytes.values()))
     whole = f"{layout.num_records} records, {layout.num_shards} shards, about {num_bytes}"
-    lines.append(f"{job.options.root}: {whole}, {len(plan.class_names)} classes")
+    lines.append(f"{job.options.root}: {whole}, {len(_class_names(job, plan))} classes")
+    if layout.estimate:
+        lines.append(_describe_estimate(layout))
     if plan.rejects:
         lines.append("rejects so far: " + ", ".join(f"{number} {reason}" for reason, number in plan.rejects.items()))
     done, left = plan.shards_done, layout.num_shards - plan.shards_done
     lines.append(f"a build {_VERDICTS[plan.state]}: {left} shards to write, {done} already written")
     return "\n".join(lines)
+
+
+def _class_names(job: BuildJob, plan: LocalPlan) -> tuple[str, ...]:
+    label = job.schema.label
+    return plan.vocabularies.get(label.name, ()) if label else ()
+
+
+def _describe_estimate(layout: Layout) -> str:
+    mean = sum(layout.num_bytes.values()) / max(layout.num_records, 1)
+    sampled = layout.estimate.num_sampled if layout.estimate else 0
+    return f"about {show_bytes(mean)} a record, estimated by encoding {sampled} of them; shards have a margin for what that may be off"
 
 
 def _describe_cuts(cuts: ShardCuts) -> str:

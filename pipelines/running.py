@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import signal
@@ -26,6 +27,7 @@ from shardwright.sizes import show_bytes, show_seconds
 from shardwright.storage import COUNTERS, Folder
 from transforms.progress import PROGRESS
 from transforms.reject_files import first_faults
+from transforms.size_errors import average, record_bytes_of
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
@@ -163,12 +165,28 @@ def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
         say(f"up to date: all {shards} shards were already written")
     for split in manifest.splits.values():
         say(f"{split.name}: {split.num_records} records, {len(split.shards)} shards, {show_bytes(split.num_bytes)}")
+    if sizes := record_bytes_of(manifest):
+        say(average(sizes.values()).describe())
+    _say_splits(manifest)
     if manifest.rejects:
         reasons = ", ".join(f"{number} {reason}" for reason, number in manifest.rejects.items())
         say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
         _say_some_rejects(job.options.root)
     _say_retries()
     say(f"{job.options.root}: {manifest.num_records} records in {shards} shards, {show_seconds(seconds)}")
+
+
+def _say_splits(manifest: Manifest) -> None:
+    """How well classes were spread over splits, and images that are in two of them."""
+    for name, split in manifest.splits.items():
+        if (off := split.stats.get("label_deviation")) is not None:
+            worst = f"{off['max']:.3%} ({manifest.schema.class_names[off['label']]})"
+            say(f"{name}: class fractions are off those of the whole by {off['mean']:.3%} on average, by {worst} at worst")
+    for name, other in itertools.combinations(sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records), 2):
+        if (leak := manifest.splits[name].stats.get("duplicates", {}).get(other)) is not None:
+            more = f", and perhaps {leak['unchecked']} more" if leak["unchecked"] else ""
+            fix = "report.html names some, and --duplicates drop leaves one of each"
+            say(f"leakage: {leak['records']} images of {name} are also in {other}{more}; {fix}")
 
 
 def _say_retries() -> None:

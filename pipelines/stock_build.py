@@ -78,7 +78,7 @@ def stock_graph(pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str,
         # Nothing is resumed, and the records of a published shard must not be swapped under its manifest.
         replace(job.output_request, if_exists="overwrite", resumable=False),
         layout=layout,
-        class_names=plan.class_names,
+        vocabularies=plan.vocabularies,
         rejects=plan.rejects,
         max_reject_fraction=job.options.max_reject_fraction,
     )  # one Clearance

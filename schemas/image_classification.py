@@ -33,16 +33,22 @@ def image_classification(
     feature_names: str = "tfds",
     image_encoding: str | None = None,
     image_shape: tuple[int | None, ...] = (),
+    image_dtype: str = "",
+    oriented: bool = False,
     extras: tuple[Feature, ...] = (),
 ) -> ExampleSchema:
     """The schema of labeled images; `with_class_names` completes it, or makes it that of unlabeled ones.
 
     Args:
         feature_names: "tfds" or "model-garden".
-        image_encoding: "jpeg", "png" or "raw" where every image is stored so.
-        image_shape: (height, width, 3) where every image has that shape.
+        image_encoding: "jpeg", "png", "raw" or "tensor" where every image is stored so.
+        image_shape: (height, width, channels) where every image has that shape; None for what differs.
+        image_dtype: Of an image stored as a tensor of something else than uint8.
+        oriented: The EXIF orientation is a feature, because images are stored without their EXIF.
         extras: Features of the user's own.
     """
     image, *others = FEATURE_NAMES[feature_names]
-    image = replace(image, shape=image_shape, encoding=image_encoding)
-    return ExampleSchema((image, *others, *extras))
+    image = replace(image, shape=image_shape, encoding=image_encoding, dtype=image_dtype)
+    name = "orientation" if feature_names == "tfds" else "image/orientation"
+    orientation = (Feature(name, FeatureKind.INT64, Source.ORIENTATION),) if oriented else ()
+    return ExampleSchema((image, *others, *orientation, *extras))

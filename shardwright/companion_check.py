@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,10 +15,10 @@ from shardwright import naming
 from shardwright.errors import MissingError, NotADatasetError, StorageError
 from shardwright.faults import Fault
 from shardwright.manifest import Manifest, read_json
+from shardwright.names_files import names_files, names_text
 from shardwright.schema import ExampleSchema, FeatureKind
 from shardwright.storage import Folder
-
-_TENSOR_KINDS = {"int64": FeatureKind.INT64, "float32": FeatureKind.FLOAT32, "string": FeatureKind.BYTES}
+from shardwright.tfds_features import features_json
 
 
 def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
@@ -40,7 +41,7 @@ def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
         yield from (Fault(filename, None, None, what) for what in faults)
     if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
         yield Fault(naming.SCHEMA_PBTXT, None, None, "the file is missing")
-    yield from _labels_faults(root, manifest.schema)
+    yield from _names_faults(root, manifest.schema)
     yield from _reject_faults(root, manifest)
 
 
@@ -79,20 +80,10 @@ def _dataset_info_faults(content: Mapping[str, Any], manifest: Manifest) -> Iter
 
 def _features_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
     there = dict(_flatten_features(content, ""))
-    wanted = dict(_wanted_features(manifest.schema))
+    wanted = dict(_flatten_features(features_json(manifest.schema), ""))
     for name in sorted({*there, *wanted}):
         if there.get(name) != wanted.get(name):
             yield f"feature {name!r} is {there.get(name, 'missing')}, the schema says {wanted.get(name, 'that there is none')}"
-
-
-def _wanted_features(schema: ExampleSchema) -> Iterator[tuple[str, str]]:
-    for feature in schema.features:
-        kind = str(feature.kind)
-        if feature.kind == FeatureKind.CLASS_LABEL:
-            kind = f"{kind} of {len(schema.class_names)}"
-        elif feature.kind == FeatureKind.IMAGE and feature.encoding == "raw":
-            kind = f"uint8 of {list(feature.shape)}"
-        yield feature.name, f"list of {kind}" if feature.is_list else kind
 
 
 def _flatten_features(node: Any, name: str) -> Iterator[tuple[str, str]]:
@@ -102,22 +93,30 @@ def _flatten_features(node: Any, name: str) -> Iterator[tuple[str, str]]:
     elif "featuresDict" in node:
         for key, child in node["featuresDict"].get("features", {}).items():
             yield from _flatten_features(child, f"{name}/{key}" if name else key)
+    elif "sequence" in node and "featuresDict" in node["sequence"].get("feature", {}):
+        for inner, kind in _flatten_features(node["sequence"]["feature"], name):
+            yield inner, f"{kind} in {_list_of(node)} {name}"
     else:
         yield name, _kind_of(node)
 
 
 def _kind_of(node: Mapping[str, Any]) -> str:
+    """All that decides how TFDS reads a feature."""
     if "sequence" in node:
-        return f"list of {_kind_of(node['sequence'].get('feature', {}))}"
+        return f"{_list_of(node)} {_kind_of(node['sequence'].get('feature', {}))}"
     if "classLabel" in node:
         return f"{FeatureKind.CLASS_LABEL} of {node['classLabel'].get('numClasses')}"
-    for key, kind in (("image", FeatureKind.IMAGE), ("text", FeatureKind.TEXT)):
+    if "text" in node:
+        return str(FeatureKind.TEXT)
+    for key in ("image", "boundingBox", "tensor"):
         if key in node:
-            return str(kind)
-    dtype = node.get("tensor", {}).get("dtype")
-    if dtype == "uint8":
-        return f"uint8 of {[int(size) for size in node['tensor'].get('shape', {}).get('dimensions', [])]}"
-    return str(_TENSOR_KINDS.get(dtype, f"{node.get('pythonClassName')} of {dtype}"))
+            return f"{key} {json.dumps(node[key], sort_keys=True)}"
+    return str(node.get("pythonClassName"))
+
+
+def _list_of(node: Mapping[str, Any]) -> str:
+    length = str(node["sequence"].get("length"))
+    return "list of" if length == "-1" else f"list of {length}"
 
 
 def _stats_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
@@ -126,21 +125,20 @@ def _stats_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[st
             yield f"the statistics of split {name!r} are not those of the manifest"
 
 
-def _labels_faults(root: Folder, schema: ExampleSchema) -> Iterator[Fault]:
-    if schema.label is None:
-        return
-    filename = naming.labels_file(schema.label.name)
-    try:
-        text = root.read_bytes(filename).decode("utf-8", "surrogatepass")
-    except MissingError:
-        yield Fault(filename, None, None, "the file is missing")
-        return
-    except (StorageError, ValueError) as error:
-        yield Fault(filename, None, None, f"the file cannot be read: {error}")
-        return
-    names = tuple(text.removesuffix("\n").split("\n"))
-    if names != schema.class_names:
-        yield Fault(filename, None, None, f"it names {len(names)} classes that are not the {len(schema.class_names)} of the manifest")
+def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[Fault]:
+    """The files of class names and words."""
+    for filename, names in names_files(schema).items():
+        try:
+            text = root.read_bytes(filename).decode("utf-8", "surrogatepass")
+        except MissingError:
+            yield Fault(filename, None, None, "the file is missing")
+            continue
+        except (StorageError, ValueError) as error:
+            yield Fault(filename, None, None, f"the file cannot be read: {error}")
+            continue
+        if text != names_text(names):
+            there, what = text.count("\n"), "words" if filename.endswith(naming.VOCABULARY_SUFFIX) else "classes"
+            yield Fault(filename, None, None, f"it names {there} {what} that are not the {len(names)} of the manifest")
 
 
 def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from shardwright.errors import UsageError
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.storage import Folder, StorageOptions
 
@@ -38,6 +39,25 @@ class Dataset(Manifest):
         """How many records of a split each class has, in label order, as its statistics say."""
         counts = self.splits[split].stats.get("labels", {})
         return {name: counts.get(str(label), 0) for label, name in enumerate(self.class_names)}
+
+    def vocabulary(self, feature: str) -> tuple[str, ...]:
+        """What the indices of a feature mean, by index: its class names, or its words.
+
+        Raises:
+            UsageError: There is no such feature, or it holds no indices.
+        """
+        found = next((known for known in self.schema.features if known.name == feature), None)
+        names = self.schema.names_of(found) if found is not None else ()
+        if not names:
+            having = [known.name for known in self.schema.features if self.schema.names_of(known)]
+            raise UsageError(f"feature {feature!r} has no vocabulary; of this dataset these have one: {', '.join(having) or 'none'}")
+        return names
+
+    def parsing_spec(self) -> dict[str, Any]:
+        """What `tf.io.parse_example` takes to read the records; imports TensorFlow. Its forms: `trainers.tf_features.parsing_spec`."""
+        from shardwright.trainers.tf_features import parsing_spec
+
+        return parsing_spec(self.schema)
 
     def to_numpy(
         self,

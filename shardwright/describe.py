@@ -100,18 +100,20 @@ def _range_text(found: Mapping[str, int] | None) -> str:
 
 def _shape_text(feature: Feature) -> str:
     encoding = f", {feature.encoding}" if feature.encoding else ""
-    if feature.is_list:
+    if feature.stored_shape == (None,):
         return "a list"
     return ("x".join("?" if size is None else str(size) for size in feature.shape) or "one value") + encoding
 
 
 def _class_lines(manifest: Manifest) -> list[str]:
     names = manifest.schema.class_names
+    words = manifest.schema.vocabularies
+    others = [f"{_INDENT}{feature}: {len(found):,}, {', '.join(found[:_SHOWN_CLASSES])}" for feature, found in words.items()]
     if not names:
-        return ["classes", f"{_INDENT}none: the dataset is unlabeled"]
+        return ["classes", *(others or [f"{_INDENT}none: the dataset is unlabeled"])]
     more = f" ... and {len(names) - _SHOWN_CLASSES:,} more" if len(names) > _SHOWN_CLASSES else ""
     shown = "  ".join(f"{number} {name}" for number, name in enumerate(names[:_SHOWN_CLASSES]))
-    return [f"classes ({len(names):,})", f"{_INDENT}{shown}{more}"]
+    return [f"classes ({len(names):,})", f"{_INDENT}{shown}{more}", *others]
 
 
 def _show_value(value: Any) -> str:

@@ -6,10 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.example import ExampleFault
+from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source, StoredFeature
+from shardwright.tensor_features import read_tensor
 
-_TYPES: Mapping[FeatureKind, type] = {FeatureKind.CLASS_LABEL: int, FeatureKind.INT64: int, FeatureKind.FLOAT32: float}
 _KIND_NAMES = {int: "int64", float: "float", bytes: "bytes"}
+_INDICES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
 Values = list[bytes] | list[int] | list[float]
 
 
@@ -17,35 +19,51 @@ class ExampleChecker:
     """Says what is wrong with examples of one schema."""
 
     def __init__(self, schema: ExampleSchema) -> None:
-        self._features = {feature.name: feature for feature in schema.features}
-        self._class_names = schema.class_names
-        self._label, self._label_text = schema.label, schema.find(Source.LABEL_TEXT)
+        self._stored = {stored.key: (feature, stored) for feature in schema.features for stored in feature.stored}
+        self._schema = schema
+        self._label_text = schema.find(Source.LABEL_TEXT)
 
     def faults(self, features: Mapping[str, Values]) -> Iterator[str]:
-        """What each feature lacks: its presence, kind, number of values and, for images and labels, its value."""
-        if features.keys() != self._features.keys():
+        """What each feature lacks: its presence, kind, number of values and, for pictures, tensors and indices, its value."""
+        if features.keys() != self._stored.keys():
             yield from self._strangers(features)
-        for name, values in features.items():
-            feature = self._features.get(name)
-            if feature is not None:
-                yield from _feature_faults(feature, values)
-        yield from self._label_faults(features)
+        for key, values in features.items():
+            if key in self._stored:
+                yield from self._feature_faults(*self._stored[key], values)
+        yield from self._label_text_faults(features)
 
     def _strangers(self, features: Mapping[str, Values]) -> Iterator[str]:
-        for name in sorted(self._features.keys() - features.keys()):
+        for name in sorted(self._stored.keys() - features.keys()):
             yield f"feature {name!r} is missing"
-        for name in sorted(features.keys() - self._features.keys()):
+        for name in sorted(features.keys() - self._stored.keys()):
             yield f"feature {name!r} is not in the schema"
 
-    def _label_faults(self, features: Mapping[str, Values]) -> Iterator[str]:
-        label = one_value(features, self._label)
-        if not isinstance(label, int):
+    def _feature_faults(self, feature: Feature, stored: StoredFeature, values: Values) -> Iterator[str]:
+        if not stored.takes(len(values)):
+            yield f"feature {stored.key!r} has {len(values)} values, the schema says {stored.told_count}"
+        elif values and _KIND_NAMES[type(values[0])] != stored.told_kind:
+            yield f"feature {stored.key!r} holds {_KIND_NAMES[type(values[0])]} values, the schema says {stored.told_kind}"
+        elif feature.kind in PICTURES and isinstance(values[0], bytes):
+            yield from _image_faults(feature, values[0])
+        elif feature.kind == FeatureKind.TENSOR and isinstance(values[0], bytes):
+            yield from _tensor_faults(feature, values[0])
+        elif feature.kind in _INDICES and stored.told_kind == "int64":
+            yield from self._index_faults(feature, stored, values)
+
+    def _index_faults(self, feature: Feature, stored: StoredFeature, values: Values) -> Iterator[str]:
+        num_names = len(self._schema.names_of(feature))
+        what = "label" if feature.source == Source.LABEL else f"feature {stored.key!r}:"
+        for value in values:
+            if isinstance(value, int) and not 0 <= value < num_names:
+                yield f"{what} {value} is not one of the {num_names} classes (0 to {num_names - 1})"
+                return
+
+    def _label_text_faults(self, features: Mapping[str, Values]) -> Iterator[str]:
+        label, names = one_value(features, self._schema.label), self._schema.class_names
+        if self._label_text is None or not isinstance(label, int) or not 0 <= label < len(names):
             return
-        if not 0 <= label < len(self._class_names):
-            yield f"label {label} is not one of the {len(self._class_names)} classes (0 to {len(self._class_names) - 1})"
-            return
-        text, expected = one_value(features, self._label_text), self._class_names[label]
-        if self._label_text is not None and isinstance(text, bytes) and text != expected.encode("utf-8", "surrogatepass"):
+        text, expected = one_value(features, self._label_text), names[label]
+        if isinstance(text, bytes) and text != expected.encode("utf-8", "surrogatepass"):
             yield f"feature {self._label_text.name!r} is {_text(text)}, but label {label} is class {expected!r}"
 
 
@@ -55,19 +73,11 @@ def one_value(features: Mapping[str, Values], feature: Feature | None) -> Any:
     return values[0] if len(values) == 1 else None
 
 
-def _feature_faults(feature: Feature, values: Values) -> Iterator[str]:
-    wanted = _TYPES.get(feature.kind, bytes)
-    if not feature.is_list and len(values) != 1:
-        yield f"feature {feature.name!r} has {len(values)} values, the schema says 1"
-    elif values and not isinstance(values[0], wanted):
-        yield f"feature {feature.name!r} holds {_KIND_NAMES[type(values[0])]} values, the schema says {_KIND_NAMES[wanted]}"
-    elif feature.kind == FeatureKind.IMAGE and isinstance(values[0], bytes):
-        yield from _image_faults(feature, values[0])
-
-
 def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
     if not image:
         yield f"feature {feature.name!r} is an image of 0 bytes"
+    elif feature.encoding == "tensor":
+        yield from _tensor_faults(feature, image)
     elif feature.encoding == "raw":
         height, width, channels = (size or 0 for size in feature.shape)
         if len(image) != math.prod((height, width, channels)):
@@ -75,6 +85,13 @@ def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
                 f"feature {feature.name!r} has {len(image)} bytes, a raw image of {height}x{width}x{channels} "
                 f"has {height * width * channels}"
             )
+
+
+def _tensor_faults(feature: Feature, data: bytes) -> Iterator[str]:
+    try:
+        read_tensor(feature, data)
+    except ExampleFault as fault:
+        yield str(fault)
 
 
 def _text(value: bytes) -> str:

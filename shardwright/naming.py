@@ -18,9 +18,12 @@ STATS = "stats.json"
 REPORT = "report.html"
 INDEX_DIR = "index"
 REJECTS_DIR = "rejects"
+SPOOL_DIR = "spool"  # bytes that a build cannot read in place, and their listings (`transforms.inputs.spool`)
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
 TEMPORARY_SUFFIX = ".tmp"
+LABELS_SUFFIX = ".labels.txt"
+VOCABULARY_SUFFIX = ".vocab.txt"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SPLIT = re.compile(r"[A-Za-z0-9_]+")
@@ -81,7 +84,12 @@ def dataset_name_for(output: str) -> str:
 
 def labels_file(feature: str) -> str:
     """Where TFDS looks for the class names of a label feature (`/` stands as `-` in file names)."""
-    return f"{feature.replace('/', '-')}.labels.txt"
+    return f"{feature.replace('/', '-')}{LABELS_SUFFIX}"
+
+
+def vocabulary_file(feature: str) -> str:
+    """The words of a feature of tokens, or of a bag of words, named as its class names would be."""
+    return f"{feature.replace('/', '-')}{VOCABULARY_SUFFIX}"
 
 
 def is_build_output(path: str) -> bool:
@@ -89,10 +97,14 @@ def is_build_output(path: str) -> bool:
     folder, _, filename = path.rpartition("/")
     if folder in (INDEX_DIR, REJECTS_DIR):
         return filename.endswith((".parquet", TEMPORARY_SUFFIX))
+    if folder == SPOOL_DIR:
+        return filename.endswith((".parquet", ".bin", TEMPORARY_SUFFIX))
     if folder:
         return False
     known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, REPORT}
-    return filename in known or filename.endswith(".labels.txt") or ShardName.parse(filename) is not None or is_temporary(filename)
+    if filename in known or filename.endswith((LABELS_SUFFIX, VOCABULARY_SUFFIX)):
+        return True
+    return ShardName.parse(filename) is not None or is_temporary(filename)
 
 
 def temporary_name(filename: str, token: str) -> str:

@@ -6,6 +6,7 @@ so no feature name is typed twice and a reader needs nothing but the dataset.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -43,6 +44,7 @@ class Source(StrEnum):
     FORMAT = "format"
     HEIGHT = "height"
     WIDTH = "width"
+    ORIENTATION = "orientation"  # EXIF's, 1 to 8, of bytes whose EXIF was taken out
     COLUMN = "column"
 
 
@@ -96,6 +98,24 @@ class StoredFeature(NamedTuple):
     key: str
     type: pa.DataType
     shape: tuple[int | None, ...]
+
+    @property
+    def told_kind(self) -> str:
+        """What its values are called in messages."""
+        return {pa.int64(): "int64", pa.float32(): "float"}.get(self.type, "bytes")
+
+    @property
+    def told_count(self) -> str:
+        """How many values there are, for messages."""
+        fixed = math.prod(size for size in self.shape if size is not None)
+        return f"{fixed}" if None not in self.shape else f"a multiple of {fixed}"
+
+    def takes(self, num_values: int) -> bool:
+        """Whether so many values have the shape."""
+        if not self.shape:
+            return num_values == 1
+        fixed = math.prod(size for size in self.shape if size is not None)
+        return num_values % max(fixed, 1) == 0 if None in self.shape else num_values == fixed
 
 
 @dataclass(frozen=True, slots=True)

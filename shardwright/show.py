@@ -10,22 +10,25 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import NotFoundError, RecordFault, StorageError, UsageError
-from shardwright.example import parse_example
+from shardwright.example import ExampleFault, parse_example
 from shardwright.example_check import Values, one_value
 from shardwright.index import read_index
 from shardwright.manifest import Manifest
 from shardwright.naming import ShardName
 from shardwright.records import read_record
-from shardwright.schema import Feature, FeatureKind, Source
+from shardwright.schema import PICTURES, Feature, FeatureKind, Source
 from shardwright.sizes import show_bytes
 from shardwright.storage import Folder, local_path
+from shardwright.tensor_features import read_tensor
 
 _SHOWN_BYTES = 24
 _SHOWN_VALUES = 16
+_BINARY = PICTURES | {FeatureKind.TENSOR}  # no text, even where the bytes would be one
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
 
 
 def _is_list(manifest: Manifest, name: str) -> bool:
-    return any(feature.is_list for feature in manifest.schema.features if feature.name == name)
+    return any(stored.shape for feature in manifest.schema.features for stored in feature.stored if stored.key == name)
 
 
 def _is_class(manifest: Manifest, label: Any) -> bool:
@@ -161,7 +164,8 @@ def _json_value(manifest: Manifest, name: str, value: bytes | int | float) -> An
         return str(value)
     if not isinstance(value, bytes):
         return value
-    text = None if name == manifest.schema.image.name else _as_text(value)
+    binary = any(feature.name == name and feature.kind in _BINARY for feature in manifest.schema.features)
+    text = None if binary else _as_text(value)
     return {"num_bytes": len(value)} if text is None else text
 
 
@@ -189,7 +193,7 @@ def _image_text(row: Mapping[str, Any]) -> str:
 
 
 def _feature_lines(manifest: Manifest, features: Mapping[str, Values]) -> Iterator[tuple[str, str]]:
-    known = {feature.name: feature for feature in manifest.schema.features}
+    known = {stored.key: feature for feature in manifest.schema.features for stored in feature.stored}
     for name in [*known, *sorted(features.keys() - known.keys())]:
         values = features.get(name)
         yield f"  {name}", "missing" if values is None else _values_text(manifest, known.get(name), values)
@@ -198,17 +202,20 @@ def _feature_lines(manifest: Manifest, features: Mapping[str, Values]) -> Iterat
 def _values_text(manifest: Manifest, feature: Feature | None, values: Values) -> str:
     kind = feature.kind if feature is not None else None
     texts = [_value_text(value, kind) for value in values[:_SHOWN_VALUES]]
-    if kind == FeatureKind.CLASS_LABEL and len(values) == 1 and _is_class(manifest, values[0]):
-        return f"{texts[0]} ({manifest.schema.class_names[int(values[0])]})"
+    names = manifest.schema.names_of(feature) if feature is not None else ()
+    texts = [
+        f"{text} ({names[value]})" if isinstance(value, int) and 0 <= value < len(names) else text
+        for text, value in zip(texts, values, strict=False)
+    ]
     more = f", ... {len(values):,} values" if len(values) > _SHOWN_VALUES else ""
-    is_list = feature.is_list if feature is not None else len(values) != 1
+    is_list = bool(feature.stored_shape) if feature is not None else len(values) != 1
     return f"[{', '.join(texts)}{more}]" if is_list or len(values) != 1 else texts[0]
 
 
 def _value_text(value: bytes | int | float, kind: FeatureKind | None) -> str:
     if not isinstance(value, bytes):
         return f"{value:g}" if isinstance(value, float) else str(value)
-    text = None if kind == FeatureKind.IMAGE else _as_text(value)
+    text = None if kind in _BINARY else _as_text(value)
     if text is not None:
         return repr(text)
     more = "..." if len(value) > _SHOWN_BYTES else ""
@@ -236,15 +243,25 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
         raise StorageError(f"{found.name.shard}: the record has no image: run `shardwright verify`")
     folder, filename = os.path.split(local_path(path))
     target = Folder(folder)
-    if feature.encoding != "raw":
+    if feature.encoding not in ("raw", "tensor"):
         target.write_bytes(filename, image)
         return f"{path}: {len(image):,} bytes of {found.row['format'] or 'unknown format'}"
     if not path.endswith(".npy"):
-        raise UsageError(f"--save {path}: this image is raw pixels, not a file of any image format; give a name that ends in .npy")
+        raise UsageError(f"--save {path}: this image is bare pixels, not a file of any image format; give a name that ends in .npy")
     buffer = BytesIO()
+    pixels = _pixels(found, feature, image)
+    np.save(buffer, pixels)
+    target.write_bytes(filename, buffer.getvalue())
+    return f"{path}: a {pixels.dtype} array of shape {pixels.shape}"
+
+
+def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[Any]:
+    if feature.encoding == "tensor":
+        try:
+            return read_tensor(feature, image)
+        except ExampleFault as fault:
+            raise StorageError(f"{found.name.shard}: {fault}") from fault
     shape = tuple(size or 0 for size in feature.shape)
     if len(image) != math.prod(shape):
         raise StorageError(f"{found.name.shard}: the image has {len(image)} bytes, shape {shape} has {math.prod(shape)}")
-    np.save(buffer, np.frombuffer(image, np.uint8).reshape(shape))
-    target.write_bytes(filename, buffer.getvalue())
-    return f"{path}: a uint8 array of shape {shape}"
+    return np.frombuffer(image, np.uint8).reshape(shape)

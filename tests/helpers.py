@@ -13,8 +13,7 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from transforms.labels import LABEL_INDEX
-from transforms.references import REFERENCE_SCHEMA, set_column
+from transforms.references import LABEL_INDEX, REFERENCE_SCHEMA, set_column
 from transforms.rejects import Reject
 
 # The 67 bytes of a gray image of one pixel.

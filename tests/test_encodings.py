@@ -203,9 +203,9 @@ def test_bad_arguments(make: Any, what: str) -> None:
     [
         (Text(), COUNT, "feature 'count' holds int64 values, and Text takes texts or bytes"),
         (OneHot(), ID, "feature 'id' holds bytes values, and OneHot takes integers"),
-        (OneHot(), COUNT, "feature 'count' is not the label of a dataset with classes: give OneHot(num_classes=...)"),
+        (OneHot(), COUNT, "feature 'count' has no classes of its own: give OneHot(num_classes=...)"),
         (OneHot(4), BOXES, "feature 'boxes' is a list, and OneHot takes one integer: use MultiHot"),
-        (MultiHot(), BOXES, "feature 'boxes' is not the label of a dataset with classes: give MultiHot(num_classes=...)"),
+        (MultiHot(), BOXES, "feature 'boxes' has no classes of its own: give MultiHot(num_classes=...)"),
         (MultiHot(), TAGS, "feature 'tags' holds texts: name all there are, MultiHot(vocabulary=[...])"),
         (MultiHot(3), NAMES, "feature 'names' holds texts: name all there are"),
         (MultiHot(3), SCORES, "feature 'scores' holds float values, and MultiHot takes integers"),
@@ -230,7 +230,7 @@ def test_encodings_that_do_not_go_with_a_feature(encoding: Encoding, feature: Fe
 
 
 def test_class_encodings_of_an_unlabeled_dataset() -> None:
-    with pytest.raises(UsageError, match=r"'label' is not the label of a dataset with classes: give OneHot\(num_classes"):
+    with pytest.raises(UsageError, match=r"'label' has no classes of its own: give OneHot\(num_classes"):
         OneHot().complete(LABEL, ())
     assert OneHot(5).complete(LABEL, ()).spec(LABEL, 2)[0] == (2, 5)
 

@@ -17,12 +17,13 @@ from shardwright.storage import Folder
 from tests.build_helpers import png_of
 from tests.helpers import references
 from transforms.examples import ExampleEncoder
-from transforms.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, Chunk, WriteJob, chunk_bounds, make_chunk
+from transforms.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, Chunk, chunk_bounds, make_chunk
 from transforms.image_reads import start_reads
 from transforms.images import EncodeOptions, ImageFault
 from transforms.inputs.file_rules import etag_of
 from transforms.rejects import Reject
 from transforms.rejects import RejectReason as R
+from transforms.write_job import WriteJob
 
 PNG = png_of(0)
 SIZES = st.lists(st.integers(0, 3 * CHUNK_BYTES) | st.integers(0, 100_000), max_size=300)
@@ -142,7 +143,7 @@ def test_each_row_has_a_read(number: int) -> None:
     job = make_job()
     encoder = ExampleEncoder(job.schema)
     batch = references(["a", "b"], labelled=True)
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="2 rows with 0 further pictures each need as many reads, got"):
         make_chunk(batch, [lambda: PNG] * number, first_row=0, entries=encoder.encode_known(batch), encoder=encoder, job=job)
 
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from tests.image_corpus import ANIMATED_GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.image_makers import BGR_MASKS, bmp, exif_block, picture, png, saved
 from transforms.images import EncodeOptions, ImageFault, ImageInfo, check_image, encode_image
-from transforms.images.encode import exif_orientation
+from transforms.images.exif import exif_orientation
 from transforms.rejects import RejectReason
 
 OPENS = [sample for sample in all_samples() if sample.reencode is None]
@@ -197,8 +197,8 @@ def test_what_does_not_decode(data: bytes, reason: RejectReason) -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"encode": "webp"}, "encode must be one of keep, jpeg, png, raw, got 'webp'"),
-        ({"encode": "keep", "resize": (8, 8)}, "encode 'keep' stores files as they are, got resize 8x8: choose jpeg, png or raw"),
+        ({"encode": "webp"}, "encode must be one of keep, jpeg, png, raw, tensor, got 'webp'"),
+        ({"encode": "keep", "resize": (8, 8)}, "encode 'keep' stores files as they are, got resize 8x8: choose jpeg, png, raw or tensor"),
         ({"encode": "raw"}, "encode 'raw' needs one shape for all images, got no resize: give a width and height"),
         ({"encode": "jpeg", "quality": 0}, "quality must be a whole number from 1 to 100, got 0: 90 is the default"),
         ({"encode": "jpeg", "quality": 101}, "quality must be a whole number from 1 to 100, got 101: 90 is the default"),

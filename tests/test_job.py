@@ -11,6 +11,8 @@ from pipelines.options import parse_options
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.schema import FeatureKind
 from tests.build_helpers import png_of, write_table
+from transforms.inputs.folders import FolderSource
+from transforms.inputs.tables import TableSource
 
 ROW = {"path": "a.png", "label": "x", "age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}
 
@@ -95,9 +97,47 @@ def test_options_are_checked_against_the_input(table: Path, options: tuple[str, 
             job_of(folder, *argv)
 
 
-def test_labels_beside_a_table_are_one_too_many(table: Path) -> None:
-    with pytest.raises(UsageError, match="--labels goes with a folder INPUT"):
-        job_of(table, "--labels", str(table))
+def test_labels_of_a_table(table: Path) -> None:
+    """A second table replaces what the first says in columns of the same name, and adds the others."""
+    (table.parent / "second.csv").write_text("id,label,extra\na.png,7,0.5\n")
+    job = job_of(table, "--labels", str(table.parent / "second.csv"))
+    names = [feature.name for feature in job_of(table).schema.features]
+    assert [feature.name for feature in job.schema.features] == [*names, "extra"]
+    assert job.integer_labels
+    assert job.label_table is not None
+    assert (job.label_table.root, job.label_table.key) == (str(table.parent), "id")
+
+
+def test_columns_are_those_of_the_labels_but_for_sizes(table: Path) -> None:
+    (table.parent / "second.csv").write_text("file_name,kind\na.png,7\n")
+    options = ("--labels", str(table.parent / "second.csv"), "--label-column", "kind", "--size-column", "age")
+    job = job_of(table, *options)
+    assert isinstance(job.source, TableSource)
+    assert job.label_table is not None
+    assert (job.source.label, job.source.size) == ("label", "age")
+    assert (job.label_table.image, job.label_table.label, job.label_table.size) == ("file_name", "kind", None)
+    with pytest.raises(UsageError, match="--size-column is for a table"):
+        job_of(table.parent / "in", *options)
+
+
+@pytest.mark.parametrize(("options", "root"), [((), "in"), (("--image-root", "{here}/other"), "other")])
+def test_where_paths_of_labels_start(table: Path, options: tuple[str, ...], root: str) -> None:
+    here = table.parent
+    job = job_of(here / "in", "--labels", str(table), *(option.format(here=here) for option in options))
+    assert job.label_table is not None
+    assert job.label_table.root == str(here / root)
+
+
+def test_an_image_root_of_a_table(table: Path) -> None:
+    source = job_of(table, "--image-root", str(table.parent / "in")).source
+    assert isinstance(source, TableSource)
+    assert source.root == str(table.parent / "in")
+
+
+def test_an_input_format_that_is_forced(table: Path) -> None:
+    assert isinstance(job_of(table.parent / "in", "--input-format", "folder").source, FolderSource)
+    with pytest.raises(UsageError, match="is no folder"):
+        job_of(table, "--input-format", "folder")
 
 
 def test_splits_are_stated_or_drawn_and_never_both(tmp_path: Path) -> None:

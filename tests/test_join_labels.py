@@ -1,4 +1,4 @@
-"""JoinLabels in a pipeline: class names from all batches, indices into them, and the join with a table of labels."""
+"""JoinLabels in a pipeline: tables of labels held in memory and joined by key, which give the same."""
 
 from __future__ import annotations
 
@@ -7,73 +7,100 @@ from pathlib import Path
 import pytest
 
 from pipelines.arguments import ROLES
-from tests.helpers import references, run_transform
-from transforms.inputs.detection import detect_source
-from transforms.inputs.tables import TableSource
-from transforms.join_labels import JoinLabels
-from transforms.labels import LABEL_INDEX
+from tests.helpers import Run, references, run_transform
+from transforms.inputs.detection import make_request
+from transforms.inputs.tables import TableSource, open_label_table
+from transforms.join_labels import BROADCAST_BYTES, JoinLabels
+
+EITHER = pytest.mark.parametrize("broadcast_bytes", [BROADCAST_BYTES, 0], ids=["in memory", "by key"])
 
 
-def labels_table(tmp_path: Path, text: str) -> TableSource:
-    (tmp_path / "labels.csv").write_text(text)
-    source = detect_source(str(tmp_path / "labels.csv"), dict.fromkeys(ROLES))
-    assert isinstance(source, TableSource)
-    return source.of_labels()
+def table_of(folder: Path, *texts: str, key: str = "id") -> TableSource:
+    for number, text in enumerate(texts):
+        (folder / f"labels-{number}.csv").write_text(text)
+    uri = str(folder / ("labels-*.csv" if len(texts) > 1 else "labels-0.csv"))
+    return open_label_table(make_request(uri, dict.fromkeys(ROLES), argument="--labels"), key=key, root="/in")
 
 
-def test_class_names_are_learned_from_all_batches() -> None:
-    batches = [references(["1", "2"], label=["dog", "cat"]), references(["3", "4"], label=["ant", None]), references(["5"], label="cat")]
-    run = run_transform(JoinLabels(), batches)
-    assert run.outputs["class_names"] == [("ant", "cat", "dog")]
-    assert [(row["id"], row[LABEL_INDEX]) for row in run.rows] == [("1", 2), ("2", 1), ("3", 0), ("5", 1)]
-    assert run.rejects == [("4", "missing_label")]
-    assert run.counters == {"rejects_missing_label": 1}
+def details_of(run: Run) -> dict[str, str]:
+    return {reject.id: reject.detail for reject in run.outputs["rejects"]}
 
 
-@pytest.mark.parametrize(("integers", "names"), [(True, ("2", "10")), (False, ("10", "2"))])
-def test_integer_labels_are_ordered_by_value(integers: bool, names: tuple[str, ...]) -> None:
-    run = run_transform(JoinLabels(integer_labels=integers), [references(["1", "2"], label=["10", "2"])])
-    assert run.outputs["class_names"] == [names]
-    assert [names[row[LABEL_INDEX]] for row in run.rows] == ["10", "2"]
+@EITHER
+def test_a_table_of_labels(tmp_path: Path, broadcast_bytes: int) -> None:
+    text = "image,label,split,n\nb.png,dog,test,2\n./a.png,cat,,1\n/in/c.png,,train,3\nunused.png,cow,train,4\nlost\n,ant,,\n"
+    batches = [references(["a.png", "b.png"], split="train"), references(["c.png", "d.png"])]
+    run = run_transform(JoinLabels(table_of(tmp_path, text), broadcast_bytes=broadcast_bytes), batches)
+    found = [(row["id"], row["label"], row["split"], row["x/n"]) for row in run.rows]
+    assert sorted(found) == [("a.png", "cat", "train", 1), ("b.png", "dog", "test", 2), ("c.png", None, "train", 3)]
+    # A line that no image can be told of is a reject of its own; a row that no image has is listed, and no fault.
+    assert run.rejects == [("", "bad_value"), ("", "bad_value"), ("d.png", "missing_label"), ("unused.png", "unmatched_label")]
+    assert details_of(run)["d.png"] == "the --labels table has no row for this id"
+    assert details_of(run)["unused.png"] == "row 3 of the --labels table: INPUT has no image for it"
+    assert run.counters == {"rejects_missing_label": 1, "rejects_bad_value": 2, "rejects_unmatched_label": 1}
 
 
-def test_class_names_that_are_given() -> None:
-    run = run_transform(JoinLabels(class_names=("dog", "unseen", "cat")), [references(["1", "2", "3"], label=["cat", "cow", "dog"])])
-    assert run.outputs["class_names"] == [("dog", "unseen", "cat")]
-    assert [(row["id"], row[LABEL_INDEX]) for row in run.rows] == [("1", 2), ("3", 0)]
-    assert (run.rejects, run.counters) == ([("2", "unknown_label")], {"rejects_unknown_label": 1})
+@EITHER
+def test_a_table_of_several_files(tmp_path: Path, broadcast_bytes: int) -> None:
+    table = table_of(tmp_path, "id,label\na.png,cat\n", "id,label\nb.png,dog\nc.png,ant\n")
+    run = run_transform(JoinLabels(table, broadcast_bytes=broadcast_bytes), [references(["b.png", "a.png"])])
+    assert [(row["id"], row["label"]) for row in run.rows] == [("a.png", "cat"), ("b.png", "dog")]
+    assert run.rejects == [("c.png", "unmatched_label")]
 
 
-@pytest.mark.parametrize("batches", [[], [references(["1", "2"])]])
-def test_no_labels_at_all_is_an_unlabeled_dataset(batches: list[object]) -> None:
-    run = run_transform(JoinLabels(), batches)
-    assert run.outputs["class_names"] == [()]
-    assert ([row[LABEL_INDEX] for row in run.rows], run.rejects) == ([None] * 2 * len(batches), [])
+@EITHER
+@pytest.mark.parametrize(("key", "matched"), [("id", "7"), ("path", "x/a.png"), ("stem", "s.png")])
+def test_each_key(tmp_path: Path, broadcast_bytes: int, key: str, matched: str) -> None:
+    """A table with a column of ids and one of paths: which of the two decides is the user's choice."""
+    batches = [references(["7", "x/a.png", "s.png"], uri=["/in/7", "/in/x/a.png", "/in/s.png"])]
+    text = {"id": "id,path,label\n7,p.png,cat\n", "path": "id,path,label\n9,x/a.png,cat\n", "stem": "id,label\ns,cat\n"}[key]
+    run = run_transform(JoinLabels(table_of(tmp_path, text, key=key), broadcast_bytes=broadcast_bytes), batches)
+    assert [(row["id"], row["label"]) for row in run.rows] == [(matched, "cat")]
+    assert {reason for _, reason in run.rejects} == {"missing_label"}
 
 
-def test_a_table_of_labels(tmp_path: Path) -> None:
-    table = labels_table(
-        tmp_path,
-        "image,label,split,n\nb.png,dog,test,2\n./a.png,cat,,1\nc.png,,train,3\nunused.png,cow,train,4\nx.png,cat,train,\nlost\ny.png,cat,test,\n",
-    )
-    batches = [references(["a.png", "b.png"], split="train"), references(["c.png", "d.png", "x.png"])]
-    run = run_transform(JoinLabels(table=table), batches)
-    assert run.outputs["class_names"] == [("cat", "dog")]  # classes of images, not of rows that no image has
-    assert [(row["id"], row["label"], row["x/n"]) for row in run.rows] == [("a.png", "cat", 1), ("b.png", "dog", 2)]
-    # One reject an image; a line that no image can be told of is one of its own, a fault in an unused row is none.
-    assert run.rejects == [("", "bad_value"), ("c.png", "missing_label"), ("d.png", "missing_label"), ("x.png", "bad_value")]
-    details = {reject.id: reject.detail for reject in run.outputs["rejects"]}
-    assert details["x.png"] == "the --labels table: row 4: 'n' has no value, and an integer feature needs one"
-    assert details["d.png"] == "the --labels table has no row for this id"
-    assert run.counters == {"rejects_missing_label": 2, "rejects_bad_value": 2}
+def test_stems_of_images_in_different_batches(tmp_path: Path) -> None:
+    batches = [references(["a/1.png"]), references(["b/1.png", "b/2.png"])]
+    run = run_transform(JoinLabels(table_of(tmp_path, "id,label\n1,cat\n2,dog\n", key="stem")), batches)
+    assert [(row["id"], row["label"]) for row in run.rows] == [("b/2.png", "dog")]
+    assert run.rejects == [("a/1.png", "ambiguous_label"), ("b/1.png", "ambiguous_label")]
+    assert details_of(run)["a/1.png"].endswith("other images have the same stem, so that no row of the --labels table is this one's: use "
+                                               "--labels-key path")  # fmt: skip
 
 
-def test_a_table_of_labels_without_rows(tmp_path: Path) -> None:
-    run = run_transform(JoinLabels(table=labels_table(tmp_path, "image,label\n")), [references(["a.png"])])
-    assert (run.rows, run.rejects, run.outputs["class_names"]) == ([], [("a.png", "missing_label")], [()])
+@EITHER
+@pytest.mark.parametrize("batches", [[], [references(["a.png"])]])
+def test_a_table_without_rows(tmp_path: Path, broadcast_bytes: int, batches: list[object]) -> None:
+    run = run_transform(JoinLabels(table_of(tmp_path, "image,label\n"), broadcast_bytes=broadcast_bytes), batches)
+    assert (run.rows, run.rejects) == ([], [("a.png", "missing_label")] * len(batches))
 
 
-def test_a_table_of_labels_with_two_rows_for_one_image(tmp_path: Path) -> None:
-    table = labels_table(tmp_path, "image,label\na.png,cat\n./a.png,dog\n")
-    with pytest.raises(Exception, match=r"the --labels table has more than one row for 'a\.png'"):
-        run_transform(JoinLabels(table=table), [references(["a.png"])])
+@EITHER
+def test_no_images(tmp_path: Path, broadcast_bytes: int) -> None:
+    run = run_transform(JoinLabels(table_of(tmp_path, "image,label\na.png,cat\n"), broadcast_bytes=broadcast_bytes), [])
+    assert (run.rows, run.rejects) == ([], [("a.png", "unmatched_label")])
+
+
+@EITHER
+def test_two_rows_for_one_image(tmp_path: Path, broadcast_bytes: int) -> None:
+    table = table_of(tmp_path, "image,label\na.png,cat\n", "image,label\n./a.png,dog\n")
+    with pytest.raises(Exception, match=r"the --labels table has more than one row for 'a\.png': keep one row an image"):
+        run_transform(JoinLabels(table, broadcast_bytes=broadcast_bytes), [references(["a.png"])])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_both_joins_give_the_same(tmp_path: Path, seed: int) -> None:
+    """2,000 images and 2,000 rows, of which 1,500 have a partner, in batches and files of uneven size."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    images, rows = rng.permutation(2000), 500 + rng.permutation(2000)
+    texts = ["image,label,split,n\n" + "".join(f"{n}.png,class {n % 7},,{n}\n" for n in part) for part in np.array_split(rows, 3)]
+    batches = [references([f"{n}.png" for n in part], split="train") for part in np.array_split(images, 5)]
+    table = table_of(tmp_path, *texts)
+    whole, by_key = (run_transform(JoinLabels(table, broadcast_bytes=limit), batches) for limit in (BROADCAST_BYTES, 0))
+    assert len(whole.rows) == 1500
+    assert whole.rows == by_key.rows
+    assert whole.rejects == by_key.rejects
+    assert details_of(whole) == details_of(by_key)
+    assert whole.counters == by_key.counters == {"rejects_missing_label": 500, "rejects_unmatched_label": 500}

@@ -107,6 +107,7 @@ def test_split_names(split: str, good: bool) -> None:
 def test_the_labels_file_of_a_nested_feature() -> None:
     assert naming.labels_file("label") == "label.labels.txt"
     assert naming.labels_file("image/class/label") == "image-class-label.labels.txt"
+    assert naming.vocabulary_file("image/caption") == "image-caption.vocab.txt"
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,7 @@ def test_the_labels_file_of_a_nested_feature() -> None:
         ("plan.json", True),
         ("report.html", True),
         ("image-class-label.labels.txt", True),
+        ("image-caption.vocab.txt", True),
         ("index/train-00000-of-00001.parquet", True),
         ("index/.train-00000-of-00001.parquet.12ab.tmp", True),
         ("rejects/plan.parquet", True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +35,20 @@ WRONG_VALUES = [
     (["--split", "train=0.8"], "--split train=0.8: fractions must each be above 0 and add up to 1"),
     (["--split", "train=a"], "--split: 'a' in 'train=a' is no number"),
     (["--split", ""], "--split: '' is no split name"),
+    (["--split", "test=5,train=rest,x=rest"], "--split: 2 splits are to get the rest; give one, as in test=5000,train=rest"),
+    (["--split", "test=0.5,x=5,train=rest"], "give fractions below 1, or whole numbers of records, and not both"),
+    (["--stratify"], "--stratify says how splits are drawn, and none are: give --split, such as --split train=0.8,test=0.2"),
+    (["--split-ids", "nowhere.csv"], "--split-ids nowhere.csv: there is no file {here}/nowhere.csv"),
+    (["--split-ids", "in/cat/1.png"], "--split-ids in/cat/1.png lists ids alone: name their split, as in --split-ids test=in/cat/1.png"),
+    (
+        ["--split-ids", "test=in/cat/1.png", "--split", "train", "--group-column", "x"],
+        "--split-ids puts single images in splits, so --split could tear groups: leave --group-column or --split out",
+    ),
+    (["--duplicates", "some"], "argument --duplicates: invalid choice: 'some'"),
     (["--seed", "x"], "argument --seed: invalid int value: 'x'"),
     (["--encode", "gif"], "argument --encode: invalid choice: 'gif'"),
     (["--encode", "raw"], "--encode 'raw' needs one shape for all images, got no resize: give a width and height"),
-    (["--resize", "224x224"], "--encode 'keep' stores files as they are, got resize 224x224: choose jpeg, png or raw"),
+    (["--resize", "224x224"], "--encode 'keep' stores files as they are, got resize 224x224: choose jpeg, png, raw or tensor"),
     (["--resize", "224", "--encode", "jpeg"], "--resize '224' is no size; write width x height in pixels, such as 224x224"),
     (["--resize", "0x5", "--encode", "jpeg"], "--resize '0x5' is no size"),
     (["--resize", "-1x5", "--encode", "jpeg"], "argument --resize: expected one argument"),
@@ -61,7 +73,11 @@ WRONG_VALUES = [
     (["--class-names", "nowhere.txt"], "--class-names nowhere.txt cannot be read"),
     (["--labels", "nowhere.csv"], "--labels nowhere.csv does not exist"),
     (["--labels", "in/cat/1.png"], "--labels {here}/in/cat/1.png is a file, and its name is not a table's"),
-    (["--labels", "in"], "--labels in is a folder; give a .csv, .tsv, .jsonl or .parquet table"),
+    (["--labels", "in"], "--labels {here}/in is a folder; give a .csv, .tsv, .jsonl or .parquet table"),
+    (["--labels-key", "stem"], "--labels-key stem says what the rows of --labels go by: give --labels, or leave it out"),
+    (["--labels-key", "name"], "argument --labels-key: invalid choice: 'name'"),
+    (["--input-format", "lmdb"], "--input-format 'lmdb' is not known; give one of "),
+    (["--input-format", "table"], "INPUT {here}/in names no file whose name is a table's"),
     (["--label-column", "x"], "--label-column is for a table, and INPUT {here}/in is a folder"),
     # Options that are nobody's. Abbreviations are none of ours: they would swallow options of Beam.
     (["--record-per-shard", "5"], "'--record-per-shard' is no option of shardwright or of Beam; did you mean --records-per-shard?"),
@@ -146,7 +162,6 @@ def test_wrong_places(here: Path, capsys: pytest.CaptureFixture[str], places: li
         ("image,id/x,label", ["--id-column", "label"], "feature 'id' is also the folder of 'id/x'"),
         ("image,label,image/encoded", ["--feature-names", "model-garden"], "two features are called 'image/encoded'"),
         ("image,label,split", ["--split", "a=1"], "--split draws splits, but INPUT already states them"),
-        ("image,label,x", ["--labels", "t.csv"], "--labels goes with a folder INPUT; a table INPUT brings its own labels"),
         ("image,label,x", ["--label-column", "class"], "--label-column 'class' is not in"),
         ("img_name,b,c", [], "has the columns 'img_name', 'b', 'c': name the one with the image paths by --image-column"),
     ],
@@ -250,3 +265,20 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert left.value.code == 0
     for option in ("--labels", "--size-column", "--split", "--shard-size", "--encode", "--if-exists", "--writer", "--threads"):
         assert option in text
+
+
+def test_help_lists_the_installed_formats_and_nothing_else_loads_them() -> None:
+    """In a process of its own: formats of other packages may take long to import, or fail."""
+    script = """
+import sys
+from pipelines.arguments import make_parser
+from transforms.inputs.detection import known_formats
+make_parser("build").parse_known_args(["in", "out"])
+assert not known_formats.cache_info().misses, "loaded by parsing"
+text = make_parser("build").format_help()
+listed = dict(line.split(maxsplit=1) for line in text.partition("input formats, ")[2].splitlines()[1:])
+assert listed["folder"].startswith("a folder of images, of class folders"), text
+assert listed["table"].startswith("a .csv"), text
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -50,7 +50,7 @@ class _Clear(beam.PTransform):
         return plans | ClearOutput(
             OutputRequest(Folder(str(self._root)), {"seed": 0}, "resume"),
             layout=create("Layout", Layout(LAYOUT.cuts, LAYOUT.num_bytes, {})),
-            class_names=create("ClassNames", ("cat", "dog")),
+            vocabularies=create("Vocabularies", {"label": ("cat", "dog")}),
             rejects=create("Rejects", *self._rejects),
             max_reject_fraction=self._limit,
         )
@@ -73,7 +73,7 @@ def test_one_clearance_whatever_the_order_of_plans(tmp_path: Path) -> None:
     fingerprint = fingerprint_of((plan.name.shard, plan.digest) for plan in PLANS)
     for name, plans in (("a", PLANS), ("b", PLANS[::-1])):
         (clearance,) = run_transform(_Clear(tmp_path / name, BAD, 0.5), plans).outputs["main"]
-        assert clearance == Clearance(("cat", "dog"), fingerprint, {"corrupt": 1, "other_file": 1}, retry=True)
+        assert clearance == Clearance({"label": ("cat", "dog")}, fingerprint, {"corrupt": 1, "other_file": 1}, retry=True)
         assert sorted(stamps_of(tmp_path / name)) == ["plan.json", "rejects/plan.parquet"]
 
 

@@ -13,16 +13,17 @@ import pytest
 
 from schemas.image_classification import image_classification
 from shardwright.errors import BuildError, NotADatasetError, StorageError
-from shardwright.index import ShardSummary
+from shardwright.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.naming import ShardName
+from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import Folder
 from tests.build_helpers import stamps_of
 from transforms.output_state import Clearance
 from transforms.packing import Layout, ShardCuts
 from transforms.publishing import Publication, make_manifest, publish
 
-CLEARANCE = Clearance(("cat", "dog"), "fingerprint", {"other_file": 2, "corrupt": 1}, retry=True)
+CLEARANCE = Clearance({"label": ("cat", "dog")}, "fingerprint", {"other_file": 2, "corrupt": 1}, retry=True)
 LAYOUT = Layout({"test": ShardCuts(3, 1), "train": ShardCuts(9, 2)}, {"test": 3, "train": 9}, {})
 COMPANIONS = {"features.json", "dataset_info.json", "stats.json", "schema.pbtxt", "report.html", "label.labels.txt"}
 
@@ -50,9 +51,8 @@ def make_summaries(**rejects: int) -> list[ShardSummary]:
 def make_root(root: Path) -> Path:
     """A folder with the shards of `make_summaries`, as far as publishing looks at them."""
     for summary in make_summaries():
-        for name in (summary.name.shard, summary.name.sidecar):
-            (root / name).parent.mkdir(exist_ok=True)
-            (root / name).touch()
+        write_sidecar(Folder(str(root)), summary, INDEX_SCHEMA.empty_table())
+        (root / summary.name.shard).touch()
     return root
 
 
@@ -73,9 +73,20 @@ def test_a_published_dataset_reads_back_as_it_was_made(tmp_path: Path) -> None:
 
 
 def test_an_unlabelled_dataset_has_no_label_names(tmp_path: Path) -> None:
-    manifest = publish(make_publication(make_root(tmp_path)), make_summaries(), LAYOUT, replace(CLEARANCE, class_names=()))
+    manifest = publish(make_publication(make_root(tmp_path)), make_summaries(), LAYOUT, replace(CLEARANCE, vocabularies={}))
     assert manifest.schema.label is None
     assert not list(tmp_path.glob("*.labels.txt"))
+
+
+def test_class_names_and_words_have_files_that_go_when_they_are_no_longer_learned(tmp_path: Path) -> None:
+    extras = (Feature("scenes", FeatureKind.MULTI_LABEL), Feature("caption", FeatureKind.BAG_OF_WORDS))
+    learned = replace(CLEARANCE, vocabularies={**CLEARANCE.vocabularies, "scenes": ("in", "out"), "caption": ("a", "b", "c")})
+    publish(make_publication(make_root(tmp_path), schema=image_classification(extras=extras)), make_summaries(), LAYOUT, learned)
+    texts = {path.name: path.read_text() for path in tmp_path.glob("*.txt")}
+    assert texts == {"label.labels.txt": "cat\ndog\n", "scenes.labels.txt": "in\nout\n", "caption.vocab.txt": "a\nb\nc\n"}
+
+    publish(make_publication(tmp_path), make_summaries(), LAYOUT, CLEARANCE)
+    assert [path.name for path in tmp_path.glob("*.txt")] == ["label.labels.txt"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 from schemas.image_classification import image_classification
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo
+from shardwright.schema import Feature, FeatureKind
 from transforms.report import report_html
 
 
@@ -83,3 +84,21 @@ def test_a_great_many_classes_are_cut_short_and_counted() -> None:
     page = _Page(report_html(make_manifest(schema=image_classification().with_class_names(names))))
     assert "... and 1003 more classes." in page.cells
     assert "class 200" not in page.cells
+
+
+def test_classes_and_words_of_other_features_are_counted_and_named() -> None:
+    extras = (
+        Feature("scenes", FeatureKind.MULTI_LABEL),
+        Feature("bag", FeatureKind.BAG_OF_WORDS),
+        Feature("crop", FeatureKind.BOX, shape=(None, 4)),
+    )
+    names = {"label": ("cat", "dog"), "scenes": ("<indoor>", "outdoor"), "bag": tuple(f"w{number:04}" for number in range(1234))}
+    page = _Page(report_html(make_manifest(schema=image_classification(extras=extras).with_vocabularies(names))))
+    text = "|".join(page.cells)
+    assert "|scenes|multi_label|[]|2|" in text
+    assert "|bag|bag_of_words|[]|1,234|" in text
+    assert "|crop|box|[None, 4]|" in text
+    assert "2 names of scenes|<indoor>, outdoor" in text
+    assert "1,234 names of bag|w0000, w0001" in text
+    assert "w0199 ... and 1,034 more" in text
+    assert "w0200" not in text

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardwright.errors import UsageError
+from shardwright.errors import BuildError, UsageError
 from tests.helpers import references, rejects_of, rows_of
 from transforms.hashing import hash64
-from transforms.splits import SplitFractions, assign_splits
+from transforms.splits import SplitCounts, SplitFractions, assign_splits, parse_split
 
 THREE = SplitFractions(("train", "validation", "test"), (0.8, 0.1, 0.1))
 IDS = [f"class_{number % 10}/image {number}.jpg" for number in range(10_000)]
@@ -59,6 +59,54 @@ def test_fractions(text: str, names: tuple[str, ...], fractions: tuple[float, ..
 def test_fraction_errors(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         SplitFractions.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [
+        ("train=0.8,test=0.2", SplitFractions(("train", "test"), (0.8, 0.2))),
+        ("all_of_it", SplitFractions(("all_of_it",), (1.0,))),
+        ("train=rest", SplitFractions(("train",), (1.0,))),
+        ("test=0.25,train=rest", SplitFractions(("test", "train"), (0.25, 0.75))),
+        ("test=5000, validation = 1000 ,train=rest", SplitCounts(("test", "validation", "train"), (5000, 1000, None))),
+        ("train=rest,test=1", SplitCounts(("train", "test"), (None, 1))),
+        ("test=1e3,train=rest", SplitCounts(("test", "train"), (1000, None))),
+    ],
+)
+def test_rules(text: str, rule: SplitFractions | SplitCounts) -> None:
+    assert parse_split(text) == rule
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("train=80,test=20", "above 0 and add up to 1"),
+        ("test=5000,train=rest,other=rest", "--split: 2 splits are to get the rest; give one, as in test=5000,train=rest"),
+        ("test=0.1,train=rest,other=rest", "2 splits are to get the rest"),
+        ("test=0.6,validation=0.6,train=rest", "fractions must each be above 0 and add up to 1"),
+        ("test=0.5,validation=100,train=rest", "give fractions below 1, or whole numbers of records, and not both"),
+        ("test=1.5,train=rest", "give fractions below 1, or whole numbers"),
+        ("test=nan,train=rest", "give fractions below 1, or whole numbers"),
+        ("test=0,train=rest", "--split: test=0 is no number of records; give 1 or more"),
+        ("test=-5,train=rest", "test=-5 is no number of records"),
+        ("test=x,train=rest", "'x' in 'test=x' is no number"),
+        ("test,train=rest", "'' in 'test=' is no number"),
+        ("rest=rest,test test=5", "'test test' is no split name"),
+        ("test=5,test=rest", "--split names a split twice: test, test"),
+    ],
+)
+def test_rule_errors(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_split(text)
+
+
+def test_totals() -> None:
+    assert THREE.totals(7).tolist() == [5, 1, 1]
+    rule = parse_split("test=3,train=rest,validation=2")
+    assert rule.totals(10).tolist() == [3, 5, 2]
+    assert rule.totals(5).tolist() == [3, 0, 2]
+    with pytest.raises(BuildError, match="--split asks for 5 records in test and validation, and INPUT has 4 to draw from"):
+        rule.totals(4)
 
 
 def assigned(ids: list[str], fractions: SplitFractions | None = THREE, **columns: Any) -> dict[str, str]:

@@ -8,19 +8,29 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from schemas.image_classification import image_classification
 from shardwright.errors import BuildError
 from tests.helpers import references, rejects_of, rows_of
+from transforms.features.rows import settle_references
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES
-from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null, extra_type, settle_extras, settle_sizes
+from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null, extra_feature, extra_type, settle_sizes
 from transforms.references import set_column
+from transforms.rejects import Reject
 
 NAN = pytest.approx(float("nan"), nan_ok=True)
+
+
+def settle(batch: pa.RecordBatch) -> list[pa.RecordBatch | Reject]:
+    """References with the features that a table's columns are where the user declares none."""
+    extras = [field for field in batch.schema if field.name.startswith("x/")]
+    features = tuple(extra_feature(field.name.removeprefix("x/"), field.type) for field in extras)
+    return list(settle_references(batch, image_classification(extras=features)))
 
 
 def settled(column: pa.Array) -> tuple[dict[str, Any], dict[str, str], pa.DataType | None]:
     """id -> value, id -> reject detail, and the column's type, of rows called "0", "1", ..."""
     batch = set_column(references([str(row) for row in range(len(column))]), "x/n", column)
-    parts = list(settle_extras(batch))
+    parts = settle(batch)
     kinds = {part.schema.field("x/n").type for part in parts if isinstance(part, pa.RecordBatch)}
     values = {row["id"]: row["x/n"] for row in rows_of(parts)}
     return values, {reject.id: reject.detail for reject in rejects_of(parts)}, kinds.pop() if kinds else None
@@ -60,8 +70,8 @@ def test_values_become_features(column: pa.Array, kind: pa.DataType, values: lis
 
 
 EMPTY = "'n' has no value, and an integer feature needs one"
-TOO_BIG = "'n' does not fit a signed 64-bit integer"
-TOO_FAR = "'n' does not fit a 32-bit float"
+TOO_BIG = "'n' is {}, which does not fit a signed 64-bit integer"
+TOO_FAR = "'n' is {}, which does not fit a 32-bit float"
 
 
 @pytest.mark.parametrize(
@@ -80,13 +90,13 @@ TOO_FAR = "'n' does not fit a 32-bit float"
 def test_rows_without_room_are_rejects(column: pa.Array, values: list[Any], details: dict[int, str]) -> None:
     kept, rejected, _ = settled(column)
     assert list(kept.values()) == values
-    assert rejected == {str(row): f"row {row}: {detail}" for row, detail in details.items()}
+    assert rejected == {str(row): f"row {row}: {detail.format(column[row].as_py())}" for row, detail in details.items()}
 
 
 def test_one_reject_a_row_and_a_name_with_braces() -> None:
     """A row that two columns refuse is counted once."""
     batch = set_column(references(["a", "b"]), "x/{n}", pa.array([None, 1], pa.int64()))
-    parts = list(settle_extras(set_column(batch, "x/m", pa.array([None, 1], pa.int64()))))
+    parts = settle(set_column(batch, "x/m", pa.array([None, 1], pa.int64())))
     assert [reject.detail for reject in rejects_of(parts)] == ["row 0: '{n}' has no value, and an integer feature needs one"]
     assert [row["id"] for row in rows_of(parts)] == ["b"]
 
@@ -159,6 +169,6 @@ def test_every_row_goes_one_way() -> None:
     numbers = pa.array([None if n % 7 == 0 else int(n) for n in rng.integers(0, 2**64, 1000, np.uint64)], pa.uint64())
     batch = set_column(references([str(n) for n in range(1000)]), "x/a", numbers)
     batch = set_column(batch, "x/b", pa.array([None if n < 0.1 else n * 1e39 for n in rng.random(1000)]))
-    parts = list(settle_extras(batch))
+    parts = settle(batch)
     ids = [row["id"] for row in rows_of(parts)] + [reject.id for reject in rejects_of(parts)]
     assert sorted(ids) == sorted(str(n) for n in range(1000))

@@ -70,7 +70,7 @@ def test_roles_that_cannot_be_told(tmp_path: Path, header: str, given: dict[str,
         detect(csv(tmp_path, header, ",".join("1" for _ in header.split(","))), **given)
 
 
-@pytest.mark.parametrize("name", ["t.txt", "t", "t.csv.gz", "photo.png"])
+@pytest.mark.parametrize("name", ["t.txt", "t", "t.gz", "t.parquet.gz", "photo.png"])
 def test_files_that_are_no_tables(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match=r"its name is not a table's \(.csv, .jsonl, .*\); give a folder or a table"):
         detect(csv(tmp_path, "image", "a", name=name))

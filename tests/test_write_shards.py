@@ -14,13 +14,13 @@ from shardwright.naming import ShardName
 from shardwright.storage import Folder
 from tests.build_helpers import png_of, stamps_of
 from tests.helpers import Run, references, run_transform
-from transforms.image_chunks import WriteJob
 from transforms.images import EncodeOptions
 from transforms.inputs.file_rules import etag_of
 from transforms.output_state import Clearance
 from transforms.progress import PROGRESS
 from transforms.routing import Routed
 from transforms.shard_plans import ShardPlan
+from transforms.write_job import WriteJob
 from transforms.write_shards import WriteShards
 
 
@@ -60,7 +60,7 @@ def make_plans(folder: Path) -> list[ShardPlan]:
 def write(root: Path, plans: list[ShardPlan], *, retry: bool = True) -> Run:
     job = WriteJob(Folder(str(root)), image_classification(), "header", EncodeOptions(), 2)
     PROGRESS.start(total_images=7, total_shards=2)
-    return run_transform(_Cleared(job, Clearance(("a",), "f", {}, retry)), plans)
+    return run_transform(_Cleared(job, Clearance({"label": ("a",)}, "f", {}, retry)), plans)
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_only_a_shard_with_a_passing_fault_is_tried_again(plans: list[ShardPlan]
     assert (counters["shards_reused"], counters["shards_written"], counters["images_in"]) == (1, 1, 3)
 
 
-def test_class_names_come_with_the_clearance(plans: list[ShardPlan], tmp_path: Path) -> None:
+def test_vocabularies_come_with_the_clearance(plans: list[ShardPlan], tmp_path: Path) -> None:
     job = WriteJob(Folder(str(tmp_path)), image_classification(), "header", EncodeOptions(), 2)
-    assert [feature.name for feature in job.with_class_names(()).schema.features] == ["image", "id"]
+    assert [feature.name for feature in job.with_vocabularies({}).schema.features] == ["image", "id"]
     labels: Any = write(tmp_path / "out", plans).outputs["main"][0].stats["labels"]
     assert list(labels) == ["0"]

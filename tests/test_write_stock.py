@@ -22,13 +22,13 @@ from shardwright.records import scan_records
 from shardwright.storage import Folder
 from tests.image_makers import picture, saved
 from transforms.examples import ExampleEncoder
-from transforms.image_chunks import WriteJob
 from transforms.images import EncodeOptions, ImageInfo
-from transforms.labels import LABEL_INDEX
 from transforms.output_state import Clearance
+from transforms.references import LABEL_INDEX
 from transforms.reject_files import read_rejects
 from transforms.rejects import Reject, RejectReason
 from transforms.shard_plans import ShardPlan
+from transforms.write_job import WriteJob
 from transforms.write_stock import WriteWithBeam, cut_plan, remove_leftovers, unframe
 
 SCHEMA = image_classification(feature_names="tfds", image_encoding=None, image_shape=(), extras=())
@@ -102,7 +102,7 @@ Written = tuple[list[ShardSummary], list[Reject], dict[str, int]]
 def write_with_beam(root: Path, plans: list[ShardPlan], shards: dict[str, int]) -> Written:
     """Run the transform once: its summaries, its rejects and its counters."""
     pipeline = beam.Pipeline("FnApiRunner")
-    clearance = pipeline | "Clearance" >> beam.Create([Clearance(("a", "b"), "f", {}, True)])
+    clearance = pipeline | "Clearance" >> beam.Create([Clearance({"label": ("a", "b")}, "f", {}, True)])
     job = WriteJob(Folder(str(root)), SCHEMA, "header", EncodeOptions(), 2)
     write = WriteWithBeam(job, name="pets", shards=shards, clearance=clearance)
     written = pipeline | "Plans" >> beam.Create(plans) | write

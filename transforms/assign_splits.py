@@ -2,25 +2,140 @@
 
 from __future__ import annotations
 
-import apache_beam as beam
-import pyarrow as pa
+from collections.abc import Iterable, Iterator
 
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
+
+from transforms import grouped_splits, stratified
 from transforms.routing import Route, Routed
-from transforms.splits import SplitFractions, assign_splits
+from transforms.split_lists import ListedIds, SplitLists, read_lists, reject_others
+from transforms.splits import SplitFractions, SplitRule, assign_splits
+from transforms.stratified import joined
 
 
 class AssignSplits(beam.PTransform):
     """Put every reference in a split.
 
+    Fractions alone need nothing but the reference itself. Counts and stratified splits need a histogram of hashes, and where
+    groups stay together also what each group holds: see `transforms.stratified` and `transforms.grouped_splits`.
+
     Args:
-        fractions: How to draw splits; None for one split of everything.
+        rule: How to draw splits; None for one split of everything, or for all that `listed` does not list a reject.
         given: The source states the splits itself.
+        stratify: The classes' fractions are the same in every split, to within a record.
+        grouped: References may have a group, which stays together.
+        listed: Ids whose split is known; the rest is drawn.
     """
 
-    def __init__(self, fractions: SplitFractions | None = None, *, given: bool = False) -> None:
+    def __init__(
+        self,
+        rule: SplitRule | None = None,
+        *,
+        given: bool = False,
+        stratify: bool = False,
+        grouped: bool = False,
+        listed: SplitLists | None = None,
+    ) -> None:
         super().__init__()
-        self._fractions = fractions
+        self._rule = rule
         self._given = given
+        self._stratify = stratify
+        self._grouped = grouped
+        self._listed = listed
 
     def expand(self, references: beam.PCollection) -> Routed:
-        return references | Route(assign_splits, pa.RecordBatch, fractions=self._fractions, given=self._given)
+        if self._listed is None:
+            return self._draw(references)
+        ids = references.pipeline | "Lists" >> beam.Create([self._listed]) | "ReadLists" >> beam.Map(read_lists)  # one ListedIds
+        known = references | "Listed" >> beam.FlatMap(_take_listed, ids=AsSingleton(ids)).with_output_types(pa.RecordBatch)
+        others = references | "Others" >> beam.FlatMap(_take_others, ids=AsSingleton(ids)).with_output_types(pa.RecordBatch)
+        used = references | "Used" >> beam.Map(_find_used, ids=AsSingleton(ids)) | "AllUsed" >> beam.CombineGlobally(_unite)
+        unused = used | "Unused" >> Route(_unused, pa.RecordBatch, ids=AsSingleton(ids))
+        drawn = others | "RejectOthers" >> Route(reject_others, pa.RecordBatch) if self._rule is None else self._draw(others)
+        main = (known, drawn.main) | "Main" >> beam.Flatten()
+        rejects = (unused.rejects, drawn.rejects) | "Rejects" >> beam.Flatten()
+        return Routed(main, rejects)
+
+    def _draw(self, references: beam.PCollection) -> Routed:
+        rule = self._rule
+        if self._given or rule is None or (isinstance(rule, SplitFractions) and not self._stratify):
+            return references | Route(assign_splits, pa.RecordBatch, fractions=rule, given=self._given)
+        drawn = self._draw_groups(references, rule) if self._grouped else self._draw_records(references, rule)
+        return Routed(drawn, references.pipeline | "NoRejects" >> beam.Create([]))
+
+    def _draw_records(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
+        stratify = self._stratify
+        cuts = (
+            references
+            | "Count" >> beam.Map(stratified.count_hashes, stratify=stratify)  # HashHistogram
+            | "Histogram" >> beam.CombineGlobally(stratified.merge_histograms)  # one HashHistogram
+            | "FindCuts" >> beam.Map(stratified.find_cuts, rule, stratify=stratify)  # one Cuts
+        )
+        thresholds = (
+            references
+            | "Collect" >> beam.Map(_collect, stratify=stratify, cuts=AsSingleton(cuts))  # hashes near a cut
+            | "AllCollected" >> beam.combiners.ToList()
+            | "Thresholds" >> beam.Map(_find_thresholds, rule=rule, stratify=stratify, cuts=AsSingleton(cuts))  # one Thresholds
+        )
+        return references | "Cut" >> beam.Map(_cut, thresholds=AsSingleton(thresholds)).with_output_types(pa.RecordBatch)
+
+    def _draw_groups(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
+        placed = (
+            references
+            | "CountGroups" >> beam.FlatMap(grouped_splits.count_groups, stratify=self._stratify)  # (bucket, pairs)
+            | "GroupBuckets" >> beam.GroupByKey()
+            | "Kinds" >> beam.MapTuple(_find_kinds)  # GroupKinds
+            | "AllKinds" >> beam.combiners.ToList()
+            | "Place" >> beam.Map(grouped_splits.place_groups, rule, stratify=self._stratify)  # one GroupSplits
+        )
+        return references | "Split" >> beam.Map(_split, placed=AsSingleton(placed)).with_output_types(pa.RecordBatch)
+
+
+def _take_listed(batch: pa.RecordBatch, *, ids: ListedIds) -> Iterator[pa.RecordBatch]:
+    taken = ids.take_listed(batch)
+    if taken.num_rows:
+        yield taken
+
+
+def _take_others(batch: pa.RecordBatch, *, ids: ListedIds) -> Iterator[pa.RecordBatch]:
+    taken = ids.take_others(batch)
+    if taken.num_rows:
+        yield taken
+
+
+def _find_used(batch: pa.RecordBatch, *, ids: ListedIds) -> np.ndarray:
+    found = np.unique(ids.find(batch.column("id")))
+    return found[found >= 0]
+
+
+def _unite(parts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.unique(joined(parts, np.int64))
+
+
+def _unused(used: np.ndarray, *, ids: ListedIds) -> Iterable[object]:
+    return ids.unused(used)
+
+
+def _collect(batch: pa.RecordBatch, *, stratify: bool, cuts: stratified.Cuts) -> tuple[np.ndarray, np.ndarray]:
+    return stratified.collect_hashes(batch, cuts, stratify=stratify)
+
+
+def _find_thresholds(
+    collected: list[tuple[np.ndarray, np.ndarray]], *, rule: SplitRule, stratify: bool, cuts: stratified.Cuts
+) -> stratified.Thresholds:
+    return stratified.find_thresholds(collected, cuts, rule, stratify=stratify)
+
+
+def _cut(batch: pa.RecordBatch, *, thresholds: stratified.Thresholds) -> pa.RecordBatch:
+    return stratified.cut_batch(batch, thresholds)
+
+
+def _find_kinds(_: int, pieces: Iterable[grouped_splits.Pairs]) -> grouped_splits.GroupKinds:
+    return grouped_splits.find_kinds(pieces)
+
+
+def _split(batch: pa.RecordBatch, *, placed: grouped_splits.GroupSplits) -> pa.RecordBatch:
+    return grouped_splits.split_groups(batch, placed)

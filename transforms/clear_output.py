@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import apache_beam as beam
 from apache_beam.pvalue import AsList, AsSingleton
@@ -24,7 +24,7 @@ class ClearOutput(beam.PTransform):
     Args:
         request: The output asked for.
         layout: The one Layout.
-        class_names: The one tuple of class names.
+        vocabularies: The one dict of class names and words, by feature name.
         rejects: Everything left out so far.
         max_reject_fraction: More than this and the build fails here, before a pixel is read.
     """
@@ -34,14 +34,14 @@ class ClearOutput(beam.PTransform):
         request: OutputRequest,
         *,
         layout: beam.PCollection,
-        class_names: beam.PCollection,
+        vocabularies: beam.PCollection,
         rejects: beam.PCollection,
         max_reject_fraction: float,
     ) -> None:
         super().__init__()
         self._request = request
         self._layout = layout
-        self._class_names = class_names
+        self._vocabularies = vocabularies
         self._rejects = rejects
         self._max_reject_fraction = max_reject_fraction
 
@@ -55,7 +55,7 @@ class ClearOutput(beam.PTransform):
                 _clear,
                 request=self._request,
                 layout=AsSingleton(self._layout),
-                class_names=AsSingleton(self._class_names),
+                vocabularies=AsSingleton(self._vocabularies),
                 rejects=AsList(self._rejects),
                 max_reject_fraction=self._max_reject_fraction,
             )  # Clearance
@@ -71,7 +71,7 @@ def _clear(
     *,
     request: OutputRequest,
     layout: Layout,
-    class_names: tuple[str, ...],
+    vocabularies: Mapping[str, tuple[str, ...]],
     rejects: Sequence[Reject],
     max_reject_fraction: float,
 ) -> Clearance:
@@ -84,4 +84,4 @@ def _clear(
     fingerprint = fingerprint_of(digests)
     retry = clear_output(request, layout, fingerprint, rejects)
     PROGRESS.start(total_images=layout.num_records, total_shards=layout.num_shards)
-    return Clearance(class_names, fingerprint, dict(reasons), retry)
+    return Clearance(vocabularies, fingerprint, dict(reasons), retry)

@@ -1,74 +1,24 @@
-"""The files beside the shards that other tools read: TFDS's `features.json` and `dataset_info.json`, TFX's `schema.pbtxt`.
+"""The files beside the shards that other tools read: TFDS's `dataset_info.json` and TFX's `schema.pbtxt`.
 
-Formats: `tensorflow_datasets/core/proto/{feature,dataset_info}.proto` as JSON, `tensorflow_metadata/proto/v0/schema.proto` as
-text. All come from the one `ExampleSchema`.
+Formats: `tensorflow_datasets/core/proto/dataset_info.proto` as JSON, `tensorflow_metadata/proto/v0/schema.proto` as text. All come
+from the one `ExampleSchema`, as do `features.json` (`shardwright.tfds_features`) and the files of class names (`names_files`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from shardwright.manifest import Manifest
+from shardwright.names_files import INDEXED
 from shardwright.records import FRAME_BYTES
-from shardwright.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, StoredFeature
 
-_TFDS = "tensorflow_datasets.core.features"
-_SCALARS = {FeatureKind.INT64: "int64", FeatureKind.FLOAT32: "float32", FeatureKind.BYTES: "string"}
-
-
-def features_json(schema: ExampleSchema) -> dict[str, Any]:
-    """`features.json`: a FeaturesDict, nested where names have a `/`, as TFDS writes it."""
-    tree: dict[str, Any] = {}
-    for feature in schema.features:
-        *folders, last = feature.name.split("/")
-        node = tree
-        for folder in folders:
-            node = node.setdefault(folder, {})
-        node[last] = _tfds_feature(feature, schema)
-    return _tfds_dict(tree)
-
-
-def _tfds_dict(tree: Mapping[str, Any]) -> dict[str, Any]:
-    features = {name: node if "pythonClassName" in node else _tfds_dict(node) for name, node in sorted(tree.items())}
-    return {"pythonClassName": f"{_TFDS}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
-
-
-def _tfds_feature(feature: Feature, schema: ExampleSchema) -> dict[str, Any]:
-    if feature.kind == FeatureKind.IMAGE:
-        return _tfds_image(feature)
-    if feature.kind == FeatureKind.CLASS_LABEL:
-        classes = {"numClasses": str(len(schema.class_names))}
-        return {"pythonClassName": f"{_TFDS}.class_label_feature.ClassLabel", "classLabel": classes}
-    if feature.is_list:
-        one = _tfds_feature(Feature(feature.name, feature.kind), schema)
-        return {"pythonClassName": f"{_TFDS}.sequence_feature.Sequence", "sequence": {"feature": one, "length": "-1"}}
-    if feature.kind == FeatureKind.TEXT:
-        return {"pythonClassName": f"{_TFDS}.text_feature.Text", "text": {}}
-    return _tfds_tensor("scalar.Scalar", _SCALARS[feature.kind], {}, "none")
-
-
-def _tfds_image(feature: Feature) -> dict[str, Any]:
-    """An Image, but of raw pixels a Tensor. TFDS decodes an Image from JPEG, PNG and BMP; of GIF and WebP it reads only the bytes."""
-    if feature.encoding == "raw":
-        return _tfds_tensor("tensor_feature.Tensor", "uint8", _dimensions(feature.shape), "bytes")
-    shape = feature.shape or (None, None, 3)
-    image: dict[str, Any] = {"shape": _dimensions(shape), "dtype": "uint8"}
-    if feature.encoding:
-        image["encodingFormat"] = feature.encoding
-    return {"pythonClassName": f"{_TFDS}.image_feature.Image", "image": image}
-
-
-def _tfds_tensor(python_class: str, dtype: str, shape: dict[str, Any], encoding: str) -> dict[str, Any]:
-    tensor = {"shape": shape, "dtype": dtype, "encoding": encoding}
-    return {"pythonClassName": f"{_TFDS}.{python_class}", "tensor": tensor}
-
-
-def _dimensions(shape: tuple[int | None, ...]) -> dict[str, list[str]]:
-    return {"dimensions": [str(-1 if size is None else size) for size in shape]}
+_TFX_TYPES = {pa.int64(): schema_pb2.INT, pa.float32(): schema_pb2.FLOAT, pa.binary(): schema_pb2.BYTES}
 
 
 def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
@@ -94,26 +44,54 @@ def _feature_key(name: str) -> dict[str, str]:
     return {"featureKey": name}
 
 
-def labels_text(schema: ExampleSchema) -> str:
-    """`<label>.labels.txt`: one class name a line, in label order."""
-    return "".join(f"{name}\n" for name in schema.class_names)
-
-
 def schema_pbtxt(schema: ExampleSchema) -> str:
-    """`schema.pbtxt`: each feature's type, shape and presence, for TFX and TensorFlow Data Validation."""
-    types = {FeatureKind.CLASS_LABEL: schema_pb2.INT, FeatureKind.INT64: schema_pb2.INT, FeatureKind.FLOAT32: schema_pb2.FLOAT}
+    """`schema.pbtxt`: each feature's type, shape, presence and range, for TFX and TensorFlow Data Validation.
+
+    A list of any length has a `value_count` in place of a shape, as has one of arrays, whose inner shape this format cannot say.
+    A bag of words is a sparse feature of its two lists.
+    """
     proto = schema_pb2.Schema()
     for feature in schema.features:
-        entry = proto.feature.add(name=feature.name, type=types.get(feature.kind, schema_pb2.BYTES))
-        if feature.is_list:
-            entry.value_count.min = 0
-        else:
-            entry.presence.min_fraction = 1.0
-            entry.presence.min_count = 1
-            entry.shape.SetInParent()
-        if feature.kind == FeatureKind.IMAGE and feature.encoding != "raw":
-            entry.image_domain.SetInParent()
-        if feature.kind == FeatureKind.CLASS_LABEL:
-            entry.int_domain.min, entry.int_domain.max = 0, max(len(schema.class_names) - 1, 0)
-            entry.int_domain.is_categorical = True
+        for stored in feature.stored:
+            entry = proto.feature.add(name=stored.key, type=_TFX_TYPES[stored.type])
+            _state_shape(entry, stored.shape)
+            _state_domain(entry, feature, stored, len(schema.names_of(feature)))
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            indices, values = (stored.key for stored in feature.stored)
+            sparse = proto.sparse_feature.add(name=feature.name, is_sorted=True)
+            sparse.index_feature.add(name=indices)
+            sparse.value_feature.name = values
     return text_format.MessageToString(proto)
+
+
+def _state_shape(entry: schema_pb2.Feature, shape: tuple[int | None, ...]) -> None:
+    if None in shape:
+        entry.value_count.min = 0
+        return
+    entry.presence.min_fraction = 1.0
+    entry.presence.min_count = 1
+    entry.shape.SetInParent()
+    for size in shape:
+        entry.shape.dim.add(size=size)
+
+
+def _state_domain(entry: schema_pb2.Feature, feature: Feature, stored: StoredFeature, num_names: int) -> None:
+    """What the values can be, where that is less than their type allows."""
+    if feature.kind in INDEXED and stored.type == pa.int64():
+        entry.int_domain.min, entry.int_domain.max = 0, max(num_names - 1, 0)
+        entry.int_domain.is_categorical = True
+    elif feature.kind == FeatureKind.INT64 and feature.dtype:
+        _state_integers(entry, feature.dtype)
+    elif feature.kind == FeatureKind.BOX:
+        entry.float_domain.min, entry.float_domain.max = 0, 1
+    elif feature.kind in PICTURES and feature.encoding not in ("raw", "tensor"):
+        entry.image_domain.SetInParent()
+
+
+def _state_integers(entry: schema_pb2.Feature, dtype: str) -> None:
+    if dtype == "bool":
+        entry.bool_domain.SetInParent()
+    elif dtype == "uint64":  # its greatest numbers are more than an int64, and so than any that is stored
+        entry.int_domain.min = 0
+    elif dtype != "int64":
+        entry.int_domain.min, entry.int_domain.max = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)

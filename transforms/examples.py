@@ -7,7 +7,7 @@ one column at a time there is only one entry, which makes the bytes repeatable.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,12 +17,12 @@ from tfx_bsl.coders import example_coder
 
 from shardwright.example import bytes_entry_header, varint
 from shardwright.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
-from shardwright.schema import ARROW_TYPES, ExampleSchema, Feature, Source
+from shardwright.schema import PICTURES, ExampleSchema, Source, StoredFeature
 from transforms.images import ImageInfo
-from transforms.labels import LABEL_INDEX
-from transforms.references import extra_name
+from transforms.references import LABEL_INDEX, extra_name
 
-_MEASURED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH)
+_MEASURED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.ORIENTATION)
+_COLUMNS = {Source.ID: "id", Source.LABEL: LABEL_INDEX, Source.LABEL_TEXT: "label"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +47,27 @@ class ExampleEncoder:
 
     def __init__(self, schema: ExampleSchema) -> None:
         self._image_key = schema.image.name.encode()
-        self._known = [feature for feature in schema.small_features if feature.source not in _MEASURED]
-        self._measured = [feature for feature in schema.small_features if feature.source in _MEASURED]
+        small = [feature for feature in schema.small_features if feature.kind not in PICTURES]
+        known = [(feature.source, stored) for feature in small if feature.source not in _MEASURED for stored in feature.stored]
+        self._known = [(_COLUMNS.get(source) or extra_name(stored.key), stored) for source, stored in known]
+        self._measured = [(str(feature.source), feature.stored[0]) for feature in small if feature.source in _MEASURED]
 
     def encode_known(self, references: pa.RecordBatch) -> list[bytes]:
         """The map entries of all features known before an image is read, one bytes object a row."""
-        return _encode_features([(feature, _column(references, feature)) for feature in self._known], references.num_rows)
+        return _encode_columns([(stored, references.column(name)) for name, stored in self._known], references.num_rows)
 
     def encode_measured(self, infos: Sequence[ImageInfo]) -> list[bytes]:
         """The map entries of the features read off each image: format, height, width."""
-        columns = [(feature, pa.array([getattr(info, feature.source) for info in infos])) for feature in self._measured]
-        return _encode_features(columns, len(infos))
+        columns = [(stored, pa.array([getattr(info, name) for info in infos])) for name, stored in self._measured]
+        return _encode_columns(columns, len(infos))
+
+    @staticmethod
+    def encode_pictures(pictures: Mapping[str, bytes]) -> bytes:
+        """The map entries of a record's further pictures, by feature name."""
+        return b"".join(bytes_entry_header(name.encode(), len(data)) + data for name, data in pictures.items())
 
     def frame(self, entries: Sequence[bytes], measured: Sequence[bytes], images: Sequence[bytes]) -> FramedRecords:
-        """Records of `entries`, `measured` and the image, in that order, each framed with its checksums."""
+        """Records of `entries`, `measured` (after which further pictures may stand) and the image, each framed with its checksums."""
         framed = FramedRecords([], [], [], [])
         footer = b""
         for known, found, image in zip(entries, measured, images, strict=True):
@@ -78,25 +85,18 @@ class ExampleEncoder:
         return framed
 
 
-def _column(references: pa.RecordBatch, feature: Feature) -> pa.Array:
-    if feature.source == Source.COLUMN:
-        return references.column(extra_name(feature.name))
-    return references.column({Source.ID: "id", Source.LABEL: LABEL_INDEX, Source.LABEL_TEXT: "label"}[feature.source])
-
-
-def _encode_features(columns: Sequence[tuple[Feature, pa.Array]], num_rows: int) -> list[bytes]:
-    entries = [_encode_column(feature, column) for feature, column in columns]
+def _encode_columns(columns: Sequence[tuple[StoredFeature, pa.Array]], num_rows: int) -> list[bytes]:
+    entries = [_encode_column(stored, column) for stored, column in columns]
     return [b"".join(row) for row in zip(*entries, strict=True)] if entries else [b""] * num_rows
 
 
-def _encode_column(feature: Feature, column: pa.Array) -> list[bytes]:
+def _encode_column(stored: StoredFeature, column: pa.Array) -> list[bytes]:
     """One map entry a row: the encoded one-feature example without its outer `0x0a <length>`."""
-    kind = ARROW_TYPES[feature.kind]
-    if feature.is_list:
-        lists = column.cast(pa.large_list(kind))
+    if stored.shape:
+        lists = column.cast(pa.large_list(stored.type))
     else:
-        lists = pa.LargeListArray.from_arrays(np.arange(len(column) + 1), column.cast(kind))
-    batch = pa.RecordBatch.from_arrays([lists], [feature.name])
+        lists = pa.LargeListArray.from_arrays(np.arange(len(column) + 1), column.cast(stored.type))
+    batch = pa.RecordBatch.from_arrays([lists], [stored.key])
     return [_strip_length(example) for example in example_coder.RecordBatchToExamplesEncoder().encode(batch)]
 
 

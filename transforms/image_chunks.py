@@ -2,64 +2,36 @@
 
 from __future__ import annotations
 
-import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shardwright.schema import ExampleSchema
-from shardwright.storage import NO_OPTIONS, Folder, StorageOptions
 from transforms.examples import ExampleEncoder, FramedRecords
 from transforms.image_reads import ImageRead
-from transforms.images import EncodeOptions, ImageFault, ImageInfo, check_image, encode_image
+from transforms.images import ImageFault, ImageInfo
+from transforms.made_records import MadeRecord, StoredRows
 from transforms.rejects import Reject
+from transforms.transformed_rows import TransformedRows
+from transforms.write_job import WriteJob
 
 CHUNK_RECORDS = 64
 CHUNK_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class WriteJob:
-    """What is the same for all shards of a build.
-
-    Attributes:
-        root: The dataset's folder.
-        schema: The features, class names included.
-        check: "header", "decode" or "none".
-        encode: What becomes of an image's bytes.
-        threads: Chunks of files worked on at a time in one process, or objects read at a time; None for as many as pay.
-        storage: Options of the stores that images are in.
-        fingerprint: Of the build's plan, which OUTPUT must still be about when a shard is put there; None outside of a build.
-    """
-
-    root: Folder
-    schema: ExampleSchema
-    check: str
-    encode: EncodeOptions
-    threads: int | None = None
-    storage: StorageOptions = NO_OPTIONS
-    fingerprint: str | None = None
-
-    @property
-    def computing_threads(self) -> int:
-        """How many chunks can keep a core busy: those that decode run without Python's lock."""
-        decodes = self.check == "decode" or self.encode.encode != "keep"
-        return (os.cpu_count() or 1) if decodes else 1
-
-    def with_class_names(self, class_names: tuple[str, ...]) -> WriteJob:
-        return replace(self, schema=self.schema.with_class_names(class_names))
-
-
-@dataclass(frozen=True, slots=True)
 class Chunk:
-    """A finished chunk: the records that are ready, which of its rows they are, and the rows that failed."""
+    """A finished chunk: the records that are ready, of which of its rows they are, the rows that failed, and how often what was fixed."""
 
     framed: FramedRecords
     rows: list[int]
+    ids: list[str]
+    labels: list[int | None]
     infos: list[ImageInfo]
     image_bytes: list[int]
     rejects: list[Reject]
+    fixes: Counter[str]
 
 
 def chunk_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -83,24 +55,35 @@ def make_chunk(
     encoder: ExampleEncoder,
     job: WriteJob,
 ) -> Chunk:
-    """The records of some rows of a shard; rows are numbered from `first_row`, `entries` are their known features."""
-    rows, infos, images, rejects = [], [], [], []
-    columns = (references.column(name).to_pylist() for name in ("id", "uri"))
-    for row, (image_id, uri, read) in enumerate(zip(*columns, reads, strict=True)):
+    """The records of some rows of a shard.
+
+    Args:
+        references: The rows.
+        reads: As `start_reads` gives them: of each row, then of each column of further pictures.
+        first_row: The number of the first row in its shard.
+        entries: The rows' known features.
+        encoder: Of the job's schema.
+        job: What is the same for all shards.
+    """
+    rows = TransformedRows(references, reads, encoder, job) if job.transforms else StoredRows(references, reads, entries, job)
+    made: list[MadeRecord] = []
+    rejects = []
+    for row in range(references.num_rows):
         try:
-            image, info = _take_image(read, job)
+            made += rows.records_of(row)
         except ImageFault as fault:
+            image_id, uri = (references.column(name)[row].as_py() for name in ("id", "uri"))
             rejects.append(Reject(image_id, uri, fault.reason, fault.detail))
-            continue
-        rows.append(row)
-        infos.append(info)
-        images.append(image)
-    framed = encoder.frame([entries[row] for row in rows], encoder.encode_measured(infos), images)
-    return Chunk(framed, [first_row + row for row in rows], infos, [len(image) for image in images], rejects)
+    return _frame(made, rejects, first_row, encoder)
 
 
-def _take_image(read: ImageRead, job: WriteJob) -> tuple[bytes, ImageInfo]:
-    data = read()
-    stored = job.encode.encode == "keep"
-    info = check_image(data, job.check, stored=stored)
-    return (data, info) if stored else encode_image(data, job.encode)
+def _frame(made: Sequence[MadeRecord], rejects: list[Reject], first_row: int, encoder: ExampleEncoder) -> Chunk:
+    infos, images = [record.image.info for record in made], [record.image.data for record in made]
+    measured = [
+        known + encoder.encode_pictures({name: picture.data for name, picture in record.pictures.items()})
+        for known, record in zip(encoder.encode_measured(infos), made, strict=True)
+    ]
+    framed = encoder.frame([record.entries for record in made], measured, images)
+    fixes = Counter(fix for record in made for picture in (record.image, *record.pictures.values()) for fix in picture.fixes)
+    rows, ids, labels = [first_row + record.row for record in made], [record.id for record in made], [record.label for record in made]
+    return Chunk(framed, rows, ids, labels, infos, [len(image) for image in images], rejects, fixes)

@@ -16,7 +16,8 @@ from shardwright.errors import StorageError
 from shardwright.storage import StorageOptions, is_remote, read_object, read_object_part
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, start_read
 from transforms.images import ImageFault
-from transforms.inputs.file_rules import etag_of, file_problem, size_problem
+from transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
+from transforms.references import picture_columns, record_bytes
 from transforms.rejects import RejectReason, reason_of
 
 
@@ -37,21 +38,30 @@ class Place(NamedTuple):
 
 
 ImageRead = Callable[[], bytes]  # gives an image's bytes, or raises ImageFault
+NO_PICTURE: ImageRead = bytes  # the read of a picture that a record does not have
 
 AHEAD_BYTES = 64 << 20  # of objects that are read and not taken yet, for each shard that is being written
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def start_reads(references: pa.RecordBatch, storage: StorageOptions, in_flight: int | None = None) -> list[ImageRead]:
-    """A read for each row; those of objects have begun.
+    """A read for each row, then one for each row of each column of further pictures; those of objects have begun.
 
     Args:
-        references: Rows with `uri`, `offset`, `num_bytes` and `etag`.
+        references: Rows with `uri`, `offset`, `num_bytes` and `etag`, and columns of `PICTURE_TYPE`.
         storage: Options of the stores.
         in_flight: Objects read at a time in this process, None for as many as pay.
     """
+    return [start_read_of(place, storage, in_flight) if place else NO_PICTURE for place in places_of(references)]
+
+
+def places_of(references: pa.RecordBatch) -> list[Place | None]:
+    """Of each row, then of each row of each column of further pictures; None where a record has none."""
     columns = (references.column(name).to_pylist() for name in Place._fields)
-    return [start_read_of(Place(*row), storage, in_flight) for row in zip(*columns, strict=True)]
+    places: list[Place | None] = [Place(*row) for row in zip(*columns, strict=True)]
+    for name in picture_columns(references.schema):
+        places += [None if picture is None else Place(**picture) for picture in references.column(name).to_pylist()]
+    return places
 
 
 def start_read_of(place: Place, storage: StorageOptions, in_flight: int | None = None) -> ImageRead:
@@ -71,7 +81,7 @@ def read_ahead(
     images = num_bytes = 0
     try:
         for chunk in chunks:
-            ahead = sum(size or 0 for size in chunk.column("num_bytes").to_pylist())
+            ahead = sum(record_bytes(chunk))
             waiting.append((chunk, start_reads(chunk, storage, in_flight), ahead))
             images, num_bytes = images + chunk.num_rows, num_bytes + ahead
             while waiting and (images > wanted or num_bytes > AHEAD_BYTES or not is_remote(waiting[0][0].column("uri")[0].as_py())):
@@ -114,7 +124,7 @@ def read_remote_image(place: Place, storage: StorageOptions) -> bytes:
         if offset is None:
             data = read_object(uri, storage, num_bytes=None if etag is None else num_bytes, etag=etag).data
         else:
-            data = read_object_part(uri, storage, offset, num_bytes, etag=etag)
+            data = read_object_part(uri, storage, offset, num_bytes, etag=None if _is_spooled(place) else etag)
     except StorageError as error:
         reason = reason_of(error)
         if reason is None:
@@ -161,6 +171,11 @@ def _checked_span(place: Place, status: os.stat_result) -> tuple[int, int]:
         return 0, status.st_size
     start = place.offset or 0
     is_cut = status.st_size != place.num_bytes if place.offset is None else status.st_size < start + place.num_bytes
-    if is_cut or (place.etag is not None and etag_of(status) != place.etag):
+    if is_cut or (not _is_spooled(place) and place.etag is not None and etag_of(status) != place.etag):
         raise ImageFault(RejectReason.CHANGED, "the file changed between listing and reading: build again")
     return start, place.num_bytes
+
+
+def _is_spooled(place: Place) -> bool:
+    """Whether it lies in a spool, whose etag is that of the input it was made of."""
+    return place.etag is not None and place.etag.startswith(SPOOL_ETAG)

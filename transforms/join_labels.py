@@ -1,76 +1,123 @@
-"""JoinLabels: references (+ a table of labels) -> references with a label index | rejects, and the class names."""
+"""JoinLabels: references + a table of labels -> references with what its rows say of them | rejects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import apache_beam as beam
+import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.inputs.detection import list_source
 from transforms.inputs.tables import TableSource
-from transforms.labels import LabelTable, index_labels, label_names, order_class_names
+from transforms.labels import LabelRules, LabelTable, join_bucket, spread
+from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
-from transforms.routing import Route
+from transforms.routing import Route, Routed
 
-
-class Labelled(NamedTuple):
-    """References with labels, what is left out, and the class names in label order (one tuple of str)."""
-
-    main: beam.PCollection
-    rejects: beam.PCollection
-    class_names: beam.PCollection
+BROADCAST_BYTES = 16 << 20  # of a table that every worker holds, about 200,000 rows, and looks up anew for every batch
+_BUCKET_BYTES = 16 << 20
+_FEWEST_BUCKETS, _MOST_BUCKETS = 8, 1024
+# Shuffles move batches as bytes, as in PlanShards.
+_PackedPiece = tuple[int, bytes]
 
 
 class JoinLabels(beam.PTransform):
-    """Give every reference its label's index.
+    """Give every reference the label, split, group and features that its row of a table says.
+
+    A small table goes to every worker, and a large one is joined by key, in buckets that fit one: the result is the same. By
+    stem it is always joined by key, because only there do all images of one stem meet.
 
     Args:
-        table: A table of labels to join by id, held in memory by each worker; None where references bring their own.
-        class_names: The class names in label order, or None to learn them from the labels.
-        integer_labels: The labels are integers, so learned names are ordered by value.
+        table: The table, from `TableSource.of_labels`.
+        broadcast_bytes: Hold a table in memory up to this size.
     """
 
-    def __init__(self, *, table: TableSource | None = None, class_names: Sequence[str] | None = None, integer_labels: bool = False) -> None:
+    def __init__(self, table: TableSource, *, broadcast_bytes: int = BROADCAST_BYTES) -> None:
         super().__init__()
         self._table = table
-        self._class_names = class_names
-        self._integer_labels = integer_labels
+        self._broadcast_bytes = broadcast_bytes
 
-    def expand(self, references: beam.PCollection) -> Labelled:
-        rejects = []
-        if self._table is not None:
-            parts = references.pipeline | "Labels" >> beam.Create([self._table]) | "ReadLabels" >> beam.FlatMap(list_source)
-            table = parts | "AllLabels" >> beam.combiners.ToList() | "Load" >> beam.Map(LabelTable)  # one LabelTable
-            joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsSingleton(table))
-            lines = table | "Lines" >> Route(_broken_lines, Reject)
-            references = joined.main
-            rejects += [joined.rejects, lines.rejects]
-        class_names = self._learn(references)
-        indexed = references | "Index" >> Route(index_labels, pa.RecordBatch, class_names=AsSingleton(class_names))
-        every_reject = (*rejects, indexed.rejects) | "Rejects" >> beam.Flatten()
-        return Labelled(indexed.main, every_reject, class_names)
-
-    def _learn(self, references: beam.PCollection) -> beam.PCollection:
-        if self._class_names is not None:
-            return references.pipeline | "ClassNames" >> beam.Create([tuple(self._class_names)])
-        return (
-            references
-            | "LabelNames" >> beam.Map(label_names)  # frozenset of a batch's labels
-            | "Union" >> beam.CombineGlobally(_union)  # frozenset of all
-            | "Order" >> beam.Map(order_class_names, integers=self._integer_labels)  # tuple, in label order
+    def expand(self, references: beam.PCollection) -> Routed:
+        table = self._table
+        listed = (
+            references.pipeline
+            | "Labels" >> beam.Create([table])
+            | "Parts" >> beam.FlatMap(_parts)  # name of a file
+            | "Spread" >> beam.Reshuffle()
+            | "ReadLabels" >> Route(_list, pa.RecordBatch, table=table)  # rows whose id is their key
         )
+        is_small = table.num_bytes <= self._broadcast_bytes and table.key != "stem"
+        join = _broadcast if is_small else _join_by_key
+        joined, rejects = join(references, listed.main, table)
+        return Routed(joined, (listed.rejects, *rejects) | "Rejects" >> beam.Flatten())
+
+
+def _broadcast(references: beam.PCollection, rows: beam.PCollection, table: TableSource) -> tuple[beam.PCollection, list[beam.PCollection]]:
+    loaded = rows | "AllRows" >> beam.combiners.ToList() | "Load" >> beam.Map(LabelTable, LabelRules.of(table))  # one LabelTable
+    joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsSingleton(loaded))
+    matched = (
+        references
+        | "Matched" >> beam.Map(_matched, table=AsSingleton(loaded))  # numbers of the table's rows
+        | "AllMatched" >> beam.CombineGlobally(_union)
+    )
+    unmatched = loaded | "Unmatched" >> Route(_unmatched, Reject, matched=AsSingleton(matched))
+    return joined.main, [joined.rejects, unmatched.rejects]
+
+
+def _join_by_key(
+    references: beam.PCollection, rows: beam.PCollection, table: TableSource
+) -> tuple[beam.PCollection, list[beam.PCollection]]:
+    rules, num_buckets = LabelRules.of(table), _num_buckets(table.num_bytes)
+    sides = {
+        "references": references | "SpreadImages" >> beam.FlatMap(_spread_references, rules, num_buckets).with_output_types(_PackedPiece),
+        "rows": rows | "SpreadRows" >> beam.FlatMap(_spread_rows, num_buckets).with_output_types(_PackedPiece),
+    }
+    buckets = sides | "Buckets" >> beam.CoGroupByKey()  # (bucket, side -> [packed pieces])
+    joined = buckets | "Join" >> Route(_join_bucket, pa.RecordBatch, rules=rules)
+    return joined.main, [joined.rejects]
+
+
+def _num_buckets(num_bytes: int) -> int:
+    """A power of two; what one bucket takes bounds the memory of a worker."""
+    wanted = min(max(num_bytes // _BUCKET_BYTES, _FEWEST_BUCKETS), _MOST_BUCKETS)
+    return 1 << (wanted - 1).bit_length()
+
+
+def _parts(table: TableSource) -> Iterator[str]:
+    yield from table.parts()
+
+
+def _list(part: str, table: TableSource) -> Iterator[pa.RecordBatch | Reject]:
+    yield from table.list_part(part)
 
 
 def _join(batch: pa.RecordBatch, table: LabelTable) -> Iterator[pa.RecordBatch | Reject]:
     yield from table.join(batch)
 
 
-def _broken_lines(table: LabelTable) -> Iterator[Reject]:
-    yield from table.broken_lines
+def _matched(batch: pa.RecordBatch, table: LabelTable) -> np.ndarray:
+    return table.matched(batch)
 
 
-def _union(sets: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*sets)
+def _union(parts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
+
+
+def _unmatched(table: LabelTable, matched: np.ndarray) -> Iterator[Reject]:
+    yield from table.unmatched(matched)
+
+
+def _spread_references(batch: pa.RecordBatch, rules: LabelRules, num_buckets: int) -> Iterator[_PackedPiece]:
+    for bucket, piece in spread(batch, rules.keys_of(batch), num_buckets):
+        yield bucket, to_ipc(piece)
+
+
+def _spread_rows(batch: pa.RecordBatch, num_buckets: int) -> Iterator[_PackedPiece]:
+    for bucket, piece in spread(batch, batch.column("id"), num_buckets):
+        yield bucket, to_ipc(piece)
+
+
+def _join_bucket(bucket: tuple[int, Mapping[str, Sequence[bytes]]], rules: LabelRules) -> Iterator[pa.RecordBatch | Reject]:
+    _, sides = bucket
+    yield from join_bucket(map(from_ipc, sides["references"]), [from_ipc(piece) for piece in sides["rows"]], rules)

@@ -1,115 +1,173 @@
-"""Class names, and the label (an index into them) of each reference."""
+"""Joining a table of labels: what each reference is looked up by, and what its row then says of it.
+
+Small tables are held in memory by every worker; of large ones and of their references, those whose keys fall in one bucket of a
+hash meet in one place. Both give the same rows and the same rejects.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.errors import BuildError, UsageError
-from transforms.references import REFERENCE_SCHEMA, extra_columns, keep_rows, reject_rows, set_column
+from shardwright.errors import BuildError
+from transforms.hashing import hash64
+from transforms.inputs.table_columns import empty_as_null
+from transforms.inputs.table_references import resolve_paths, stems_of
+from transforms.inputs.tables import TableSource
+from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA, concat, extra_columns, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
-LABEL_INDEX = "label_index"
-MAX_CLASSES = 1_000_000
+_ROLES = ("label", "split", "group")
+_SHOWN_KEYS = 3
+_NO_KEYS = pa.array([], pa.string())
 
 
-def label_names(batch: pa.RecordBatch) -> frozenset[str]:
-    """The distinct label texts of a batch."""
-    return frozenset(pc.unique(batch.column("label")).drop_null().to_pylist())
+@dataclass(frozen=True, slots=True)
+class LabelRules:
+    """How a table of labels is joined.
 
-
-def order_class_names(names: Iterable[str], *, integers: bool) -> tuple[str, ...]:
-    """Class names in label order: sorted as text, or by value where the source's labels are integers.
-
-    Raises:
-        BuildError: So many that they are no classes; or a name that a labels file, one name a line, cannot hold.
+    Attributes:
+        key: What its rows go by: "id", "path" or "stem".
+        root: The folder that paths are relative to.
+        columns: Of label, split and group, those that it has a column for; the others stay what they are.
     """
-    distinct = set(names)
-    if len(distinct) > MAX_CLASSES:
-        raise BuildError(
-            f"there are {len(distinct)} different labels, more than {MAX_CLASSES}: is --label-column the right column? "
-            "A column that is no class becomes a feature when it is not the label column"
-        )
-    for name in distinct:
-        if "\n" in name or "\r" in name:
-            raise BuildError(f"class name {name!r} has a line break in it, which labels.txt cannot hold: rename the class")
-    return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
 
+    key: str
+    root: str
+    columns: tuple[str, ...] = _ROLES
 
-def read_class_names(text: str, path: str) -> tuple[str, ...]:
-    """The class names of a `--class-names` file: one a line, in label order.
+    @classmethod
+    def of(cls, table: TableSource) -> LabelRules:
+        return cls(table.key, table.root, tuple(name for name in _ROLES if getattr(table, name) is not None))
 
-    Raises:
-        UsageError: A name stands twice, or there is none.
-    """
-    names = [line.strip() for line in text.removeprefix("\ufeff").split("\n") if line.strip()]  # not splitlines: TFDS splits so
-    doubled = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if doubled or not names:
-        raise UsageError(f"--class-names {path}: " + (f"{doubled!r} stands there twice" if doubled else "no names in it"))
-    return tuple(names)
+    def keys_of(self, references: pa.RecordBatch) -> pa.Array:
+        """What each reference is looked up by, as text.
 
-
-def index_labels(batch: pa.RecordBatch, class_names: Sequence[str]) -> Iterator[pa.RecordBatch | Reject]:
-    """References with `LABEL_INDEX` (int64, an index into `class_names`); no classes at all means an unlabeled dataset."""
-    if not class_names:
-        yield set_column(batch, LABEL_INDEX, pa.nulls(batch.num_rows, pa.int64()))
-        return
-    labels = batch.column("label")
-    missing = labels.is_null().to_numpy(zero_copy_only=False)
-    yield from reject_rows(batch, missing, RejectReason.MISSING_LABEL, "other images have a label, this one has none")
-    indices = pc.index_in(labels, value_set=pa.array(class_names, pa.string())).cast(pa.int64())
-    known = indices.is_valid().to_numpy(zero_copy_only=False)
-    yield from reject_rows(batch, ~known & ~missing, RejectReason.UNKNOWN_LABEL, "label {label!r} is not a known class name")
-    kept = keep_rows(set_column(batch, LABEL_INDEX, indices), known)
-    if kept.num_rows:
-        yield kept
+        A picture inside another file, which has no path of its own, goes by its id.
+        """
+        ids = references.column("id")
+        if self.key == "id":
+            return ids
+        paths, _ = resolve_paths(references.column("uri"), self.root)
+        paths = pc.if_else(references.column("offset").is_null(), paths, ids)
+        return stems_of(paths) if self.key == "stem" else paths
 
 
 class LabelTable:
-    """A `--labels` table held in memory: the label, split, group and extra features of each id.
+    """Rows of a table of labels, held in memory: the label, split, group and extra features of each key.
 
-    Attributes:
-        broken_lines: Rejects for what has no id, so that no image can be told of it.
+    Args:
+        batches: What the table's source lists; the key is the column `id`. In any order.
+        rules: How it is joined.
 
     Raises:
-        BuildError: Two of its rows are for one id.
+        BuildError: Two of its rows have one key.
     """
 
-    def __init__(self, parts: Sequence[pa.RecordBatch | Reject]) -> None:
-        batches = [part for part in parts if isinstance(part, pa.RecordBatch)]
-        rejects = [part for part in parts if isinstance(part, Reject)]
-        self.broken_lines = [reject for reject in rejects if not reject.id]
-        self._faults = {reject.id: reject for reject in rejects if reject.id}
-        self._rows = pa.Table.from_batches(batches, schema=None if batches else REFERENCE_SCHEMA).combine_chunks()
-        counts = pc.value_counts(self._rows.column("id"))
-        doubled = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
-        if doubled:
-            raise BuildError(
-                f"the --labels table has more than one row for {min(doubled)!r} and {len(doubled)} ids in all: keep one row an image"
-            )
+    def __init__(self, batches: Sequence[pa.RecordBatch], rules: LabelRules) -> None:
+        self._rules = rules
+        rows = pa.Table.from_batches(batches, schema=None if batches else REFERENCE_SCHEMA)
+        self._rows = rows.sort_by("id").combine_chunks()  # so that a row has the same number wherever the table is loaded
+        self._keys = self._rows.column("id").combine_chunks()
+        again = pc.unique(self._keys[1:].filter(pc.equal(self._keys[1:], self._keys[:-1]))).to_pylist() if len(self._keys) else []
+        if again:
+            shown = ", ".join(map(repr, again[:_SHOWN_KEYS])) + (", ..." if len(again) > _SHOWN_KEYS else "")
+            raise BuildError(f"the --labels table has more than one row for {shown}: keep one row an image")
 
-    def join(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
-        """References of `batch` with the table's columns; an image whose row is missing or faulty is a reject.
+    def matched(self, references: pa.RecordBatch) -> np.ndarray:
+        """The numbers of the table's rows that some of these references have, ascending."""
+        found = pc.index_in(self._rules.keys_of(references), value_set=self._keys)
+        return np.unique(found.drop_null().to_numpy())
 
-        A label, split or group column that the table does not have, and an empty split, leave what the folders say.
+    def unmatched(self, matched: np.ndarray) -> Iterator[Reject]:
+        """A reject for each row that no reference has, all rows being numbered."""
+        missing = np.ones(self._rows.num_rows, bool)
+        missing[matched] = False
+        for batch in self._rows.filter(pa.array(missing)).select(["id", "uri", "row"]).to_batches(BATCH_ROWS):
+            for key, uri, row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                yield Reject(key, uri, RejectReason.UNMATCHED_LABEL, f"row {row} of the --labels table: INPUT has no image for it")
+
+    def join(self, references: pa.RecordBatch, shared: pa.Array = _NO_KEYS) -> Iterator[pa.RecordBatch | Reject]:
+        """The references with the table's columns; one that has no row is a reject. An empty split leaves what folders say.
+
+        Args:
+            references: Some of them.
+            shared: Keys that several images have: a row would be for none of them in particular.
         """
-        found = pc.index_in(batch.column("id"), value_set=self._rows.column("id").combine_chunks())
+        key, keys = self._rules.key, self._rules.keys_of(references)
+        found = pc.index_in(keys, value_set=self._keys)
         known = found.is_valid().to_numpy(zero_copy_only=False)
-        for reject in reject_rows(batch, ~known, RejectReason.MISSING_LABEL, "the --labels table has no row for this id"):
-            fault = self._faults.get(reject.id)
-            yield reject if fault is None else replace(reject, reason=fault.reason, detail=f"the --labels table: {fault.detail}")
-        batch, found = keep_rows(batch, known), found.drop_null()
+        yield from reject_rows(references, ~known, RejectReason.MISSING_LABEL, f"the --labels table has no row for this {key}")
+        ambiguous = known & pc.is_in(keys, value_set=shared).to_numpy(zero_copy_only=False)
+        detail = f"other images have the same {key}, so that no row of the --labels table is this one's: use --labels-key path"
+        yield from reject_rows(references, ambiguous, RejectReason.AMBIGUOUS_LABEL, detail)
+        keep = known & ~ambiguous
+        batch, found = keep_rows(references, keep), found.filter(pa.array(keep))
         if not batch.num_rows:
             return
-        for name in ("label", "split", "group", *extra_columns(self._rows.schema)):
-            column = self._rows.column(name)
-            if name in REFERENCE_SCHEMA.names and column.null_count == len(column):
-                continue
-            values = column.take(found).combine_chunks()
-            if name == "split":
-                values = pc.coalesce(values, batch.column("split"))
-            batch = set_column(batch, name, values)
+        for name in (*self._rules.columns, "row", *extra_columns(self._rows.schema)):
+            values = self._rows.column(name).take(found).combine_chunks()
+            batch = set_column(batch, name, pc.coalesce(empty_as_null(values), batch.column(name)) if name == "split" else values)
         yield batch
+
+
+def spread(batch: pa.RecordBatch, keys: pa.Array, num_buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(bucket, rows) by a hash of each row's key; `num_buckets` is a power of two and changes nothing in what is joined."""
+    if not batch.num_rows:
+        return
+    hashes = hash64(keys, "shardwright/labels")
+    buckets = hashes >> np.uint64(64 - int(math.log2(num_buckets))) if num_buckets > 1 else np.zeros(len(hashes), np.uint64)
+    order = np.argsort(buckets, kind="stable")
+    batch = batch.take(pa.array(order))
+    present, starts = np.unique(buckets[order], return_index=True)
+    for bucket, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
+        yield int(bucket), batch.slice(start, stop - start)
+
+
+def join_bucket(
+    references: Iterable[pa.RecordBatch], rows: Sequence[pa.RecordBatch], rules: LabelRules
+) -> Iterator[pa.RecordBatch | Reject]:
+    """One bucket's references, joined with its rows of the table, and rejects for what is on one side only.
+
+    Raises:
+        BuildError: Two of its rows have one key.
+    """
+    table = LabelTable(rows, rules)
+    shared = _NO_KEYS
+    if rules.key == "stem":
+        references = list(references)
+        shared = shared_keys(references, rules)
+    matched = [np.zeros(0, np.int64)]
+    for batch in _gathered(references):
+        matched.append(table.matched(batch))
+        yield from table.join(batch, shared)
+    yield from table.unmatched(np.concatenate(matched))
+
+
+def shared_keys(batches: Sequence[pa.RecordBatch], rules: LabelRules) -> pa.Array:
+    """The keys that images of several ids have; `batches` hold all images of any key."""
+    if not batches:
+        return _NO_KEYS
+    ids = pa.concat_arrays([batch.column("id") for batch in batches])
+    table = pa.table({"key": pa.concat_arrays([rules.keys_of(batch) for batch in batches]), "id": ids})
+    counted = table.group_by("key").aggregate([("id", "count_distinct")])
+    return counted.filter(pc.greater(counted.column("id_count_distinct"), 1)).column("key").combine_chunks()
+
+
+def _gathered(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches put together to some of about `BATCH_ROWS`."""
+    waiting: list[pa.RecordBatch] = []
+    num_rows = 0
+    for piece in pieces:
+        waiting.append(piece)
+        num_rows += piece.num_rows
+        if num_rows >= BATCH_ROWS:
+            yield concat(waiting)
+            waiting, num_rows = [], 0
+    if waiting:
+        yield concat(waiting)

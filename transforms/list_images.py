@@ -27,17 +27,15 @@ class ListImages(beam.PTransform):
         return (
             begin
             | "Source" >> beam.Create([self._source])  # InputSource
-            | "Parts" >> beam.FlatMap(_parts)  # (InputSource, name of a part)
+            | "Parts" >> beam.FlatMap(_parts)  # name of a part; the source goes by the step: it may name all of them
             | "Spread" >> beam.Reshuffle()
-            | "List" >> Route(_list, pa.RecordBatch)  # references, any order
+            | "List" >> Route(_list, pa.RecordBatch, source=self._source)  # references, any order
         )
 
 
-def _parts(source: InputSource) -> Iterator[tuple[InputSource, str]]:
-    for part in source.parts():
-        yield source, part
+def _parts(source: InputSource) -> Iterator[str]:
+    yield from source.parts()
 
 
-def _list(part: tuple[InputSource, str]) -> Iterator[pa.RecordBatch | Reject]:
-    source, name = part
-    yield from source.list_part(name)
+def _list(part: str, source: InputSource) -> Iterator[pa.RecordBatch | Reject]:
+    yield from source.list_part(part)

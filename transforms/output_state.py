@@ -34,13 +34,13 @@ class Clearance:
     """Leave to write, given once the plan is whole.
 
     Attributes:
-        class_names: In label order; () for an unlabeled dataset.
+        vocabularies: By feature name, what its indices mean; the label's class names are () for an unlabeled dataset.
         fingerprint: Hash of the whole plan.
         rejects: Number of inputs left out before shards were planned, by reason.
         retry: The build was never published: shards that lost images to a passing fault are written again.
     """
 
-    class_names: tuple[str, ...]
+    vocabularies: Mapping[str, tuple[str, ...]]
     fingerprint: str
     rejects: Mapping[str, int]
     retry: bool
@@ -117,7 +117,7 @@ def check_output(request: OutputRequest) -> None:
 
 
 def _refuse_strangers(request: OutputRequest) -> None:
-    ours = {naming.INDEX_DIR, naming.REJECTS_DIR}
+    ours = {naming.INDEX_DIR, naming.REJECTS_DIR, naming.SPOOL_DIR}
     found = (name for name in request.root.names() if name not in ours and not is_beam_leftover(name))
     strangers = sorted(name for name in found if not naming.is_build_output(name))
     if strangers and request.if_exists != "overwrite":
@@ -233,7 +233,8 @@ def plan_json(settings: Mapping[str, Any], layout: Layout, fingerprint: str | No
         }
         for split, cuts in layout.cuts.items()
     }
-    return {"fingerprint": fingerprint, "settings": dict(settings), "splits": splits}
+    estimate = {"estimate": layout.estimate.to_json()} if layout.estimate else {}
+    return {"fingerprint": fingerprint, "settings": dict(settings), "splits": splits, **estimate}
 
 
 def remove_outputs(root: Folder) -> None:

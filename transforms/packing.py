@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,18 @@ import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
 from transforms.hashing import hash64
-from transforms.references import concat, keep_rows, reject_rows, set_column
+from transforms.references import PICTURE_TYPE, concat, extra_columns, keep_rows, record_bytes, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
+if TYPE_CHECKING:
+    from transforms.sizing import SizeEstimate
+
 ORDER_KEY = "order_key"
+KNOWN_BYTES = "known_bytes"  # what `known_sizes` gives, where the columns that it needs do not travel
 DEFAULT_SHARD_BYTES = 150_000_000
 # What a record adds to its image: frame 16, message tags and feature names about 60, on top of the id.
 RECORD_OVERHEAD_BYTES = 80
+_NUMBER_BYTES = 4  # a float; a whole number takes one for each seven bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +37,8 @@ class ShardPolicy:
     """How many shards a split gets; exactly one of the first three rules is set.
 
     Attributes:
-        num_bytes: Aim for shards of this many bytes: ceil(total / num_bytes) shards, equal to within one record.
+        num_bytes: Aim for shards of this many bytes: ceil(total / num_bytes) shards, equal to within one record; where sizes are
+            an estimate, so many that none should be larger.
         num_records: Exactly this many records in every shard but the last.
         num_shards: This many shards a split, equal to within one record.
         multiple_of: Round the number of shards up to a multiple of this, for that many readers.
@@ -60,8 +67,8 @@ class ShardPolicy:
                 "use --shard-size or --shard-count with it"
             )
 
-    def cut(self, num_records: int, num_bytes: int) -> ShardCuts:
-        """The shards of a split with that many records and bytes.
+    def cut(self, num_records: int, num_bytes: int, estimate: SizeEstimate | None = None) -> ShardCuts:
+        """The shards of a split with that many records and bytes, which `estimate` gave if there is one.
 
         No shard is planned empty: with fewer records than shards, their number is the largest multiple that is not more,
         and with fewer records than one multiple, their own number.
@@ -70,7 +77,10 @@ class ShardPolicy:
             return ShardCuts(0, 0)
         if self.num_records:
             return ShardCuts(num_records, -(-num_records // self.num_records), self.num_records)
-        count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
+        if self.num_bytes and estimate:
+            count = estimate.shards_under(self.num_bytes, num_records=num_records, num_bytes=num_bytes)
+        else:
+            count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
         count = -(-max(count, 1) // self.multiple_of) * self.multiple_of
         most = num_records // self.multiple_of * self.multiple_of or num_records
         return ShardCuts(num_records, min(count, most))
@@ -125,11 +135,13 @@ class Layout:
         cuts: By split, in name order.
         num_bytes: Estimated bytes of each split's shards.
         first_positions: By (bucket, split).
+        estimate: What the bytes follow from, where images are encoded anew; None where their sizes are known.
     """
 
     cuts: Mapping[str, ShardCuts]
     num_bytes: Mapping[str, int]
     first_positions: Mapping[tuple[int, str], int]
+    estimate: SizeEstimate | None = None
 
     @property
     def num_records(self) -> int:
@@ -140,8 +152,8 @@ class Layout:
         return sum(cuts.num_shards for cuts in self.cuts.values())
 
 
-def lay_out(counts: Sequence[BucketCounts], policy: ShardPolicy) -> Layout:
-    """Prefix sums of the bucket counts, and the cuts of every split."""
+def lay_out(counts: Sequence[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None = None) -> Layout:
+    """Prefix sums of the bucket counts, and the cuts of every split, whose bytes `estimate` tells if there is one."""
     records: dict[str, int] = {}
     num_bytes: dict[str, int] = {}
     first_positions = {}
@@ -151,13 +163,20 @@ def lay_out(counts: Sequence[BucketCounts], policy: ShardPolicy) -> Layout:
             records[split] = records.get(split, 0) + bucket_records
             num_bytes[split] = num_bytes.get(split, 0) + bucket_bytes
     splits = sorted(records)
-    cuts = {split: policy.cut(records[split], num_bytes[split]) for split in splits}
-    return Layout(cuts, {split: num_bytes[split] for split in splits}, first_positions)
+    if estimate:
+        num_bytes = {split: estimate.total(records[split], num_bytes[split]) for split in splits}
+    cuts = {split: policy.cut(records[split], num_bytes[split], estimate) for split in splits}
+    return Layout(cuts, {split: num_bytes[split] for split in splits}, first_positions, estimate)
+
+
+def order_keys(ids: pa.Array, seed: int) -> np.ndarray:
+    """What decides each record's place: uint64, shape [len(ids)]."""
+    return hash64(ids, f"shardwright/order/{seed}")
 
 
 def spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(bucket, references) with `ORDER_KEY`; `num_buckets` is a power of two and changes nothing in the final order."""
-    keys = hash64(batch.column("id"), f"shardwright/order/{seed}")
+    keys = order_keys(batch.column("id"), seed)
     batch = set_column(batch, ORDER_KEY, pa.array(keys))
     buckets = keys >> np.uint64(64 - int(math.log2(num_buckets))) if num_buckets > 1 else np.zeros(len(keys), np.uint64)
     order = np.argsort(buckets, kind="stable")
@@ -180,11 +199,35 @@ def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list
 
 def count_bucket(bucket: int, batch: pa.RecordBatch) -> BucketCounts:
     """Records and estimated record bytes of each split in a sorted bucket."""
-    sizes = pc.add(pc.add(batch.column("num_bytes"), pc.binary_length(batch.column("id"))), RECORD_OVERHEAD_BYTES)
+    sizes = batch.column(KNOWN_BYTES) if KNOWN_BYTES in batch.schema.names else known_sizes(batch)
     table = pa.table({"split": batch.column("split"), "size": sizes})
     totals = table.group_by("split").aggregate([("size", "count"), ("size", "sum")]).to_pydict()
     rows = zip(totals["split"], totals["size_count"], totals["size_sum"], strict=True)
     return BucketCounts(bucket, {split: (records, num_bytes) for split, records, num_bytes in rows})
+
+
+def known_sizes(batch: pa.RecordBatch) -> pa.Array:
+    """What is known of each record's bytes before an image is read, int64: its pictures as they are, its id and other features."""
+    sizes = pc.add(pc.binary_length(batch.column("id")).cast(pa.int64()), RECORD_OVERHEAD_BYTES)
+    sizes = pc.add(sizes, pa.array(record_bytes(batch), pa.int64()))
+    for name in extra_columns(batch.schema):
+        column = batch.column(name)
+        if column.type != PICTURE_TYPE:
+            sizes = pc.add(sizes, pc.add(_value_bytes(column), len(name)))
+    return sizes
+
+
+def _value_bytes(column: pa.Array) -> pa.Array:
+    """About how many bytes the values of each row take in a tf.Example: those of texts, one for a byte of a small number."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        items = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+        flat = pc.cumulative_sum(_value_bytes(column.flatten())).to_numpy(zero_copy_only=False)
+        ends = np.cumsum(items.to_numpy(zero_copy_only=False))
+        sums = np.concatenate(([0], flat))[ends]
+        return pa.array(np.diff(sums, prepend=0), pa.int64())
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+    return pa.array(np.full(len(column), _NUMBER_BYTES), pa.int64())
 
 
 def cut_bucket(bucket: int, batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[tuple[str, int], tuple[int, pa.RecordBatch]]]:

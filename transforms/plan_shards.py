@@ -19,6 +19,7 @@ from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
 from transforms.routing import Route
 from transforms.shard_plans import ShardPlan
+from transforms.sizing import SizeEstimate
 
 _Piece = tuple[int, pa.RecordBatch]
 # Shuffles move batches as bytes: a runner that groups decoded values would hold them all, four times as large.
@@ -48,11 +49,13 @@ class LayOutShards(beam.PTransform):
         policy: How many shards, or how large.
         seed: Of the shuffle.
         num_buckets: A power of two; more of them bound the memory of one worker, and change nothing in the result.
+        estimate: The one SizeEstimate or None, where images are encoded anew and shards are to have a size.
     """
 
-    def __init__(self, *, policy: ShardPolicy, seed: int, num_buckets: int) -> None:
+    def __init__(self, *, policy: ShardPolicy, seed: int, num_buckets: int, estimate: beam.PCollection | None = None) -> None:
         super().__init__()
         self._policy = policy
+        self._estimate = estimate
         self._seed = seed
         self._num_buckets = num_buckets
 
@@ -67,7 +70,7 @@ class LayOutShards(beam.PTransform):
             buckets.main
             | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
             | "AllCounts" >> beam.combiners.ToList()
-            | "LayOut" >> beam.Map(_lay_out, self._policy)  # one Layout
+            | "LayOut" >> beam.Map(_lay_out, self._policy, None if self._estimate is None else AsSingleton(self._estimate))  # one Layout
         )
         return LaidOut(buckets.main, layout, buckets.rejects)
 
@@ -81,18 +84,29 @@ class PlanShards(beam.PTransform):
         seed: Of the shuffle.
         settings: What decides the shards' bytes besides the references; part of every digest.
         num_buckets: A power of two; more of them bound the memory of one worker, and change nothing in the result.
+        estimate: The one SizeEstimate or None, where images are encoded anew and shards are to have a size.
     """
 
-    def __init__(self, *, name: str, policy: ShardPolicy, seed: int, settings: bytes, num_buckets: int) -> None:
+    def __init__(
+        self,
+        *,
+        name: str,
+        policy: ShardPolicy,
+        seed: int,
+        settings: bytes,
+        num_buckets: int,
+        estimate: beam.PCollection | None = None,
+    ) -> None:
         super().__init__()
         self._name = name
         self._policy = policy
         self._seed = seed
         self._settings = settings
         self._num_buckets = num_buckets
+        self._estimate = estimate
 
     def expand(self, references: beam.PCollection) -> Planned:
-        lay_out = LayOutShards(policy=self._policy, seed=self._seed, num_buckets=self._num_buckets)
+        lay_out = LayOutShards(policy=self._policy, seed=self._seed, num_buckets=self._num_buckets, estimate=self._estimate)
         laid_out = references | "LayOutShards" >> lay_out
         layout = laid_out.layout
         shards = (
@@ -116,8 +130,8 @@ def _sort(bucket: tuple[int, Iterable[bytes]]) -> Iterator[_Piece | Reject]:
     yield number, ordered
 
 
-def _lay_out(counts: list[BucketCounts], policy: ShardPolicy) -> Layout:
-    return packing.lay_out(counts, policy)
+def _lay_out(counts: list[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None) -> Layout:
+    return packing.lay_out(counts, policy, estimate)
 
 
 def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _PackedPiece]]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright import naming
 from shardwright.errors import BuildError, ExistsError
 from shardwright.index import ShardSummary
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo, json_bytes, json_text, read_json
+from shardwright.names_files import names_files, names_text
 from shardwright.schema import ExampleSchema
 from shardwright.storage import Folder
+from shardwright.tfds_features import features_json
 from transforms import companions
+from transforms.balance import label_deviations
+from transforms.leaks import LEAKS, find_leaks
 from transforms.output_state import Clearance, check_owner, check_rejects
 from transforms.packing import Layout
 from transforms.report import report_html
+from transforms.size_errors import RECORD_BYTES
 from transforms.statistics import merge_stats
 
 
@@ -28,7 +33,7 @@ class Publication:
         root: The dataset's folder.
         name: The dataset's name.
         version: The user's version.
-        schema: The features, without class names.
+        schema: The features, without what is learned.
         settings: The options that decide the shards' bytes.
         provenance: Where the dataset came from.
         max_reject_fraction: More rejects than this and nothing is published.
@@ -50,16 +55,19 @@ def publish(publication: Publication, summaries: Sequence[ShardSummary], layout:
         BuildError: Too many rejects, a planned shard is not there, or another build has taken the output over.
     """
     _check_complete(summaries, layout)
-    manifest = make_manifest(publication, summaries, clearance)
+    manifest = _with_estimate(make_manifest(publication, summaries, clearance), layout)
     check_rejects(manifest.rejects, manifest.num_records, publication.max_reject_fraction)
     root = publication.root
     there = read_json(root, naming.MANIFEST)
     check_owner(root, clearance.fingerprint)
     published = _published(there, manifest)
+    if published is None:
+        manifest = _with_leaks(root, manifest)
     _write_companions(root, published or manifest)
     _remove_stale(root, manifest, summaries)
     if published is None:
         _commit(root, manifest, replaces=there is not None)
+    _remove_spooled(root)
     return published or manifest
 
 
@@ -84,10 +92,12 @@ def make_manifest(publication: Publication, summaries: Sequence[ShardSummary], c
     for summary in summaries:
         rejects.update(summary.rejects)
     splits = {split: _split_info(split, shards) for split, shards in sorted(by_split.items())}
+    if publication.settings.get("stratify"):
+        splits = _with_stats(splits, "label_deviation", label_deviations({name: split.stats["labels"] for name, split in splits.items()}))
     return Manifest(
         name=publication.name,
         version=publication.version,
-        schema=publication.schema.with_class_names(clearance.class_names),
+        schema=publication.schema.with_vocabularies(clearance.vocabularies),
         splits=splits,
         rejects=dict(sorted(rejects.items())),
         num_inputs=sum(split.num_records for split in splits.values()) + rejects.total(),
@@ -105,6 +115,33 @@ def _split_info(split: str, summaries: Sequence[ShardSummary]) -> SplitInfo:
     return SplitInfo(split, shards, merge_stats(summary.stats for summary in summaries))
 
 
+def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
+    """The manifest with the images that are in several splits; that takes reading the index, and shards where there are some."""
+    by_size = sorted(manifest.splits.values(), key=lambda split: (split.num_records, split.name))
+    leaks = find_leaks(root, {split.name: manifest.shard_names(split.name) for split in by_size})
+    told = {split: {other: leak.to_json() for other, leak in sorted(found.items())} for split, found in leaks.items()}
+    return replace(manifest, splits=_with_stats(manifest.splits, LEAKS, told))
+
+
+def _with_estimate(manifest: Manifest, layout: Layout) -> Manifest:
+    """The manifest with how good the estimate of sizes was that shards were planned by, in bytes of a record."""
+    if layout.estimate is None:
+        return manifest
+    told = {
+        name: {"estimated": round(layout.num_bytes[name] / layout.cuts[name].num_records, 1), "written": _mean_bytes(split)}
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=_with_stats(manifest.splits, RECORD_BYTES, told))
+
+
+def _mean_bytes(split: SplitInfo) -> float:
+    return round(split.num_bytes / split.num_records, 1) if split.num_records else 0.0
+
+
+def _with_stats(splits: Mapping[str, SplitInfo], key: str, found: Mapping[str, Any]) -> dict[str, SplitInfo]:
+    return {name: replace(split, stats={**split.stats, key: found[name]}) if name in found else split for name, split in splits.items()}
+
+
 def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
     written = {(summary.name.split, summary.name.index) for summary in summaries}
     planned = {(split, index) for split, cuts in layout.cuts.items() for index in range(cuts.num_shards)}
@@ -115,14 +152,13 @@ def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
 
 def _write_companions(root: Folder, manifest: Manifest) -> None:
     texts = {
-        naming.FEATURES: json_text(companions.features_json(manifest.schema)),
+        naming.FEATURES: json_text(features_json(manifest.schema)),
         naming.DATASET_INFO: json_text(companions.dataset_info_json(manifest)),
         naming.STATS: json_text({split.name: dict(split.stats) for split in manifest.splits.values()}),
         naming.SCHEMA_PBTXT: companions.schema_pbtxt(manifest.schema),
         naming.REPORT: report_html(manifest),
     }
-    if manifest.schema.label is not None:
-        texts[naming.labels_file(manifest.schema.label.name)] = companions.labels_text(manifest.schema)
+    texts |= {filename: names_text(names) for filename, names in names_files(manifest.schema).items()}
     for filename, text in texts.items():
         root.write_if_new(filename, text.encode("utf-8", "surrogatepass"))
 
@@ -130,9 +166,7 @@ def _write_companions(root: Folder, manifest: Manifest) -> None:
 def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
     """Shards, sidecars and temporary files of earlier or killed builds: none is named by this manifest."""
     keep = {naming.MANIFEST, naming.PLAN, naming.FEATURES, naming.DATASET_INFO, naming.STATS, naming.SCHEMA_PBTXT, naming.REPORT}
-    keep.add(naming.PLAN_REJECTS)
-    if manifest.schema.label is not None:
-        keep.add(naming.labels_file(manifest.schema.label.name))
+    keep |= {naming.PLAN_REJECTS, *names_files(manifest.schema)}
     for summary in summaries:
         keep |= {summary.name.shard, summary.name.sidecar}
         if summary.rejects:
@@ -140,8 +174,25 @@ def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSum
     root.remove_all([name for name in root.outputs() if name not in keep])
 
 
+def _remove_spooled(root: Folder) -> None:
+    """The bytes that were put aside until their shards are written; their listings stay, for a build that finds all up to date."""
+    names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(".parquet"))
+    root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
+
+
 def _published(there: Mapping[str, Any] | None, manifest: Manifest) -> Manifest | None:
-    """The manifest in place, where it says the same but for its provenance: then it keeps its time of making."""
-    if there is None or {**there, "provenance": None} != {**manifest.to_json(), "provenance": None}:
+    """The manifest in place, where it says the same but for its provenance and what splits share: then it keeps both."""
+    try:
+        found = None if there is None else Manifest.from_json(there)
+        same = found is not None and there == found.to_json() and _comparable(found) == _comparable(manifest)
+    except (AttributeError, KeyError, TypeError, ValueError):  # damaged: it is written anew
         return None
-    return Manifest.from_json(there)
+    return found if same else None
+
+
+def _comparable(manifest: Manifest) -> dict[str, Any]:
+    splits = {
+        name: replace(split, stats={key: value for key, value in split.stats.items() if key != LEAKS})
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits, provenance={}).to_json()

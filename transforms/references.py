@@ -20,6 +20,7 @@ from transforms.rejects import Reject, RejectReason
 
 BATCH_ROWS = 10_000
 EXTRA_PREFIX = "x/"
+LABEL_INDEX = "label_index"  # int64, an index into the class names; of encoded references
 
 REFERENCE_SCHEMA = pa.schema(
     [
@@ -44,8 +45,27 @@ def extra_name(column: str) -> str:
     return EXTRA_PREFIX + column
 
 
+def name_of_extra(column: str) -> str:
+    """The extra feature or column that a column of a reference batch holds."""
+    return column.removeprefix(EXTRA_PREFIX)
+
+
 def extra_columns(schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name.startswith(EXTRA_PREFIX)]
+
+
+def picture_columns(schema: pa.Schema) -> list[str]:
+    """The columns of further pictures."""
+    return [field.name for field in schema if field.type == PICTURE_TYPE]
+
+
+def record_bytes(batch: pa.RecordBatch) -> list[int]:
+    """The bytes of all pictures of each record, as far as they are known."""
+    sizes = batch.column("num_bytes").fill_null(0)
+    for name in picture_columns(batch.schema):
+        sizes = pc.add(sizes, pc.struct_field(batch.column(name), "num_bytes").fill_null(0))
+    found: list[int] = sizes.to_pylist()
+    return found
 
 
 def reject_rows(batch: pa.RecordBatch, mask: np.ndarray, reason: RejectReason, detail: str) -> Iterator[Reject]:

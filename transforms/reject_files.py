@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from shardwright import naming
 from shardwright.errors import MissingError
 from shardwright.storage import Folder
-from transforms.rejects import Reject, RejectReason, rejects_to_table
+from transforms.rejects import NO_FAULTS, Reject, RejectReason, rejects_to_table
 
 
 def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> None:
@@ -37,5 +37,5 @@ def read_rejects(root: Folder, filename: str) -> list[Reject]:
 def first_faults(root: Folder, limit: int) -> list[Reject]:
     """Some of a dataset's rejects, to show: the first `limit` that are not just other files."""
     files = (name for name in root.outputs() if name.startswith(f"{naming.REJECTS_DIR}/") and name.endswith(".parquet"))
-    faults = (reject for name in files for reject in read_rejects(root, name) if reject.reason != RejectReason.OTHER_FILE)
+    faults = (reject for name in files for reject in read_rejects(root, name) if reject.reason not in NO_FAULTS)
     return list(islice(faults, limit))

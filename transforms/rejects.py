@@ -6,8 +6,8 @@ holds the counts by reason, and each reason is also the name of a Beam counter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 import pyarrow as pa
@@ -25,6 +25,16 @@ class RejectReason(StrEnum):
     CORRUPT = "corrupt"
     TOO_MANY_PIXELS = "too_many_pixels"
     TOO_LARGE = "too_large"
+    POLICY_EXIF = "policy_exif"  # these are rejects because `--on FAULT=reject` says so, or by its default
+    POLICY_CMYK = "policy_cmyk"
+    POLICY_16BIT = "policy_16bit"
+    POLICY_PALETTE = "policy_palette"
+    POLICY_ALPHA = "policy_alpha"
+    POLICY_GRAYSCALE = "policy_grayscale"
+    POLICY_ANIMATION = "policy_animation"
+    POLICY_ASPECT = "policy_aspect"
+    POLICY_SMALL = "policy_small"
+    POLICY_EXTENSION = "policy_extension"
     MISSING_FILE = "missing_file"
     UNREADABLE = "unreadable"
     CHANGED = "changed"
@@ -34,7 +44,14 @@ class RejectReason(StrEnum):
     UNKNOWN_LABEL = "unknown_label"
     UNKNOWN_SPLIT = "unknown_split"
     BAD_VALUE = "bad_value"
+    TRANSFORM = "transform"  # a user's function left it out, or failed
     OTHER_FILE = "other_file"  # neither named nor made as an image: listed, but not counted as a fault
+    EMPTY_BOX = "empty_box"  # a box with no area inside its image: the image is kept without it, so this is no fault either
+    UNMATCHED_LABEL = "unmatched_label"  # a row of a --labels table that INPUT has no image for
+    AMBIGUOUS_LABEL = "ambiguous_label"  # a row of a --labels table that several images would take
+    UNUSED_ID = "unused_id"  # a list of ids names what INPUT does not have
+    DUPLICATE_IMAGE = "duplicate_image"  # another image has the same bytes, and the user calls that a fault
+    DROPPED_DUPLICATE = "dropped_duplicate"  # the same, where the user asked for one of them only
 
 
 # What a store's trouble with one object means. Troubles with a whole store are nobody's reject.
@@ -77,12 +94,24 @@ class Reject:
 REJECT_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("id", "uri", "reason", "detail")])
 
 
-def rejects_to_table(rejects: Iterable[Reject]) -> pa.Table:
-    """One row per reject, sorted, so that the file does not depend on the order of arrival."""
-    rows = sorted((asdict(reject) for reject in rejects), key=lambda row: tuple(row.values()))
-    return pa.Table.from_pylist(rows, schema=REJECT_SCHEMA)
+def rejects_to_table(rejects: Sequence[Reject]) -> pa.Table:
+    """One row per reject, sorted, so that the file does not depend on the order of arrival. There may be millions of them."""
+    columns = {name: [getattr(reject, name) for reject in rejects] for name in REJECT_SCHEMA.names}
+    return pa.table(columns, schema=REJECT_SCHEMA).sort_by([(name, "ascending") for name in REJECT_SCHEMA.names])
+
+
+# Listed for whoever looks, though no image is missing for them.
+NO_FAULTS = frozenset(
+    {
+        RejectReason.OTHER_FILE,
+        RejectReason.EMPTY_BOX,
+        RejectReason.UNMATCHED_LABEL,
+        RejectReason.UNUSED_ID,
+        RejectReason.DROPPED_DUPLICATE,
+    }
+)
 
 
 def count_faults(counts: Mapping[str, int]) -> int:
-    """How many rejects count against `--max-reject-fraction`: all but files nobody could take for an image."""
-    return sum(number for reason, number in counts.items() if reason != RejectReason.OTHER_FILE)
+    """How many rejects count against `--max-reject-fraction`: all but those that leave out no image."""
+    return sum(number for reason, number in counts.items() if reason not in NO_FAULTS)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
@@ -16,16 +17,17 @@ from shardwright.index import INDEX_SCHEMA, ShardSummary, read_summary, write_si
 from shardwright.records import crc32c_of
 from shardwright.storage import Folder, is_remote
 from transforms.examples import ExampleEncoder
-from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
+from transforms.image_chunks import Chunk, chunk_bounds, make_chunk
 from transforms.image_reads import read_ahead
-from transforms.labels import LABEL_INDEX
 from transforms.output_state import check_owner
 from transforms.progress import PROGRESS
 from transforms.read_ahead import ReadAhead
+from transforms.references import record_bytes
 from transforms.reject_files import write_rejects
 from transforms.rejects import RETRYABLE, Reject
 from transforms.shard_plans import ShardPlan
 from transforms.statistics import describe_rows
+from transforms.write_job import WriteJob
 
 
 def find_finished(root: Folder, plan: ShardPlan, *, retry: bool) -> ShardSummary | None:
@@ -53,18 +55,20 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
         StorageError: The output cannot be written.
         BuildError: Another build has taken the output over.
     """
-    tasks = _begun(_chunk_tasks(plan, job))
+    tasks = _begun(_chunk_tasks(plan.references, job))
     check_owner(job.root, job.fingerprint)
     job.root.remove(plan.name.sidecar)  # no marker may outlive the shard it speaks of
     rows = _IndexRows(plan.references)
     rejects: list[Reject] = []
+    fixes: Counter[str] = Counter()
     crc = 0
     with job.root.open_sink(plan.name.shard) as sink:
-        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan, job)).run(tasks):
+        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan.references, job)).run(tasks):
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
             crc = crc32c_of(chunk.framed.pieces, crc)
             rejects += chunk.rejects
+            fixes += chunk.fixes
             PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes))
         check_owner(job.root, job.fingerprint)
         num_bytes = sink.num_bytes
@@ -77,7 +81,7 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
         digest=plan.digest,
         etag=sink.etag,
         rejects=_count_reasons(rejects),
-        stats=describe_rows(table),
+        stats=describe_rows(table, fixes),
     )
     write_rejects(job.root, plan.name.rejects, rejects)
     write_sidecar(job.root, summary, table)
@@ -96,12 +100,14 @@ class _IndexRows:
         self._references = references
         self._rows: list[int] = []
         self._columns: dict[str, list[object]] = {
-            name: [] for name in ("offset", "length", "image_offset", "image_length", "crc32c", "format", "width", "height")
+            name: [] for name in ("id", "label", "offset", "length", "image_offset", "image_length", "crc32c", "format", "width", "height")
         }
 
     def add(self, chunk: Chunk, offset: int) -> None:
         columns, framed = self._columns, chunk.framed
         self._rows += chunk.rows
+        columns["id"] += chunk.ids
+        columns["label"] += chunk.labels
         for length, image_offset in zip(framed.lengths, framed.image_offsets, strict=True):
             columns["offset"].append(offset)
             columns["image_offset"].append(offset + image_offset)
@@ -114,14 +120,9 @@ class _IndexRows:
 
     def to_table(self) -> pa.Table:
         kept = self._references.take(pa.array(self._rows, pa.int64()))
-        known = {"id": "id", "uri": "uri", "etag": "etag", "label": LABEL_INDEX}
-        return pa.table(
-            {
-                field.name: kept.column(known[field.name]) if field.name in known else pa.array(self._columns[field.name], field.type)
-                for field in INDEX_SCHEMA
-            },
-            schema=INDEX_SCHEMA,
-        )
+        columns = {name: pa.array(values, INDEX_SCHEMA.field(name).type) for name, values in self._columns.items()}
+        columns |= {name: kept.column(name) for name in ("uri", "etag")}
+        return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
 
 
 @functools.cache
@@ -130,10 +131,15 @@ def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
     return ReadAhead(computing, fixed)
 
 
-def _chunk_tasks(plan: ShardPlan, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
+def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
+    """The chunks that a shard of these references would be written from, in order; nothing is written."""
+    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(_chunk_tasks(references, job))
+
+
+def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
-    entries = encoder.encode_known(plan.references)
-    chunks = (plan.references.slice(start, stop - start) for start, stop in chunk_bounds(plan.references.column("num_bytes").to_pylist()))
+    entries = encoder.encode_known(references)
+    chunks = (references.slice(start, stop - start) for start, stop in chunk_bounds(record_bytes(references)))
     first_row = 0
     for rows, reads in read_ahead(chunks, job.storage, job.threads):
         known = entries[first_row : first_row + rows.num_rows]
@@ -146,7 +152,7 @@ def _begun(tasks: Iterator[Callable[[], Chunk]]) -> Iterator[Callable[[], Chunk]
     return itertools.chain(list(itertools.islice(tasks, 1)), tasks)
 
 
-def _num_tasks(plan: ShardPlan, job: WriteJob) -> int | None:
+def _num_tasks(references: pa.RecordBatch, job: WriteJob) -> int | None:
     """Chunks worked on at a time: None to learn it, which chunks of objects would upset, as their reads have begun before them."""
-    has_objects = bool(plan.references.num_rows) and is_remote(plan.references.column("uri")[0].as_py())
+    has_objects = bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())
     return job.computing_threads + 1 if has_objects else job.threads

@@ -13,8 +13,8 @@ _RANGES = ("image_length", "width", "height")
 _COUNTS = ("label", "format")
 
 
-def describe_rows(rows: pa.Table) -> dict[str, Any]:
-    """Range and sum of lengths (bytes) and sizes (pixels), and how often each label index and format occurs."""
+def describe_rows(rows: pa.Table, fixes: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Range and sum of lengths (bytes) and sizes (pixels), and how often each label index and format occurs, and each fix was made."""
     stats: dict[str, Any] = {}
     for name in _RANGES:
         column = rows[name].drop_null()
@@ -24,6 +24,8 @@ def describe_rows(rows: pa.Table) -> dict[str, Any]:
     for name in _COUNTS:
         counted = pc.value_counts(rows[name].drop_null()).to_pylist()
         stats[f"{name}s"] = {str(item["values"]): item["counts"] for item in sorted(counted, key=lambda item: item["values"])}
+    if fixes:
+        stats["fixes"] = dict(sorted(fixes.items()))
     return stats
 
 
@@ -31,15 +33,17 @@ def merge_stats(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The statistics of several shards taken together."""
     merged: dict[str, Any] = {}
     counts: dict[str, Counter[str]] = {f"{name}s": Counter() for name in _COUNTS}
+    fixes: Counter[str] = Counter()
     for part in parts:
         for name in _RANGES:
             if name in part:
                 merged[name] = _merge_range(merged.get(name), part[name])
         for name, counter in counts.items():
             counter.update(part.get(name, {}))
+        fixes.update(part.get("fixes", {}))
     for name, counter in counts.items():
         merged[name] = dict(sorted(counter.items(), key=lambda item: (len(item[0]), item[0])))
-    return merged
+    return merged | ({"fixes": dict(sorted(fixes.items()))} if fixes else {})
 
 
 def _merge_range(left: Mapping[str, int] | None, right: Mapping[str, int]) -> dict[str, int]:

@@ -10,7 +10,6 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.index import ShardSummary
 from shardwright.storage import COUNTERS
-from transforms.image_chunks import WriteJob
 from transforms.metrics import count, timed
 from transforms.output_state import Clearance
 from transforms.progress import PROGRESS
@@ -19,13 +18,14 @@ from transforms.rejects import Reject
 from transforms.routing import Route, Routed
 from transforms.shard_plans import ShardPlan
 from transforms.shard_writing import find_finished, write_shard
+from transforms.write_job import WriteJob
 
 
 class WriteShards(beam.PTransform):
     """Write every planned shard that is not finished yet.
 
     Args:
-        job: What is the same for all shards; its class names come with the clearance.
+        job: What is the same for all shards; its vocabularies come with the clearance.
         clearance: One Clearance: nothing is written before it is given.
     """
 
@@ -49,9 +49,11 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
         return
     count("images_in", plan.references.num_rows)
     with timed("write_shard_msec"):
-        summary, rejects = write_shard(plan, replace(job.with_class_names(clearance.class_names), fingerprint=clearance.fingerprint))
+        summary, rejects = write_shard(plan, replace(job.with_vocabularies(clearance.vocabularies), fingerprint=clearance.fingerprint))
     for name, number in COUNTERS.drain().items():
         count(f"storage_{name}", number)
+    for name, number in summary.stats.get("fixes", {}).items():
+        count(f"fixed_{name}", number)
     count("shards_written")
     count("records_out", summary.num_records)
     count("bytes_out", summary.num_bytes)

@@ -28,16 +28,18 @@ from shardwright.index import ShardSummary, write_sidecar
 from shardwright.naming import ShardName
 from shardwright.records import FOOTER_BYTES, HEADER_BYTES
 from transforms.examples import ExampleEncoder, FramedRecords
-from transforms.image_chunks import Chunk, WriteJob, chunk_bounds, make_chunk
+from transforms.image_chunks import Chunk, chunk_bounds, make_chunk
 from transforms.image_reads import start_reads
 from transforms.metrics import count, count_reject, timed
 from transforms.output_state import Clearance, is_beam_leftover
 from transforms.progress import PROGRESS
 from transforms.record_index import ORIGIN_SCHEMA, index_shard
+from transforms.references import record_bytes
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject
 from transforms.routing import Routed
 from transforms.shard_plans import ShardPlan
+from transforms.write_job import WriteJob
 
 _ORIGINS, _REJECTS = "origins", "rejects"
 _POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard
@@ -53,7 +55,7 @@ class WriteWithBeam(beam.PTransform):
     A reject is listed with the shard that its image was planned for.
 
     Args:
-        job: What is the same for all shards; its class names come with the clearance.
+        job: What is the same for all shards; its vocabularies come with the clearance.
         name: The dataset's name, which starts the shards' file names.
         shards: How many shards each split gets. Beam wants to know it, and the splits, when the graph is built.
         clearance: One Clearance: nothing is written before it is given.
@@ -117,7 +119,7 @@ class _EncodeFn(beam.DoFn):
 
     def process(self, planned: _PlannedChunk, job: WriteJob, clearance: Clearance) -> Iterator[_Record | pvalue.TaggedOutput]:
         name, references = planned
-        encoder = ExampleEncoder(job.with_class_names(clearance.class_names).schema)
+        encoder = ExampleEncoder(job.with_vocabularies(clearance.vocabularies).schema)
         count("images_in", references.num_rows)
         with timed("encode_chunk_msec"):
             known, reads = encoder.encode_known(references), start_reads(references, job.storage, job.threads)
@@ -128,12 +130,14 @@ class _EncodeFn(beam.DoFn):
         for reject in chunk.rejects:
             count_reject(reject)
             yield pvalue.TaggedOutput(_REJECTS, (name, reject))
+        for name_of_fix, number in chunk.fixes.items():
+            count(f"fixed_{name_of_fix}", number)
         PROGRESS.add(images=references.num_rows, num_bytes=sum(chunk.image_bytes))
 
 
 def cut_plan(plan: ShardPlan) -> Iterator[_PlannedChunk]:
     """The chunks of a planned shard, each with the shard's name."""
-    for start, stop in chunk_bounds(plan.references.column("num_bytes").to_pylist()):
+    for start, stop in chunk_bounds(record_bytes(plan.references)):
         yield plan.name, plan.references.slice(start, stop - start)
 
 
@@ -153,6 +157,7 @@ def origins_of(chunk: Chunk, references: pa.RecordBatch) -> pa.RecordBatch:
         name: pa.array([getattr(info, name) for info in chunk.infos], ORIGIN_SCHEMA.field(name).type)
         for name in ("format", "width", "height")
     }
+    measured["id"] = pa.array(chunk.ids, pa.string())
     arrays = [measured[name] if name in measured else kept.column(name) for name in ORIGIN_SCHEMA.names]
     return pa.RecordBatch.from_arrays(arrays, schema=ORIGIN_SCHEMA)
 
@@ -176,7 +181,7 @@ def _finish_shard(
     written: Sequence[str],
 ) -> ShardSummary:
     del written  # waited for only: a file found in place counts, also where a retried rename no longer names it
-    schema = job.with_class_names(clearance.class_names).schema
+    schema = job.with_vocabularies(clearance.vocabularies).schema
     with timed("index_shard_msec"):
         summary, rows = index_shard(job.root, name, schema, pa.Table.from_batches(origins, ORIGIN_SCHEMA))
     placed = [reject for place, reject in rejects if place == name]

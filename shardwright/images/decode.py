@@ -17,12 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
+from shardwright.example import ExampleFault
 from shardwright.images.crops import Crop
 from shardwright.images.gif import first_frame
 from shardwright.images.gif_lzw import decode_frame
 from shardwright.images.headers import check_size, essential_png, image_format, read_size
 from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
 from shardwright.images.libraries import cv2
+from shardwright.tensors import parse_tensor_proto
 
 Pixels = NDArray[np.uint8]
 
@@ -31,8 +33,8 @@ class StoredImage(NamedTuple):
     """How a dataset stores its images.
 
     Attributes:
-        encoding: "raw" for bare pixels; "jpeg", "png" or None (each image as it came) for encoded files, whose kind is read off
-            their content.
+        encoding: "raw" for bare pixels; "tensor" for a serialized tensor of them, uint8 of 0 to 255 or floats of 0 to 1; "jpeg",
+            "png" or None (each image as it came) for encoded files, whose kind is read off their content.
         shape: (height, width, channels) of raw pixels, uint8, of 1, 3 or 4 channels. Not looked at for files.
     """
 
@@ -69,6 +71,8 @@ def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> 
     """
     if stored.encoding == "raw":
         return _open_raw(data, stored.shape)
+    if stored.encoding == "tensor":
+        return _open_tensor(bytes(data))
     kind = image_format(bytes(data[:16]))
     if kind == "jpeg":
         header = read_jpeg_header(data)
@@ -152,6 +156,20 @@ def _open_raw(data: bytes | memoryview, shape: tuple[int | None, ...]) -> Opened
     if channels == 1:
         pixels = np.repeat(pixels, 3, axis=2)
     return OpenedImage(height, width, 1, lambda _: pixels[..., :3])
+
+
+def _open_tensor(data: bytes) -> OpenedImage:
+    try:
+        pixels = parse_tensor_proto(data)
+    except ExampleFault as fault:
+        raise ImageFault(str(fault)) from fault
+    if pixels.ndim != 3 or 0 in pixels.shape or pixels.shape[2] not in (1, 3, 4):
+        raise ImageFault(f"a tensor of shape {list(pixels.shape)}, where pixels have a height, a width, and 1, 3 or 4 channels")
+    if pixels.dtype.kind == "f":
+        pixels = np.rint(pixels.clip(0, 1) * 255)
+    height, width, channels = pixels.shape
+    shown = np.ascontiguousarray(np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[..., :3], np.uint8)
+    return OpenedImage(height, width, 1, lambda _: shown)
 
 
 def _open_gif(data: bytes) -> OpenedImage:

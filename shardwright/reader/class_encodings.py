@@ -12,8 +12,8 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.example import ExampleFault
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.values import BYTE_STRINGS, INTEGERS, Values, as_bytes, as_text, check_count, check_kind
-from shardwright.schema import Feature, FeatureKind
+from shardwright.reader.values import BYTE_STRINGS, CLASSES, INTEGERS, Values, as_bytes, as_text, check_count, check_kind
+from shardwright.schema import Feature
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class OneHot(Encoding):
     """One integer as float32 [b, num_classes], 1 at its place and else 0.
 
     Attributes:
-        num_classes: How many places; None for the number of the dataset's classes, where the feature is its label.
+        num_classes: How many places; None for the number of the feature's own classes.
     """
 
     num_classes: int | None = None
@@ -32,7 +32,7 @@ class OneHot(Encoding):
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
         check_kind("OneHot", feature, INTEGERS)
-        if feature.is_list:
+        if feature.stored_shape:
             raise UsageError(f"feature {feature.name!r} is a list, and OneHot takes one integer: use MultiHot")
         return self if self.num_classes else OneHot(_count_classes("OneHot", feature, class_names))
 
@@ -118,9 +118,9 @@ class MultiHot(Encoding):
 
 
 def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) -> int:
-    if feature.kind == FeatureKind.CLASS_LABEL and class_names:
+    if feature.kind in CLASSES and class_names:
         return len(class_names)
-    raise UsageError(f"feature {feature.name!r} is not the label of a dataset with classes: give {encoding}(num_classes=...)")
+    raise UsageError(f"feature {feature.name!r} has no classes of its own: give {encoding}(num_classes=...)")
 
 
 def _check_class(feature: Feature, value: Any, num_classes: int | None) -> int:

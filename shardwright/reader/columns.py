@@ -32,8 +32,9 @@ from shardwright.errors import UsageError
 from shardwright.example import ExampleFault
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.entries import Block, Span, bytes_span, find_features, read_values
-from shardwright.reader.values import SparseColumn, Values, as_bytes, told_kind
-from shardwright.schema import ExampleSchema, Feature, Source
+from shardwright.reader.own_encodings import natural_encoding
+from shardwright.reader.values import SparseColumn, Values, as_bytes
+from shardwright.schema import ExampleSchema, Feature, Source, StoredFeature
 
 Features = Sequence[str] | Mapping[str, Encoding | None] | None
 Store = dict[str, npt.NDArray[Any]]
@@ -66,21 +67,21 @@ class ColumnReader:
         wanted = _find_wanted(schema, features)
         self._class_texts = [name.encode("utf-8", "surrogatepass") for name in schema.class_names]
         self.image = next((feature for feature, _ in wanted if feature.source == Source.IMAGE), None)
-        self.features = tuple(feature for feature, _ in wanted if feature.source != Source.IMAGE)
-        self.encodings = {
-            feature.name: encoding.complete(feature, schema.class_names) for feature, encoding in wanted if feature.source != Source.IMAGE
-        }
+        others = [(feature, encoding) for feature, encoding in wanted if feature.source != Source.IMAGE]
+        self.features = tuple(feature for feature, _ in others)
+        self.encodings = {feature.name: encoding.complete(feature, schema.names_of(feature)) for feature, encoding in others}
         sources = {feature.name: _index_source(feature) for feature in self.features}
         self.needs_record = any(source not in indexed for source in sources.values())
         # A record that is read anyway gives all: then a batch's columns have one origin.
         self._from_index = {} if self.needs_record else sources
         self.index_sources = frozenset(self._from_index.values())
         self._parsed = [
-            (feature.name.encode(), feature, self.encodings[feature.name])
+            (feature, self.encodings[feature.name], [(stored.key.encode(), stored) for stored in feature.stored])
             for feature in self.features
             if feature.name not in self._from_index
         ]
-        self._keys = frozenset([key for key, _, _ in self._parsed] + [image.name.encode() for image in [self.image] if image])
+        keys = [key for _, _, stored in self._parsed for key, _ in stored]
+        self._keys = frozenset(keys + [self.image.name.encode() for _ in [self.image] if self.image])
 
     def spec(self, batch: int | None) -> dict[str, Spec]:
         """Shape and dtype of each column of a finished batch, `batch` rows or any number; that of the image is not among them.
@@ -143,9 +144,9 @@ class ColumnReader:
         if self.image is not None:
             image = _image_bytes(self.image, found, spans.get(self.image.name.encode()))
         encoded = []
-        for key, feature, encoding in self._parsed:
-            values = _checked_values(feature, found, spans.get(key))
-            encoded.append((feature.name, encoding.encode(feature, values)))
+        for feature, encoding, stored in self._parsed:
+            values = [_checked_values(told, found, spans.get(key)) for key, told in stored]
+            encoded.append((feature.name, encoding.encode(feature, values[0] if len(values) == 1 else values)))
         for name, value in encoded:
             store[name][row] = value
         return image
@@ -184,7 +185,7 @@ def _find_wanted(schema: ExampleSchema, features: Features) -> list[tuple[Featur
             raise UsageError(f"feature {name!r}: {encoding!r} is no encoding; give one such as OneHot(), or None for the values as stored")
         if encoding is not None and known[name].source == Source.IMAGE:
             raise UsageError(f"feature {name!r} is the image, which takes no encoding: say by image=... how it is decoded")
-        wanted.append((known[name], encoding or Encoding()))
+        wanted.append((known[name], encoding or natural_encoding(known[name])))
     return wanted
 
 
@@ -197,16 +198,15 @@ def _image_bytes(feature: Feature, block: Block, span: Span | None) -> memoryvie
     place = bytes_span(block, span) if span else None
     if place is not None:
         return memoryview(block)[place[0] : place[1]]
-    return memoryview(_checked_values(feature, block, span)[0])
+    return memoryview(_checked_values(feature.stored[0], block, span)[0])
 
 
-def _checked_values(feature: Feature, block: Block, span: Span | None) -> Values:
+def _checked_values(stored: StoredFeature, block: Block, span: Span | None) -> Values:
     if span is None:
-        raise ExampleFault(f"feature {feature.name!r} is missing")
+        raise ExampleFault(f"feature {stored.key!r} is missing")
     kind, values = read_values(block, span)
-    wanted = told_kind(feature)
-    if not feature.is_list and len(values) != 1:
-        raise ExampleFault(f"feature {feature.name!r} has {len(values)} values, the schema says 1")
-    if len(values) and kind is not None and _KINDS[kind] != wanted:
-        raise ExampleFault(f"feature {feature.name!r} holds {_KINDS[kind]} values, the schema says {wanted}")
+    if not stored.takes(len(values)):
+        raise ExampleFault(f"feature {stored.key!r} has {len(values)} values, the schema says {stored.told_count}")
+    if len(values) and kind is not None and _KINDS[kind] != stored.told_kind:
+        raise ExampleFault(f"feature {stored.key!r} holds {_KINDS[kind]} values, the schema says {stored.told_kind}")
     return values

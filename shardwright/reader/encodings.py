@@ -41,7 +41,8 @@ Spec = tuple[tuple[int | None, ...], np.dtype[Any]]
 class Encoding:
     """Values as they are stored: int64 [b], float32 [b], texts as objects [b] of str, bytes as objects [b] of bytes.
 
-    Lists are objects [b], each a 1-D array of int64, float32, or object for texts and bytes.
+    Arrays of a fixed shape are [b, *shape]. Lists are objects [b], each an array [items] of int64, float32, or object for texts and
+    bytes; of boxes, [items, 4]. Tensors and bags of words have forms of their own (`own_encodings`).
     """
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
@@ -55,21 +56,23 @@ class Encoding:
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         """Shape and dtype of a finished column of `batch` rows; None where a size differs from batch to batch."""
-        return (batch,), np.dtype(object) if feature.is_list else value_dtype(feature)
+        shape = feature.stored_shape
+        return ((batch,), np.dtype(object)) if None in shape else ((batch, *shape), value_dtype(feature))
 
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
         """A column of blank rows: 0, "", b"" or an empty list."""
-        if feature.is_list:
+        shape = feature.stored_shape
+        if None in shape:
             return object_array([list_array(feature, [])] * batch)
-        return np.full(batch, blank_value(feature), value_dtype(feature))
+        return np.full((batch, *(size or 0 for size in shape)), blank_value(feature), value_dtype(feature))
 
     def encode(self, feature: Feature, values: Values) -> Any:
-        """What a row is set to: `values` has one value where the feature is no list.
+        """What a row is set to: `values` are as many as the feature's shape says; of a bag of words, indices and counts.
 
         Raises:
             ExampleFault: This encoding has no place for them.
         """
-        return list_array(feature, values) if feature.is_list else readable(feature, values[0])
+        return list_array(feature, values) if feature.stored_shape else readable(feature, values[0])
 
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> npt.NDArray[Any] | SparseColumn:
         """The column as users see it."""

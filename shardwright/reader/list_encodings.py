@@ -12,16 +12,26 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.example import ExampleFault
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.values import INTEGERS, SparseColumn, Values, blank_value, check_count, list_array, told_kind, value_dtype
+from shardwright.reader.values import (
+    INTEGERS,
+    SparseColumn,
+    Values,
+    blank_value,
+    check_count,
+    item_shape,
+    list_array,
+    told_kind,
+    value_dtype,
+)
 from shardwright.schema import Feature, FeatureKind
 
 
 @dataclass(frozen=True, slots=True)
 class Dense(Encoding):
-    """A list as [b, length] of int64, float32, or object for texts and bytes, filled up behind its values.
+    """A list as [b, length] of int64, float32, or object for texts and bytes, filled up behind its values; boxes as [b, length, 4].
 
     Attributes:
-        length: How many values a row has.
+        length: How many items a row has.
         fill: What stands behind a list's last value; None for 0, an empty text or empty bytes.
         truncate: Leave out the values beyond `length`. Else a longer list is a fault of its record.
     """
@@ -44,19 +54,20 @@ class Dense(Encoding):
         return self
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
-        return (batch, self.length), value_dtype(feature)
+        return (batch, self.length, *item_shape(feature)), value_dtype(feature)
 
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        return np.full((batch, self.length), self.fill, value_dtype(feature))
+        return np.full((batch, self.length, *item_shape(feature)), self.fill, value_dtype(feature))
 
     def encode(self, feature: Feature, values: Values) -> Any:
-        if len(values) > self.length and not self.truncate:
+        items = list_array(feature, values)
+        if len(items) > self.length and not self.truncate:
             raise ExampleFault(
-                f"feature {feature.name!r} has {len(values)} values, and Dense(length={self.length}) holds {self.length}: "
+                f"feature {feature.name!r} has {len(items)} values, and Dense(length={self.length}) holds {self.length}: "
                 "give a longer one, or truncate=True"
             )
         row = self.allocate(feature, 1)[0]
-        row[: len(values)] = list_array(feature, values[: self.length])
+        row[: len(items)] = items[: self.length]
         return row
 
 
@@ -67,6 +78,10 @@ class Sparse(Encoding):
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
         del class_names
         _check_list("Sparse", feature)
+        if not feature.is_list:
+            raise UsageError(
+                f"feature {feature.name!r} is a list of {item_shape(feature)}, and Sparse takes lists of single values: use Dense"
+            )
         return self
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
@@ -85,11 +100,13 @@ def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:
     """The types that stand for a value of this feature, and what they are called."""
     if feature.kind in INTEGERS:
         return (int,), "an integer of 64 bits"
-    if feature.kind == FeatureKind.FLOAT32:
+    if value_dtype(feature) == np.float32:
         return (int, float), "a number"
     return ((str,), "a text") if feature.kind == FeatureKind.TEXT else ((bytes,), "bytes")
 
 
 def _check_list(encoding: str, feature: Feature) -> None:
-    if not feature.is_list:
+    if feature.kind == FeatureKind.BAG_OF_WORDS:
+        raise UsageError(f"feature {feature.name!r} is a bag of words, which is sparse already: leave its encoding out")
+    if feature.stored_shape[:1] != (None,):
         raise UsageError(f"feature {feature.name!r} is one value, and {encoding} takes lists: leave its encoding out")

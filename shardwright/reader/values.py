@@ -14,9 +14,13 @@ from shardwright.schema import Feature, FeatureKind
 
 Values = Sequence[Any] | npt.NDArray[Any]  # of bytes, int or float
 
-INTEGERS = (FeatureKind.CLASS_LABEL, FeatureKind.INT64)
+CLASSES = (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS)  # indices of the feature's own names
+INTEGERS = (*CLASSES, FeatureKind.INT64)
 BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)
-_DTYPES = {FeatureKind.CLASS_LABEL: np.int64, FeatureKind.INT64: np.int64, FeatureKind.FLOAT32: np.float32}
+_DTYPES = {
+    **dict.fromkeys(INTEGERS, np.int64),
+    **dict.fromkeys((FeatureKind.FLOAT32, FeatureKind.BOX, FeatureKind.BAG_OF_WORDS), np.float32),
+}
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -32,6 +36,12 @@ class SparseColumn:
     indices: npt.NDArray[np.int64]
     values: npt.NDArray[Any]
     dense_shape: tuple[int, int]
+
+    def to_dense(self) -> npt.NDArray[Any]:
+        """The same as an array of `dense_shape`, 0 or None where there is no value."""
+        dense = np.zeros(self.dense_shape, self.values.dtype)
+        dense[tuple(self.indices.T)] = self.values
+        return dense
 
 
 def value_dtype(feature: Feature) -> np.dtype[Any]:
@@ -60,11 +70,18 @@ def readable(feature: Feature, value: Any) -> Any:
     return as_text(value) if feature.kind == FeatureKind.TEXT else value
 
 
+def item_shape(feature: Feature) -> tuple[int, ...]:
+    """The shape of one item of a list: () of single values, (4,) of boxes."""
+    return tuple(size or 0 for size in feature.stored_shape[1:])
+
+
 def list_array(feature: Feature, values: Values) -> npt.NDArray[Any]:
-    """A 1-D array of int64, float32, or object for texts and bytes."""
+    """An array [items, *item_shape], or of the feature's fixed shape, of int64, float32, or object for texts and bytes."""
     if feature.kind in _DTYPES:
-        return np.array(values, value_dtype(feature))  # a copy: `values` may be a view of a whole block of records
-    return object_array([readable(feature, value) for value in values])
+        array = np.array(values, value_dtype(feature))  # a copy: `values` may be a view of a whole block of records
+    else:
+        array = object_array([readable(feature, value) for value in values])
+    return array if len(feature.stored_shape) == 1 else array.reshape((-1, *item_shape(feature)))
 
 
 def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
@@ -77,7 +94,12 @@ def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
 
 def told_kind(feature: Feature) -> str:
     """What a feature's values are called in messages."""
-    return {FeatureKind.CLASS_LABEL: "int64", FeatureKind.INT64: "int64", FeatureKind.FLOAT32: "float"}.get(feature.kind, "bytes")
+    return told_dtype(value_dtype(feature))
+
+
+def told_dtype(dtype: np.dtype[Any]) -> str:
+    """The same of the dtype of the values."""
+    return {"i": "int64", "f": "float"}.get(dtype.kind, "bytes")
 
 
 def check_kind(encoding: str, feature: Feature, kinds: Sequence[FeatureKind]) -> None:

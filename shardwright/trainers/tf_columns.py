@@ -10,9 +10,12 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from shardwright.errors import UsageError
 from shardwright.reader.list_encodings import Sparse
+from shardwright.reader.own_encodings import Bags
 from shardwright.reader.reader import Reader
-from shardwright.reader.values import as_bytes, value_dtype
+from shardwright.reader.values import as_bytes, item_shape, value_dtype
+from shardwright.schema import Feature, FeatureKind
 
 Array = npt.NDArray[Any]
 
@@ -48,10 +51,11 @@ class DenseColumn:
 
 @dataclass(frozen=True)
 class RaggedColumn:
-    """Lists as tf.RaggedTensor [rows, None]."""
+    """Lists as tf.RaggedTensor [rows, None], and lists of arrays, such as boxes, as [rows, None, *item]."""
 
     rows: int | None
     dtype: np.dtype[Any]
+    item: tuple[int, ...] = ()
 
     @property
     def dtypes(self) -> list[tf.DType]:
@@ -59,10 +63,10 @@ class RaggedColumn:
 
     def to_arrays(self, column: Array) -> list[Array]:
         lengths = np.array([len(row) for row in column], np.int64)
-        return [_encode_texts(np.concatenate([np.empty(0, self.dtype), *column])), lengths]
+        return [_encode_texts(np.concatenate([np.empty((0, *self.item), self.dtype), *column])), lengths]
 
     def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.RaggedTensor:
-        values, lengths = tf.ensure_shape(parts[0], (None,)), tf.ensure_shape(parts[1], (self.rows,))
+        values, lengths = tf.ensure_shape(parts[0], (None, *self.item)), tf.ensure_shape(parts[1], (self.rows,))
         return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
 
 
@@ -119,14 +123,30 @@ def tensor_columns(reader: Reader) -> dict[str, TensorColumn]:
     rows = reader.steps.host_batch_size if reader.has_static_rows else None
     for feature in columns.features:
         shape, dtype = specs[feature.name]
-        if isinstance(columns.encodings[feature.name], Sparse):
+        if isinstance(columns.encodings[feature.name], Sparse | Bags):
             found[feature.name] = SparseTensorColumn(rows, value_dtype(feature))
-        elif feature.is_list and len(shape) == 1 and dtype.hasobject:
-            found[feature.name] = RaggedColumn(rows, value_dtype(feature))
+        elif feature.kind == FeatureKind.TENSOR and dtype.hasobject:
+            found[feature.name] = _tensors_column(feature, rows)
+        elif None in feature.stored_shape and len(shape) == 1 and dtype.hasobject:
+            found[feature.name] = RaggedColumn(rows, value_dtype(feature), item_shape(feature))
     image = reader.options.image
     if columns.image is not None and image is not None and specs[columns.image.name][1].hasobject:
         found[columns.image.name] = ImagesColumn(rows, image.shape[2], image.dtype)
     return found
+
+
+def _tensors_column(feature: Feature, rows: int | None) -> RaggedColumn:
+    """Tensors whose length alone differs are lists of arrays.
+
+    Raises:
+        UsageError: More of their shape differs.
+    """
+    if not feature.dtype or feature.shape[:1] != (None,) or None in feature.shape[1:]:
+        raise UsageError(
+            f"feature {feature.name!r} is a tensor {list(feature.shape)} of {feature.dtype or 'any type'}, and a batch of those is no "
+            "tf.Tensor: leave it out of features=, or read single records"
+        )
+    return RaggedColumn(rows, np.dtype(feature.dtype), tuple(size or 0 for size in feature.shape[1:]))
 
 
 def _tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:

@@ -1,122 +1,127 @@
-"""Re-encoding: every image as JPEG, as PNG, or as bare pixels, upright and of one size where that is asked for."""
+"""Re-encoding: every image as JPEG, PNG, bare pixels or a tensor, upright, and of the size and the colours asked for."""
 
 from __future__ import annotations
 
 import os
-import struct
-from dataclasses import dataclass
+from collections.abc import Collection
 from io import BytesIO
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, NamedTuple
 
+from transforms.images.exif import orientation_of
+from transforms.images.geometry import Geometry, Size, plan_geometry
 from transforms.images.headers import read_header
-from transforms.images.kinds import MAX_PIXELS, ImageFault, ImageInfo, too_many_pixels
-from transforms.images.pixels import decode_pixels, decoder_faults
+from transforms.images.kinds import Header, ImageFault, ImageInfo
+from transforms.images.modes import for_png, in_mode, opaque, plain
+from transforms.images.options import MAX_JPEG_SIDE, EncodeOptions
+from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from transforms.images.policy import PolicyFault
+from transforms.images.profiles import fits, profile_of, to_srgb
 from transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Encode = Literal["keep", "jpeg", "png", "raw"]
-
-_MAX_SIDE = 65_500  # libjpeg's limit; the other encodings have room for it
-_PNG_MODES = frozenset(("1", "L", "LA", "P", "RGB", "RGBA", "I;16"))
-_ORIENTATION_TAG, _SHORT = 0x0112, 3
+_FIX_QUALITY = 95  # of a JPEG that is encoded anew only to fix it
 
 
-@dataclass(frozen=True, slots=True)
-class EncodeOptions:
-    """How images are stored.
+class Target(NamedTuple):
+    """How one image is encoded.
 
     Attributes:
-        encode: 'keep' stores the bytes of the file, 'jpeg' and 'png' encode anew, 'raw' stores bare RGB pixels.
-        resize: (width, height) in pixels of every stored image; the aspect ratio is not kept. None: as it is.
-        quality: Of JPEG, 1 to 100; 90 is below what is visible at training sizes, at about half the bytes of 95.
-
-    Raises:
-        ValueError: A value breaks its rule, or the values do not go together.
+        encode: 'jpeg', 'png', 'raw' or 'tensor'.
+        fixes: The names of the faults that are fixed.
+        orientation: EXIF's, which is applied; 1 for none.
+        profile: The source's colour profile, b"" where it is not looked at.
     """
 
-    encode: Encode = "keep"
-    resize: tuple[int, int] | None = None
-    quality: int = 90
-
-    def __post_init__(self) -> None:
-        if self.encode not in get_args(Encode):
-            raise ValueError(f"encode must be one of {', '.join(get_args(Encode))}, got {self.encode!r}")
-        if type(self.quality) is not int or not 1 <= self.quality <= 100:
-            raise ValueError(f"quality must be a whole number from 1 to 100, got {self.quality!r}: 90 is the default")
-        if self.resize is None:
-            if self.encode == "raw":
-                raise ValueError("encode 'raw' needs one shape for all images, got no resize: give a width and height")
-            return
-        _check_resize(self.resize)
-        if self.encode == "keep":
-            size = "x".join(map(str, self.resize))
-            raise ValueError(f"encode 'keep' stores files as they are, got resize {size}: choose jpeg, png or raw")
+    encode: str
+    fixes: Collection[str] = ()
+    orientation: int = 1
+    profile: bytes = b""
 
 
-def _check_resize(resize: tuple[int, int]) -> None:
-    sides = resize if isinstance(resize, tuple) and len(resize) == 2 else ()
-    if not sides or not all(type(side) is int and 1 <= side <= _MAX_SIDE for side in sides):
-        rule = f"resize must be two whole numbers of pixels (width, height) from 1 to {_MAX_SIDE:,}"
-        raise ValueError(f"{rule}, got {resize!r}: give for example (224, 224)")
-    if resize[0] * resize[1] > MAX_PIXELS:
-        raise ValueError(f"resize must ask for at most {MAX_PIXELS:,} pixels, got {resize!r}: choose a smaller size")
+def target_of(data: bytes, header: Header, options: EncodeOptions, fixes: Collection[str] = (), encode: str = "") -> Target:
+    """What `options` make of an image with these faults; `encode` instead of that of the options, for 'keep' cannot fix."""
+    orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
+    profile = profile_of(data, header.info.format) if options.profile != "drop" else b""
+    return Target(encode or options.encode, fixes, orientation, profile)
 
 
-def encode_pixels(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]:
-    """Decodes, turns upright, converts, resizes and encodes one image; for any `options.encode` but 'keep'.
+def encode_pixels(data: bytes, header: Header, options: EncodeOptions, target: Target) -> tuple[bytes, ImageInfo]:
+    """Decodes, converts, crops, scales, turns upright and encodes one image.
 
     Raises:
-        ImageFault: The image does not decode.
+        ImageFault: The image does not decode, or is too large for a JPEG.
     """
-    header = read_header(data)
-    if fault := too_many_pixels(header.info.format, header.info.width, header.info.height):
-        raise fault
-    # Twice the size keeps what the decoder's coarse scaling does out of sight of the fine one.
-    decoded = decode_pixels(data, header, smallest_side=2 * max(options.resize or (0,)))
-    with decoder_faults(header):  # a palette that a file lacks shows when it is applied
-        image = _fitted(_upright(decoded), options)
-    if options.encode == "raw":
-        return image.tobytes(), ImageInfo("raw", *image.size, 3)
-    if options.encode == "jpeg" and max(image.size) > _MAX_SIDE:
-        detail = f"{image.width:,} x {image.height:,} pixels; a JPEG takes {_MAX_SIDE:,} a side: use resize"
+    image: Image = open_pixels(data, header)
+    source: Size = image.size
+    sideways = target.orientation >= 5
+    geometry = plan_geometry(source[::-1] if sideways else source, options)
+    if target.encode == "jpeg" and max(geometry.canvas) > MAX_JPEG_SIDE:
+        detail = f"{geometry.canvas[0]:,} x {geometry.canvas[1]:,} pixels; a JPEG takes {MAX_JPEG_SIDE:,} a side: use resize"
         raise ImageFault(RejectReason.TOO_MANY_PIXELS, detail)
-    encoded = _saved(image, options)
-    return encoded, read_header(encoded).info
+    lying = geometry.turned() if sideways else geometry
+    with decoder_faults(header):  # a palette that a file lacks shows when it is applied
+        if header.info.format == "jpeg":
+            gray = options.grayscale and not target.profile
+            image.draft("L" if gray else None, lying.needed(source) if lying.scaled != source else source)
+        with PIXELS.hold(pixels_held(image)):
+            image.load()
+            # Each step frees what was before it, which large images need.
+            image = _in_srgb(image, options, target)
+            if geometry != (image.size, image.size, image.size) or target.orientation != 1:
+                image = plain(image)
+                image = upright(sized(image, source, lying), target.orientation)
+                image = on_canvas(image, geometry.canvas)
+            image = for_png(image, target.fixes, grayscale=options.grayscale) if target.encode == "png" else _flat(image, options, target)
+            return _encoded(image, options, target)
 
 
-def _fitted(image: Image, options: EncodeOptions) -> Image:
-    """The mode and the size to store."""
-    from PIL.Image import Resampling
-
-    image = _for_png(image, options.resize) if options.encode == "png" else _opaque(image)
-    if options.encode == "raw":
-        image = image.convert("RGB")
-    if options.resize and options.resize != image.size:
-        image = image.resize(options.resize, Resampling.BICUBIC)
-    return image
+def _in_srgb(image: Image, options: EncodeOptions, target: Target) -> Image:
+    if not target.profile or options.profile != "srgb":
+        return image
+    return to_srgb(image if fits(target.profile, image.mode) else plain(image), target.profile)
 
 
-def _saved(image: Image, options: EncodeOptions) -> bytes:
-    # Pillow would copy colour profile, resolution and comments from here into the file.
-    image.info = {key: image.info[key] for key in ("transparency",) if key in image.info}
-    if options.encode == "png":
-        buffer = BytesIO()
-        image.save(buffer, "PNG", compress_level=6)
-        return buffer.getvalue()
-    if not hasattr(os, "memfd_create"):
-        buffer = BytesIO()
-        image.save(buffer, "JPEG", quality=options.quality)
-        return buffer.getvalue()
-    # Into a real file descriptor Pillow encodes a JPEG without the GIL, into a BytesIO with it.
-    with open(os.memfd_create("shardwright"), "w+b") as file:
-        image.save(file, "JPEG", quality=options.quality)
-        file.seek(0)
-        return file.read()
+def _flat(image: Image, options: EncodeOptions, target: Target) -> Image:
+    image = opaque(image)
+    if options.grayscale:
+        return in_mode(image, "L")
+    return in_mode(image, "RGB") if target.encode != "jpeg" or PolicyFault.GRAYSCALE in target.fixes else image
 
 
-def _upright(image: Image) -> Image:
+def sized(image: Image, source: Size, geometry: Geometry, *, nearest: bool = False) -> Image:
+    """The crop of an image, scaled: bicubic with antialiasing, or to the nearest pixel.
+
+    Args:
+        image: Decoded, perhaps at a part of its size.
+        source: Its size in full.
+        geometry: Of the image as it lies.
+        nearest: No pixel is mixed with another.
+    """
+    from PIL import Image as Pil
+
+    box = geometry.box(image.size, source)
+    if image.size == geometry.crop == geometry.scaled:
+        return image
+    if geometry.crop == geometry.scaled:
+        left, top = int(box[0]), int(box[1])
+        return image.crop((left, top, left + geometry.scaled[0], top + geometry.scaled[1]))
+    return image.resize(geometry.scaled, Pil.Resampling.NEAREST if nearest else Pil.Resampling.BICUBIC, box=box)
+
+
+def on_canvas(image: Image, size: Size) -> Image:
+    """The image in the middle of a black (or number 0, or transparent) canvas."""
+    from PIL import Image as Pil
+
+    if image.size == size:
+        return image
+    canvas = Pil.new(image.mode, size)
+    canvas.paste(image, ((size[0] - image.width) // 2, (size[1] - image.height) // 2))
+    return canvas
+
+
+def upright(image: Image, orientation: int) -> Image:
     """Applies the EXIF orientation: the new file carries no EXIF to say it."""
     from PIL.Image import Transpose
 
@@ -128,56 +133,48 @@ def _upright(image: Image) -> Image:
         6: Transpose.ROTATE_270,
         7: Transpose.TRANSVERSE,
         8: Transpose.ROTATE_90,
-    }.get(exif_orientation(image.info.get("exif", b"")))
-    if turn is None:
-        return image
-    info, image = image.info, image.transpose(turn)
-    image.info = info
-    return image
+    }.get(orientation)
+    return image if turn is None else image.transpose(turn)
 
 
-def exif_orientation(exif: bytes) -> int:
-    """Tag 0x0112 of the first directory (TIFF 6.0, pages 14-16), 1 to 8.
-
-    1 (as stored) where the block is absent or malformed: viewers show such an image as it is stored, too.
-    """
-    tiff = exif.removeprefix(b"Exif\0\0")
-    order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
-    if order is None or len(tiff) < 8:
-        return 1
-    start = struct.unpack_from(order + "I", tiff, 4)[0]
-    if start + 2 > len(tiff):
-        return 1
-    num_entries = struct.unpack_from(order + "H", tiff, start)[0]
-    whole = min(num_entries, (len(tiff) - start - 2) // 12)
-    for number in range(whole):
-        tag, kind, _, value = struct.unpack_from(order + "HHIH", tiff, start + 2 + 12 * number)
-        if tag == _ORIENTATION_TAG and kind == _SHORT and 1 <= value <= 8:
-            return int(value)
-    return 1
-
-
-def _for_png(image: Image, resize: tuple[int, int] | None) -> Image:
-    """Lossless: what PNG can hold stays as it is, unless resizing needs plain channels."""
-    if resize is None and image.mode in _PNG_MODES:
-        return image
-    if image.mode in ("L", "LA", "RGB", "RGBA", "I;16") and "transparency" not in image.info:
-        return image
-    return image.convert("RGBA") if image.has_transparency_data else _opaque(image)
+def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[bytes, ImageInfo]:
+    channels = len(image.getbands())
+    if target.encode == "raw":
+        return image.tobytes(), ImageInfo("raw", *image.size, channels)
+    if target.encode == "tensor":
+        return _tensor(image, options.tensor_dtype, channels), ImageInfo("tensor", *image.size, channels)
+    # Pillow would copy colour profile, resolution and comments from here into the file.
+    kept = () if PolicyFault.ALPHA in target.fixes else ("transparency",)
+    image.info = {key: image.info[key] for key in kept if key in image.info}
+    keeps_profile = options.profile == "keep" and fits(target.profile, image.mode)
+    extra = {"icc_profile": target.profile} if keeps_profile else {}
+    if target.encode == "png":
+        buffer = BytesIO()
+        image.save(buffer, "PNG", compress_level=6, **extra)
+        encoded = buffer.getvalue()
+    elif options.encode == "jpeg":
+        encoded = _jpeg(image, {"quality": options.quality, **extra})
+    else:
+        encoded = _jpeg(image, {"quality": _FIX_QUALITY, "subsampling": "4:4:4", **extra})
+    return encoded, read_header(encoded).info
 
 
-def _opaque(image: Image) -> Image:
-    """Gray (L) or RGB of 8 bits. What is transparent shows white, as on the page of a browser.
+def _tensor(image: Image, dtype: str, channels: int) -> bytes:
+    import numpy as np
 
-    Deeper gray keeps its high byte, as TensorFlow's decoders do; colour profiles are not applied, which they do
-    not do either.
-    """
-    from PIL import Image as Pil
+    from shardwright.tensors import to_tensor_proto
 
-    if image.mode == "I;16":
-        return Pil.frombytes("L", image.size, image.tobytes()[1::2])  # little-endian in memory
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        white = Pil.new("RGBA", image.size, "white")
-        return Pil.alpha_composite(white, image).convert("RGB")
-    return image.convert("L" if image.mode in ("1", "L") else "RGB")
+    pixels = np.asarray(image).reshape(image.height, image.width, channels)
+    return to_tensor_proto(pixels if dtype == "uint8" else pixels.astype(np.float32) / np.float32(255))
+
+
+def _jpeg(image: Image, options: dict[str, object]) -> bytes:
+    if not hasattr(os, "memfd_create"):
+        buffer = BytesIO()
+        image.save(buffer, "JPEG", **options)
+        return buffer.getvalue()
+    # Into a real file descriptor Pillow encodes a JPEG without the GIL, into a BytesIO with it.
+    with open(os.memfd_create("shardwright"), "w+b") as file:
+        image.save(file, "JPEG", **options)
+        file.seek(0)
+        return file.read()

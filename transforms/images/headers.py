@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from transforms.images.gif import read_gif
 from transforms.images.kinds import Header, ImageFault, ImageInfo, fault_of_stranger
 from transforms.rejects import RejectReason
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+
+EXIF_START = b"Exif\0\0"
 
 _JPEG_EOI = b"\xff\xd9"
 _PNG_IEND = b"\0\0\0\0IEND\xae\x42\x60\x82"
@@ -25,8 +28,9 @@ _LIBJPEG_MAX_SIDE = 65_500  # JPEG_MAX_DIMENSION in jmorecfg.h
 _LIBPNG_MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX in pnglibconf.h
 
 # What the walk does at a JPEG marker (T.81 table B.1): a table lookup per marker keeps the walk short.
-_SEGMENT, _FRAME, _BARE, _FILL, _SCAN, _END = range(6)
+_SEGMENT, _EXIF, _FRAME, _BARE, _FILL, _SCAN, _END = range(7)
 _JPEG_STEP = bytearray(256)  # _SEGMENT: a length follows
+_JPEG_STEP[0xE1] = _EXIF
 for _code in (*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0), 0xF7):
     _JPEG_STEP[_code] = _FRAME
 for _code in (0x00, 0x01, *range(0xD0, 0xD8)):
@@ -85,24 +89,26 @@ def true_format(data: bytes) -> str:
 
 
 def _jpeg(data: bytes) -> Header:
-    pos, info, refusal = 2, _NO_FRAME, ""
+    pos, frame, info, refusal, exif = 2, 0, _NO_FRAME, "", 0
     while True:
         if data[pos] != 0xFF:
             pos = data.index(b"\xff", pos)  # decoders skip stray bytes between segments
         step = _JPEG_STEP[data[pos + 1]]
         if step <= _FRAME:
             if step == _FRAME:
-                info, refusal = _jpeg_frame(data, pos)
+                frame, (info, refusal) = pos, _jpeg_frame(data, pos)
+            elif step == _EXIF and not exif and data.startswith(EXIF_START, pos + 4):
+                exif = pos + 4
             pos += 2 + (data[pos + 2] << 8 | data[pos + 3])
         elif step >= _SCAN:
             break
         else:
             pos += 2 if step == _BARE else 1
     if step == _END or not info.width * info.height:
-        return Header(info, odd="no scan, or no size before it", refusal=refusal)
+        return Header(info, odd="no scan, or no size before it", refusal=refusal, exif=exif)
     # Behind the start of the scan: an EXIF thumbnail has an end marker too. Phones append data to the last one.
     whole = data.endswith(_JPEG_EOI) or data.rfind(_JPEG_EOI, pos) >= 0
-    return Header(info, "" if whole else "no end-of-image marker after the scan", refusal, refusal)
+    return Header(info, "" if whole else "no end-of-image marker after the scan", refusal, refusal, exif, data[frame + 9] == 4)
 
 
 def _jpeg_frame(data: bytes, pos: int) -> tuple[ImageInfo, str]:
@@ -140,75 +146,6 @@ def _png(data: bytes) -> Header:
     return Header(ImageInfo("png", width, height, channels), "" if whole else "no IEND chunk at the end", "", refusal)
 
 
-def _gif(data: bytes) -> Header:
-    width, height = _U16_PAIR(data, 6)
-    pos, refusal = _gif_first_block(data), ""
-    if data[pos] == 0x3B:
-        raise ImageFault(RejectReason.CORRUPT, "a GIF without an image")
-    if data[pos] != 0x2C:
-        strange = f"a GIF with byte 0x{data[pos]:02x} where its first image should start"
-        return Header(ImageInfo("gif", width, height, 3), "", strange, strange)
-    left, top, frame_width, frame_height = _U16_QUAD(data, pos + 1)
-    info = ImageInfo("gif", max(width, left + frame_width), max(height, top + frame_height), 3)
-    if not (data[10] | data[pos + 9]) & 0x80:
-        refusal = "a GIF without a colour table"
-    # A block terminator before the trailer: the trailer's byte alone would pass one cut in 256.
-    odd = "" if data.endswith(b"\0;") else _gif_odd(data, pos)
-    return Header(info, "", odd if frame_width * frame_height else "a first image without pixels", refusal)
-
-
-def check_gif(data: bytes, highest_index: float) -> None:
-    """What giflib in TensorFlow insists on, and Pillow does not, of a GIF with an image.
-
-    Raises:
-        ImageFault: TRUNCATED where a block reaches beyond the file, UNSUPPORTED_FORMAT where a pixel of the first
-            frame has a higher index than its colour table.
-    """
-    pos = _gif_first_block(data)
-    num_colours = (_gif_table_size(data[pos + 9]) or _gif_table_size(data[10])) // 3
-    if highest_index >= num_colours:
-        detail = f"a GIF with a pixel of colour {highest_index} of {num_colours}: TensorFlow refuses it; encode to png or jpeg"
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
-    try:
-        _gif_odd(data, pos)
-    except IndexError as error:
-        raise ImageFault(RejectReason.TRUNCATED, "the blocks of the GIF reach beyond its end: fetch it again") from error
-
-
-def _gif_first_block(data: bytes) -> int:
-    """Where the first image should start: behind the colour table and the extensions."""
-    pos = 13 + _gif_table_size(data[10])
-    while data[pos] == 0x21:
-        pos = _gif_behind_blocks(data, pos + 2)
-    return pos
-
-
-def _gif_table_size(flags: int) -> int:
-    return 3 << (flags & 7) + 1 if flags & 0x80 else 0
-
-
-def _gif_behind_blocks(data: bytes, pos: int) -> int:
-    while data[pos]:
-        pos += data[pos] + 1
-    return pos + 1
-
-
-def _gif_odd(data: bytes, pos: int) -> str:
-    """Walks the blocks of a GIF that has no trailer at its very end.
-
-    Raises:
-        IndexError: The data ends inside a block.
-    """
-    while pos < len(data):  # writers forget the trailer: a file may end between two blocks
-        if data[pos] == 0x2C:
-            pos = _gif_behind_blocks(data, pos + 11 + _gif_table_size(data[pos + 9]))
-        elif data[pos] == 0x21:
-            pos = _gif_behind_blocks(data, pos + 2)
-        else:
-            return "" if data[pos] == 0x3B else "unknown data between the blocks"
-    return ""
-
-
 def _webp(data: bytes) -> Header:
     kind = data[12:16]
     if kind == b"VP8X":
@@ -222,9 +159,9 @@ def _webp(data: bytes) -> Header:
     pixels, alpha = _webp_pixels(data)
     refusal = ""
     if kind == b"VP8X" and data[20] & 2:
-        refusal = "an animated WebP (TensorFlow 2.21 dies of some, with a double free)"
+        refusal = "an animated WebP (TensorFlow 2.21 dies of some, with a double free; --on animation=fix stores the first frame)"
     elif alpha:
-        refusal = "a WebP with alpha (decode_image with channels=3 refuses it)"
+        refusal = "a WebP with alpha (decode_image with channels=3 refuses it; --on alpha=fix shows it on white)"
     cut = "" if _U32(data, 4)[0] + 8 <= len(data) else "fewer bytes than it says"
     odd = "" if pixels and width * height else "no pixels"
     return Header(ImageInfo("webp", width, height, 3 + alpha), cut, odd, refusal)
@@ -244,6 +181,17 @@ def _webp_pixels(data: bytes) -> tuple[bytes, bool]:
         pos += 8 + (_U32(data, pos + 4)[0] + 1 & ~1)  # chunks are padded to an even size
         kind = data[pos : pos + 4]
     return kind, bool(data[pos + 12] & 0x10) if kind == b"VP8L" else alpha
+
+
+def riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """(kind, start, end) of each whole chunk of a WebP, as far as its header says it reaches; chunks are padded to an even size."""
+    pos, stop = 12, min(len(data), 8 + _U32(data, 4)[0])
+    while pos + 8 <= stop:
+        end = pos + 8 + _U32(data, pos + 4)[0]
+        if end > stop:
+            return
+        yield data[pos : pos + 4], pos, end
+        pos = end + (end & 1)
 
 
 def _bmp(data: bytes) -> Header:
@@ -281,4 +229,4 @@ def _bmp_masks_are_bgr(data: bytes, bits: int) -> bool:
     return bits == 32 and struct.unpack_from("<III", data, 54) == (0xFF0000, 0xFF00, 0xFF)
 
 
-_PARSERS: dict[str, Callable[[bytes], Header]] = {"jpeg": _jpeg, "png": _png, "gif": _gif, "webp": _webp, "bmp": _bmp}
+_PARSERS: dict[str, Callable[[bytes], Header]] = {"jpeg": _jpeg, "png": _png, "gif": read_gif, "webp": _webp, "bmp": _bmp}

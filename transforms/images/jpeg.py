@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from transforms.images.kinds import ImageFault
 from transforms.rejects import RejectReason
 
-_START, _SCAN, _END = 0xD8, 0xDA, 0xD9
+SCAN, END = 0xDA, 0xD9
+_START = 0xD8
 _NO_SEGMENT = frozenset((0x00, 0x01, 0xFF, *range(0xD0, 0xD8)))  # stuffing, fill bytes, restarts: no length follows
 # Colours hang on two application segments, JFIF's 0xE0 and Adobe's 0xEE. The others and comments are metadata.
-_METADATA = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))
+METADATA = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))
 # In entropy-coded data 0xFF is followed by 0x00 or is a restart marker (ITU-T T.81, B.1.1.5).
 _next_marker = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
@@ -25,27 +26,25 @@ def check_jpeg(data: bytes) -> None:
     Raises:
         ImageFault: CORRUPT, where the segments do not lead to an end marker.
     """
-    if not any(marker == _END for marker, _, _ in _segments(data)):
+    if not any(marker == END for marker, _, _ in jpeg_segments(data)):
         raise ImageFault(RejectReason.CORRUPT, "the segments of the JPEG lead beyond its end: a scan is damaged")
 
 
-def essential_jpeg(data: bytes) -> tuple[bytes, bytes]:
-    """The file without the metadata in front of its pixels, and its EXIF block (b"" for none).
+def essential_jpeg(data: bytes) -> bytes:
+    """The file without the metadata in front of its pixels.
 
     Pillow parses metadata when it opens a file, and fails or prints warnings where it is damaged.
     """
-    exif, kept = b"", [data[:2]]
-    for marker, start, end in _segments(data):
-        if marker in (_SCAN, _END):
-            return b"".join((*kept, data[start:])), exif
-        if marker not in _METADATA:
+    kept = [data[:2]]
+    for marker, start, end in jpeg_segments(data):
+        if marker in (SCAN, END):
+            return b"".join((*kept, data[start:]))
+        if marker not in METADATA:
             kept.append(data[start:end])
-        elif marker == 0xE1 and not exif and data.startswith(b"Exif\0\0", start + 4):
-            exif = data[start + 4 : end]
-    return data, exif
+    return data
 
 
-def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
+def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     """(marker, start, end) of each segment up to the end marker, as far as there are bytes."""
     pos = 2
     while 0 <= pos < len(data) - 1:
@@ -55,11 +54,11 @@ def _segments(data: bytes) -> Iterator[tuple[int, int, int]]:
         if data[pos] != 0xFF or marker in _NO_SEGMENT:
             pos = data.find(b"\xff", pos + 1)  # decoders skip stray bytes
             continue
-        end = pos + 2 if marker == _END else pos + 2 + int.from_bytes(data[pos + 2 : pos + 4], "big")
+        end = pos + 2 if marker == END else pos + 2 + int.from_bytes(data[pos + 2 : pos + 4], "big")
         yield marker, pos, end
-        if marker == _END:
+        if marker == END:
             return
-        if marker == _SCAN:
+        if marker == SCAN:
             found = _next_marker(data, end)
             end = found.start() if found else len(data)
         pos = end

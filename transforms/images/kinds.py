@@ -38,18 +38,20 @@ class ImageInfo:
 
     Attributes:
         format: 'jpeg', 'png', 'gif', 'bmp' or 'webp': what the bytes are, whatever the file's name says. 'raw' for
-            bare pixels, '' for what is none of these.
+            bare pixels, 'tensor' for a serialized tensor of them, '' for what is none of these.
         width: Pixels. Of a GIF the canvas, or the first frame where that reaches further;
             TensorFlow decodes that frame's own rectangle only, which is smaller in some files.
         height: Pixels.
         channels: What tf.io.decode_image reports with channels=0: 1 gray, 2 gray + alpha, 3 RGB, 4 RGBA. A CMYK
             JPEG reports 3, a palette 3 (4 with transparency).
+        orientation: EXIF's, 1 to 8, where it was asked for because the stored bytes no longer say it; 1 is upright.
     """
 
     format: str
     width: int
     height: int
     channels: int
+    orientation: int = 1
 
 
 class Header(NamedTuple):
@@ -61,12 +63,16 @@ class Header(NamedTuple):
             the end is there.
         odd: What else only a full decode can tell; "" for nothing.
         refusal: Why TensorFlow does not decode these bytes as they are; "" where nothing speaks against it.
+        exif: Of a JPEG, where its EXIF block begins ("Exif", two zero bytes, a TIFF file); 0 for none.
+        inks: A JPEG of four components: CMYK or YCCK.
     """
 
     info: ImageInfo
     cut: str = ""
     odd: str = ""
     refusal: str = ""
+    exif: int = 0
+    inks: bool = False
 
 
 def too_many_pixels(image_format: str, width: int, height: int) -> ImageFault | None:

@@ -1,8 +1,10 @@
-"""Pixels through Pillow, which is imported at the first image that needs it: headers do without."""
+"""Pixels through Pillow, which is imported at the first image that needs it, and how many may be in memory."""
 
 from __future__ import annotations
 
 import functools
+import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -14,47 +16,73 @@ from transforms.images.png import essential_png
 from transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from PIL.ImageFile import ImageFile
 
 
-def decode_pixels(data: bytes, header: Header, *, smallest_side: int = 0) -> ImageFile:
-    """Decodes the first frame. Pillow's decoders release the GIL.
+class PixelBudget:
+    """Bounds the pixels that all threads of a process hold decoded at one time, so that large images wait for one another.
 
     Args:
-        data: The whole file.
-        header: Its header.
-        smallest_side: A JPEG may be decoded at 1/2, 1/4 or 1/8 of its size as long as neither side gets below this
-            many pixels, which saves most of the time for a large photograph; 0 for full size.
+        num_pixels: Of all together. An image larger than that is decoded alone.
+    """
 
-    Returns:
-        A loaded Pillow image; of a JPEG, PNG or WebP `info["exif"]` may hold the EXIF block.
+    def __init__(self, num_pixels: int) -> None:
+        self._free = self._all = num_pixels
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def hold(self, num_pixels: int) -> Iterator[None]:
+        """Waits until there is room for so many more, and gives it back at the end."""
+        taken = min(num_pixels, self._all)
+        with self._changed:
+            self._changed.wait_for(lambda: self._free >= taken)
+            self._free -= taken
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += taken
+                self._changed.notify_all()
+
+
+# Pillow takes 4 bytes for a pixel, and some steps hold two or three copies: 64 million pixels keep two cores below 1 GB. With more
+# cores there is more memory, and an ordinary photograph of 12 million pixels a core should not wait.
+PIXELS = PixelBudget(max(64, 12 * (os.cpu_count() or 1)) * 1_000_000)
+
+
+def open_pixels(data: bytes, header: Header) -> ImageFile:
+    """Opens an image with Pillow; its first frame is decoded by `load`, in `decoder_faults` and within the `PIXELS`.
 
     Raises:
-        ImageFault: TRUNCATED where the file lacks its end or the decoder says that it is cut short, TOO_MANY_PIXELS,
-            UNSUPPORTED_FORMAT for a known variant that Pillow lacks, CORRUPT for all else.
+        ImageFault: As `decoder_faults`; TOO_MANY_PIXELS for more than an image may have.
     """
-    image_format = header.info.format
-    open_image = _openers()[image_format]
-    source, exif = data, b""
+    image_format, source = header.info.format, data
     if image_format == "jpeg":
-        source, exif = essential_jpeg(data)
+        source = essential_jpeg(data)
     elif image_format == "png":
         source = essential_png(data)
     with decoder_faults(header):
-        image = open_image(BytesIO(source))
+        image = _openers()[image_format](BytesIO(source))
         if fault := too_many_pixels(image_format, *image.size):
             raise fault
-        if smallest_side and image_format == "jpeg":
-            image.draft(None, (smallest_side, smallest_side))
-        image.load()
-    if exif:
-        image.info["exif"] = exif
     return image
+
+
+def pixels_held(image: Image) -> int:
+    """How many pixels' worth of memory decoding takes: a progressive JPEG's coefficients are held at full size."""
+    width, height = image.size
+    return width * height * (2 if image.info.get("progressive") else 1)
 
 
 @contextmanager
 def decoder_faults(header: Header) -> Iterator[None]:
-    """Turns what Pillow raises over an image's bytes into an ImageFault."""
+    """Turns what Pillow raises over an image's bytes into an ImageFault.
+
+    Raises:
+        ImageFault: TRUNCATED where the file lacks its end or the decoder says that it is cut short, UNSUPPORTED_FORMAT
+            for a known variant that Pillow lacks, CORRUPT for all else.
+    """
     try:
         yield
     except (ImageFault, MemoryError):
@@ -63,12 +91,18 @@ def decoder_faults(header: Header) -> Iterator[None]:
         raise _fault_of_decoder(error, header) from error
 
 
+_BLOCK_BYTES = 64 << 20
+
+
 @functools.cache
 def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
     # The plugins, not Image.open: it registers some 40 plugins at the first unknown file, tries them in turn whatever
     # the header said, and prints warnings about large images, whose limit is checked here already.
-    from PIL import BmpImagePlugin, GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+    from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
+    # Blocks above 32 MB go back to the system at once. Of smaller ones, which Pillow takes by default, malloc keeps what each thread
+    # has ever used: 200 MB a thread after an image of 50 million pixels. An image below that size takes one block of its own size.
+    Image.core.set_block_size(_BLOCK_BYTES)  # type: ignore[attr-defined]
     if not WebPImagePlugin.SUPPORTED:
         raise RuntimeError("Pillow must have WebP support, and this build has none: install Pillow's wheel")
     return {

@@ -22,7 +22,9 @@ _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # colour type: samples per pixel
 _ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 
 
-class _Chunk(NamedTuple):
+class PngChunk(NamedTuple):
+    """One chunk of a PNG, by its place in the file."""
+
     kind: bytes
     start: int  # of the length field
     end: int  # behind the checksum
@@ -38,7 +40,7 @@ def check_png(data: bytes, info: ImageInfo) -> None:
     Raises:
         ImageFault: TRUNCATED where the file ends early, CORRUPT for anything libpng stops at.
     """
-    chunks = list(_chunks(data))
+    chunks = list(png_chunks(data))
     for chunk in chunks:
         _check_chunk(chunk)
     if chunks[-1].kind != b"IEND":
@@ -54,14 +56,14 @@ def check_png(data: bytes, info: ImageInfo) -> None:
 
 def essential_png(data: bytes) -> bytes:
     """The file without metadata that Pillow could stumble over. A file that is cut short comes back as it is."""
-    chunks = list(_chunks(data))
+    chunks = list(png_chunks(data))
     if not chunks or chunks[-1].kind != b"IEND":
         return data
     kept = (c for c in chunks if c.kind in _KNOWN_CRITICAL or (c.kind in _NEEDED_FOR_PIXELS and c.intact))
     return PNG_MAGIC + b"".join(data[chunk.start : chunk.end] for chunk in kept)
 
 
-def _chunks(data: bytes) -> Iterator[_Chunk]:
+def png_chunks(data: bytes) -> Iterator[PngChunk]:
     """The chunks up to IEND, or to the last whole one."""
     pos, view = len(PNG_MAGIC), memoryview(data)
     while pos + 12 <= len(data):
@@ -70,13 +72,13 @@ def _chunks(data: bytes) -> Iterator[_Chunk]:
         if end > len(data):
             return
         crc = int.from_bytes(view[end - 4 : end], "big")
-        yield _Chunk(kind, pos, end, zlib.crc32(view[pos + 4 : end - 4]) == crc)
+        yield PngChunk(kind, pos, end, zlib.crc32(view[pos + 4 : end - 4]) == crc)
         if kind == b"IEND":
             return
         pos = end
 
 
-def _check_chunk(chunk: _Chunk) -> None:
+def _check_chunk(chunk: PngChunk) -> None:
     critical = not chunk.kind[0] & 0x20
     if not chunk.kind.isalpha() or (critical and chunk.kind not in _KNOWN_CRITICAL):
         raise ImageFault(RejectReason.CORRUPT, f"the PNG has an unknown chunk {chunk.kind!r} that must be understood")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
@@ -15,6 +16,7 @@ from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.rejects import Reject
 
 ENTRY_POINTS = "shardwright.sources"
+WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
 
 
 @functools.cache
@@ -59,8 +61,7 @@ def detect_source(
         BuildError: A table that cannot be read.
         StorageError: A store that cannot be asked.
     """
-    request = SourceRequest(absolute(uri), argument, columns, storage, image_root and absolute(image_root), spool)
-    _check_path(request, uri)
+    request = make_request(uri, columns, argument=argument, storage=storage, image_root=image_root, spool=spool)
     if input_format is not None:
         return _open_forced(request, input_format)
     for known in known_formats().values():
@@ -69,6 +70,25 @@ def detect_source(
             return found
     endings = ", ".join(f"{known.name} ({known.summary})" for known in known_formats().values())
     raise UsageError(f"{argument} {uri} is of no known form: {endings}")
+
+
+def make_request(
+    uri: str,
+    columns: Mapping[str, str | None],
+    *,
+    argument: str = "INPUT",
+    storage: StorageOptions = NO_OPTIONS,
+    image_root: str | None = None,
+    spool: Folder | None = None,
+) -> SourceRequest:
+    """What formats are asked, checked as far as it can be without knowing a format; arguments are those of `detect_source`.
+
+    Raises:
+        UsageError: There is no such place.
+    """
+    request = SourceRequest(absolute(uri), argument, columns, storage, image_root and absolute(image_root), spool)
+    _check_path(request, uri)
+    return request
 
 
 def _open_forced(request: SourceRequest, input_format: str) -> InputSource:
@@ -94,8 +114,8 @@ def _check_path(request: SourceRequest, written: str) -> None:
 
 
 def has_wildcard(uri: str) -> bool:
-    """Whether it names several files by `*`, `?` or `[...]`, and is not a local path that has such a character in its name."""
-    return any(char in uri for char in "*?[") and (is_remote(uri) or not os.path.lexists(uri))
+    """Whether it names several files by `*`, `?`, `[...]`, `{000..012}` or `{a,b}`, and is not a local path with such a name."""
+    return WILDCARD.search(uri) is not None and (is_remote(uri) or not os.path.lexists(uri))
 
 
 def list_source(source: InputSource) -> Iterator[pa.RecordBatch | Reject]:

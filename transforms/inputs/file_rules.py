@@ -28,6 +28,7 @@ IMAGE_EXTENSIONS = frozenset(
 )  # fmt: skip
 MAX_IMAGE_BYTES = 1 << 30  # a record ends at 2 GiB, and several images are in memory at once
 MAGIC_BYTES = 12
+SPOOL_ETAG = "spool:"  # begins the etag of what lies in a spool file: such a file is named by its content and never changes
 _IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
 Problem = tuple[RejectReason, str]  # why an input can be no record, and one line for a person
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})

@@ -44,7 +44,7 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[FileRow | R
 
     Links are followed; a link back to a folder above itself is not walked again.
     """
-    for relative, entry, problem in _walk(root):
+    for relative, entry, problem in walk(root):
         try:
             relative.encode("utf-8")
         except UnicodeEncodeError:
@@ -83,7 +83,7 @@ def _other_file(entry: os.DirEntry[str]) -> Problem | None:
     return magic_problem(magic)
 
 
-def _walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
+def walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
     """(relative path, entry, problem) of every file below `root`, sorted by name in each folder.
 
     An explicit stack, because folders may be nested deeper than Python calls.

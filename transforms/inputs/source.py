@@ -12,7 +12,7 @@ Formats are asked in the order of their `rank`, then by name, and the first that
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -97,10 +97,26 @@ class InputSource(ABC):
         """What its extra columns are in examples where the user gives no schema, in writing order."""
         return ()
 
+    def for_features(self, features: Sequence[Feature]) -> InputSource:
+        """The source that fills these features and needs to bring no other extra column. Here it is the same source: a feature that
+        is a picture is then filled by a column of `references.PICTURE_TYPE` only."""
+        del features
+        return self
+
     @property
     def states_splits(self) -> bool:
         """Whether the column `split` is filled in, so that none are drawn."""
         return False
+
+    @property
+    def splits_can_be_redrawn(self) -> bool:
+        """Whether `--split` may draw splits in place of those that the source states."""
+        return False
+
+    @property
+    def feature_names(self) -> str | None:
+        """The `--feature-names` that its extra features need beside them; None where any will do."""
+        return None
 
     @property
     def has_integer_labels(self) -> bool:

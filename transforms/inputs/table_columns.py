@@ -1,17 +1,16 @@
-"""A table's columns as what references hold: texts, sizes, and extra features of the three types tf.Example has."""
+"""A table's columns as what references hold: texts and sizes, and what its other columns are as features."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from shardwright.schema import Feature, FeatureKind
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
-from transforms.references import EXTRA_PREFIX, extra_columns, keep_rows, reject_rows, set_column
+from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
 _TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -19,7 +18,6 @@ _BYTES_TYPES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary, pa.types.is_null,
 )  # fmt: skip
 _LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 def is_text(kind: pa.DataType) -> bool:
@@ -128,65 +126,3 @@ def extra_feature(name: str, kind: pa.DataType) -> Feature:
     else:
         feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
     return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(stored) else ())
-
-
-def settle_extras(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
-    """References with their extra columns as features, without nulls; a row with a value that has no room is a reject.
-
-    Empty texts become "", empty floats NaN, empty lists []; an empty integer has no such value.
-    """
-    for name in extra_columns(batch.schema):
-        column = batch.column(name)
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        told = name.removeprefix(EXTRA_PREFIX)
-        kind = extra_type(column.type, told)
-        row = f"row {{row}}: {in_detail(told)}"
-        empty, too_big = _misfits(column)
-        yield from reject_rows(batch, empty, RejectReason.BAD_VALUE, f"{row} has no value, and an integer feature needs one")
-        yield from reject_rows(batch, too_big & ~empty, RejectReason.BAD_VALUE, f"{row} does not fit {_told_kind(kind)}")
-        keep = ~(empty | too_big)
-        batch = keep_rows(batch, keep)
-        batch = set_column(batch, name, _as_feature(column if keep.all() else column.filter(pa.array(keep)), kind))
-    if batch.num_rows:
-        yield batch
-
-
-def _told_kind(kind: pa.DataType) -> str:
-    value = kind.value_type if pa.types.is_list(kind) else kind
-    return {pa.int64(): "a signed 64-bit integer", pa.float32(): "a 32-bit float"}.get(value, str(value))
-
-
-def _misfits(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Two masks of rows: those with an integer that is empty, and those with a number too large for its feature."""
-    if is_list(column.type):
-        return tuple(_rows_with(column, mask) for mask in _misfits(column.flatten()))  # type: ignore[return-value]
-    nowhere = np.zeros(len(column), bool)
-    if pa.types.is_integer(column.type) or pa.types.is_boolean(column.type):
-        empty = column.is_null().to_numpy(zero_copy_only=False)
-        if column.type != pa.uint64():
-            return empty, nowhere
-        too_big = pc.greater(column, pa.scalar(2**63 - 1, pa.uint64()))
-        return empty, too_big.fill_null(False).to_numpy(zero_copy_only=False)
-    if column.type == pa.float64():
-        values = np.abs(column.to_numpy(zero_copy_only=False))
-        return nowhere, (values > _MAX_FLOAT32) & (values < np.inf)
-    return nowhere, nowhere
-
-
-def _rows_with(column: pa.Array, items: np.ndarray) -> np.ndarray:
-    """The rows of a list column in which `items`, a mask over all their items, is somewhere True."""
-    rows = np.zeros(len(column), bool)
-    rows[pc.list_parent_indices(column).to_numpy()[items]] = True
-    return rows
-
-
-def _as_feature(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_list(kind):
-        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-        offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(offsets), _as_feature(column.flatten(), kind.value_type))
-    column = column.cast(kind, safe=not pa.types.is_floating(kind))
-    if not column.null_count:
-        return column
-    return pc.fill_null(column, float("nan") if pa.types.is_floating(kind) else b"")

@@ -1,7 +1,8 @@
 """Reading CSV, TSV, JSON lines and Parquet files as Arrow batches whose types are the same from the first row to the last.
 
 Parquet states its types, JSON lines are read as a whole, and a CSV is looked through once (as text, in bounded memory)
-before it is read. Text stays as it is written: "007" is no number, "NA" no missing value, and a date no timestamp.
+before it is read. Text stays as it is written: "007" is no number, "NA" no missing value, and a date no timestamp. Of several
+files that are one table, each column gets the type that it would have if they were one file. Text formats may be gzipped.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError, MissingError
 from shardwright.storage import NO_OPTIONS, StorageOptions, files_of
+from shardwright.storage.reads import map_reads
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject, RejectReason
 
@@ -32,6 +34,8 @@ TABLE_EXTENSIONS = {
     ".pq": "parquet",
 }
 BLOCK_BYTES = 8 << 20  # what is parsed at a time; a line must fit in it
+_GZIP = ".gz"
+_FILES_AT_A_TIME = 8  # looked at for their types
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 # Whole numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
 _NO_FLOAT = r"^[+-]?0[0-9]|^[+]|^-?[0-9]{16,}$"
@@ -39,23 +43,33 @@ _NARROWEST_FIRST = (pa.int64(), pa.float64(), pa.bool_())
 
 
 def table_format(path: str) -> str | None:
-    """The format a table's file name stands for, or None."""
-    return TABLE_EXTENSIONS.get(os.path.splitext(path)[1].lower())
+    """The format a table's file name stands for, or None: Parquet compresses itself, the others may end in .gz too."""
+    stem, extension = os.path.splitext(path.lower())
+    if extension == _GZIP:
+        kind = TABLE_EXTENSIONS.get(os.path.splitext(stem)[1])
+        return None if kind == "parquet" else kind
+    return TABLE_EXTENSIONS.get(extension)
 
 
-def read_table_schema(path: str, kind: str, storage: StorageOptions = NO_OPTIONS) -> pa.Schema:
-    """The columns and types of a table.
+def read_table_schema(paths: str | Sequence[str], kind: str, storage: StorageOptions = NO_OPTIONS) -> pa.Schema:
+    """The columns and types of a table of one file, or of several that hold its rows in turn.
 
     Raises:
-        BuildError: It cannot be read; the message says where and why.
+        BuildError: One cannot be read, or its columns are not those of the first; the message says which and why.
     """
+    paths = [paths] if isinstance(paths, str) else paths
+    if kind in ("csv", "tsv"):
+        return _unify_csv(paths, list(map_reads(lambda path: _look_through_csv(path, kind, storage), paths, _FILES_AT_A_TIME)))
+    schemas = list(map_reads(lambda path: _stated_schema(path, kind, storage), paths, _FILES_AT_A_TIME))
+    return schemas[0] if len(schemas) == 1 else _unify_stated(paths, kind, schemas)
+
+
+def _stated_schema(path: str, kind: str, storage: StorageOptions) -> pa.Schema:
     with _table_faults(path):
-        if kind == "parquet":
-            with _open(path, storage) as file:
-                return pq.read_schema(file).remove_metadata()
         if kind == "jsonl":
             return _dates_as_text(_read_json_lines(path, storage).schema)
-        return _infer_csv_schema(path, kind, storage)
+        with _open(path, storage) as file:
+            return pq.read_schema(file).remove_metadata()
 
 
 def read_table_file(path: str, kind: str, schema: pa.Schema, storage: StorageOptions = NO_OPTIONS) -> Iterator[pa.RecordBatch | Reject]:
@@ -75,13 +89,15 @@ def read_table_file(path: str, kind: str, schema: pa.Schema, storage: StorageOpt
 
 
 def _open(path: str, storage: StorageOptions) -> pa.NativeFile:
-    return files_of(path, storage).open_input(path)
+    file = files_of(path, storage).open_input(path)
+    return pa.CompressedInputStream(file, "gzip") if path.lower().endswith(_GZIP) else file
 
 
 def _read_parts(path: str, kind: str, schema: pa.Schema, storage: StorageOptions) -> Iterator[pa.RecordBatch | Reject]:
     if kind == "parquet":
         with _open(path, storage) as source, pq.ParquetFile(source) as file:
-            yield from file.iter_batches(batch_size=BATCH_ROWS)
+            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+                yield batch if batch.schema.equals(schema) else _cast(batch, schema)
     elif kind == "jsonl":
         yield from _read_json_lines(path, storage, schema).to_batches(max_chunksize=BATCH_ROWS)
     else:
@@ -144,21 +160,71 @@ def _open_csv(
     )
 
 
-def _infer_csv_schema(path: str, kind: str, storage: StorageOptions) -> pa.Schema:
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch of one file of several with the columns and types of all."""
+    return pa.RecordBatch.from_arrays([as_plain(batch.column(field.name)).cast(field.type) for field in schema], schema=schema)
+
+
+def as_plain(column: pa.Array) -> pa.Array:
+    """A column without a dictionary."""
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _unify_stated(paths: Sequence[str], kind: str, schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """The columns of all files: of JSON lines any may lack some, as any line may."""
+    whole = _without_dictionaries(schemas[0])
+    for path, schema in zip(paths[1:], schemas[1:], strict=True):
+        if kind == "parquet":
+            _check_same_columns(paths[0], schemas[0].names, path, schema.names)
+        try:
+            whole = pa.unify_schemas([whole, _without_dictionaries(schema)], promote_options="permissive")
+        except pa.ArrowException as error:
+            raise BuildError(f"{path} is not of one table with {paths[0]}: {error}. Cast the column to one type in all files") from error
+    return whole
+
+
+def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type) for field in schema])
+
+
+def _check_same_columns(first_path: str, first: Sequence[str], path: str, names: Sequence[str]) -> None:
+    if sorted(first) != sorted(names):
+        lacks, adds = sorted(set(first) - set(names)), sorted(set(names) - set(first))
+        told = [f"it lacks {lacks}" if lacks else "", f"it also has {adds}" if adds else "", "" if lacks or adds else "one stands twice"]
+        raise BuildError(f"{path} has other columns than {first_path} ({', '.join(filter(None, told))}): files of one table have the same")
+
+
+# A column's name -> the types that can hold every value in a file, narrowest first; None where it has no values there.
+_Possible = dict[str, Sequence[pa.DataType] | None]
+
+
+def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]]) -> pa.Schema:
     """The narrowest of int64, float64 and bool that holds every value of a column, else string; empty fields are nulls."""
-    with _open_csv(path, kind, {}, [], storage) as reader:
-        names = list(reader.schema.names)
-    possible: dict[str, Sequence[pa.DataType]] = dict.fromkeys(names, _NARROWEST_FIRST)
-    filled = set()
-    with _open_csv(path, kind, dict.fromkeys(names, pa.string()), [], storage) as reader:
-        for batch in reader:
-            for name, column in zip(names, batch.columns, strict=True):
-                values = column.filter(pc.not_equal(column, ""))
-                if len(values):
-                    filled.add(name)
-                    possible[name] = [kind for kind in possible[name] if _holds(kind, values)]
-    chosen = {name: possible[name][0] if name in filled and possible[name] else pa.string() for name in names}
-    return pa.schema([(name, chosen[name]) for name in names])
+    names = found[0][0]
+    for path, (others, _) in zip(paths[1:], found[1:], strict=True):
+        _check_same_columns(paths[0], names, path, others)
+    chosen = []
+    for name in names:
+        possible = [kinds for _, by_name in found if (kinds := by_name[name]) is not None]
+        held = [kind for kind in _NARROWEST_FIRST if possible and all(kind in kinds for kinds in possible)]
+        chosen.append((name, held[0] if held else pa.string()))
+    return pa.schema(chosen)
+
+
+def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[list[str], _Possible]:
+    """The names of its columns in order, and what their values can be."""
+    with _table_faults(path):
+        with _open_csv(path, kind, {}, [], storage) as reader:
+            names = list(reader.schema.names)
+        possible: _Possible = dict.fromkeys(names)
+        with _open_csv(path, kind, dict.fromkeys(names, pa.string()), [], storage) as reader:
+            for batch in reader:
+                for name, column in zip(names, batch.columns, strict=True):
+                    values = column.filter(pc.not_equal(column, ""))
+                    if len(values):
+                        known = possible[name]
+                        possible[name] = [kind for kind in (_NARROWEST_FIRST if known is None else known) if _holds(kind, values)]
+    return names, possible
 
 
 def _holds(kind: pa.DataType, values: pa.Array) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -16,10 +17,10 @@ from shardwright.errors import StorageError
 from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote, parse_address
 from shardwright.storage.objects import head_object
 from shardwright.storage.reads import map_reads
-from transforms.inputs.file_rules import Problem, etag_of, file_problem, size_problem
-from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null, extra_type, in_detail, settle_extras, settle_sizes
+from transforms.inputs.file_rules import IMAGE_EXTENSIONS, Problem, etag_of, file_problem, size_problem
+from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null, in_detail, settle_sizes
 from transforms.inputs.table_files import read_table_file
-from transforms.references import REFERENCE_SCHEMA, extra_name, keep_rows, reject_rows, set_column
+from transforms.references import PICTURE_TYPE, REFERENCE_SCHEMA, extra_name, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason, reason_of
 
 if TYPE_CHECKING:
@@ -30,42 +31,44 @@ _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"
 _EMPTY = r"^$"
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 _STORE = r"^(s3a?|gs|gcs|az|https?)://"
+_IMAGE_ENDING = rf"(?is)(.)\.({'|'.join(sorted(IMAGE_EXTENSIONS))})$"
 _OBJECT = rf"(?s){_STORE}[^/]+/+([^/])"  # a bucket and a key; the address of nothing else can be asked for
 
 
-def list_table(source: TableSource) -> Iterator[pa.RecordBatch | Reject]:
-    """The table's rows as references, in batches, and a reject for each row that can be none."""
+def list_table(source: TableSource, name: str = "") -> Iterator[pa.RecordBatch | Reject]:
+    """The rows of one of the table's files as references, in batches, and a reject for each row that can be none.
+
+    Args:
+        name: Which of `source.files`; "" for a table that is one file. Rows are numbered in each.
+    """
     first_row = 0
-    for part in read_table_file(source.path, source.format, source.columns, source.storage):
+    for part in read_table_file(source.path_of(name), source.format, source.columns, source.storage):
         if isinstance(part, Reject):
             yield part
             continue
-        yield from table_references(source, part, first_row)
+        for found in table_references(source, part, first_row, name):
+            told_file = isinstance(found, Reject) and name and found.detail.startswith("row ")
+            yield replace(found, detail=f"{name}: {found.detail}") if told_file else found
         first_row += part.num_rows
 
 
-def table_references(source: TableSource, raw: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch | Reject]:
+def table_references(source: TableSource, raw: pa.RecordBatch, first_row: int, name: str = "") -> Iterator[pa.RecordBatch | Reject]:
     """One raw batch as references and rejects."""
-    for part in _references(source, raw, first_row):
-        if isinstance(part, Reject):
+    for part in _references(source, raw, first_row, name):
+        if isinstance(part, Reject) or part.num_rows:
             yield part
-        elif part.num_rows:
-            yield from settle_extras(part)
 
 
 def reference_schema_of(source: TableSource) -> pa.Schema:
-    """The columns its reference batches have.
-
-    Raises:
-        BuildError: A column is of a type that tf.Example does not have.
-    """
-    extras = [pa.field(extra_name(name), extra_type(source.columns.field(name).type, name)) for name in source.extra_columns]
+    """The columns its reference batches have."""
+    types = {name: PICTURE_TYPE if name in source.pictures else source.columns.field(name).type for name in source.extra_columns}
+    extras = [pa.field(extra_name(name), kind) for name, kind in types.items()]
     return pa.schema([*REFERENCE_SCHEMA, *extras])
 
 
-def _references(source: TableSource, raw: pa.RecordBatch, first_row: int) -> Iterator[pa.RecordBatch | Reject]:
+def _references(source: TableSource, raw: pa.RecordBatch, first_row: int, name: str) -> Iterator[pa.RecordBatch | Reject]:
     """References whose extra columns are still those of the table."""
-    batch = _raw_references(source, raw, first_row)
+    batch = _raw_references(source, raw, first_row, name)
     for column, pattern, reason, detail in _text_rules(source):
         values = pc.replace_substring_regex(batch.column(column), _OBJECT, r"/\2")
         mask = pc.match_substring_regex(values, pattern).to_numpy(zero_copy_only=False)
@@ -83,7 +86,8 @@ def _references(source: TableSource, raw: pa.RecordBatch, first_row: int) -> Ite
 
 def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, str]]:
     """(column, pattern of what it may not be, reason, detail)"""
-    yield "uri", _EMPTY, RejectReason.BAD_VALUE, f"row {{row}}: the image column {in_detail(source.image)} is empty"
+    if source.names_files or source.id is None or source.key != "id":
+        yield "uri", _EMPTY, RejectReason.BAD_VALUE, f"row {{row}}: the image column {in_detail(source.image)} is empty"
     yield "id", _EMPTY, RejectReason.BAD_ID, "row {row}: the id is empty"
     if source.names_files:
         yield (
@@ -94,13 +98,16 @@ def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, s
         )
 
 
-def _raw_references(source: TableSource, raw: pa.RecordBatch, first_row: int) -> pa.RecordBatch:
+def _raw_references(source: TableSource, raw: pa.RecordBatch, first_row: int, name: str) -> pa.RecordBatch:
     def text(column: str | None) -> pa.Array:
         return pa.nulls(raw.num_rows, pa.string()) if column is None else as_text(raw.column(column), column)
 
-    relative, uris = resolve_paths(pc.fill_null(text(source.image), ""), source.root)
+    folder = source.folder_of(name)
+    relative, uris = resolve_paths(pc.fill_null(text(source.image), ""), folder)
+    if folder != source.root:  # two folders may each have their a.png
+        relative, _ = resolve_paths(uris, source.root)
     columns = {
-        "id": relative if source.id is None else pc.fill_null(text(source.id), ""),
+        "id": _ids(source, relative, text(source.id)),
         "uri": uris,
         "offset": pa.nulls(raw.num_rows, pa.int64()),
         "num_bytes": pa.nulls(raw.num_rows, pa.int64()) if source.size is None else raw.column(source.size),
@@ -114,10 +121,22 @@ def _raw_references(source: TableSource, raw: pa.RecordBatch, first_row: int) ->
     return pa.RecordBatch.from_pydict(columns)
 
 
+def _ids(source: TableSource, paths: pa.Array, stated: pa.Array) -> pa.Array:
+    """What each row is called: of a table of labels, what it is joined by."""
+    if source.key == "stem":
+        return stems_of(paths)
+    return paths if source.id is None or source.key == "path" else pc.fill_null(stated, "")
+
+
+def stems_of(paths: pa.Array) -> pa.Array:
+    """The file names of paths, without an image's extension; what else stands behind a dot may belong to the name."""
+    return pc.replace_substring_regex(pc.replace_substring_regex(paths, r"(?s)^.*/", ""), _IMAGE_ENDING, r"\1")
+
+
 def look_at_files(batch: pa.RecordBatch, storage: StorageOptions = NO_OPTIONS) -> tuple[list[Reject], pa.RecordBatch]:
     """Fill in each file's length and what changes with its content; what is missing or can be no image is a reject."""
     uris = batch.column("uri").to_pylist()
-    found = map_reads(lambda uri: _look_at_object(uri, storage), uris) if any(map(is_remote, uris)) else map(_look_at_file, uris)
+    found = look_at_each(uris, storage)
     rejects, sizes, etags = [], [], []
     for image_id, uri, look in zip(batch.column("id").to_pylist(), uris, found, strict=True):
         if look.problem:
@@ -129,7 +148,15 @@ def look_at_files(batch: pa.RecordBatch, storage: StorageOptions = NO_OPTIONS) -
     return rejects, keep_rows(batch, batch.column("num_bytes").is_valid().to_numpy(zero_copy_only=False))
 
 
-class _Look(NamedTuple):
+def look_at_each(uris: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> Iterator[Look]:
+    """What the files or objects are like, in order; several objects are asked about at a time."""
+    if any(map(is_remote, uris)):
+        yield from map_reads(lambda uri: _look_at_object(uri, storage), uris)
+    else:
+        yield from map(_look_at_file, uris)
+
+
+class Look(NamedTuple):
     """What a file is like: its length and etag, or else why it can be no image."""
 
     num_bytes: int | None = None
@@ -137,18 +164,18 @@ class _Look(NamedTuple):
     problem: Problem | None = None
 
 
-def _look_at_file(uri: str) -> _Look:
+def _look_at_file(uri: str) -> Look:
     try:
         status = os.stat(uri)
     except (FileNotFoundError, NotADirectoryError):
-        return _Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such file"))
+        return Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such file"))
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        return _Look(problem=(RejectReason.UNREADABLE, str(getattr(error, "strerror", None) or error)))
+        return Look(problem=(RejectReason.UNREADABLE, str(getattr(error, "strerror", None) or error)))
     problem = file_problem(status)
-    return _Look(problem=problem) if problem else _Look(status.st_size, etag_of(status))
+    return Look(problem=problem) if problem else Look(status.st_size, etag_of(status))
 
 
-def _look_at_object(uri: str, storage: StorageOptions) -> _Look:
+def _look_at_object(uri: str, storage: StorageOptions) -> Look:
     if not is_remote(uri):
         return _look_at_file(uri)
     try:
@@ -156,11 +183,11 @@ def _look_at_object(uri: str, storage: StorageOptions) -> _Look:
     except StorageError as error:
         if (reason := reason_of(error)) is None:
             raise
-        return _Look(problem=(reason, str(error)))
+        return Look(problem=(reason, str(error)))
     if found is None:
-        return _Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such object"))
+        return Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such object"))
     problem = size_problem(found.num_bytes)
-    return _Look(problem=problem) if problem else _Look(found.num_bytes, found.etag)
+    return Look(problem=problem) if problem else Look(found.num_bytes, found.etag)
 
 
 def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:

@@ -1,0 +1,168 @@
+"""`--schema`: a ready schema by its name, a Python file that defines SCHEMA, or a JSON file, held against what INPUT has."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import runpy
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from schemas.ready import READY_SCHEMAS
+from shardwright.errors import StorageError, UsageError
+from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
+from shardwright.storage import StorageOptions, absolute, files_of
+from transforms.features.columns import check_column
+from transforms.features.rows import column_features
+from transforms.images import EncodeOptions
+from transforms.references import extra_name
+
+_FILES = (".py", ".json")
+_ONE_EACH = (Source.IMAGE, Source.ID, Source.LABEL)
+_NAMED = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})
+
+
+def load_schema(
+    given: str, *, feature_names: str, columns: Sequence[str], extras: Sequence[Feature], storage: StorageOptions
+) -> ExampleSchema:
+    """The schema that `--schema` names.
+
+    Args:
+        given: The name of a ready schema, or a file.
+        feature_names: Of ready schemas: "tfds" or "model-garden".
+        columns: The source's extra columns.
+        extras: The features that the source would fill with them; what they say of classes' names counts for the schema too.
+        storage: Options of the store that a JSON file is in.
+
+    Raises:
+        UsageError: There is no such schema, or it is none that examples can have.
+    """
+    if given in READY_SCHEMAS:
+        schema = READY_SCHEMAS[given](feature_names, columns, extras)
+    elif given.lower().endswith(_FILES):
+        schema = _load_python(given) if given.lower().endswith(".py") else _load_json(given, storage)
+        _check_declared(schema, given)
+        schema = _with_own_names(schema)
+    else:
+        guess = difflib.get_close_matches(given, READY_SCHEMAS, 1)
+        hint = f"; did you mean {guess[0]}?" if guess else ""
+        raise UsageError(f"--schema {given!r} is no ready schema ({', '.join(READY_SCHEMAS)}) and no .py or .json file{hint}")
+    stated = {extra.name: extra for extra in extras}
+    return replace(schema, features=tuple(_with_stated_names(feature, stated.get(feature.name)) for feature in schema.features))
+
+
+def _with_own_names(schema: ExampleSchema) -> ExampleSchema:
+    """The schema of a finished dataset brings vocabularies, which are then not learned anew."""
+    features = (
+        feature if feature.names else replace(feature, names=schema.vocabularies.get(feature.name, ())) for feature in schema.features
+    )
+    return replace(schema, features=tuple(features), vocabularies={})
+
+
+def _with_stated_names(feature: Feature, stated: Feature | None) -> Feature:
+    """The feature with the class names that the source states for it, where the schema gives none."""
+    if stated is None or feature.kind not in _NAMED or feature.names or feature.source != Source.COLUMN:
+        return feature
+    return replace(feature, names=stated.names)
+
+
+def _load_python(path: str) -> ExampleSchema:
+    if not os.path.isfile(path):
+        raise UsageError(f"--schema {path} is not there: give a Python file that defines SCHEMA")
+    try:
+        found = runpy.run_path(path).get("SCHEMA")
+    except Exception as error:  # whatever a user's own code does
+        raise UsageError(f"--schema {path} cannot be run: {type(error).__name__}: {error}") from error
+    if not isinstance(found, ExampleSchema):
+        what = "defines no SCHEMA" if found is None else f"defines a SCHEMA of type {type(found).__name__}"
+        raise UsageError(f"--schema {path} {what}: it must be a shardwright.schema.ExampleSchema")
+    return found
+
+
+def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
+    try:
+        place = absolute(path)
+        return ExampleSchema.from_json(json.loads(files_of(place, storage).read_bytes(place)))
+    except StorageError as error:
+        raise UsageError(f"--schema {path} cannot be read: {error}") from error
+    except UsageError as error:
+        raise UsageError(f"--schema {path}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        told = f"{type(error).__name__}: {error}"
+        raise UsageError(f"--schema {path} is not the JSON of an ExampleSchema, as its to_json gives it ({told})") from error
+
+
+def _check_declared(schema: ExampleSchema, given: str) -> None:
+    """Roles that every dataset needs once, and declarations that contradict themselves."""
+    for source in _ONE_EACH:
+        found = [feature.name for feature in schema.features if feature.source == source]
+        if len(found) > 1:
+            raise UsageError(f"--schema {given}: {found[0]!r} and {found[1]!r} both have the source {source}; only one can")
+    if schema.find(Source.IMAGE) is None:
+        raise UsageError(f"--schema {given} has no image: give one feature of kind image the source image (Source.IMAGE)")
+    for feature in schema.features:
+        wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(feature.source, feature.kind)
+        if feature.kind != wanted or (feature.source == Source.LABEL and feature.shape):
+            raise UsageError(f"--schema {given}: feature {feature.name!r} of the source {feature.source} must be one {wanted}")
+        if None in feature.stored_shape[1:]:
+            raise UsageError(f"--schema {given}: feature {feature.name!r} has the shape {feature.shape}; only its first size may be None")
+        if len(set(feature.names)) < len(feature.names):
+            raise UsageError(f"--schema {given}: the names of feature {feature.name!r} have one twice")
+
+
+def check_columns(schema: ExampleSchema, columns: pa.Schema, *, known: Sequence[str], has_label: bool) -> None:
+    """Whether a source can fill all features of a schema.
+
+    Args:
+        schema: The features.
+        columns: Of the source's references, once it fills this schema.
+        known: The names of all columns that it could bring.
+        has_label: The source may have labels; those of a folder are known when it is listed.
+
+    Raises:
+        UsageError: A column is not there; the message lists those that are.
+        BuildError: A column's type cannot be the feature's.
+    """
+    for feature in column_features(schema):
+        name = extra_name(feature.column_name)
+        if name not in columns.names:
+            there = ", ".join(map(repr, known)) or "none"
+            raise UsageError(
+                f"--schema: feature {feature.name!r} is filled from the column {feature.column_name!r}, which INPUT does not have; "
+                f"its columns are {there}. Name one of them as the feature's column"
+            )
+        check_column(columns.field(name).type, feature)
+    if schema.label is not None and not has_label:
+        raise UsageError("--schema has a label, and INPUT has none: name its column by --label-column, or give a schema without one")
+
+
+def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
+    """The schema of pictures that are stored as the options say.
+
+    Raises:
+        UsageError: A feature declares another encoding, or another shape.
+    """
+    features = [_encoded(feature, options) if feature.kind in PICTURES else feature for feature in schema.features]
+    if options.tells_orientation and schema.find(Source.ORIENTATION) is None:
+        name = "image/orientation" if "/" in schema.image.name else "orientation"
+        features.append(Feature(name, FeatureKind.INT64, Source.ORIENTATION))
+    return replace(schema, features=tuple(features))
+
+
+def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
+    encoding: str | None
+    if feature.kind == FeatureKind.MASK:
+        encoding, shape, dtype = "png", (*options.shape[:2], 1) if options.shape else (), feature.dtype
+    else:
+        encoding, shape, dtype = None if options.encode == "keep" else options.encode, options.shape, options.image_dtype
+    if feature.encoding not in (None, encoding):
+        raise UsageError(
+            f"--schema: feature {feature.name!r} has the encoding {feature.encoding!r}, and images are stored by --encode "
+            f"{options.encode}: give --encode {feature.encoding}, or declare none"
+        )
+    if feature.shape and shape and feature.shape != shape:
+        raise UsageError(f"--schema: feature {feature.name!r} has the shape {feature.shape}, and --resize makes it {shape}")
+    return replace(feature, encoding=encoding, shape=shape or feature.shape, dtype=dtype)

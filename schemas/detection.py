@@ -1,0 +1,19 @@
+"""Images with boxes: TFDS's `objects`, a sequence of a `bbox` and a `label`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemas.base import image_features
+from shardwright.schema import ExampleSchema, Feature, FeatureKind
+
+OBJECTS = (
+    Feature("objects/bbox", FeatureKind.BOX, shape=(None, 4), sequence="objects"),
+    Feature("objects/label", FeatureKind.CLASS_LABEL, shape=(None,), sequence="objects"),
+)
+
+
+def detection(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+    """The image, its id, and its objects: what COCO, Pascal VOC and YOLO files say of boxes and their classes."""
+    del columns, extras
+    return ExampleSchema((*image_features(feature_names), *OBJECTS))

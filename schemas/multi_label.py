@@ -1,0 +1,17 @@
+"""Images with any number of classes each, as scikit-learn's `MultiLabelBinarizer` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemas.base import image_features, unless_same, usual_column
+from shardwright.schema import ExampleSchema, Feature, FeatureKind
+
+COLUMNS = ("labels", "label", "tags", "classes", "categories", "category")
+
+
+def multi_label(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+    """The image, its id, and `labels`: of a column of lists, or of texts such as "cat|dog"."""
+    del extras
+    column = unless_same(usual_column(columns, *COLUMNS), "labels")
+    return ExampleSchema((*image_features(feature_names), Feature("labels", FeatureKind.MULTI_LABEL, column=column)))

@@ -1,0 +1,40 @@
+"""Ready schemas, by the name that `--schema` takes.
+
+Each is a function of the vocabulary of feature names ("tfds" or "model-garden"), the names of the source's columns, and the features
+that the source would fill with its extra columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from schemas.detection import detection
+from schemas.image_classification import image_classification
+from schemas.image_pairs import image_pairs
+from schemas.image_text import image_text
+from schemas.multi_label import multi_label
+from schemas.segmentation import segmentation
+from schemas.tabular import tabular
+from schemas.unlabeled import unlabeled
+from shardwright.schema import ExampleSchema, Feature
+
+ReadySchema = Callable[[str, Sequence[str], Sequence[Feature]], ExampleSchema]
+
+
+def _classification(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+    del columns
+    return image_classification(feature_names=feature_names, extras=tuple(extras))
+
+
+# Those that have a feature for every column of the source.
+WITH_ALL_COLUMNS = frozenset({"image_classification", "tabular"})
+READY_SCHEMAS: Mapping[str, ReadySchema] = {
+    "image_classification": _classification,
+    "multi_label": multi_label,
+    "image_text": image_text,
+    "detection": detection,
+    "segmentation": segmentation,
+    "image_pairs": image_pairs,
+    "unlabeled": unlabeled,
+    "tabular": tabular,
+}

@@ -1,0 +1,24 @@
+"""Images with the columns of a table as a tabular model takes them: numbers, and categories instead of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from schemas.base import image_features
+from shardwright.schema import ExampleSchema, Feature, FeatureKind
+
+_CATEGORIES = {False: FeatureKind.CLASS_LABEL, True: FeatureKind.MULTI_LABEL}
+_TEXTS = (FeatureKind.BYTES, FeatureKind.TEXT)
+
+
+def tabular(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+    """The image, its id, its label, and every other column: texts become categories, learned from the column, "" one of them."""
+    del columns
+    return ExampleSchema((*image_features(feature_names, labelled=True), *map(_as_category, extras)))
+
+
+def _as_category(extra: Feature) -> Feature:
+    if extra.kind not in _TEXTS:
+        return extra
+    return replace(extra, kind=_CATEGORIES[extra.is_list], default=None if extra.is_list else "")

@@ -1,0 +1,14 @@
+"""Images alone: for pretraining without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from schemas.base import image_features
+from shardwright.schema import ExampleSchema, Feature
+
+
+def unlabeled(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+    """The image and its id; class folders and label columns are left out."""
+    del columns, extras
+    return ExampleSchema(image_features(feature_names))

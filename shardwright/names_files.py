@@ -1,0 +1,27 @@
+"""The files that say what the indices of features mean, one name a line: class names where TFDS looks for them, and words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from shardwright import naming
+from shardwright.schema import ExampleSchema, FeatureKind
+
+_FILE_OF = {
+    FeatureKind.CLASS_LABEL: naming.labels_file,
+    FeatureKind.MULTI_LABEL: naming.labels_file,
+    FeatureKind.TOKENS: naming.vocabulary_file,
+    FeatureKind.BAG_OF_WORDS: naming.vocabulary_file,
+}
+INDEXED = frozenset(_FILE_OF)  # the kinds whose values are indices
+
+
+def names_files(schema: ExampleSchema) -> dict[str, tuple[str, ...]]:
+    """The class names or words of each feature that has any, in the order of their indices, by their file."""
+    features = (feature for feature in schema.features if feature.kind in _FILE_OF)
+    return {_FILE_OF[feature.kind](feature.name): schema.names_of(feature) for feature in features}
+
+
+def names_text(names: Iterable[str]) -> str:
+    """What such a file holds."""
+    return "".join(f"{name}\n" for name in names)

@@ -1,0 +1,83 @@
+"""The forms of features that NumPy has no stored form for: tensors, and bags of words. They need not be asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from shardwright.example import ExampleFault
+from shardwright.reader.encodings import Encoding, Spec
+from shardwright.reader.values import SparseColumn, Values, object_array, value_dtype
+from shardwright.schema import Feature, FeatureKind
+from shardwright.tensor_features import read_tensor
+
+
+def natural_encoding(feature: Feature) -> Encoding:
+    """The form of a feature where a user asks for none."""
+    if feature.kind == FeatureKind.TENSOR:
+        return Tensors()
+    return Bags() if feature.kind == FeatureKind.BAG_OF_WORDS else Encoding()
+
+
+@dataclass(frozen=True, slots=True)
+class Tensors(Encoding):
+    """Serialized TensorProtos as arrays [b, *shape] where the feature's shape and dtype are fixed, else as objects [b] of arrays."""
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        return (batch, *feature.shape) if _is_fixed(feature) else (batch,), _tensor_dtype(feature)
+
+    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
+        if _is_fixed(feature):
+            return np.zeros((batch, *(size or 0 for size in feature.shape)), feature.dtype)
+        blank = np.zeros([size or 0 for size in feature.shape], feature.dtype or np.float32)
+        return object_array([blank] * batch)
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        return read_tensor(feature, values[0])
+
+
+def _tensor_dtype(feature: Feature) -> np.dtype[Any]:
+    return np.dtype(feature.dtype) if _is_fixed(feature) else np.dtype(object)
+
+
+def _is_fixed(feature: Feature) -> bool:
+    return bool(feature.dtype) and None not in feature.shape and feature.dtype not in ("str", "bytes", "object")
+
+
+@dataclass(frozen=True, slots=True)
+class Bags(Encoding):
+    """Bags of words as one `SparseColumn` a batch of float32 counts, dense_shape (rows, words of the vocabulary).
+
+    Attributes:
+        num_words: Of the vocabulary; the dataset says it.
+    """
+
+    num_words: int = 0
+
+    def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
+        del feature
+        return Bags(len(class_names))
+
+    def spec(self, feature: Feature, batch: int | None) -> Spec:
+        return (batch, self.num_words), value_dtype(feature)
+
+    def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
+        return object_array([(np.empty(0, np.int64), np.empty(0, value_dtype(feature)))] * batch)
+
+    def encode(self, feature: Feature, values: Values) -> Any:
+        indices, counts = np.array(values[0], np.int64), np.array(values[1], value_dtype(feature))
+        if len(indices) != len(counts):
+            raise ExampleFault(f"feature {feature.name!r} has {len(indices)} indices and {len(counts)} counts")
+        if len(indices) and not (indices.min() >= 0 and indices.max() < self.num_words):
+            raise ExampleFault(f"feature {feature.name!r} has an index beyond its {self.num_words} words: {indices.max()}")
+        return indices, counts
+
+    def finish(self, feature: Feature, column: npt.NDArray[Any]) -> SparseColumn:
+        rows = np.repeat(np.arange(len(column)), [len(indices) for indices, _ in column])
+        places = np.concatenate([np.empty(0, np.int64), *(indices for indices, _ in column)])
+        counts = np.concatenate([np.empty(0, value_dtype(feature)), *(counts for _, counts in column)])
+        return SparseColumn(np.stack([rows, places], axis=1), counts, (len(column), self.num_words))

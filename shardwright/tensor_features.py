@@ -1,0 +1,36 @@
+"""A serialized tensor as the schema says that it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy.typing as npt
+
+from shardwright.example import ExampleFault
+from shardwright.schema import PICTURES, Feature
+from shardwright.tensors import parse_tensor_proto
+
+
+def read_tensor(feature: Feature, data: bytes) -> npt.NDArray[Any]:
+    """The array of a TENSOR feature, or of an image that is stored as one.
+
+    Raises:
+        ExampleFault: It is no serialized tensor, or one of another shape or dtype than declared.
+    """
+    try:
+        tensor = parse_tensor_proto(data)
+    except ExampleFault as fault:
+        raise ExampleFault(f"feature {feature.name!r}: {fault}") from fault
+    dtype = "string" if tensor.dtype == object else str(tensor.dtype)
+    if not _has_shape(feature, tensor.shape) or (feature.dtype and dtype != feature.dtype):
+        raise ExampleFault(
+            f"feature {feature.name!r} is a tensor {list(tensor.shape)} of {dtype}, the schema says {list(feature.shape)} of "
+            f"{feature.dtype or 'any type'}"
+        )
+    return tensor
+
+
+def _has_shape(feature: Feature, shape: tuple[int, ...]) -> bool:
+    if feature.kind in PICTURES and not feature.shape:  # pictures of any size
+        return len(shape) == 3
+    return len(shape) == len(feature.shape) and all(wanted in (None, size) for size, wanted in zip(shape, feature.shape, strict=True))

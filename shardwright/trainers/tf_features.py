@@ -1,0 +1,110 @@
+"""Each kind of feature in TensorFlow: how it is parsed from a tf.Example, and what becomes of it.
+
+Parsing gives what is stored. Then, where decoding is asked for, pictures and tensors are decoded one example at a time; and bags
+of words, which are parsed as two lists, become one sparse tensor at the very end, because lists can be batched with anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import tensorflow as tf
+
+from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source, StoredFeature
+
+_DTYPES = {pa.int64(): tf.int64, pa.float32(): tf.float32}
+Tensor = Any
+
+
+def parsing_spec(schema: ExampleSchema, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """What `tf.io.parse_example` takes to read records of this schema.
+
+    One value is FixedLenFeature([]), an array of a fixed shape FixedLenFeature(shape), a list RaggedFeature, boxes RaggedFeature with
+    rows of 4, a bag of words SparseFeature over its vocabulary; pictures and serialized tensors are bytes.
+
+    Args:
+        schema: The dataset's.
+        names: Of the features wanted, None for all.
+    """
+    wanted = [feature for feature in schema.features if names is None or feature.name in names]
+    spec: dict[str, Any] = {}
+    for feature in wanted:
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            indices, counts = feature.stored
+            size = len(schema.names_of(feature))
+            spec[feature.name] = tf.io.SparseFeature(indices.key, counts.key, tf.float32, size, already_sorted=True)
+        else:
+            spec[feature.name] = _rule(feature.stored[0])
+    return spec
+
+
+def stored_spec(features: Sequence[Feature]) -> dict[str, Any]:
+    """The same by stored key, a bag of words as two lists."""
+    return {stored.key: _rule(stored) for feature in features for stored in feature.stored}
+
+
+def _rule(stored: StoredFeature) -> Any:
+    dtype = _DTYPES.get(stored.type, tf.string)
+    if None not in stored.shape:
+        return tf.io.FixedLenFeature(stored.shape, dtype)
+    partitions = [tf.io.RaggedFeature.UniformRowLength(size) for size in stored.shape[1:]]
+    return tf.io.RaggedFeature(dtype, partitions=partitions)
+
+
+def is_ragged(features: Sequence[Feature]) -> bool:
+    """Whether values of one of them differ in shape from example to example, so that a batch must be ragged."""
+    return any(None in feature.stored_shape or (feature.kind == FeatureKind.TENSOR and None in feature.shape) for feature in features)
+
+
+def is_decoded(feature: Feature) -> bool:
+    """Whether it is decoded besides the image itself: further pictures, and tensors."""
+    return feature.source != Source.IMAGE and (feature.kind in PICTURES or feature.kind == FeatureKind.TENSOR)
+
+
+def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] | None) -> Tensor:
+    """A picture as uint8 [height, width, 3], a mask [height, width, 1], a tensor in its own dtype; resized if that is asked for.
+
+    A mask's pixels are chosen and never mixed, when it is resized.
+    """
+    if feature.kind == FeatureKind.TENSOR:
+        return tf.ensure_shape(tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "float32")), feature.shape)
+    channels = 1 if feature.kind == FeatureKind.MASK else 3
+    picture = _decode_picture(feature, data, channels)
+    if image_size is None:
+        return picture
+    if feature.kind == FeatureKind.MASK:
+        return tf.image.resize(picture, image_size, method="nearest")
+    resized = tf.image.resize(picture, image_size, method="bilinear", antialias=True)
+    return tf.saturate_cast(tf.round(resized), tf.uint8)
+
+
+def _decode_picture(feature: Feature, data: Tensor, channels: int) -> Tensor:
+    shape = feature.shape or (None, None, channels)
+    if feature.encoding == "raw":
+        return tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)
+    if feature.encoding == "tensor":
+        return tf.ensure_shape(tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape)
+    return tf.ensure_shape(tf.io.decode_image(data, channels=channels, expand_animations=False), shape)
+
+
+def gather_bags(schema: ExampleSchema, features: Sequence[Feature], example: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """An example, or a ragged batch of them, by feature name: bags of words as tf.SparseTensor of float32 counts."""
+    gathered = {}
+    for feature in features:
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            indices, counts = (example[stored.key] for stored in feature.stored)
+            gathered[feature.name] = _sparse(indices, counts, len(schema.names_of(feature)))
+        else:
+            gathered[feature.name] = example[feature.name]
+    return gathered
+
+
+def _sparse(indices: Tensor, counts: Tensor, size: int) -> tf.SparseTensor:
+    """[size] of one example's lists, or [batch, size] of ragged ones."""
+    if not isinstance(indices, tf.RaggedTensor):
+        return tf.SparseTensor(indices[:, tf.newaxis], counts, tf.constant([size], tf.int64))
+    rows = tf.cast(indices.value_rowids(), tf.int64)
+    shape = tf.stack([tf.cast(indices.nrows(), tf.int64), tf.constant(size, tf.int64)])
+    return tf.SparseTensor(tf.stack([rows, indices.flat_values], axis=1), counts.flat_values, shape)

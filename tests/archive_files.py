@@ -1,0 +1,62 @@
+"""Writing archives for tests, and reading what a build made of them."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardwright.manifest import read_manifest
+from shardwright.storage import Folder
+from tests.damage import read_features
+from tests.helpers import TINY_PNG
+
+
+def pack_tar(path: Path, files: Mapping[str, bytes], mode: str = "w", links: Mapping[str, tuple[bytes, str]] | None = None) -> Path:
+    """A tar of these files, in their order, then links: name -> (type, target)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+        for name, (kind, target) in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = kind, target
+            tar.addfile(info)
+    return path
+
+
+def pack_zip(path: Path, files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    """A zip of these files, in their order."""
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+def png(number: int) -> bytes:
+    """A tiny image that is like no other."""
+    return TINY_PNG + number.to_bytes(4, "big")
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    """Relative path -> content."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def built_records(dataset: Path) -> list[tuple[str, str, bytes]]:
+    """(split, class name, image bytes) of every record, sorted."""
+    manifest = read_manifest(Folder(str(dataset)))
+    names = manifest.schema.class_names
+    found = []
+    for split in manifest.splits:
+        for shard in manifest.shard_names(split):
+            for features in read_features(dataset, shard):
+                label, image = features["label"][0], features["image"][0]
+                assert isinstance(label, int)
+                assert isinstance(image, bytes)
+                found.append((split, names[label], image))
+    return sorted(found)

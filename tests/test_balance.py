@@ -1,0 +1,27 @@
+"""How far the classes' fractions of a split are from those of the whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from transforms.balance import label_deviations
+
+
+def test_deviations() -> None:
+    found = label_deviations({"train": {"0": 8, "1": 8}, "test": {"0": 3, "1": 1}})
+    assert found["train"] == {"mean": 0.05, "max": 0.05, "label": 0}  # 8/16 against 11/20 and 9/20
+    assert found["test"] == {"mean": 0.2, "max": 0.2, "label": 0}  # 3/4 and 1/4
+
+
+def test_a_class_that_a_split_does_not_have() -> None:
+    found = label_deviations({"train": {"0": 5, "2": 5}, "test": {"10": 10}})
+    assert found["test"] == {"mean": pytest.approx(1 / 3, abs=1e-6), "max": 0.5, "label": 10}
+
+
+@pytest.mark.parametrize("counts", [{}, {"train": {}}, {"train": {}, "test": {}}])
+def test_nothing_to_compare(counts: dict[str, dict[str, int]]) -> None:
+    assert label_deviations(counts) == {}
+
+
+def test_an_empty_split_is_left_out() -> None:
+    assert set(label_deviations({"train": {"0": 5}, "test": {}})) == {"train"}

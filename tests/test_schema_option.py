@@ -1,0 +1,313 @@
+"""--schema: ready schemas by name, a user's Python or JSON file, and builds whose records hold what they declare."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipelines.job import describe_job
+from pipelines.options import parse_options
+from pipelines.schemas_option import as_encoded, load_schema
+from schemas.ready import READY_SCHEMAS
+from shardwright.errors import BuildError, UsageError
+from shardwright.example import parse_example
+from shardwright.manifest import read_manifest
+from shardwright.records import scan_records
+from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
+from shardwright.storage import NO_OPTIONS, Folder
+from tests.build_helpers import build, make_images, png_of, write_table
+from tests.helpers import make_files
+from transforms.images import EncodeOptions
+from transforms.reject_files import read_rejects
+
+IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
+LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
+OWN = ExampleSchema(
+    (
+        IMAGE,
+        Feature("id", FeatureKind.TEXT, Source.ID),
+        LABEL,
+        Feature("age", FeatureKind.INT64, dtype="uint8", default=0),
+        Feature("words", FeatureKind.BAG_OF_WORDS, column="note", vocabulary=VocabularyRule(min_count=2)),
+    )
+)
+OWN_PYTHON = """
+from shardwright.schema import *
+SCHEMA = ExampleSchema((
+    Feature("image", FeatureKind.IMAGE, Source.IMAGE),
+    Feature("id", FeatureKind.TEXT, Source.ID),
+    Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL),
+    Feature("age", FeatureKind.INT64, dtype="uint8", default=0),
+    Feature("words", FeatureKind.BAG_OF_WORDS, column="note", vocabulary=VocabularyRule(min_count=2)),
+))
+"""
+
+
+def load(given: str | Path, columns: tuple[str, ...] = (), extras: tuple[Feature, ...] = ()) -> ExampleSchema:
+    return load_schema(str(given), feature_names="tfds", columns=columns, extras=extras, storage=NO_OPTIONS)
+
+
+def mask_of(number: int) -> bytes:
+    """A mask of 8 x 8 pixels of one class."""
+    file = io.BytesIO()
+    Image.fromarray(np.full((8, 8), number, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def records_of(root: Path) -> dict[str, dict[str, Any]]:
+    """Every record of a dataset by its id."""
+    found = {}
+    for shard in root.glob("*.tfrecord-*"):
+        for span in scan_records(io.BytesIO(shard.read_bytes())):
+            record = dict(parse_example(span.data))
+            found[record["id"][0].decode()] = record
+    return found
+
+
+def table(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
+    """A table of images, and the images that it names."""
+    for number, row in enumerate(rows):
+        (tmp_path / row["image"]).write_bytes(png_of(number))
+    return write_table(tmp_path / "t.jsonl", rows)
+
+
+def rejects_in(root: Path) -> list[tuple[str, str, str]]:
+    names = [name for name in Folder(str(root)).outputs() if name.startswith("rejects/")]
+    return sorted((reject.id, str(reject.reason), reject.detail) for name in names for reject in read_rejects(Folder(str(root)), name))
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "features"),
+    [
+        ("unlabeled", (), "image id"),
+        ("image_classification", (), "image id label"),
+        ("multi_label", ("Tags",), "image id labels=Tags"),
+        ("multi_label", (), "image id labels"),
+        ("image_text", ("n", "caption"), "image id text=caption"),
+        ("detection", (), "image id objects/bbox objects/label"),
+        ("segmentation", ("mask_path", "mask"), "image id segmentation_mask=mask"),
+        ("image_pairs", ("image2",), "image id label second_image=image2"),
+        ("tabular", (), "image id label"),
+    ],
+)
+def test_ready_schemas(name: str, columns: tuple[str, ...], features: str) -> None:
+    schema = load(name, columns)
+    assert " ".join(f"{f.name}={f.column}" if f.column else f.name for f in schema.features) == features
+    assert ExampleSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+
+
+@pytest.mark.parametrize("name", READY_SCHEMAS)
+def test_ready_schemas_under_the_names_of_model_garden(name: str) -> None:
+    schema = load_schema(name, feature_names="model-garden", columns=(), extras=(), storage=NO_OPTIONS)
+    assert [feature.name for feature in schema.features][:2] == ["image/encoded", "image/filename"]
+
+
+def test_what_the_source_says_of_its_columns_counts() -> None:
+    boxes = (
+        Feature("objects/bbox", FeatureKind.BOX, shape=(None, 4), sequence="objects"),
+        Feature("objects/label", FeatureKind.CLASS_LABEL, shape=(None,), sequence="objects", names=("dog", "cat")),
+        Feature("area", FeatureKind.FLOAT32, shape=(None,)),
+    )
+    assert load("detection", (), boxes).features[-1].names == ("dog", "cat")
+    assert [feature.name for feature in load("image_classification", (), boxes).features][3:] == ["objects/bbox", "objects/label", "area"]
+    captions = Feature("captions", FeatureKind.TEXT, shape=(None,))
+    assert load("image_text", ("captions",), (captions,)).features[-1] == captions
+    texts = (Feature("kind", FeatureKind.BYTES), Feature("tags", FeatureKind.BYTES, shape=(None,)), Feature("n", FeatureKind.INT64))
+    kinds = [feature.kind for feature in load("tabular", (), texts).features[3:]]
+    assert kinds == [FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.INT64]
+
+
+def test_a_python_file_and_a_json_file_are_the_same_schema(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN_PYTHON)
+    (tmp_path / "own.json").write_text(json.dumps(OWN.to_json()))
+    assert load(tmp_path / "own.py") == load(tmp_path / "own.json") == OWN
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("segmentatoin", None, r"--schema 'segmentatoin' is no ready schema \(image_classification, .*\) and no .py or .json file"),
+        ("no.py", None, "no.py is not there: give a Python file that defines SCHEMA"),
+        ("no.json", None, "no.json cannot be read"),
+        ("a.py", "1 / 0", "a.py cannot be run: ZeroDivisionError: division by zero"),
+        ("a.py", "x = 1", "a.py defines no SCHEMA: it must be a shardwright.schema.ExampleSchema"),
+        ("a.py", "SCHEMA = {}", "a.py defines a SCHEMA of type dict: it must be"),
+        ("a.json", "{", "a.json is not the JSON of an ExampleSchema, as its to_json gives it"),
+        ("a.json", "[]", "a.json is not the JSON of an ExampleSchema"),
+        ("a.json", json.dumps(ExampleSchema((LABEL,)).to_json()), "a.json has no image: give one feature of kind image the source image"),
+        ("a.json", json.dumps({"features": [{"name": "x", "kind": "sound"}], "class_names": []}), "is not the JSON.*'sound'"),
+        ("a.json", json.dumps({"features": [IMAGE.to_json()] * 2, "class_names": []}), "a.json: two features are called 'image'"),
+        (
+            "a.json",
+            json.dumps(ExampleSchema((IMAGE, Feature("other", FeatureKind.IMAGE, Source.IMAGE))).to_json()),
+            "'image' and 'other' both have the source image; only one can",
+        ),
+        (
+            "a.json",
+            json.dumps(ExampleSchema((IMAGE, Feature("l", FeatureKind.MULTI_LABEL, Source.LABEL))).to_json()),
+            "feature 'l' of the source label must be one class_label",
+        ),
+        (
+            "a.json",
+            json.dumps(ExampleSchema((IMAGE, Feature("c", FeatureKind.CLASS_LABEL, names=("a", "a")))).to_json()),
+            "the names of feature 'c' have one twice",
+        ),
+    ],
+)
+def test_schemas_that_are_none(tmp_path: Path, name: str, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match=message):
+        load(tmp_path / name if "." in name else name)
+
+
+def test_what_input_lacks_is_told_before_any_work(tmp_path: Path) -> None:
+    given = str(table(tmp_path, [{"image": "a.png", "note": "x", "when": {"a": 1}}]))
+    (tmp_path / "own.json").write_text(json.dumps(OWN.to_json()))
+
+    def describe(schema: str) -> None:
+        describe_job(parse_options([given, str(tmp_path / "out"), "--schema", schema]))
+
+    with pytest.raises(
+        UsageError, match="feature 'age' is filled from the column 'age', which INPUT does not have; its columns are 'image'"
+    ):
+        describe(str(tmp_path / "own.json"))
+    with pytest.raises(UsageError, match="feature 'segmentation_mask' is filled from the column 'mask', which INPUT does not have"):
+        describe("segmentation")
+    (tmp_path / "own.json").write_text(json.dumps(ExampleSchema((IMAGE, LABEL)).to_json()))
+    with pytest.raises(UsageError, match="--schema has a label, and INPUT has none: name its column by --label-column"):
+        describe(str(tmp_path / "own.json"))
+    (tmp_path / "own.json").write_text(json.dumps(ExampleSchema((IMAGE, Feature("when", FeatureKind.INT64))).to_json()))
+    with pytest.raises(BuildError, match=r"column 'when' is of type struct<a: int64>, which cannot be a int64 feature"):
+        describe(str(tmp_path / "own.json"))
+    describe("unlabeled")  # a column that no feature asks for may be of any type
+    with pytest.raises(BuildError, match="column 'when' is of type struct"):
+        describe("tabular")
+
+
+def test_stored_pictures_in_the_schema() -> None:
+    schema = ExampleSchema((IMAGE, Feature("mask", FeatureKind.MASK), Feature("b", FeatureKind.IMAGE)))
+    kept = as_encoded(schema, EncodeOptions())
+    assert [(feature.encoding, feature.shape) for feature in kept.features] == [(None, ()), ("png", ()), (None, ())]
+    raw = as_encoded(schema, EncodeOptions("raw", resize=(6, 4)))
+    assert [(feature.encoding, feature.shape) for feature in raw.features] == [("raw", (4, 6, 3)), ("png", (4, 6, 1)), ("raw", (4, 6, 3))]
+    with pytest.raises(UsageError, match="feature 'image' has the encoding 'jpeg', and images are stored by --encode keep: give"):
+        as_encoded(ExampleSchema((Feature("image", FeatureKind.IMAGE, Source.IMAGE, encoding="jpeg"),)), EncodeOptions())
+
+
+def test_a_build_with_a_schema_of_ones_own(tmp_path: Path) -> None:
+    rows = [
+        {"image": "a.png", "label": "dog", "age": 3, "note": "good dog", "left": "out"},
+        {"image": "b.png", "label": "cat", "age": None, "note": "good cat", "left": "out"},
+        {"image": "c.png", "label": "cat", "age": 300, "note": "rare words", "left": "out"},
+    ]
+    (tmp_path / "own.py").write_text(OWN_PYTHON)
+    out = tmp_path / "out"
+    assert build(table(tmp_path, rows), out, "--schema", tmp_path / "own.py", "--max-reject-fraction", "0.5") == 0
+    records = records_of(out)
+    assert records["a.png"] == {
+        "id": [b"a.png"], "label": [1], "age": [3], "words/indices": [0], "words/values": [1.0], "image": [png_of(0)],
+    }  # fmt: skip
+    assert records["b.png"]["age"] == [0]
+    assert rejects_in(out) == [("c.png", "bad_value", "row 2: 'age' is 300, which does not fit uint8")]
+    schema = read_manifest(Folder(str(out))).schema
+    assert (schema.class_names, schema.vocabularies) == (("cat", "dog"), {"words": ("good",)})
+
+
+def test_pictures_beside_the_image(tmp_path: Path) -> None:
+    """A mask and a second image: stored as they are, in front of the image; a fault in one rejects the record by the feature's name."""
+    make_files(tmp_path, "same.png", "broken.png", data=b"no image")
+    (tmp_path / "same.png").write_bytes(png_of(99))
+    for number in range(3):
+        (tmp_path / f"m{number}.png").write_bytes(mask_of(number))
+    rows = [
+        {"image": "a.png", "mask": "m0.png", "image2": "same.png"},
+        {"image": "b.png", "mask": "m1.png", "image2": "gone.png"},
+        {"image": "c.png", "mask": "m2.png", "image2": "broken.png"},
+        {"image": "d.png", "mask": "", "image2": "same.png"},
+        {"image": "e.png", "mask": "m1.png", "image2": str(tmp_path / "same.png")},
+    ]
+    features = (Feature("mask", FeatureKind.MASK), Feature("other", FeatureKind.IMAGE, column="image2"))
+    (tmp_path / "own.json").write_text(json.dumps(ExampleSchema((IMAGE, Feature("id", FeatureKind.TEXT, Source.ID), *features)).to_json()))
+    out = tmp_path / "out"
+    assert build(table(tmp_path, rows), out, "--schema", tmp_path / "own.json", "--max-reject-fraction", "0.9") == 0
+    records = records_of(out)
+    assert {name: (record["mask"], record["other"], record["image"]) for name, record in records.items()} == {
+        "a.png": ([mask_of(0)], [png_of(99)], [png_of(0)]),
+        "e.png": ([mask_of(1)], [png_of(99)], [png_of(4)]),
+    }
+    (shard,) = (path.read_bytes() for path in out.glob("*.tfrecord-*"))
+    assert shard.index(mask_of(0)) < shard.index(png_of(99)) < shard.index(png_of(0))
+    told = rejects_in(out)
+    assert [(image_id, reason) for image_id, reason, _ in told] == [
+        ("b.png", "missing_file"), ("c.png", "not_an_image"), ("d.png", "bad_value"),
+    ]  # fmt: skip
+    assert told[0][2] == "image2: named in the table, but there is no such file"
+    assert told[1][2].startswith("other: ")
+    assert told[2][2] == "row 3: 'mask' has no picture, and the feature has no default"
+
+
+def test_pictures_are_encoded_with_the_image(tmp_path: Path) -> None:
+    """Masks keep their numbers at any size."""
+    for number in range(2):
+        (tmp_path / f"m{number}.png").write_bytes(mask_of(number + 3))
+    rows = [{"image": f"{name}.png", "mask": f"m{number}.png"} for number, name in enumerate("ab")]
+    out = tmp_path / "out"
+    assert build(table(tmp_path, rows), out, "--schema", "segmentation", "--encode", "raw", "--resize", "5x4") == 0
+    for number, name in enumerate("ab"):
+        record = records_of(out)[f"{name}.png"]
+        assert len(record["image"][0]) == 4 * 5 * 3
+        mask = np.asarray(Image.open(io.BytesIO(record["segmentation_mask"][0])))
+        assert (mask.shape, set(mask.flat)) == ((4, 5), {number + 3})
+
+
+def test_a_changed_mask_makes_its_shard_stale(tmp_path: Path) -> None:
+    (tmp_path / "m.png").write_bytes(mask_of(1))
+    given, out = table(tmp_path, [{"image": "a.png", "mask": "m.png"}]), tmp_path / "out"
+    assert build(given, out, "--schema", "segmentation") == 0
+    (tmp_path / "m.png").write_bytes(mask_of(200) + b"")
+    (tmp_path / "m.png").touch()
+    assert build(given, out, "--schema", "segmentation") == 1  # the input has changed
+    assert build(given, out, "--schema", "segmentation", "--if-exists", "overwrite") == 0
+    assert records_of(out)["a.png"]["segmentation_mask"] == [mask_of(200)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "schema", "expected"),
+    [
+        ("labels\n{}a|b\n{}\n{}b\n", "multi_label", {"0.png": [0, 1], "1.png": [], "2.png": [1]}),
+        ("text\n{}007\n{}1.50\n{}\n", "image_text", {"0.png": [b"007"], "1.png": [b"1.50"], "2.png": [b""]}),
+        ("kind\n{}b\n{}\n{}a\n", "tabular", {"0.png": [2], "1.png": [0], "2.png": [1]}),
+    ],
+)
+def test_ready_schemas_on_a_csv(tmp_path: Path, columns: str, schema: str, expected: dict[str, Any]) -> None:
+    """Texts are read as they are written, lists have "|" between their parts, and an empty category is one of its own."""
+    make_images(tmp_path, 0)
+    for number in range(3):
+        (tmp_path / f"{number}.png").write_bytes(png_of(number))
+    lines = columns.split("\n")
+    text = f"image,{lines[0]}\n" + "".join(line.format(f"{number}.png,") + "\n" for number, line in enumerate(lines[1:4]))
+    (tmp_path / "t.csv").write_text(text)
+    assert build(tmp_path / "t.csv", tmp_path / "out", "--schema", schema) == 0
+    key = {"multi_label": "labels", "image_text": "text", "tabular": "kind"}[schema]
+    assert {name: record[key] for name, record in records_of(tmp_path / "out").items()} == expected
+
+
+def test_unlabeled_leaves_class_folders_out(tmp_path: Path) -> None:
+    make_images(tmp_path / "in", 4)
+    assert build(tmp_path / "in", tmp_path / "out", "--schema", "unlabeled") == 0
+    assert {frozenset(record) for record in records_of(tmp_path / "out").values()} == {frozenset({"id", "image"})}
+    assert read_manifest(Folder(str(tmp_path / "out"))).schema.class_names == ()
+
+
+def test_another_schema_is_another_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_images(tmp_path / "in", 4)
+    assert build(tmp_path / "in", tmp_path / "out", "--schema", "unlabeled") == 0
+    assert build(tmp_path / "in", tmp_path / "out") == 1
+    assert "with other settings (schema is 'unlabeled' there and None here)" in capsys.readouterr().err

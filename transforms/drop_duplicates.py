@@ -1,0 +1,88 @@
+"""DropDuplicates: references -> references to images of different content | rejects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
+
+from shardwright.storage import NO_OPTIONS, StorageOptions
+from transforms.duplicates import (
+    Lengths,
+    count_lengths,
+    find_duplicates,
+    hash_images,
+    leave_out,
+    merge_lengths,
+    spread_hashed,
+    take_candidates,
+)
+from transforms.references import from_ipc, to_ipc
+from transforms.rejects import Reject
+from transforms.routing import Route, Routed
+
+
+class DropDuplicates(beam.PTransform):
+    """Leave one image of each content, the first by id: images that share their length with another one are read.
+
+    What is left out is known to every worker, by 8 bytes an image.
+
+    Args:
+        policy: "drop" or "reject": what the others are called.
+        storage: Options of the stores that images are in.
+        threads: Images read at a time in one process, None for as many as pay.
+    """
+
+    def __init__(self, policy: str, *, storage: StorageOptions = NO_OPTIONS, threads: int | None = None) -> None:
+        super().__init__()
+        self._policy = policy
+        self._storage = storage
+        self._threads = threads
+
+    def expand(self, references: beam.PCollection) -> Routed:
+        lengths = (
+            references
+            | "Lengths" >> beam.Map(count_lengths)  # Lengths
+            | "AllLengths" >> beam.CombineGlobally(merge_lengths)  # one Lengths
+        )
+        found = (
+            references
+            | "Candidates" >> beam.FlatMap(_candidates, lengths=AsSingleton(lengths)).with_output_types(pa.RecordBatch)
+            | "Balance" >> beam.Reshuffle()
+            | "Hash" >> beam.FlatMap(_hash, self._storage, self._threads).with_output_types(tuple[int, bytes])
+            | "SameContent" >> beam.GroupByKey()  # (bucket, [packed rows with their hash])
+            | "Find" >> Route(_find, np.ndarray, policy=self._policy)  # keys of rows
+        )
+        keys = found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_joined)  # one array of keys
+        unique = references | "LeaveOut" >> beam.FlatMap(_leave_out, keys=AsSingleton(keys)).with_output_types(pa.RecordBatch)
+        return Routed(unique, found.rejects)
+
+
+def _candidates(batch: pa.RecordBatch, *, lengths: Lengths) -> Iterator[pa.RecordBatch]:
+    candidates = take_candidates(batch, lengths)
+    if candidates.num_rows:
+        yield candidates
+
+
+def _hash(batch: pa.RecordBatch, storage: StorageOptions, threads: int | None) -> Iterator[tuple[int, bytes]]:
+    for bucket, rows in spread_hashed(hash_images(batch, storage, threads)):
+        yield bucket, to_ipc(rows)
+
+
+def _find(bucket: tuple[int, Iterable[bytes]], *, policy: str) -> Iterator[np.ndarray | Reject]:
+    keys, rejects = find_duplicates([from_ipc(rows) for rows in bucket[1]], policy)
+    yield from rejects
+    yield keys
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    return np.sort(np.concatenate([np.zeros(0, np.uint64), *parts]))
+
+
+def _leave_out(batch: pa.RecordBatch, *, keys: np.ndarray) -> Iterator[pa.RecordBatch]:
+    kept = leave_out(batch, keys)
+    if kept.num_rows:
+        yield kept

@@ -1,0 +1,163 @@
+"""Columns of lists taken apart into their values, whatever form the lists have, and held against a feature's shape."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mask = npt.NDArray[np.bool_]
+Shape = tuple[int | None, ...]
+_SEPARATOR = "|"
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A column taken apart.
+
+    Attributes:
+        values: The innermost values of all rows, one after another; nulls may be among them.
+        lengths: How many of them each row has, int64; 0 where it is odd.
+        missing: Rows that have no value at all.
+        odd: Rows that do not have the shape; their values are left out.
+    """
+
+    values: pa.Array
+    lengths: npt.NDArray[np.int64]
+    missing: Mask
+    odd: Mask
+
+    def rows_with(self, marked: Mask) -> Mask:
+        """The rows in which `marked`, a mask over `values`, is somewhere True."""
+        rows = np.zeros(len(self.lengths), bool)
+        rows[np.repeat(np.arange(len(self.lengths)), self.lengths)[marked]] = True
+        return rows
+
+    def as_lists(self, values: pa.Array) -> pa.Array:
+        """Lists of `values`, one for each of `self.values`."""
+        offsets = np.concatenate(([0], np.cumsum(self.lengths))).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(offsets), values)
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+
+
+def plain(column: pa.Array) -> pa.Array:
+    """The column without a dictionary or an extension type around its values."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of the innermost values of a column."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return value_type(kind.storage_type)
+    return value_type(kind.value_type) if is_list(kind) or pa.types.is_dictionary(kind) else kind
+
+
+def take_apart(column: pa.Array, shape: Shape) -> Items:
+    """The values of each row.
+
+    A list may be nested as the shape is, or flat, or a text: JSON, or its parts with "|" between them. A single value is a list
+    of one, and so is the other way round.
+    """
+    column = plain(column)
+    missing = column.is_null().to_numpy(zero_copy_only=False)
+    if not is_list(column.type):
+        if not shape or not is_text(column.type):
+            return Items(column, np.ones(len(column), np.int64), missing, np.zeros(len(column), bool))
+        column, missing = _lists_of_texts(column), missing | pc.equal(column, "").fill_null(True).to_numpy(zero_copy_only=False)
+    values, lengths, odd = _flatten(column, shape)
+    odd = (odd | ~_have_shape(lengths, shape)) & ~missing
+    if odd.any():
+        values, lengths = values.filter(pa.array(np.repeat(~odd, lengths))), np.where(odd, 0, lengths)
+    return Items(values, lengths, missing, odd)
+
+
+def _flatten(column: pa.Array, shape: Shape) -> tuple[pa.Array, npt.NDArray[np.int64], Mask]:
+    """(innermost values, how many each row has, rows whose inner lists have other lengths than the shape's)"""
+    values, lengths = _open_lists(column)
+    odd = np.zeros(len(column), bool)
+    inner = shape[1:]
+    while is_list(values.type):
+        wanted, inner = (inner[0], inner[1:]) if inner else (None, ())
+        rows = np.repeat(np.arange(len(column)), lengths)
+        values, inner_lengths = _open_lists(values)
+        if wanted is not None:
+            odd[rows[inner_lengths != wanted]] = True
+        lengths = np.bincount(rows, inner_lengths, minlength=len(column)).astype(np.int64)
+    return values, lengths, odd
+
+
+def _open_lists(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    if pa.types.is_fixed_size_list(column.type):
+        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return plain(column.flatten()), lengths
+
+
+def _have_shape(lengths: npt.NDArray[np.int64], shape: Shape) -> Mask:
+    fixed = math.prod(size for size in shape if size is not None)
+    if None not in shape:
+        return np.asarray(lengths == fixed)
+    return np.asarray(lengths % max(fixed, 1) == 0)
+
+
+def _lists_of_texts(column: pa.Array) -> pa.Array:
+    """The lists that texts stand for."""
+    texts = column.cast(pa.string()).dictionary_encode()
+    parsed = pa.array([_parts(text) for text in texts.dictionary.to_pylist()], pa.list_(pa.string()))
+    return parsed.take(texts.indices)
+
+
+def _parts(text: str) -> list[str | None]:
+    text = text.strip()
+    if not text:
+        return []
+    if not text.startswith("["):
+        return [part.strip() for part in text.split(_SEPARATOR)]
+    try:
+        return list(_leaves(json.loads(text)))
+    except (ValueError, RecursionError):
+        return [text]  # which is no number; as a text it is what stands there
+
+
+def _leaves(value: Any) -> Iterator[str | None]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _leaves(item)
+    elif value is None or isinstance(value, str):
+        yield value
+    else:
+        yield json.dumps(value)
+
+
+def to_texts(values: pa.Array) -> tuple[pa.Array, Mask]:
+    """Values as strings, and which of them are bytes that are not UTF-8."""
+    nowhere = np.zeros(len(values), bool)
+    try:
+        return values.cast(pa.string()), nowhere
+    except pa.ArrowInvalid:
+        texts = [_decoded(value) for value in values.to_pylist()]
+        bad: npt.NDArray[np.bool_] = np.array([text is None for text in texts]) & values.is_valid().to_numpy(zero_copy_only=False)
+        return pa.array(texts, pa.string()), bad
+
+
+def _decoded(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None

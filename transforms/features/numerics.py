@@ -1,0 +1,128 @@
+"""Numbers as tf.Example stores them: every integer as int64, every float as float32, and nothing that does not fit.
+
+The rules are those of TensorFlow's tf.Example guide: bool, enum and integers of any width become int64, float and double float32.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Mask = npt.NDArray[np.bool_]
+
+_INTEGER_RANGES = {
+    name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+}
+_INT64 = (-(2**63), 2**63 - 1)
+_INTEGER_RANGES |= {"": _INT64, "int64": _INT64, "uint64": (0, 2**63 - 1), "bool": (0, 1)}
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
+_BFLOAT16_MAX = 3.3895313892515355e38
+_FLOAT_LIMITS = {"": _MAX_FLOAT32, "float32": _MAX_FLOAT32, "float64": _MAX_FLOAT32, "float16": 65504.0, "bfloat16": _BFLOAT16_MAX}
+INTEGER_DTYPES, FLOAT_DTYPES = frozenset(_INTEGER_RANGES), frozenset(_FLOAT_LIMITS)
+
+_NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_NO_NUMBER = re.compile(r"\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
+_TRUTH = {"true": 1, "false": 0}
+
+
+def to_integers(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
+    """Values as int64, and which of them are no whole number of `dtype`. A null stays one."""
+    low, high = _INTEGER_RANGES[dtype]
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.int64())
+    elif pa.types.is_floating(kind):
+        return _whole_numbers(values, low, high)
+    elif not pa.types.is_integer(kind):
+        return _each(values, lambda value: _to_integer(value, low, high), pa.int64())
+    bad = np.zeros(len(values), bool)
+    if values.type == pa.uint64():
+        bad = _mask(pc.greater(values, pa.scalar(high, pa.uint64())))
+        return _without(values, bad).cast(pa.int64()), bad
+    values = values.cast(pa.int64())
+    if (low, high) != _INT64:
+        bad = _mask(pc.or_(pc.less(values, low), pc.greater(values, high)))
+    return values, bad
+
+
+def to_floats(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
+    """Values as float32, rounded, and which of them are no number, or finite and too large for `dtype`. A null stays one."""
+    limit = _FLOAT_LIMITS[dtype]
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        values, bad = _each(values, _to_float, pa.float64())
+        return values.cast(pa.float32(), safe=False), bad | _too_large(values, limit)
+    doubles = values.cast(pa.float64(), safe=False)
+    bad = _too_large(doubles, limit)
+    return _without(doubles, bad).cast(pa.float32(), safe=False), bad
+
+
+def _whole_numbers(values: pa.Array, low: int, high: int) -> tuple[pa.Array, Mask]:
+    numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
+    # 2**63 - 1 has no float of its own: the next one up is 2**63, which does not fit.
+    bad = ~np.isfinite(numbers) | (numbers != np.trunc(numbers)) | (numbers < low) | (numbers >= float(high) + (high < 2**53))
+    whole = np.where(bad, 0, numbers).astype(np.int64)
+    return pa.array(whole, mask=values.is_null().to_numpy(zero_copy_only=False)), np.asarray(bad)
+
+
+def _too_large(values: pa.Array, limit: float) -> Mask:
+    numbers = np.abs(values.fill_null(0.0).to_numpy(zero_copy_only=False))
+    return np.asarray((numbers > limit) & (numbers < np.inf))
+
+
+def _without(values: pa.Array, bad: Mask) -> pa.Array:
+    return pc.if_else(pa.array(bad), pa.scalar(None, values.type), values) if bad.any() else values
+
+
+def _mask(found: pa.Array) -> Mask:
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
+
+
+def _each(values: pa.Array, convert: Callable[[Any], Any], kind: pa.DataType) -> tuple[pa.Array, Mask]:
+    """Each different value converted once; None from `convert` marks a bad one."""
+    if pa.types.is_null(values.type):
+        return pa.nulls(len(values), kind), np.zeros(len(values), bool)
+    encoded = values.dictionary_encode()
+    converted = [convert(value) for value in encoded.dictionary.to_pylist()]
+    result = pa.array(converted, kind).take(encoded.indices)
+    return result, _mask(pc.and_(result.is_null(), values.is_valid()))
+
+
+def _to_integer(value: Any, low: int, high: int) -> int | None:
+    text = _text_of(value)
+    if text.strip().lower() in _TRUTH:
+        return _TRUTH[text.strip().lower()]
+    if not _NUMBER.fullmatch(text):
+        return None
+    try:
+        number = Decimal(text.strip())
+    except InvalidOperation:  # an exponent of more than 18 digits
+        return None
+    if number.adjusted() > 20 or number != number.to_integral_value():
+        return None
+    return int(number) if low <= int(number) <= high else None
+
+
+def _to_float(value: Any) -> float | None:
+    text = _text_of(value)
+    if text.strip().lower() in _TRUTH:
+        return float(_TRUTH[text.strip().lower()])
+    if _NO_NUMBER.fullmatch(text):
+        return float(text)
+    if not _NUMBER.fullmatch(text):
+        return None
+    number = float(text)
+    return None if np.isinf(number) else number  # over float64, which float() does not tell
+
+
+def _text_of(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,128 @@
+"""Reference batches whose extra columns become the features that a schema declares; a row that does not fit is a reject.
+
+First every column is settled: what needs no vocabulary has its final values then, and rows that do not fit are gone before any
+vocabulary is learned. Then classes and words become indices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.schema import PICTURES, ExampleSchema, Feature, Source
+from transforms.features.columns import Misfit, settle_column
+from transforms.features.indices import index_column
+from transforms.features.vocabularies import CLASSES, WORDS, Vocabularies
+from transforms.references import EXTRA_PREFIX, LABEL_INDEX, extra_name, keep_rows, reject_rows, set_column
+from transforms.rejects import Reject, RejectReason
+
+_SHOWN_CHARACTERS = 80
+
+
+def column_features(schema: ExampleSchema) -> list[Feature]:
+    """The features that a source's extra columns fill, in writing order."""
+    return [feature for feature in schema.features if feature.source == Source.COLUMN]
+
+
+def settle_references(batch: pa.RecordBatch, schema: ExampleSchema) -> Iterator[pa.RecordBatch | Reject]:
+    """References whose extra columns are those of the schema, named `x/<feature>`, settled; all others are left out."""
+    keep = np.ones(batch.num_rows, bool)
+    settled: dict[str, pa.Array] = {}
+    for feature in column_features(schema):
+        raw = batch.column(extra_name(feature.column_name))
+        settled[feature.name], misfits = settle_column(raw, feature)
+        for misfit in misfits:
+            yield from _rejects(batch, raw, feature, misfit._replace(rows=misfit.rows & keep))
+            keep &= ~misfit.rows
+    for feature, misfit in _uneven_sequences(schema, settled):
+        yield from _rejects(batch, settled[feature.name], feature, misfit._replace(rows=misfit.rows & keep))
+        keep &= ~misfit.rows
+    names = [name for name in batch.schema.names if not name.startswith(EXTRA_PREFIX)]
+    result = batch.select(names)
+    for name, column in settled.items():
+        result = set_column(result, extra_name(name), column)
+    result = keep_rows(result, keep)
+    if result.num_rows:
+        yield result
+
+
+def _rejects(batch: pa.RecordBatch, values: pa.Array, feature: Feature, misfit: Misfit) -> Iterator[Reject]:
+    for row in np.flatnonzero(misfit.rows).tolist():
+        shown = repr(values[row].as_py())
+        shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
+        record = batch.slice(row, 1).select(["id", "uri", "row"]).to_pylist()[0]
+        rule = misfit.rule.replace("{value}", shown)
+        yield Reject(record["id"], record["uri"], misfit.reason, f"row {record['row']}: {feature.column_name!r} {rule}")
+
+
+def _uneven_sequences(schema: ExampleSchema, settled: dict[str, pa.Array]) -> Iterator[tuple[Feature, Misfit]]:
+    """The rows in which a feature of a sequence has not as many items as the first one of it."""
+    firsts: dict[str, tuple[Feature, np.ndarray]] = {}
+    for feature in column_features(schema):
+        if not feature.sequence:
+            continue
+        lengths = _items_of(settled[feature.name], feature)
+        first, wanted = firsts.setdefault(feature.sequence, (feature, lengths))
+        rule = f"has not as many items as {first.column_name!r}, and {feature.sequence!r} is a sequence of both"
+        yield feature, Misfit(lengths != wanted, RejectReason.BAD_VALUE, rule)
+
+
+def _items_of(column: pa.Array, feature: Feature) -> np.ndarray:
+    if not pa.types.is_list(column.type):
+        return np.ones(len(column), np.int64)
+    values = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    return values // max(math.prod(size for size in feature.stored_shape[1:] if size is not None), 1)
+
+
+def index_references(batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: Vocabularies) -> Iterator[pa.RecordBatch | Reject]:
+    """Settled references with their final columns: `LABEL_INDEX`, and for each key of a `tf.Example` one `x/` column."""
+    label = schema.label
+    for part in index_labels(batch, vocabularies.get(label.name, ()) if label else ()):
+        if isinstance(part, Reject):
+            yield part
+        else:
+            yield from _index_columns(part, schema, vocabularies)
+
+
+def _index_columns(batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: Vocabularies) -> Iterator[pa.RecordBatch | Reject]:
+    keep = np.ones(batch.num_rows, bool)
+    names = [name for name in batch.schema.names if not name.startswith(EXTRA_PREFIX)]
+    columns = {name: batch.column(name) for name in names}
+    for feature in column_features(schema):
+        settled = batch.column(extra_name(feature.name))
+        if feature.kind not in CLASSES | WORDS:
+            columns[extra_name(feature.name)] = settled
+            continue
+        stored, unknown = index_column(settled, feature, vocabularies[feature.name])
+        columns |= {extra_name(key): column for key, column in stored.items()}
+        misfit = Misfit(unknown & keep, RejectReason.UNKNOWN_LABEL, "is {value}, which is not all known class names")
+        yield from _rejects(batch, settled, feature, misfit)
+        keep &= ~unknown
+    result = keep_rows(pa.RecordBatch.from_pydict(columns), keep)
+    if result.num_rows:
+        yield result
+
+
+def index_labels(batch: pa.RecordBatch, class_names: Sequence[str]) -> Iterator[pa.RecordBatch | Reject]:
+    """References with `LABEL_INDEX` (int64, an index into `class_names`); no classes at all means an unlabeled dataset."""
+    if not class_names:
+        yield set_column(batch, LABEL_INDEX, pa.nulls(batch.num_rows, pa.int64()))
+        return
+    labels = batch.column("label")
+    missing = labels.is_null().to_numpy(zero_copy_only=False)
+    yield from reject_rows(batch, missing, RejectReason.MISSING_LABEL, "other images have a label, this one has none")
+    indices = pc.index_in(labels, value_set=pa.array(class_names, pa.string())).cast(pa.int64())
+    known = indices.is_valid().to_numpy(zero_copy_only=False)
+    yield from reject_rows(batch, ~known & ~missing, RejectReason.UNKNOWN_LABEL, "label {label!r} is not a known class name")
+    kept = keep_rows(set_column(batch, LABEL_INDEX, indices), known)
+    if kept.num_rows:
+        yield kept
+
+
+def stored_pictures(schema: ExampleSchema) -> list[Feature]:
+    """The pictures of a record besides its image, in writing order."""
+    return [feature for feature in column_features(schema) if feature.kind in PICTURES]

@@ -1,0 +1,182 @@
+"""Columns of arrays as serialized tensors: nested lists, Arrow's fixed-shape tensors, `.npy` files, tensors serialized already."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import UsageError
+from shardwright.example import ExampleFault
+from shardwright.schema import Feature
+from shardwright.tensors import TENSOR_DTYPES, parse_tensor_proto, to_tensor_proto
+
+_NPY_MAGIC = b"\x93NUMPY"
+_STRINGS = "OSU"  # NumPy's kinds of arrays of strings
+
+Array = npt.NDArray[Any]
+
+
+def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Each row as the TensorProto of an array of `feature.shape` and `feature.dtype` ("" is float32, "string" is one of bytes).
+
+    Numbers are converted where they fit: integers in range, floats to integers only where they are whole, floats to shorter ones by
+    rounding, and nothing finite becomes infinite.
+
+    Args:
+        column: (Nested) lists of numbers, booleans or strings; fixed-shape tensors; bytes, which are `.npy` files or TensorProtos;
+            single values for a `feature.shape` of ().
+
+    Returns:
+        The tensors, binary, null where the row is bad; and which rows are bad: not of that shape, not to be converted, ragged, with a
+        null in them, or null themselves, unless `feature.default` can stand for all elements.
+
+    Raises:
+        UsageError: There are no tensors of that dtype, or nothing in a column of this type can be one.
+    """
+    if feature.dtype and feature.dtype not in TENSOR_DTYPES:
+        raise UsageError(f"feature {feature.name!r}: there are no tensors of {feature.dtype!r}: use one of {', '.join(TENSOR_DTYPES)}")
+    empty = _default_of(feature)
+    encoded = [_encode(row, feature) if row is not None else empty for row in _rows_of(column, feature.shape)]
+    return pa.array(encoded, pa.binary()), np.array([data is None for data in encoded], bool)
+
+
+def _default_of(feature: Feature) -> bytes | None:
+    if feature.default is None or None in feature.shape:
+        return None
+    sizes = tuple(size for size in feature.shape if size is not None)
+    return _encode(np.full(sizes, feature.default, object if isinstance(feature.default, str) else None), feature)
+
+
+def _encode(row: Array | bytes | str, feature: Feature) -> bytes | None:
+    array = _load(row, feature) if isinstance(row, bytes) else np.array(row, object) if isinstance(row, str) else row
+    if array is None or len(array.shape) != len(feature.shape):
+        return None
+    if any(wanted not in (None, size) for size, wanted in zip(array.shape, feature.shape, strict=True)):
+        return None
+    converted = _convert(array, feature.dtype or "float32")
+    return None if converted is None else to_tensor_proto(converted)
+
+
+def _load(data: bytes, feature: Feature) -> Array | None:
+    """The array in these bytes; of a feature of single strings they are the value itself."""
+    if feature.dtype == "string" and not feature.shape:
+        return np.array(data, object)
+    try:
+        if data.startswith(_NPY_MAGIC):
+            loaded: Array = np.load(io.BytesIO(data), allow_pickle=False)
+            return loaded
+        return parse_tensor_proto(data)
+    except (ValueError, EOFError, OSError, MemoryError, ExampleFault):
+        return None
+
+
+def _convert(array: Array, dtype: str) -> Array | None:
+    """The array as `dtype`, None where it does not fit."""
+    if dtype == "string" or array.dtype.kind in _STRINGS:
+        return array if dtype == "string" and array.dtype.kind in _STRINGS else None
+    wanted = np.dtype(dtype)
+    if array.dtype == wanted:
+        return array
+    if array.dtype.kind not in "biufc" or (array.dtype.kind == "c" and wanted.kind != "c") or not _fits(array, wanted):
+        return None
+    with np.errstate(over="ignore"):
+        converted = array.astype(wanted)
+    overflows = wanted.kind in "fc" and bool((np.isinf(converted) & np.isfinite(array)).any())
+    return None if overflows else converted
+
+
+def _fits(array: Array, wanted: np.dtype[Any]) -> bool:
+    """Whether all these numbers can be integers or booleans of that type, if it is one of those."""
+    if wanted.kind not in "biu" or not array.size:
+        return True
+    low, high = (0, 1) if wanted.kind == "b" else (int(np.iinfo(wanted).min), int(np.iinfo(wanted).max))
+    if array.dtype.kind != "f":
+        return low <= int(array.min()) and int(array.max()) <= high
+    # In floats, the greatest integer may round up to the one after it, which does not fit.
+    return bool(np.isfinite(array).all() and (array == np.trunc(array)).all()) and low <= int(array.min()) and int(array.max()) <= high
+
+
+def _rows_of(column: pa.Array, shape: tuple[int | None, ...]) -> Iterator[Array | bytes | str | None]:
+    kind = column.type
+    if isinstance(kind, pa.FixedShapeTensorType):
+        whole = iter(column.drop_null().to_numpy_ndarray() if len(column) > column.null_count else ())
+        yield from (next(whole) if there else None for there in column.is_valid().to_pylist())
+    elif _is_list(kind):
+        yield from _nested_rows(column, shape)
+    elif _is_string(kind):
+        yield from column.to_pylist()
+    else:
+        values, nulls = _leaf(column)
+        yield from (None if null else values[row] for row, null in enumerate(nulls))
+
+
+class _Level(NamedTuple):
+    """One depth of nested lists: where each list begins in the depth below, which are null, and their size where there is none."""
+
+    offsets: npt.NDArray[np.int64]
+    nulls: npt.NDArray[np.bool_]
+    size: int
+
+
+def _nested_rows(column: pa.Array, shape: tuple[int | None, ...]) -> Iterator[Array | None]:
+    """Each row's lists as one array; one that fits no feature where they are ragged or have a null in them."""
+    levels: list[_Level] = []
+    below = column
+    while _is_list(below.type):
+        wanted = shape[len(levels)] if len(levels) < len(shape) else None
+        size = below.type.list_size if pa.types.is_fixed_size_list(below.type) else wanted or 0
+        levels.append(_Level(_offsets(below), below.is_null().to_numpy(zero_copy_only=False), size))
+        below = below.values
+    values, nulls = _leaf(below)
+    for row in range(len(column)):
+        yield None if levels[0].nulls[row] else _one_row(row, levels, values, nulls)
+
+
+def _one_row(row: int, levels: list[_Level], values: Array, nulls: npt.NDArray[np.bool_]) -> Array:
+    start, end, shape = row, row + 1, []
+    for level in levels:
+        lengths = np.diff(level.offsets[start : end + 1])
+        if level.nulls[start:end].any() or (lengths != lengths[:1]).any():
+            return _RAGGED
+        shape.append(int(lengths[0]) if len(lengths) else level.size)
+        start, end = int(level.offsets[start]), int(level.offsets[end])
+    return _RAGGED if nulls[start:end].any() else values[start:end].reshape(shape)
+
+
+_RAGGED = np.empty((), np.void)  # of a type that is converted to no other
+
+
+def _offsets(lists: pa.Array) -> npt.NDArray[np.int64]:
+    """Where each list begins in `lists.values`, and last where the last one ends."""
+    if pa.types.is_fixed_size_list(lists.type):
+        return (np.arange(len(lists) + 1, dtype=np.int64) + lists.offset) * lists.type.list_size
+    offsets: npt.NDArray[np.int64] = lists.offsets.to_numpy().astype(np.int64)
+    return offsets
+
+
+def _leaf(values: pa.Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """The values as NumPy's, anything in place of a null, and which are null."""
+    kind = values.type
+    nulls = values.is_null().to_numpy(zero_copy_only=False)
+    if _is_string(kind):
+        return values.to_numpy(zero_copy_only=False), nulls
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        values = values.cast(pa.float64())
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise UsageError(f"values of Arrow type {kind} cannot be a tensor: give (nested) lists of numbers, or the bytes of .npy files")
+    zero = pa.scalar(False) if pa.types.is_boolean(kind) else pa.scalar(0).cast(values.type)
+    return pc.fill_null(values, zero).to_numpy(zero_copy_only=False), nulls
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return any(is_one(kind) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary))

@@ -1,0 +1,50 @@
+"""Pixels as arrays and back, for a user's own code."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from transforms.images.encode import upright
+from transforms.images.exif import orientation_of
+from transforms.images.headers import read_header
+from transforms.images.kinds import ImageFault
+from transforms.images.modes import in_mode, opaque
+from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
+from transforms.rejects import RejectReason
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
+    """An image as uint8 [height, width, 3], upright, the first frame of an animation, white where it is transparent.
+
+    Raises:
+        ImageFault: It does not decode.
+    """
+    header = read_header(data)
+    image = open_pixels(data, header)
+    with PIXELS.hold(pixels_held(image)), decoder_faults(header):
+        image.load()
+        return np.array(in_mode(opaque(upright(image, orientation_of(data, header))), "RGB"))
+
+
+def encode_png(pixels: npt.NDArray[Any]) -> bytes:
+    """A PNG of uint8 [height, width] or [height, width, 1, 3 or 4]; compressed lightly, as it may be decoded again at once.
+
+    Raises:
+        ImageFault: BAD_VALUE for an array of another kind.
+    """
+    from PIL import Image
+
+    shown = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
+    channels = shown.shape[2] if shown.ndim == 3 else 1
+    if pixels.dtype != np.uint8 or shown.ndim not in (2, 3) or channels not in _MODES or 0 in shown.shape:
+        found = f"{list(pixels.shape)} of {pixels.dtype}"
+        raise ImageFault(RejectReason.BAD_VALUE, f"pixels are {found}, and must be uint8 [height, width] or [height, width, 1, 3 or 4]")
+    file = BytesIO()
+    Image.fromarray(np.ascontiguousarray(shown), _MODES[channels]).save(file, "PNG", compress_level=1)
+    return file.getvalue()

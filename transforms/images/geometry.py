@@ -1,0 +1,91 @@
+"""Sizes: which part of an image is taken, how large it becomes, and what is around it. Pure arithmetic, the same for images and masks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from transforms.images.options import EncodeOptions
+from transforms.images.policy import Action, ImagePolicy, PolicyFault
+
+Size = tuple[int, int]  # width, height
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+
+
+class Geometry(NamedTuple):
+    """What becomes of an upright image's rectangle.
+
+    Attributes:
+        crop: Width and height in pixels of the part in the middle that is taken; whole numbers where nothing is scaled.
+        scaled: The size which that part gets.
+        canvas: The size of the result, with that part in its middle.
+    """
+
+    crop: tuple[float, float]
+    scaled: Size
+    canvas: Size
+
+    def turned(self) -> Geometry:
+        """The same for an image that lies on its side."""
+        return Geometry(self.crop[::-1], self.scaled[::-1], self.canvas[::-1])
+
+    def box(self, size: Size, source: Size) -> Box:
+        """The crop's rectangle in an image of `size` pixels, a scaled `source`."""
+        sides = [(min(now, crop * now / whole), now) for crop, now, whole in zip(self.crop, size, source, strict=True)]
+        (width, full_width), (height, full_height) = sides
+        left, top = (full_width - width) / 2, (full_height - height) / 2
+        return (left, top, left + width, top + height)
+
+    def needed(self, source: Size) -> Size:
+        """The smallest size that `source` may be decoded at: twice the result's keeps its coarse scaling out of sight."""
+        width, height = (math.ceil(2 * to * whole / crop) for to, crop, whole in zip(self.scaled, self.crop, source, strict=True))
+        return (width, height)
+
+
+def plan_geometry(size: Size, options: EncodeOptions) -> Geometry:
+    """The geometry of an image of `size`, upright, in pixels."""
+    crop = _within_aspect(size, options)
+    if options.resize is None:
+        scaled = _scaled(crop, options)
+        return Geometry(crop, scaled, scaled)
+    width, height = options.resize
+    if options.fit == "cover":
+        scale = min(crop[0] / width, crop[1] / height)
+        return Geometry((width * scale, height * scale), options.resize, options.resize)
+    if options.fit == "contain":
+        scale = min(width / crop[0], height / crop[1])
+        return Geometry(crop, (_side(crop[0] * scale), _side(crop[1] * scale)), options.resize)
+    return Geometry(crop, options.resize, options.resize)
+
+
+def _within_aspect(size: Size, options: EncodeOptions) -> Size:
+    limit = options.policy.max_aspect
+    if limit is None or options.actions[PolicyFault.ASPECT] != "fix":
+        return size
+    width, height = size
+    return (min(width, max(1, math.floor(height * limit))), min(height, max(1, math.floor(width * limit))))
+
+
+def _scaled(size: Size, options: EncodeOptions) -> Size:
+    size = _within_limits(size, options.policy, options.actions)
+    if options.max_side is None or max(size) <= options.max_side:
+        return size
+    scale = options.max_side / max(size)
+    return (_side(size[0] * scale), _side(size[1] * scale))
+
+
+def _within_limits(size: Size, policy: ImagePolicy, actions: Mapping[PolicyFault, Action]) -> Size:
+    """Down to the most pixels, or else up to the shortest side, where these are to be fixed."""
+    width, height = size
+    if actions[PolicyFault.BOMB] == "fix" and width * height > policy.max_pixels:
+        scale = math.sqrt(policy.max_pixels / (width * height))
+        return (max(1, math.floor(width * scale)), max(1, math.floor(height * scale)))
+    if actions[PolicyFault.SMALL] == "fix" and min(size) < (policy.min_side or 0):
+        scale = (policy.min_side or 0) / min(size)
+        return (_side(width * scale), _side(height * scale))
+    return size
+
+
+def _side(length: float) -> int:
+    return max(1, round(length))

@@ -1,0 +1,121 @@
+"""Metadata taken out of a file without touching a pixel: its segments, chunks or blocks are left out, none is written anew.
+
+Kept is what pixels hang on, by list; whatever else a file holds goes: EXIF, GPS, XMP, comments, thumbnails, resolutions, dates, makers'
+own data, and what lies behind the image's end. Sources: as in `headers`; JFIF 1.02; PNG's registered chunks; APNG 1.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from transforms.images.gif import APPLICATION, EXTENSION, GRAPHIC_CONTROL, IMAGE, first_gif_block, gif_blocks
+from transforms.images.headers import PNG_MAGIC, riff_chunks
+from transforms.images.jpeg import END, METADATA, SCAN, jpeg_segments
+from transforms.images.kinds import ImageFault
+from transforms.images.png import png_chunks
+from transforms.images.profiles import JPEG_PROFILE
+from transforms.rejects import RejectReason
+
+_APP0, _APP2, _APP14 = 0xE0, 0xE2, 0xEE
+_PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"acTL", b"fcTL", b"fdAT"))
+_PNG_PROFILE = frozenset((b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"cICP"))
+_WEBP_PIXELS = frozenset((b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"))
+_WEBP_HAS_PROFILE, _WEBP_HAS_METADATA = 0x20, 0x0C  # of the flags in VP8X; the latter are EXIF's and XMP's
+_PLAIN_TEXT = 0x01
+_GIF_LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
+
+
+def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> bytes:
+    """The file without its metadata, without its colour profile, or without both; pixels stay bit for bit.
+
+    A BMP comes back as it is: it has no place for metadata.
+
+    Raises:
+        ImageFault: CORRUPT for a file whose parts do not lead to its end, so that nobody can tell what else is in it.
+            NOT_AN_IMAGE for bytes of no known format.
+    """
+    if image_format not in ("jpeg", "png", "webp", "gif", "bmp"):
+        raise ImageFault(RejectReason.NOT_AN_IMAGE, "metadata can be taken out of images only, and this is none")
+    try:
+        if image_format == "jpeg":
+            return _jpeg(data, metadata, profile)
+        if image_format == "png":
+            return _png(data, metadata, profile)
+        if image_format == "webp":
+            return _webp(data, metadata, profile)
+        return _gif(data) if image_format == "gif" and metadata else data
+    except (IndexError, ValueError) as error:
+        detail = f"the parts of the {image_format} do not lead to its end, so metadata cannot be taken out: fetch it again"
+        raise ImageFault(RejectReason.CORRUPT, detail) from error
+
+
+def _jpeg(data: bytes, metadata: bool, profile: bool) -> bytes:
+    kept, marker, end, scan = [data[:2]], 0, 0, 0
+    for marker, start, end in jpeg_segments(data):
+        if scan:  # its pixels reach up to here
+            kept.append(data[scan:start])
+        scan = start if marker == SCAN else 0
+        if not scan:
+            kept.append(_segment(data, marker, start, end, metadata=metadata, profile=profile))
+    if marker != END:
+        raise ValueError("no end marker")
+    return b"".join(kept) + (b"" if metadata else data[end:])
+
+
+def _segment(data: bytes, marker: int, start: int, end: int, *, metadata: bool, profile: bool) -> bytes:
+    """What is kept of one."""
+    if marker == _APP2 and data.startswith(JPEG_PROFILE, start + 4):
+        return b"" if profile else data[start:end]
+    if metadata and marker == _APP0:
+        return _jfif(data[start + 4 : end])
+    strange = marker == _APP14 and not data.startswith(b"Adobe", start + 4)
+    return b"" if metadata and (marker in METADATA or strange) else data[start:end]
+
+
+def _jfif(body: bytes) -> bytes:
+    """The segment that says how colours are coded, without its thumbnail; b"" for what has the marker for other ends."""
+    return b"\xff\xe0\0\x10" + body[:12] + b"\0\0" if body.startswith(b"JFIF\0") and len(body) >= 14 else b""
+
+
+def _png(data: bytes, metadata: bool, profile: bool) -> bytes:
+    kept, last = [PNG_MAGIC], None
+    for last in png_chunks(data):
+        dropped = profile if last.kind in _PNG_PROFILE else metadata and last.kind not in _PNG_PIXELS
+        kept.append(b"" if dropped else data[last.start : last.end])
+    if last is None or last.kind != b"IEND":
+        raise ValueError("no IEND chunk")
+    return b"".join(kept) + (b"" if metadata else data[last.end :])
+
+
+def _webp(data: bytes, metadata: bool, profile: bool) -> bytes:
+    body = b"".join(_webp_kept(data, metadata, profile))
+    behind = b"" if metadata else data[8 + int.from_bytes(data[4:8], "little") :]
+    if not body:
+        raise ValueError("no chunk")
+    return b"RIFF" + (4 + len(body)).to_bytes(4, "little") + b"WEBP" + body + behind
+
+
+def _webp_kept(data: bytes, metadata: bool, profile: bool) -> Iterator[bytes]:
+    for kind, start, end in riff_chunks(data):
+        if profile if kind == b"ICCP" else metadata and kind not in _WEBP_PIXELS:
+            continue
+        chunk = data[start:end] + bytes(end & 1)
+        if kind == b"VP8X":
+            gone = (_WEBP_HAS_METADATA if metadata else 0) | (_WEBP_HAS_PROFILE if profile else 0)
+            chunk = chunk[:8] + bytes([chunk[8] & ~gone]) + chunk[9:]
+        yield chunk
+
+
+def _gif(data: bytes) -> bytes:
+    kept, control = [data[: first_gif_block(data)]], b""
+    for start, end in gif_blocks(data):
+        if data[start] == EXTENSION and data[start + 1] == GRAPHIC_CONTROL:
+            control = data[start:end]  # of the image that follows, or of a text, which goes with it
+        elif data[start] == IMAGE:
+            kept += [control, data[start:end]]
+            control = b""
+        elif data[start + 1] == APPLICATION and data.startswith(_GIF_LOOPS, start + 3):
+            kept.append(data[start:end])
+        else:
+            control = b"" if data[start + 1] == _PLAIN_TEXT else control
+    return b"".join(kept) + b";"

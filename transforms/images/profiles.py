@@ -1,0 +1,114 @@
+"""Colour profiles (ICC.1): where each format keeps one, and pixels converted to sRGB."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from transforms.images.headers import riff_chunks
+from transforms.images.jpeg import SCAN, jpeg_segments
+from transforms.images.kinds import Header
+from transforms.images.png import png_chunks
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+JPEG_PROFILE = b"ICC_PROFILE\0"  # then number and count of the part, a byte each (ICC.1, annex B.4)
+_MAX_PROFILE_BYTES = 16 << 20
+_SRGB_NAMES = (b"sRGB", "sRGB".encode("utf-16-be"))
+_MODES = {b"GRAY": "L", b"RGB ": "RGB", b"CMYK": "CMYK"}
+_SPACES = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB ", "CMYK": b"CMYK"}
+
+
+def profile_of(data: bytes, image_format: str) -> bytes:
+    """The image's ICC profile as it is embedded, b"" for none or one that is damaged."""
+    if image_format == "jpeg":
+        profile = _of_jpeg(data)
+    elif image_format == "png":
+        profile = next((_inflated(chunk.body(data)) for chunk in png_chunks(data) if chunk.kind == b"iCCP" and chunk.intact), b"")
+    elif image_format == "webp":
+        profile = next((data[start + 8 : end] for kind, start, end in riff_chunks(data) if kind == b"ICCP"), b"")
+    else:
+        profile = b""
+    return profile if profile[36:40] == b"acsp" else b""
+
+
+def needs_conversion(profile: bytes, space: bytes) -> bool:
+    """Whether a profile can be applied to colours of a space, and is another than that of pixels without one: sRGB, by its own name."""
+    return profile[16:20] == space and not any(name in profile for name in _SRGB_NAMES) and _opened(profile) is not None
+
+
+def space_of(data: bytes, header: Header) -> bytes:
+    """The colour space of an image's pixels as ICC.1 names it; b"" for deep gray, which is not converted."""
+    gray, deep = header.info.channels in (1, 2), header.info.format == "png" and data[24] == 16
+    return (b"" if deep else b"GRAY") if gray else b"CMYK" if header.inks else b"RGB "
+
+
+def fits(profile: bytes, mode: str) -> bool:
+    """Whether a profile speaks of pixels of this mode: it may be of printing inks that are RGB by now."""
+    return profile[16:20] == _SPACES.get(mode)
+
+
+def to_srgb(image: Image, profile: bytes) -> Image:
+    """The image in sRGB, perceptually, as Pillow does by default; alpha is kept.
+
+    Left as it is where the profile is not one of its colours.
+    """
+    if image.mode not in _SPACES or not needs_conversion(profile, _SPACES[image.mode]):
+        return image
+    alpha = image.getchannel("A") if image.mode.endswith("A") else None
+    colours = image.convert(image.mode[:-1]) if alpha else image
+    converted: Any = _transform(profile, colours.mode).apply(colours)
+    converted.info = {key: value for key, value in image.info.items() if key != "icc_profile"}
+    converted = converted.convert("L") if colours.mode == "L" else converted
+    if alpha is not None:
+        converted.putalpha(alpha)
+    return converted
+
+
+@functools.lru_cache(maxsize=64)  # files of one camera share one
+def _opened(profile: bytes) -> Any:
+    """None where the profile is damaged, or of a kind that no colours can be made from."""
+    from PIL import ImageCms
+
+    try:
+        opened = ImageCms.ImageCmsProfile(BytesIO(profile))
+        ImageCms.buildTransform(opened, _srgb(), _MODES[profile[16:20]], "RGB")
+    except (OSError, KeyError, ImageCms.PyCMSError):
+        return None
+    return opened
+
+
+@functools.lru_cache(maxsize=64)
+def _transform(profile: bytes, mode: str) -> Any:
+    from PIL import ImageCms
+
+    return ImageCms.buildTransform(_opened(profile), _srgb(), mode, "RGB")
+
+
+@functools.cache
+def _srgb() -> Any:
+    from PIL import ImageCms
+
+    return ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB"))
+
+
+def _of_jpeg(data: bytes) -> bytes:
+    parts = {}
+    for marker, start, end in jpeg_segments(data):
+        if marker == SCAN:
+            break
+        if marker == 0xE2 and data.startswith(JPEG_PROFILE, start + 4) and end - start > 18:
+            parts[data[start + 16]] = data[start + 18 : end]
+    return b"".join(parts[number] for number in sorted(parts))
+
+
+def _inflated(body: bytes) -> bytes:
+    """Of an iCCP chunk: a name, a zero byte, the method, and the compressed profile."""
+    name, _, rest = body.partition(b"\0")
+    try:
+        return zlib.decompressobj().decompress(rest[1:], _MAX_PROFILE_BYTES) if name else b""
+    except zlib.error:
+        return b""

@@ -1,0 +1,135 @@
+"""What goes into the shard for one image: its own bytes, those bytes with something taken out, or the image encoded anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from transforms.images.checks import check_header, look_at
+from transforms.images.encode import encode_pixels, target_of
+from transforms.images.exif import orientation_of
+from transforms.images.faults import find_faults, named_format
+from transforms.images.headers import read_header
+from transforms.images.kinds import Header, ImageFault, ImageInfo, too_many_pixels
+from transforms.images.metadata import strip
+from transforms.images.options import EncodeOptions
+from transforms.images.policy import PolicyFault
+from transforms.images.profiles import needs_conversion, profile_of, space_of
+from transforms.rejects import RejectReason
+
+PROFILE_FIX = "profile"  # beside the faults of the policy: colours converted to sRGB
+
+
+class ImageToStore(NamedTuple):
+    """One image as a record holds it.
+
+    Attributes:
+        data: Its bytes; the very object that was given where nothing is done to it.
+        info: What they are.
+        fixes: The names of the faults that were fixed, and 'profile' where colours were converted to sRGB.
+    """
+
+    data: bytes
+    info: ImageInfo
+    fixes: tuple[str, ...] = ()
+
+
+def store_image(data: bytes, options: EncodeOptions, *, check: str = "header", name: str = "") -> ImageToStore:
+    """Checks one image file, applies the policy, and makes the bytes to store. Safe to call from many threads.
+
+    Args:
+        data: The whole file.
+        check: As of `check_image`.
+        name: The image's name, whose extension may say another format; "" for none.
+
+    Raises:
+        ImageFault: The image is to be rejected.
+    """
+    header = look_at(data, check)
+    fixes = _apply_policy(data, header, name, options) if options.watched else ()
+    if options.encode == "keep" and not fixes and not _converts(data, header, options):
+        return _kept(data, header, check, options)
+    check_header(data, header, check, stored=False)
+    return _encoded_anew(data, header, options, fixes, name)
+
+
+def encode_image(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]:
+    """The bytes that `store_image` with check 'none' stores, and what they are; the policy is not asked.
+
+    The same bytes and options give the same result with one version of Pillow. For the first frame of an animation.
+    Decoding, resizing and encoding run without the GIL.
+
+    * 'keep': `data` itself, unchecked.
+    * 'jpeg': gray stays gray, all else becomes RGB; 4:2:0 chroma, no metadata.
+    * 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit colour is read as 8-bit).
+    * 'raw': height x width x 3 bytes, uint8 RGB, row by row from the top left, no padding; 1 byte with `grayscale`.
+    * 'tensor': the same as a serialized TensorProto [height, width, 3 or 1], uint8, or float32 from 0 to 1.
+
+    EXIF orientation is applied, unless the policy keeps it, as the new bytes carry no EXIF. In 'jpeg', 'raw' and 'tensor' what is
+    transparent becomes white. Resizing is bicubic with antialiasing.
+
+    Returns:
+        The bytes, and their format ('raw' or 'tensor' for bare pixels), size and channels.
+
+    Raises:
+        ImageFault: The image does not decode. With 'keep' only EMPTY_FILE.
+    """
+    header = look_at(data, "none")
+    if options.encode == "keep":
+        return data, header.info
+    return _encoded_anew(data, header, options, ())[:2]
+
+
+def _apply_policy(data: bytes, header: Header, name: str, options: EncodeOptions) -> tuple[str, ...]:
+    """The faults to fix.
+
+    Raises:
+        ImageFault: There is a fault that is to be rejected.
+    """
+    if not header.info.width:  # a damaged file, or none that was to be looked at: not for the policy to judge
+        return ()
+    found = find_faults(data, header, name, options)
+    for fault, text in found.items():
+        if options.actions[fault] == "reject":
+            raise ImageFault(_REASONS[fault], f"{text} (--on {fault}=reject)")
+    return tuple(map(str, found))
+
+
+_REASONS = {fault: RejectReason(f"policy_{fault}") for fault in PolicyFault if fault != PolicyFault.BOMB} | {
+    PolicyFault.BOMB: RejectReason.TOO_MANY_PIXELS
+}
+
+
+def _converts(data: bytes, header: Header, options: EncodeOptions) -> bool:
+    return options.profile == "srgb" and needs_conversion(profile_of(data, header.info.format), space_of(data, header))
+
+
+def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> ImageToStore:
+    info = check_header(data, header, check, stored=True)
+    if options.tells_orientation:
+        info = replace(info, orientation=orientation_of(data, header))
+    if options.strip_metadata or options.profile == "drop":
+        data = strip(data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop")
+    return ImageToStore(data, info)
+
+
+def _encoded_anew(data: bytes, header: Header, options: EncodeOptions, fixes: tuple[str, ...], name: str = "") -> ImageToStore:
+    if not header.info.width:
+        header = read_header(data)  # tells what is wrong, where it can
+    if fault := too_many_pixels(header.info.format, header.info.width, header.info.height):
+        raise fault
+    encode = _format_of_fix(header, fixes, name) if options.encode == "keep" else options.encode
+    if options.profile == "srgb" and _converts(data, header, options):
+        fixes = (*fixes, PROFILE_FIX)
+    return ImageToStore(*encode_pixels(data, header, options, target_of(data, header, options, fixes, encode)), fixes)
+
+
+def _format_of_fix(header: Header, fixes: tuple[str, ...], name: str) -> str:
+    """JPEG stays JPEG, as a PNG of a photograph is many times as large; all else becomes PNG, which loses nothing."""
+    if PolicyFault.EXTENSION not in fixes:
+        return "jpeg" if header.info.format == "jpeg" else "png"
+    named = named_format(name)
+    if named not in ("jpeg", "png"):
+        detail = f"the name says {named}, the content is {header.info.format}; only JPEG and PNG are written: rename the file"
+        raise ImageFault(_REASONS[PolicyFault.EXTENSION], detail)
+    return named

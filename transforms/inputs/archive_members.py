@@ -1,0 +1,184 @@
+"""What archives are made of, whatever their format: members, faults, and how members become references."""
+
+from __future__ import annotations
+
+import lzma
+import posixpath
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, NamedTuple
+
+import pyarrow as pa
+
+from shardwright.errors import StorageError
+from transforms.inputs.file_rules import MAGIC_BYTES, Problem, has_image_name, is_litter, magic_problem, size_problem
+from transforms.inputs.spool import SpoolWriter
+from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
+from transforms.rejects import Reject, RejectReason, reason_of
+
+
+class ArchiveFault(Exception):  # noqa: N818 - a fault of the data, as ImageFault
+    """An archive, or what is left of it, cannot be read.
+
+    Attributes:
+        reason: The typed reason.
+        detail: One line for a person.
+    """
+
+    def __init__(self, reason: RejectReason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class Member(NamedTuple):
+    """One file of an archive.
+
+    Attributes:
+        path: Its normal path in the archive, without a slash at the start.
+        num_bytes: Its length, as the archive states it.
+        offset: Where in the archive its bytes are; None where they are compressed.
+        open: Gives its bytes, to be read forwards and before the next member is asked for.
+        problem: Why it can be no record, as far as its header tells.
+        stands_alone: What is wrong with its bytes says nothing of the members after it.
+    """
+
+    path: str
+    num_bytes: int
+    offset: int | None
+    open: Callable[[], IO[bytes]]
+    problem: Problem | None = None
+    stands_alone: bool = False
+
+
+class MemberRow(NamedTuple):
+    """The columns of a reference batch that a member fills."""
+
+    id: str
+    uri: str
+    offset: int
+    num_bytes: int
+    etag: str | None
+    row: int
+    split: str | None
+    label: str | None
+
+
+@contextmanager
+def archive_faults() -> Iterator[None]:
+    """Errors of the libraries that read archives, and of a store with this one, as `ArchiveFault`. Raises `StorageError` for others."""
+    try:
+        yield
+    except ArchiveFault:
+        raise
+    except StorageError as error:
+        if (reason := reason_of(error)) is None:
+            raise
+        raise ArchiveFault(reason, str(error)) from error
+    except EOFError as error:
+        raise ArchiveFault(RejectReason.TRUNCATED, f"it ends too early: {error}") from error
+    except tarfile.ReadError as error:
+        cut = "unexpected end" in str(error)
+        raise ArchiveFault(RejectReason.TRUNCATED if cut else RejectReason.CORRUPT, str(error)) from error
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, RuntimeError, ValueError) as error:
+        raise ArchiveFault(RejectReason.CORRUPT, str(error)) from error
+    except OSError as error:  # gzip and bz2 raise it without a number
+        raise ArchiveFault(RejectReason.UNREADABLE if error.errno else RejectReason.CORRUPT, error.strerror or str(error)) from error
+
+
+def normal_path(name: str) -> str:
+    """A member's name without `./`, doubled slashes or a slash at either end; "" for the archive's root."""
+    path = posixpath.normpath(name.replace("\0", "").lstrip("/")).lstrip("/")
+    return "" if path == "." else path
+
+
+def path_problem(path: str) -> Problem | None:
+    """Why a member of that name can be no record."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return RejectReason.BAD_ID, "the member's name is not UTF-8: rename it"
+    parts = path.split("/")
+    if ".." in parts:
+        return RejectReason.BAD_ID, "the member's path leads out of the archive: rename it"
+    if any(map(is_litter, parts)):
+        return RejectReason.OTHER_FILE, "hidden, or left by an operating system"
+    return None
+
+
+def member_problem(member: Member) -> Problem | None:
+    """Why a member can be no image, before a byte of it is read."""
+    return path_problem(member.path) or member.problem or size_problem(member.num_bytes)
+
+
+def member_reject(archive_name: str, uri: str, path: str, problem: Problem) -> Reject:
+    """The reject of one member."""
+    shown = f"{archive_name}/{path}".encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return Reject("" if problem[0] == RejectReason.BAD_ID else shown, f"{uri}#{shown}", *problem)
+
+
+class Place(NamedTuple):
+    """Where a member's bytes are read: in the archive or in the spool."""
+
+    uri: str
+    offset: int
+    etag: str | None
+
+
+def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> Place | Problem:
+    """Where a picture's bytes are, put into the spool where they cannot be read in the archive; or why it is no picture.
+
+    Args:
+        member: One without a `member_problem`.
+        archive: The archive itself; its offset is of no account.
+        writer: Of the spool; None where all members are read in place.
+
+    Raises:
+        ArchiveFault: It cannot be read, nor can what comes after it.
+    """
+    named = has_image_name(member.path)
+    if member.offset is not None and named:
+        return Place(archive.uri, member.offset, archive.etag)
+    try:
+        with archive_faults(), member.open() as file:
+            start = b"" if named else file.read(MAGIC_BYTES)
+            if not named and (problem := magic_problem(start)):
+                return problem
+            if member.offset is not None:
+                return Place(archive.uri, member.offset, archive.etag)
+            data = start + file.read(member.num_bytes - len(start))
+    except ArchiveFault as fault:
+        if member.stands_alone:
+            return fault.reason, fault.detail
+        raise
+    if len(data) != member.num_bytes:
+        return RejectReason.TRUNCATED, f"{len(data)} bytes of {member.num_bytes} are there"
+    if writer is None:
+        raise AssertionError("a compressed member needs a spool")
+    return Place(writer.uri, writer.add(data), writer.etag)
+
+
+def member_batches(rows: Iterable[MemberRow | Reject]) -> Iterator[pa.RecordBatch | Reject]:
+    """Rows as reference batches, rejects as they are."""
+    pending: list[MemberRow] = []
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        pending.append(row)
+        if len(pending) == BATCH_ROWS:
+            yield member_references(pending)
+            pending = []
+    if pending:
+        yield member_references(pending)
+
+
+def member_references(rows: Sequence[MemberRow]) -> pa.RecordBatch:
+    """Rows as one reference batch."""
+    columns: dict[str, Sequence[object]] = dict(zip(MemberRow._fields, zip(*rows, strict=True), strict=True))
+    columns["group"] = [None] * len(rows)
+    return pa.RecordBatch.from_pydict({field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA)

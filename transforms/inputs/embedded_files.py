@@ -1,0 +1,89 @@
+"""Parquet and Arrow IPC files, a few rows at a time, and what the Hugging Face library says in them of their columns.
+
+`datasets` keeps its features in the schema's metadata under "huggingface" (`datasets/features/features.py`,
+`arrow_writer.py`): `{"info": {"features": {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright.errors import BuildError
+from shardwright.storage import StorageOptions, files_of
+
+ROWS_AT_A_TIME = 64  # their images are in memory at once
+_PARQUET = (".parquet", ".pq")
+_ARROW = (".arrow", ".feather", ".ipc")
+_METADATA = b"huggingface"
+_FILE_MAGIC = b"ARROW1"
+
+
+def is_embedded_name(name: str) -> bool:
+    """Whether a file's name is that of a Parquet or Arrow IPC file."""
+    return name.lower().endswith(_PARQUET + _ARROW) and not name.startswith("_")
+
+
+def is_arrow_name(name: str) -> bool:
+    """Whether a file's name is that of an Arrow IPC file, which no other source reads."""
+    return name.lower().endswith(_ARROW)
+
+
+@contextmanager
+def open_rows(uri: str, storage: StorageOptions) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """The schema of a file, and its rows in order, up to `ROWS_AT_A_TIME` in a batch.
+
+    Raises:
+        BuildError: It cannot be read, at the start or later on; the message names it.
+        StorageError: Its store fails.
+    """
+    try:
+        with files_of(uri, storage).open_input(uri) as file:
+            if uri.lower().endswith(_PARQUET):
+                with pq.ParquetFile(file, pre_buffer=False) as parquet:
+                    yield parquet.schema_arrow, parquet.iter_batches(batch_size=ROWS_AT_A_TIME, use_threads=False)
+            else:
+                yield _open_arrow(file)
+    except (pa.ArrowException, OSError) as error:
+        raise BuildError(f"{uri} cannot be read as a Parquet or Arrow file: {error}") from error
+
+
+def _open_arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Arrow's IPC file, which is Feather's version 2, or its stream, which is what Hugging Face's library writes."""
+    is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+    file.seek(0)
+    if is_file:
+        reader = pa.ipc.open_file(file)
+        return reader.schema, _cut(reader.get_batch(number) for number in range(reader.num_record_batches))
+    stream = pa.ipc.open_stream(file)
+    return stream.schema, _cut(iter(stream))
+
+
+def _cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS_AT_A_TIME):
+            yield batch.slice(start, ROWS_AT_A_TIME)
+
+
+def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
+    """Column -> the class names of its whole numbers, as Hugging Face's library states them; also of columns of lists of them."""
+    try:
+        features = json.loads((schema.metadata or {})[_METADATA])["info"]["features"]
+        return {name: names for name, feature in features.items() if (names := _class_names(feature))}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _class_names(feature: Any) -> tuple[str, ...]:
+    if isinstance(feature, list):  # a sequence, in one of its spellings
+        return _class_names(feature[0])
+    if feature.get("_type") in ("Sequence", "List", "LargeList"):
+        return _class_names(feature["feature"])
+    if feature.get("_type") != "ClassLabel":
+        return ()
+    return tuple(map(str, feature.get("names") or range(feature.get("num_classes") or 0)))

@@ -1,0 +1,20 @@
+"""Values that are encoded images, told by how they begin."""
+
+from __future__ import annotations
+
+# Usual names of what holds an image, in the order in which they are tried.
+IMAGE_NAMES = (
+    "image", "image/encoded", "img", "jpg", "jpeg", "png", "webp", "image_raw", "image_bytes", "image_encoded", "encoded_image",
+    "encoded", "image/bytes", "img_bytes", "image_jpeg", "image_png", "picture", "pixels",
+)  # fmt: skip
+_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP  ")
+
+
+def has_image_magic(data: bytes) -> bool:
+    """Whether bytes begin as an encoded image does: JPEG, PNG, GIF, BMP, WebP, TIFF, JPEG 2000, AVIF or HEIC.
+
+    Stricter than the first bytes of files are judged by: a text may begin with "BM", or with "RIFF".
+    """
+    if data.startswith(_STARTS) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
+        return True
+    return (data[:2] == b"BM" and data[6:10] == bytes(4)) or (data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"heic", b"mif1"))

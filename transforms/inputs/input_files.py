@@ -1,0 +1,199 @@
+"""The files that INPUT stands for where it is made of files of one kind: one file, those that a wildcard names, or a folder of them."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from shardwright.errors import MissingError, UsageError
+from shardwright.storage import StorageOptions, files_of, is_remote, parse_address
+from shardwright.storage.clients import client_for
+from shardwright.storage.listing import first_page, list_folder, list_pages
+from shardwright.storage.objects import head_object
+from transforms.inputs.detection import WILDCARD, has_wildcard
+from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
+from transforms.inputs.source import SourceRequest
+
+# The one folder besides split folders that is looked into: where the Hugging Face hub keeps a data set's files.
+_DATA_FOLDER = "data"
+_BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
+# TFDS's and this project's own names: flowers-train.tfrecord-00000-of-00012.
+_TFDS_NAME = re.compile(r"[A-Za-z]\w*-(?P<split>\w+)\.\w+-\d{5,}-of-\d{5,}")
+
+
+class InputFile(NamedTuple):
+    """One of them.
+
+    Attributes:
+        uri: Its absolute path or address.
+        name: Its path below INPUT, or below the last folder without a wildcard; of a single file its name.
+    """
+
+    uri: str
+    name: str
+
+    @property
+    def split(self) -> str | None:
+        """The split that its name states, None where it states none: a split folder, TFDS's name, or just one split's name among the
+        words of the name, as in `val-00003-of-00010`."""
+        *folders, base = self.name.split("/")
+        if folders and folders[0].lower() in SPLIT_FOLDERS:
+            return SPLIT_FOLDERS[folders[0].lower()]
+        if match := _TFDS_NAME.fullmatch(base):
+            return match["split"]
+        words = {SPLIT_FOLDERS[word] for word in re.split(r"[-_.]", base.lower()) if word in SPLIT_FOLDERS}
+        return words.pop() if len(words) == 1 else None
+
+
+class FileState(NamedTuple):
+    """A file's length in bytes, and what changes when its content does."""
+
+    num_bytes: int
+    etag: str | None
+
+
+def find_files(request: SourceRequest, is_one: Callable[[str], bool], *, alone: bool = False) -> tuple[InputFile, ...]:
+    """The files of INPUT whose names are of the wanted kind, in name order; none where INPUT is of another form.
+
+    Of a folder these are the files directly in it; where it has none, those in its split folders and in `data`.
+
+    Args:
+        request: What INPUT is.
+        is_one: Whether a file's name is of the kind.
+        alone: A folder that has images beside them is of another form.
+
+    Raises:
+        UsageError: A file that braces name is not there.
+        StorageError: A store that cannot be asked, or a folder that cannot be listed.
+    """
+    uri = request.uri
+    if has_wildcard(uri):
+        found = iter(_matching(request))
+    elif is_one(os.path.basename(uri)) and request.is_file:
+        return (InputFile(uri, os.path.basename(uri)),)
+    elif is_remote(uri) and not _may_hold(uri, request.storage, is_one):
+        return ()
+    else:
+        found = iter(_below(uri, request.storage, is_one, alone))
+    return tuple(sorted(file for file in found if is_one(os.path.basename(file.uri))))
+
+
+def state_of(uri: str, storage: StorageOptions) -> FileState:
+    """What is known of a file without reading it.
+
+    Raises:
+        MissingError: It is gone.
+        StorageError: Its store does not say.
+    """
+    if is_remote(uri):
+        found = head_object(uri, storage)
+        if found is None:
+            raise MissingError(f"{uri}: there is no such object")
+        return FileState(found.num_bytes, found.etag)
+    try:
+        status = os.stat(uri)
+    except OSError as error:
+        raise MissingError(f"{uri}: {error.strerror or error}") from error
+    return FileState(status.st_size, etag_of(status))
+
+
+def common_split_names(files: Sequence[InputFile]) -> bool:
+    """Whether every file's name states a split."""
+    return bool(files) and all(file.split for file in files)
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """What `{000..012}` and `{a,b}` stand for, as in a shell and in WebDataset's addresses; numbers keep their leading zeros."""
+    found = _BRACES.search(pattern)
+    if not found:
+        return [pattern]
+    if found["first"]:
+        first, last, width = int(found["first"]), int(found["last"]), len(found["first"]) if found["first"].startswith("0") else 1
+        middles = [f"{number:0{width}d}" for number in range(first, last + 1)]
+    else:
+        middles = found["words"].split(",")
+    ends = expand_braces(pattern[found.end() :])
+    return [f"{pattern[: found.start()]}{middle}{end}" for middle in middles for end in ends]
+
+
+def _matching(request: SourceRequest) -> list[InputFile]:
+    """The files that a wildcard names. Raises `UsageError` where one that is named in full is not there."""
+    uri = request.uri
+    found = _matching_objects(uri, request.storage) if is_remote(uri) else _matching_paths(uri)
+    if not re.search(r"[*?\[]", uri):  # braces only: they name each file
+        wanted, there = expand_braces(uri), {file.uri for file in found}
+        missing = [name for name in wanted if name not in there]
+        if missing:
+            raise UsageError(f"{request.argument} {uri} names {len(wanted)} files, and {len(missing)} are not there, such as {missing[0]}")
+    return found
+
+
+def _matching_paths(uri: str) -> list[InputFile]:
+    start = len(_fixed_part(uri)[0]) + 1
+    paths = {path for pattern in expand_braces(uri) for path in glob.iglob(pattern) if os.path.isfile(path)}
+    return [InputFile(path, path[start:]) for path in paths]
+
+
+def _matching_objects(uri: str, storage: StorageOptions) -> list[InputFile]:
+    folder, pattern = _fixed_part(uri)
+    store, prefix = parse_address(folder)
+    client = client_for(store, storage)
+    pages = list_pages(client, prefix) if "/" in pattern else [list_folder(client, prefix)[1]]
+    start = len(prefix) + 1 if prefix else 0
+    wanted = [re.compile("|".join(map(fnmatch.translate, expand_braces(part)))) for part in pattern.split("/")]
+    found = []
+    for row in (row for page in pages for row in page):
+        parts = row.key[start:].split("/")
+        if len(parts) == len(wanted) and all(one.match(part) for one, part in zip(wanted, parts, strict=True)):
+            found.append(InputFile(f"{store}/{row.key}", row.key[start:]))
+    return found
+
+
+def _fixed_part(uri: str) -> tuple[str, str]:
+    """The folder above the first part with a wildcard, and the rest."""
+    found = WILDCARD.search(uri)
+    assert found is not None  # has_wildcard
+    folder = uri[: found.start()].rpartition("/")[0]
+    return folder, uri[len(folder) + 1 :]
+
+
+def _may_hold(uri: str, storage: StorageOptions, is_one: Callable[[str], bool]) -> bool:
+    """Whether a look at the first objects leaves it open: millions of images need not be listed to know that they are no such files."""
+    store, prefix = parse_address(uri)
+    client = client_for(store, storage)
+    if client.scheme in ("http", "https"):
+        return False  # a web server does not list its files
+    names = [os.path.basename(row.key) for row in first_page(client, prefix)]
+    return any(map(is_one, names)) or not any(map(has_image_name, names))
+
+
+def _below(root: str, storage: StorageOptions, is_one: Callable[[str], bool], alone: bool) -> list[InputFile]:
+    folders, files = _listed(root, storage)
+    if alone and any(map(has_image_name, files)):
+        return []
+    if any(map(is_one, files)):
+        return [InputFile(f"{root.rstrip('/')}/{name}", name) for name in files]
+    found = []
+    for folder in folders:
+        if folder.lower() in SPLIT_FOLDERS or folder == _DATA_FOLDER:
+            below = f"{root.rstrip('/')}/{folder}"
+            found += [InputFile(f"{below}/{name}", f"{folder}/{name}") for name in _listed(below, storage)[1]]
+    return found
+
+
+def _listed(root: str, storage: StorageOptions) -> tuple[list[str], list[str]]:
+    """The names of the folders and of the files directly in a folder, litter left out; none where there is no such folder."""
+    if is_remote(root):
+        store, prefix = parse_address(root)
+        start = len(prefix) + 1 if prefix else 0
+        keys, rows = list_folder(client_for(store, storage), prefix)
+        folders, files = [key[start:] for key in keys], [row.key[start:] for row in rows]
+    else:
+        names = files_of(root, storage).names_in(root)
+        folders = [name for name in names if os.path.isdir(os.path.join(root, name))]
+        files = [name for name in names if os.path.isfile(os.path.join(root, name))]
+    return [name for name in folders if not is_litter(name)], [name for name in files if name and not is_litter(name)]

@@ -1,0 +1,176 @@
+"""What a folder of TFRecord files says of its features: a manifest of this project, TFDS's `features.json`, files of class names.
+
+Formats: `shardwright.manifest`; `tensorflow_datasets/core/proto/feature.proto` as JSON, and one class name a line in
+`<feature>.labels.txt` (`tensorflow_datasets/core/features/class_label_feature.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardwright import naming
+from shardwright.errors import MissingError, NotADatasetError, UsageError
+from shardwright.manifest import Manifest, read_json, read_manifest
+from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.storage import Folder
+from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
+
+_DERIVED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.LABEL_TEXT)
+_WITH_WORDS = (FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS)
+_LABELS = ".labels.txt"
+_DEFAULT_DTYPES = ("int64", "float32")
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What is said of a data set's features.
+
+    Attributes:
+        features: Key -> what it is, in writing order, of those that are neither the image, nor the label, nor the id.
+        image, label, id: Their keys; None where nothing is said.
+        derived: Keys of what is read off the image, or the label's name: it is written anew.
+        names: Key of a label -> its class names; "" for whichever is the label.
+        shards: The files that make up the data set; None for all that are there.
+    """
+
+    features: Mapping[str, Feature] = field(default_factory=dict)
+    image: str | None = None
+    label: str | None = None
+    id: str | None = None
+    derived: frozenset[str] = frozenset()
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shards: frozenset[str] | None = None
+
+    def class_names_of(self, label: str) -> tuple[str, ...] | None:
+        """The class names of a label, where they are known."""
+        return self.names.get(label, self.names.get(""))
+
+
+NOTHING_STATED = Stated()
+
+
+def read_stated(folder: Folder) -> Stated:
+    """What the files beside the TFRecord files say.
+
+    Raises:
+        UsageError: It is an unfinished dataset of this project, or one whose images are no longer encoded.
+        StorageError: They cannot be read.
+    """
+    names = set(folder.names())
+    if naming.MANIFEST in names and "format_version" in (_read_object(folder, naming.MANIFEST) or {}):
+        return _of_manifest(read_manifest(folder), folder)
+    if naming.PLAN in names and naming.INDEX_DIR in names:
+        raise UsageError(f"{folder} holds an unfinished build of shardwright: run its command again first")
+    files = {name.removesuffix(_LABELS): name for name in names if name.endswith(_LABELS)}
+    content = _read_object(folder, naming.FEATURES) if naming.FEATURES in names else None
+    if content is not None and "featuresDict" in content:
+        return _of_tfds(content, {key: _read_names(folder, name) for key, name in files.items()})
+    single = next(iter(files.values()), None) if len(files) == 1 else "labels.txt" if "labels.txt" in names else None
+    return Stated(names={"": _read_names(folder, single)}) if single else NOTHING_STATED
+
+
+def _read_object(folder: Folder, name: str) -> dict[str, Any] | None:
+    try:
+        return read_json(folder, name)
+    except NotADatasetError:  # of another program
+        return None
+
+
+def _read_names(folder: Folder, name: str) -> tuple[str, ...]:
+    try:
+        text = folder.read_bytes(name).decode("utf-8-sig")
+    except (UnicodeDecodeError, MissingError) as error:
+        raise UsageError(f"{folder.path(name)} is no file of class names, one a line in UTF-8: {error}") from error
+    return tuple(line.strip() for line in text.split("\n") if line.strip())
+
+
+def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
+    schema = manifest.schema
+    if schema.image.encoding in ("raw", "tensor"):
+        raise UsageError(f"the images of {folder} are {schema.image.encoding} pixels, which no INPUT has: build from their files instead")
+    shards = (name.shard for split in manifest.splits for name in manifest.shard_names(split))
+    by_source = {feature.source: feature.name for feature in reversed(schema.features)}
+    label = by_source.get(Source.LABEL)
+    return Stated(
+        features={feature.name: feature for feature in _own_features(schema)},
+        image=schema.image.name,
+        label=label,
+        id=by_source.get(Source.ID),
+        derived=frozenset(feature.name for feature in schema.features if feature.source in _DERIVED),
+        names={label: schema.class_names} if label else {},
+        shards=frozenset(shards),
+    )
+
+
+def _own_features(schema: ExampleSchema) -> Iterator[Feature]:
+    """The features of the user's own, as what a source brings. Texts that were turned into indices stay indices."""
+    for feature in schema.features:
+        if feature.source not in (Source.COLUMN, Source.ORIENTATION):  # the images no longer say how they were held
+            continue
+        if feature.kind in _WITH_WORDS:
+            for stored in feature.stored:
+                yield Feature(stored.key, FeatureKind.FLOAT32 if stored.key != feature.stored[0].key else FeatureKind.INT64, shape=(None,))
+        else:
+            yield dataclasses.replace(feature, source=Source.COLUMN, column="", encoding=None, names=schema.names_of(feature))
+
+
+def _of_tfds(content: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) -> Stated:
+    features = {feature.name: feature for feature in _tfds_features("", content, labels)}
+    classes = [name for name, feature in features.items() if feature.kind == FeatureKind.CLASS_LABEL and not feature.shape]
+    images = [name for name, feature in features.items() if feature.kind == FeatureKind.IMAGE and not feature.sequence]
+    label = "label" if "label" in classes else classes[0] if len(classes) == 1 else None
+    return Stated(
+        features=features,
+        image="image" if "image" in images else images[0] if len(images) == 1 else None,
+        label=label,
+        names={name: features[name].names for name in classes},
+    )
+
+
+def _tfds_features(name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) -> Iterator[Feature]:
+    """The leaves of a features.json, as far as there is a kind for them; what else is stored is found by looking."""
+    if "featuresDict" in node:
+        for key, child in node["featuresDict"]["features"].items():
+            yield from _tfds_features(f"{name}/{key}" if name else key, child, labels)
+    elif "sequence" in node:
+        child, length = node["sequence"]["feature"], int(node["sequence"].get("length", -1))
+        size = None if length < 0 else length
+        sequence = name if "featuresDict" in child else ""
+        for feature in _tfds_features(name, child, labels):
+            if None not in feature.shape and not feature.sequence and feature.kind not in (FeatureKind.IMAGE, FeatureKind.MASK):
+                yield dataclasses.replace(feature, shape=(size, *feature.shape), sequence=sequence)
+    else:
+        leaf = _tfds_leaf(name, node, labels)
+        if leaf is not None:
+            yield leaf
+
+
+def _tfds_leaf(name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) -> Feature | None:
+    if "image" in node:
+        is_mask = node.get("pythonClassName", "").endswith("LabeledImage")
+        return Feature(name, FeatureKind.MASK if is_mask else FeatureKind.IMAGE)
+    if "classLabel" in node:
+        numbers = map(str, range(int(node["classLabel"].get("numClasses", 0))))
+        return Feature(name, FeatureKind.CLASS_LABEL, names=labels.get(name.replace("/", "-")) or tuple(numbers))
+    if "boundingBox" in node:
+        return Feature(name, FeatureKind.BOX, shape=(4,))
+    if "text" in node:
+        return Feature(name, FeatureKind.TEXT)
+    return _tfds_tensor(name, node["tensor"]) if "tensor" in node else None
+
+
+def _tfds_tensor(name: str, tensor: Mapping[str, Any]) -> Feature | None:
+    """A tensor that is stored as a list of its values, with a first dimension, at most, of any length."""
+    shape = tuple(None if size == "-1" else int(size) for size in tensor.get("shape", {}).get("dimensions", ()))
+    if tensor.get("encoding", "none") != "none" or None in shape[1:]:
+        return None
+    dtype = tensor.get("dtype", "")
+    short = "" if dtype in _DEFAULT_DTYPES else dtype
+    if dtype in INTEGER_DTYPES:
+        return Feature(name, FeatureKind.INT64, shape=shape, dtype=short)
+    if dtype in FLOAT_DTYPES:
+        return Feature(name, FeatureKind.FLOAT32, shape=shape, dtype=short)
+    return Feature(name, FeatureKind.BYTES, shape=shape) if dtype in ("string", "object") else None

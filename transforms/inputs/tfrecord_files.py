@@ -1,0 +1,122 @@
+"""TFRecord files of anybody: plain or compressed, sound or not."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import Any, BinaryIO, cast
+
+from shardwright.errors import RecordFault, StorageError
+from shardwright.records import HEADER_BYTES, RecordSpan, frame_header, read_record
+from shardwright.storage import StorageOptions, files_of, is_remote
+
+_BUFFER_BYTES = 1 << 20
+# x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz, and train-00000-of-01024 without any of these.
+_NAME = re.compile(r"(?i).*\.(tfrecords?|tfrec)([-._].*)?|.*-\d{5,}-of-\d{5,}")
+
+
+class Compression(StrEnum):
+    """How a whole TFRecord file is compressed: `tf.io.TFRecordOptions(compression_type=...)`."""
+
+    GZIP = "GZIP"
+    ZLIB = "ZLIB"
+
+
+def is_tfrecord_name(name: str) -> bool:
+    """Whether a file's name is one that TFRecord files have."""
+    return _NAME.fullmatch(name) is not None
+
+
+@contextmanager
+def open_tfrecord(uri: str, storage: StorageOptions) -> Iterator[tuple[BinaryIO, Compression | None]]:
+    """A TFRecord file, to be read from its start as if it were not compressed, and how it is compressed.
+
+    Raises:
+        StorageError: It cannot be read.
+    """
+    try:
+        with _open(uri, storage) as file:
+            compression = _compression_of(file.read(HEADER_BYTES))
+            file.seek(0)
+            yield _unpacked(file, compression), compression
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f"{uri} cannot be read: {error.strerror or error}") from error
+
+
+def read_frames(file: BinaryIO, num_bytes: int | None = None) -> Iterator[RecordSpan | RecordFault]:
+    """Every record of a file, in order, and a fault for each that does not hold.
+
+    Where a fault leaves open where the next record begins, it stands for the rest of the file.
+
+    Args:
+        file: At its start.
+        num_bytes: The file's length, None where it is compressed.
+    """
+    offset = 0
+    while True:
+        try:
+            span = read_record(file, offset, num_bytes)
+        except RecordFault as fault:
+            yield fault
+            if fault.next_offset is None:
+                return
+            offset = fault.next_offset
+            continue
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            yield RecordFault(offset, f"the file cannot be unpacked any further: {error}")
+            return
+        if span is None:
+            return
+        yield span
+        offset = span.next_offset
+
+
+def _open(uri: str, storage: StorageOptions) -> BinaryIO:
+    if is_remote(uri):
+        return cast(BinaryIO, files_of(uri, storage).open_input(uri))
+    return open(uri, "rb", buffering=_BUFFER_BYTES)
+
+
+def _compression_of(header: bytes) -> Compression | None:
+    """What the first bytes say. Those of a plain file are a length and its checksum, which no other file has."""
+    if header == frame_header(int.from_bytes(header[:8], "little")):
+        return None
+    if header.startswith(b"\x1f\x8b\x08"):
+        return Compression.GZIP
+    is_zlib = len(header) > 1 and header[0] & 0x0F == 8 and int.from_bytes(header[:2], "big") % 31 == 0  # RFC 1950
+    return Compression.ZLIB if is_zlib else None
+
+
+def _unpacked(file: BinaryIO, compression: Compression | None) -> BinaryIO:
+    if compression == Compression.GZIP:
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return cast(BinaryIO, io.BufferedReader(_Inflated(file), _BUFFER_BYTES)) if compression else file
+
+
+class _Inflated(io.RawIOBase):
+    """A zlib stream as a file."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        super().__init__()
+        self._file = file
+        self._inflate = zlib.decompressobj()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = b""
+        while not data and not self._inflate.eof:
+            packed = self._inflate.unconsumed_tail or self._file.read(_BUFFER_BYTES)
+            if not packed:
+                raise EOFError("the compressed file ended before its end mark")
+            data = self._inflate.decompress(packed, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
