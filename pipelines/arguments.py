@@ -30,6 +30,7 @@ INPUT, OUTPUT and tables are local paths, s3://BUCKET/..., gs://BUCKET/... or az
 examples
   shardwright build photos/ dataset/
   shardwright build photos/ dataset/ --split train=0.8,validation=0.1,test=0.1 --records-per-shard 1024
+  shardwright build photos/ dataset/ --split test=5000,train=rest --stratify --duplicates drop
   shardwright build labels.csv dataset/ --image-column path --label-column species --group-column patient
   shardwright build photos/ dataset/ --encode jpeg --resize 256x256 --check decode
   shardwright build s3://raw/photos gs://training/photos

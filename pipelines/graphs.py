@@ -57,7 +57,11 @@ def reference_graph(pipeline: beam.Pipeline, job: BuildJob) -> ReferenceGraph:
         listed=job.split_lists,
     )  # references with a split
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(
-        job.schema, class_names=job.class_names, integer_labels=job.integer_labels, needs_label=job.needs_label
+        job.schema,
+        class_names=job.class_names,
+        integer_labels=job.integer_labels,
+        label_indices=job.label_indices,
+        needs_label=job.needs_label,
     )  # references with final features
     rejects = [listed.rejects, split.rejects, encoded.rejects]
     rejects += [] if job.label_table is None else [labelled.rejects]

@@ -73,6 +73,11 @@ class BuildJob:
         return (self.source if table is None or table.label is None else table).has_integer_labels
 
     @property
+    def label_indices(self) -> bool:
+        table = self.label_table
+        return (table is None or table.label is None) and self.source.labels_are_indices
+
+    @property
     def num_buckets(self) -> int:
         """Few where one process holds the plan anyway, many where a bucket must fit a small worker."""
         return _LOCAL_BUCKETS if is_local(self.options.beam_args) else _REMOTE_BUCKETS
@@ -108,6 +113,12 @@ class BuildJob:
     def write_job(self) -> WriteJob:
         options = self.options
         return WriteJob(options.root, self.schema, options.check, options.encode, options.threads, options.storage, options.transforms)
+
+    def describe_inputs(self) -> str:
+        """What INPUT was found to be, and the table of labels, for the log."""
+        table = self.label_table
+        labels = "" if table is None else f"; by {table.key}, labels from {table.describe()}"
+        return f"INPUT is {self.source.describe()}{labels}"
 
     @property
     def samples_sizes(self) -> bool:
@@ -197,6 +208,8 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
 def _declared_schema(
     options: BuildOptions, given: str, source: InputSource, table: TableSource | None, columns: Sequence[str]
 ) -> ExampleSchema:
+    if given not in READY_SCHEMAS and options.feature_names != BuildOptions.feature_names:
+        raise UsageError(f"--feature-names is for ready schemas, and --schema {given} names its own features: leave --feature-names out")
     try:
         extras = _extras(source, table)
     except BuildError:  # of a column that the schema need not ask for
@@ -265,6 +278,7 @@ def _provenance(options: BuildOptions) -> dict[str, Any]:
     return {
         "input": options.input,
         "labels": options.labels,
+        **({"split_ids": list(options.split_ids)} if options.split_ids else {}),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _RECORDED_PACKAGES},

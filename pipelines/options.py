@@ -136,7 +136,7 @@ class BuildOptions:
         duplicates = "" if self.duplicates == "keep" else self.duplicates
         labels_key = "" if self.labels_key == "id" else self.labels_key
         chosen: dict[str, Any] = {"schema": self.schema, "input_format": self.input_format, "labels_key": labels_key}
-        chosen |= {"stratify": self.stratify, "split_ids": list(self.split_ids), "duplicates": duplicates}
+        chosen |= {"stratify": self.stratify, "split_ids": bool(self.split_ids), "duplicates": duplicates}
         chosen |= {"transforms": [{"function": each.spec, "source": each.digest} for each in self.transforms]}
         return settings | {key: value for key, value in chosen.items() if value}
 

@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = sys.argv[1:] if argv is None else argv
     try:
         job = describe_job(parse_options(args, "plan"))
-        say(f"INPUT is {job.source.describe()}")
+        say(job.describe_inputs())
         if not is_local(job.options.beam_args):
             say(f"a plan is made on this machine ({LOCAL_RUNNER}), not on {runner_of(job.options.beam_args)}")
         with ProgressDisplay(PROGRESS):
@@ -62,8 +62,9 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
 
     Keys: `fingerprint`, `settings`, `splits` as in `plan.json` (bytes are estimates), `num_records`, `num_shards`,
     `num_bytes` and `num_classes` of the whole, `rejects` by reason so far, `shards_done` (written already and kept),
-    `shards_to_write`, `state` (see `BuildState`) and `reason` (why a build would stop, else ""). `fingerprint` is null
-    where OUTPUT holds nothing to compare it with: it costs a second pass over the references.
+    `shards_to_write`, `estimate` (a `SizeEstimate`, only where images get other sizes), `state` (see `BuildState`) and `reason`
+    (why a build would stop, else ""). `fingerprint` is null where OUTPUT holds nothing to compare it with: it costs a
+    second pass over the references.
     """
     layout = plan.layout
     return {

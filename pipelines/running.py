@@ -25,6 +25,7 @@ from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.sizes import show_bytes, show_seconds
 from shardwright.storage import COUNTERS, Folder
+from transforms.leaks import LEAKS
 from transforms.progress import PROGRESS
 from transforms.reject_files import first_faults
 from transforms.size_errors import average, record_bytes_of
@@ -52,7 +53,7 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
     with stop_signals() as stop:
         try:
             job = prepare()
-            say(f"INPUT is {job.source.describe()}")
+            say(job.describe_inputs())
             say(f"runner: {runner_of(job.options.beam_args)}")
             with ProgressDisplay(PROGRESS):
                 run(job)
@@ -183,7 +184,7 @@ def _say_splits(manifest: Manifest) -> None:
             worst = f"{off['max']:.3%} ({manifest.schema.class_names[off['label']]})"
             say(f"{name}: class fractions are off those of the whole by {off['mean']:.3%} on average, by {worst} at worst")
     for name, other in itertools.combinations(sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records), 2):
-        if (leak := manifest.splits[name].stats.get("duplicates", {}).get(other)) is not None:
+        if (leak := manifest.splits[name].stats.get(LEAKS, {}).get(other)) is not None:
             more = f", and perhaps {leak['unchecked']} more" if leak["unchecked"] else ""
             fix = "report.html names some, and --duplicates drop leaves one of each"
             say(f"leakage: {leak['records']} images of {name} are also in {other}{more}; {fix}")

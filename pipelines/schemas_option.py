@@ -56,10 +56,9 @@ def load_schema(
 
 def _with_own_names(schema: ExampleSchema) -> ExampleSchema:
     """The schema of a finished dataset brings vocabularies, which are then not learned anew."""
-    features = (
-        feature if feature.names else replace(feature, names=schema.vocabularies.get(feature.name, ())) for feature in schema.features
-    )
-    return replace(schema, features=tuple(features), vocabularies={})
+    names = {feature.name: feature.names or tuple(schema.vocabularies.get(feature.name, ())) for feature in schema.features}
+    features = tuple(replace(feature, names=names[feature.name]) for feature in schema.features)
+    return replace(schema, features=features, vocabularies={})
 
 
 def _with_stated_names(feature: Feature, stated: Feature | None) -> Feature:

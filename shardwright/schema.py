@@ -271,6 +271,6 @@ class ExampleSchema:
     def from_json(cls, record: Mapping[str, Any]) -> ExampleSchema:
         return cls(
             features=tuple(Feature.from_json(feature) for feature in record["features"]),
-            class_names=tuple(record["class_names"]),
+            class_names=tuple(record.get("class_names", ())),
             vocabularies={name: tuple(words) for name, words in record.get("vocabularies", {}).items()},
         )

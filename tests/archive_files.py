@@ -11,7 +11,12 @@ from pathlib import Path
 from shardwright.manifest import read_manifest
 from shardwright.storage import Folder
 from tests.damage import read_features
-from tests.helpers import TINY_PNG
+from tests.helpers import TINY_PNG, rejects_of, rows_of
+from transforms.image_reads import Place, read_local_image
+from transforms.inputs.detection import detect_source, list_source
+
+Rows = list[dict[str, object]]
+TAR_MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}
 
 
 def pack_tar(path: Path, files: Mapping[str, bytes], mode: str = "w", links: Mapping[str, tuple[bytes, str]] | None = None) -> Path:
@@ -60,3 +65,14 @@ def built_records(dataset: Path) -> list[tuple[str, str, bytes]]:
                 assert isinstance(image, bytes)
                 found.append((split, names[label], image))
     return sorted(found)
+
+
+def list_tar(path: Path | str, spool: Path | None = None, input_format: str | None = "tar") -> tuple[Rows, dict[str, str]]:
+    """Rows, and reason by id, of INPUT."""
+    source = detect_source(str(path), {}, input_format=input_format, spool=spool and Folder(str(spool)))
+    parts = list(list_source(source))
+    return rows_of(parts), {reject.id: str(reject.reason) for reject in rejects_of(parts)}
+
+
+def read_row(row: Mapping[str, object]) -> bytes:
+    return read_local_image(Place(row["uri"], row["offset"], row["num_bytes"], row["etag"]))  # type: ignore[arg-type]

@@ -9,8 +9,11 @@ from typing import Any
 
 from PIL import Image
 
+from shardwright.example import parse_example
+from shardwright.records import scan_records
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from tests.buckets import Bucket
+from tests.build_helpers import shards_of
 from tests.helpers import rejects_of, rows_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.source import InputSource
@@ -29,6 +32,15 @@ OBJECTS: Mapping[str, Sequence[tuple[str, int, int, int, int]]] = {
 def picture(width: int = WIDTH, height: int = HEIGHT, color: int = 90, *, kind: str = "PNG") -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (width, height), (color, 30, 10)).save(file, kind)
+    return file.getvalue()
+
+
+def mask(number: int) -> bytes:
+    """A mask of one class number, with a palette, as VOC's have it."""
+    image = Image.new("P", (WIDTH, HEIGHT), number)
+    image.putpalette([value for color in range(256) for value in (color, 255 - color, 7)])
+    file = io.BytesIO()
+    image.save(file, "PNG")
     return file.getvalue()
 
 
@@ -110,7 +122,6 @@ def records_of(dataset: Path) -> dict[str, dict[str, Any]]:
     for shard in shards_of(dataset):
         with shard.open("rb") as file:
             for span in scan_records(file):
-                file.seek(span.data_offset)
-                record: dict[str, Any] = dict(parse_example(file.read(span.data_bytes)))
+                record: dict[str, Any] = dict(parse_example(span.data))
                 found[record["id"][0].decode()] = record
     return found

@@ -21,7 +21,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def splits_of(output: Path) -> dict[str, str]:
     """id -> split of every record."""
-    return {image_id: name.rsplit("-", 3)[0].split("-")[-1] for name, rows in index_of(output).items() for image_id in rows["id"].to_pylist()}
+    return {image_id: name.split("-")[0] for name, rows in index_of(output).items() for image_id in rows["id"].to_pylist()}
 
 
 def test_counts(images: Path, tmp_path: Path) -> None:

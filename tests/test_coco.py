@@ -12,7 +12,8 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.schema import FeatureKind
 from shardwright.storage import NO_OPTIONS
 from tests.buckets import Bucket
-from tests.detection_makers import CLASSES, OBJECTS, coco, expected_boxes, listed, picture, pictures, reasons, upload, write
+from tests.build_helpers import build, manifest_of, reasons_of
+from tests.detection_makers import CLASSES, OBJECTS, coco, expected_boxes, listed, picture, pictures, reasons, records_of, upload, write
 from transforms.inputs.coco_files import look_at_coco
 from transforms.inputs.json_sections import read_sections
 
@@ -311,3 +312,34 @@ def test_sections_come_whole_however_the_file_is_cut(tmp_path: Path, monkeypatch
     monkeypatch.setattr("transforms.inputs.json_sections._READ_BYTES", num_bytes)
     expected = [(key, item) for key, items in value.items() for item in (items if isinstance(items, list) else [items])]
     assert list(read_sections(str(tmp_path / "x.json"), NO_OPTIONS)) == expected
+
+
+def test_a_whole_build(tmp_path: Path) -> None:
+    annotations = [*coco(["a", "b"])["annotations"], {**GOOD, "id": 50, "image_id": 1, "category_id": 10, "bbox": [4, 2, 0, 10]}]
+    lost = {"id": 9, "file_name": "lost.png", "width": 4, "height": 4}
+    train = coco(["a", "b"], annotations=annotations)
+    train["images"].append(lost)
+    write(official(tmp_path / "in"), {"annotations/instances_train2017.json": json.dumps(train)})
+    assert build(tmp_path / "in", tmp_path / "out", "--max-reject-fraction", "0.3") == 0
+    records = records_of(tmp_path / "out")
+    for split, name in (("train2017", "a"), ("train2017", "b"), ("val2017", "ü c")):
+        record = records.pop(f"{split}/{name}.png")
+        assert record["objects/bbox"] == pytest.approx([edge for box in expected_boxes(name) for edge in box], abs=1e-7)
+        assert record["objects/label"] == [CLASSES.index(label) for label, *_ in OBJECTS[name]]
+        assert record["objects/segmentation"] == [b"[[1,2.5,3,4]]"] * len(OBJECTS[name])
+        assert record["captions"] == (["först".encode(), b"second"] if name == "a" else [])
+        assert record["image"] == [(tmp_path / "in" / split / f"{name}.png").read_bytes()]
+    assert records == {}
+    assert reasons_of(tmp_path / "out") == {"train2017/b.png#50": "empty_box", "train2017/lost.png": "missing_file"}
+    assert {name: split["num_records"] for name, split in manifest_of(tmp_path / "out")["splits"].items()} == {"train": 2, "validation": 1}
+
+
+def test_a_whole_build_from_a_store(s3_bucket: Bucket, tmp_path: Path) -> None:
+    uri = upload(official(tmp_path / "in"), s3_bucket, "coco")
+    options = [f"--storage-option={s3_bucket.uri}:{key}={value}" for key, value in s3_bucket.server.options.items()]
+    assert build(f"{uri}/annotations/instances_*.json", tmp_path / "out", "--schema", "detection", *options) == 0
+    records = records_of(tmp_path / "out")
+    assert {key: record["objects/label"] for key, record in records.items()} == {
+        "train2017/a.png": [2, 0], "train2017/b.png": [], "val2017/ü c.png": [1]
+    }  # fmt: skip
+    assert set(records["train2017/a.png"]) == {"image", "id", "objects/bbox", "objects/label"}

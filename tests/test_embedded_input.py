@@ -15,7 +15,7 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.schema import FeatureKind
 from tests.buckets import Bucket
-from tests.build_helpers import CLASSES, build, make_images, manifest_of, png_of, reasons_of
+from tests.build_helpers import CLASSES, build, make_images, manifest_of, png_of, reasons_of, stamps_of
 from tests.helpers import make_files, rows_of
 from tests.helpers import rejects_of as rejects_among
 from tests.tfrecord_makers import NONE, examples_of, read_back, source_of
@@ -223,6 +223,9 @@ def test_a_build_that_draws_splits_and_has_a_reject(tmp_path: Path) -> None:
     assert found[b"train.parquet#3"][1]["caption"] == [b"a 3"]
     assert reasons_of(tmp_path / "out") == {"train.parquet#9": "bad_value"}
     assert not list((tmp_path / "out" / "spool").glob("*.bin"))
+    before = stamps_of(tmp_path / "out")
+    assert build(tmp_path / "train.parquet", tmp_path / "out", *options) == 0
+    assert stamps_of(tmp_path / "out") == before
 
 
 def remote_build(bucket: Bucket, tmp_path: Path, name: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.schema import Feature, FeatureKind, VocabularyRule
 from transforms.features.columns import check_column, settle_column
 from transforms.features.indices import index_column
 from transforms.references import PICTURE_TYPE
@@ -92,6 +92,8 @@ def settle(column: pa.Array, kind: FeatureKind, **options: Any) -> tuple[list[An
         (pa.array([1, 0]), CLASS, {"names": ("1", "0")}, ["1", "0"]),
         (pa.array([["a", "b"], None]), MULTI, {}, [["a", "b"], []]),
         (pa.array(["a|b", None]), MULTI, {}, [["a", "b"], []]),
+        (pa.array(["a b", None]), FeatureKind.TOKENS, {}, ["a b", ""]),
+        (pa.array([["a b", None, "c"], [], None]), FeatureKind.BAG_OF_WORDS, {"default": "none"}, ["a b  c", "", "none"]),
     ],
 )
 def test_values_that_fit(column: pa.Array, kind: FeatureKind, options: dict[str, Any], values: list[Any]) -> None:
@@ -175,6 +177,7 @@ def test_values_that_do_not_fit(
         (pa.binary(), Feature("n", FLOAT)),
         (pa.string(), Feature("n", FeatureKind.MASK)),
         (pa.int64(), Feature("n", FeatureKind.BAG_OF_WORDS)),
+        (pa.list_(pa.timestamp("s")), Feature("n", FeatureKind.TENSOR)),
     ],
 )
 def test_types_that_cannot_be_the_feature(kind: pa.DataType, feature: Feature) -> None:
@@ -189,6 +192,8 @@ def test_types_that_cannot_be_the_feature(kind: pa.DataType, feature: Feature) -
         (Feature("n", FLOAT, dtype="int8"), "of kind float32 has the dtype 'int8'; give one of bfloat16, float16"),
         (Feature("n", INT, default="x"), "has the default 'x', which is no value of int64"),
         (Feature("n", INT, default=0.5), "has the default 0.5, which is no value of int64"),
+        (Feature("n", FeatureKind.TENSOR, dtype="float8"), "of kind tensor has the dtype 'float8'; give one of float32"),
+        (Feature("n", FeatureKind.TOKENS, vocabulary=VocabularyRule(token_pattern="(")), r"token_pattern '\(' is no regular expression"),
         (Feature("n", INT, dtype="uint8", default=-1), "has the default -1, which is no value of uint8"),
     ],
 )

@@ -146,6 +146,9 @@ def test_splits_are_stated_or_drawn_and_never_both(tmp_path: Path) -> None:
     assert job_of(tmp_path / "in").splits_given
     with pytest.raises(UsageError, match="INPUT already states them"):
         job_of(tmp_path / "in", "--split", "train=0.5,test=0.5")
+    (tmp_path / "ids.txt").write_text("1\n")
+    with pytest.raises(UsageError, match="--split-ids lists splits, but INPUT already states them"):
+        job_of(tmp_path / "in", "--split-ids", f"test={tmp_path}/ids.txt")
 
 
 def test_preparing_looks_at_output_and_describing_does_not(table: Path) -> None:

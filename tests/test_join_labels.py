@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
 
 from pipelines.arguments import ROLES
+from tests.build_helpers import build, make_images, manifest_of, reasons_of
 from tests.helpers import Run, references, run_transform
 from transforms.inputs.detection import make_request
 from transforms.inputs.tables import TableSource, open_label_table
@@ -36,7 +38,7 @@ def test_a_table_of_labels(tmp_path: Path, broadcast_bytes: int) -> None:
     # A line that no image can be told of is a reject of its own; a row that no image has is listed, and no fault.
     assert run.rejects == [("", "bad_value"), ("", "bad_value"), ("d.png", "missing_label"), ("unused.png", "unmatched_label")]
     assert details_of(run)["d.png"] == "the --labels table has no row for this id"
-    assert details_of(run)["unused.png"] == "row 3 of the --labels table: INPUT has no image for it"
+    assert details_of(run)["unused.png"] == "row 3 of this --labels table: INPUT has no image for it"
     assert run.counters == {"rejects_missing_label": 1, "rejects_bad_value": 2, "rejects_unmatched_label": 1}
 
 
@@ -46,6 +48,7 @@ def test_a_table_of_several_files(tmp_path: Path, broadcast_bytes: int) -> None:
     run = run_transform(JoinLabels(table, broadcast_bytes=broadcast_bytes), [references(["b.png", "a.png"])])
     assert [(row["id"], row["label"]) for row in run.rows] == [("a.png", "cat"), ("b.png", "dog")]
     assert run.rejects == [("c.png", "unmatched_label")]
+    assert [reject.uri for reject in run.outputs["rejects"]] == [str(tmp_path / "labels-1.csv")]
 
 
 @EITHER
@@ -104,3 +107,21 @@ def test_both_joins_give_the_same(tmp_path: Path, seed: int) -> None:
     assert whole.rejects == by_key.rejects
     assert details_of(whole) == details_of(by_key)
     assert whole.counters == by_key.counters == {"rejects_missing_label": 500, "rejects_unmatched_label": 500}
+
+
+def test_a_build_with_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Packed files of labels by stem, for a folder: what has no partner is listed on both sides, and only images are faults."""
+    make_images(tmp_path / "in", 8)
+    stems = sorted(path.stem for path in (tmp_path / "in").rglob("*.png"))
+    for number, part in enumerate((stems[:4], [*stems[4:], "nobody"])):
+        text = "id,breed,age\n" + "".join(f"{stem},{'dog' if stem in stems[::2] else 'cat'},{number}\n" for stem in part)
+        (tmp_path / f"labels-{number}.csv.gz").write_bytes(gzip.compress(text.encode()))
+    options = ("--labels", tmp_path / "labels-*.csv.gz", "--labels-key", "stem", "--label-column", "breed", "--max-reject-fraction", "0")
+    assert build(tmp_path / "in", tmp_path / "out", *options) == 0
+    assert reasons_of(tmp_path / "out") == {"nobody": "unmatched_label"}
+    said = capsys.readouterr().err
+    assert "by stem, labels from a csv table of 2 files below" in said
+    assert "rejects: 1 unmatched_label; each is listed in" in said
+    manifest = manifest_of(tmp_path / "out")
+    assert manifest["splits"]["train"]["stats"]["labels"] == {"0": 4, "1": 4}
+    assert [feature["name"] for feature in manifest["schema"]["features"]][-1] == "age"

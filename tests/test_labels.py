@@ -102,8 +102,8 @@ def test_rows_that_no_image_has() -> None:
     table = LabelTable([references(["c", "a", "b"], row=[5, 6, 7])], BY_ID)
     seen = np.concatenate([table.matched(references(["b", "x", "b"])), table.matched(references([]))])
     assert [(reject.id, str(reject.reason), reject.uri, reject.detail) for reject in table.unmatched(seen)] == [
-        ("a", "unmatched_label", "/in/a", "row 6 of the --labels table: INPUT has no image for it"),
-        ("c", "unmatched_label", "/in/c", "row 5 of the --labels table: INPUT has no image for it"),
+        ("a", "unmatched_label", "/in/a", "row 6 of this --labels table: INPUT has no image for it"),
+        ("c", "unmatched_label", "/in/c", "row 5 of this --labels table: INPUT has no image for it"),
     ]
 
 

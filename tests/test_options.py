@@ -243,11 +243,13 @@ def test_settings_tell_builds_apart() -> None:
         ["--seed", "1"], ["--shard-size", "1MB"], ["--shard-count", "2"], ["--records-per-shard", "2"], ["--shard-count-multiple-of", "2"],
         ["--split", "a=1"], ["--encode", "jpeg"], ["--encode", "jpeg", "--quality", "80"], ["--encode", "jpeg", "--resize", "8x8"],
         ["--check", "decode"], ["--feature-names", "model-garden"], ["--name", "other"], ["--version", "2.0.0"], ["--writer", "beam"],
-        ["--label-column", "x"],
+        ["--label-column", "x"], ["--split", "a=5,b=rest"], ["--split", "a=1", "--stratify"], ["--split-ids", "a=in/cat/1.png"],
+        ["--duplicates", "drop"],
     ):  # fmt: skip
         assert parsed(*options).settings != base, options
     for options in (["--threads", "9"], ["--if-exists", "error"], ["--max-reject-fraction", "0.5"], ["--runner", "DirectRunner"]):
         assert parsed(*options).settings == base, options
+    assert parsed("--split-ids", "a=x.txt").settings == parsed("--split-ids", "a=elsewhere/x.txt").settings
     elsewhere = parse_options(["in/cat", "elsewhere/out"])
     assert elsewhere.settings == base
 

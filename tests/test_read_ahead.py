@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from transforms.read_ahead import MAX_THREADS, ReadAhead
+from transforms.read_ahead import MAX_THREADS, ReadAhead, note_idle
 
 
 def compute() -> None:
@@ -74,3 +75,21 @@ def test_an_error_reaches_the_taker_and_stops_the_rest() -> None:
     with pytest.raises(ValueError, match="the third task"):
         next(results)
     assert len(ran) < 10
+
+
+def test_waiting_for_memory_is_no_reason_for_more_threads() -> None:
+    def task(*, told: bool) -> None:
+        busy, start = time.thread_time() + 0.003, time.monotonic()
+        while time.thread_time() < busy:
+            pass
+        computed = time.monotonic()
+        time.sleep(10 * (computed - start))
+        if told:
+            note_idle(time.monotonic() - computed)
+
+    learned = {}
+    for told in (False, True):
+        ahead: ReadAhead[None] = ReadAhead(1)
+        list(ahead.run(iter([functools.partial(task, told=told)] * 20)))
+        learned[told] = ahead.num_threads
+    assert learned[True] <= learned[False] / 2

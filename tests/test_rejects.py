@@ -29,7 +29,9 @@ def test_no_rejects_is_a_table_without_rows() -> None:
     assert rejects_to_table([]).schema == REJECT_SCHEMA
 
 
-@pytest.mark.parametrize(("counts", "faults"), [({}, 0), ({"other_file": 9}, 0), ({"other_file": 9, "corrupt": 2, "bad_id": 1}, 3)])
+@pytest.mark.parametrize(("counts", "faults"), [({}, 0), ({"other_file": 9}, 0), ({"other_file": 9, "corrupt": 2, "bad_id": 1}, 3),
+                                                ({"empty_box": 9}, 0),
+                                                ({"dropped_duplicate": 9, "unused_id": 2, "duplicate_image": 1}, 1)])  # fmt: skip
 def test_files_that_nobody_took_for_images_are_no_faults(counts: dict[str, int], faults: int) -> None:
     assert count_faults(counts) == faults
 
@@ -37,7 +39,10 @@ def test_files_that_nobody_took_for_images_are_no_faults(counts: dict[str, int],
 def test_reasons_are_names_of_counters() -> None:
     """They are in manifests, reports and dashboards: renaming one breaks who reads them."""
     assert [str(reason) for reason in RejectReason] == [
-        "empty_file", "truncated", "not_an_image", "unsupported_format", "corrupt", "too_many_pixels", "too_large", "missing_file",
-        "unreadable", "changed", "bad_id", "duplicate_id", "missing_label", "unknown_label", "unknown_split", "bad_value", "other_file",
+        "empty_file", "truncated", "not_an_image", "unsupported_format", "corrupt", "too_many_pixels", "too_large",
+        "policy_exif", "policy_cmyk", "policy_16bit", "policy_palette", "policy_alpha", "policy_grayscale", "policy_animation",
+        "policy_aspect", "policy_small", "policy_extension", "missing_file",
+        "unreadable", "changed", "bad_id", "duplicate_id", "missing_label", "unknown_label", "unknown_split", "bad_value", "transform",
+        "other_file", "empty_box", "unmatched_label", "ambiguous_label", "unused_id", "duplicate_image", "dropped_duplicate",
     ]  # fmt: skip
     assert sorted(RETRYABLE) == ["changed", "missing_file", "unreadable"]

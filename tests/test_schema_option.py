@@ -23,6 +23,7 @@ from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, Voca
 from shardwright.storage import NO_OPTIONS, Folder
 from tests.build_helpers import build, make_images, png_of, write_table
 from tests.helpers import make_files
+from tests.store_places import Kind, Places
 from transforms.images import EncodeOptions
 from transforms.reject_files import read_rejects
 
@@ -155,6 +156,11 @@ def test_a_python_file_and_a_json_file_are_the_same_schema(tmp_path: Path) -> No
         ),
         (
             "a.json",
+            json.dumps(ExampleSchema((IMAGE, Feature("n", FeatureKind.INT64, shape=(2, None)))).to_json()),
+            r"feature 'n' has the shape \(2, None\); only its first size may be None",
+        ),
+        (
+            "a.json",
             json.dumps(ExampleSchema((IMAGE, Feature("c", FeatureKind.CLASS_LABEL, names=("a", "a")))).to_json()),
             "the names of feature 'c' have one twice",
         ),
@@ -171,8 +177,8 @@ def test_what_input_lacks_is_told_before_any_work(tmp_path: Path) -> None:
     given = str(table(tmp_path, [{"image": "a.png", "note": "x", "when": {"a": 1}}]))
     (tmp_path / "own.json").write_text(json.dumps(OWN.to_json()))
 
-    def describe(schema: str) -> None:
-        describe_job(parse_options([given, str(tmp_path / "out"), "--schema", schema]))
+    def describe(schema: str, *options: str) -> None:
+        describe_job(parse_options([given, str(tmp_path / "out"), "--schema", schema, *options]))
 
     with pytest.raises(
         UsageError, match="feature 'age' is filled from the column 'age', which INPUT does not have; its columns are 'image'"
@@ -184,11 +190,35 @@ def test_what_input_lacks_is_told_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--schema has a label, and INPUT has none: name its column by --label-column"):
         describe(str(tmp_path / "own.json"))
     (tmp_path / "own.json").write_text(json.dumps(ExampleSchema((IMAGE, Feature("when", FeatureKind.INT64))).to_json()))
-    with pytest.raises(BuildError, match=r"column 'when' is of type struct<a: int64>, which cannot be a int64 feature"):
+    with pytest.raises(BuildError, match=r"column 'when' is of type struct<a: int64>, which cannot be a feature of kind int64"):
         describe(str(tmp_path / "own.json"))
-    describe("unlabeled")  # a column that no feature asks for may be of any type
+    with pytest.raises(UsageError, match="--feature-names is for ready schemas, and --schema .* names its own features: leave"):
+        describe(str(tmp_path / "own.json"), "--feature-names", "model-garden")
+    describe("unlabeled", "--feature-names", "model-garden")  # a column that no feature asks for may be of any type
     with pytest.raises(BuildError, match="column 'when' is of type struct"):
         describe("tabular")
+
+
+def test_a_finished_datasets_schema_brings_its_vocabularies(tmp_path: Path) -> None:
+    rows = [{"image": "a.png", "label": "dog", "note": "good good", "age": 1}, {"image": "b.png", "label": "cat", "note": "", "age": 2}]
+    (tmp_path / "own.py").write_text(OWN_PYTHON)
+    assert build(table(tmp_path, rows), tmp_path / "first", "--schema", tmp_path / "own.py") == 0
+    schema = read_manifest(Folder(str(tmp_path / "first"))).schema
+    (tmp_path / "old.json").write_text(json.dumps(schema.to_json()))
+    again = [{"image": "a.png", "label": "dog", "note": "new new good", "age": 1}]
+    assert build(table(tmp_path, again), tmp_path / "second", "--schema", tmp_path / "old.json") == 0
+    assert records_of(tmp_path / "second")["a.png"] | {"image": []} == {
+        "id": [b"a.png"], "label": [1], "age": [1], "words/indices": [0], "words/values": [1.0], "image": [],
+    }  # fmt: skip
+    built = read_manifest(Folder(str(tmp_path / "second"))).schema
+    assert (built.class_names, built.vocabularies) == (schema.class_names, schema.vocabularies)
+
+
+def test_a_label_that_nothing_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_files(tmp_path / "in", "a.png", data=png_of(1))
+    (tmp_path / "own.json").write_text(json.dumps(ExampleSchema((IMAGE, LABEL)).to_json()))
+    assert build(tmp_path / "in", tmp_path / "out", "--schema", tmp_path / "own.json") == 1
+    assert "the schema has the label 'label', and no image of INPUT has one: leave it out of the schema" in capsys.readouterr().err
 
 
 def test_stored_pictures_in_the_schema() -> None:
@@ -253,18 +283,35 @@ def test_pictures_beside_the_image(tmp_path: Path) -> None:
     assert told[2][2] == "row 3: 'mask' has no picture, and the feature has no default"
 
 
-def test_pictures_are_encoded_with_the_image(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", ["planned", "beam"])
+def test_pictures_are_encoded_with_the_image(tmp_path: Path, writer: str) -> None:
     """Masks keep their numbers at any size."""
     for number in range(2):
         (tmp_path / f"m{number}.png").write_bytes(mask_of(number + 3))
     rows = [{"image": f"{name}.png", "mask": f"m{number}.png"} for number, name in enumerate("ab")]
     out = tmp_path / "out"
-    assert build(table(tmp_path, rows), out, "--schema", "segmentation", "--encode", "raw", "--resize", "5x4") == 0
+    assert build(table(tmp_path, rows), out, "--schema", "segmentation", "--encode", "raw", "--resize", "5x4", "--writer", writer) == 0
     for number, name in enumerate("ab"):
         record = records_of(out)[f"{name}.png"]
         assert len(record["image"][0]) == 4 * 5 * 3
         mask = np.asarray(Image.open(io.BytesIO(record["segmentation_mask"][0])))
         assert (mask.shape, set(mask.flat)) == ((4, 5), {number + 3})
+
+
+@pytest.mark.parametrize("kind", ["s3", "gs"])
+def test_pictures_in_a_store_are_those_on_disk(places: Places, tmp_path: Path, kind: Kind) -> None:
+    root = tmp_path / "in"
+    root.mkdir()
+    for number in range(6):
+        (root / f"m{number}.png").write_bytes(mask_of(number))
+    rows = [{"image": f"{number}.png", "mask": f"m{number}.png" if number else "gone.png"} for number in range(6)]
+    given, store = table(root, rows), places.make(kind).fill(root)
+    options = ("--schema", "segmentation", "--max-reject-fraction", "0.5", "--name", "x")
+    assert build(given, tmp_path / "here", *options) == 0
+    assert build(store.at(given.name), tmp_path / "there", *store.args, *options) == 0
+    assert records_of(tmp_path / "there") == records_of(tmp_path / "here")
+    assert len(records_of(tmp_path / "here")) == 5
+    assert [(image_id, reason) for image_id, reason, _ in rejects_in(tmp_path / "there")] == [("0.png", "missing_file")]
 
 
 def test_a_changed_mask_makes_its_shard_stale(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from shardwright.storage import Folder
 from tests.helpers import references
 from transforms.packing import ORDER_KEY, ShardPolicy, known_sizes, order_keys
 from transforms.references import PICTURE_TYPE
+from transforms.size_errors import RecordBytes, average
 from transforms.sizing import FEWEST_SAMPLED, MOST_SAMPLED, Sample, SizeEstimate
 
 
@@ -125,6 +126,19 @@ def test_what_is_known_of_a_record() -> None:
     more = [big - small for big, small in zip(rich, plain, strict=True)]
     assert more == [names + 5 + 4 + 8 + 5 + 70, names + 4 + 1]
     assert known_sizes(references([])).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ([RecordBytes(10, 12_300, 12_100)], "estimated 12.3 kB a record, wrote 12.1 kB: 1.7% off"),
+        ([RecordBytes(30, 1000, 2000), RecordBytes(10, 5000, 2000)], "estimated 2.0 kB a record, wrote 2.0 kB: 0.0% off"),
+        ([RecordBytes(0, 0, 0)], "estimated 0 B a record, wrote 0 B: 0.0% off"),
+    ],
+)
+def test_how_good_an_estimate_was(parts: list[RecordBytes], told: str) -> None:
+    """Splits count by their records."""
+    assert average(parts).describe() == told
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from shardwright import naming
 from shardwright.errors import BuildError, MissingError, UsageError
 from shardwright.storage import NO_OPTIONS, Folder
 from shardwright.storage.options import StorageOptions
@@ -123,7 +124,7 @@ def test_an_input_that_changes_while_it_is_read(folder: Folder, source: str) -> 
 def test_what_a_spool_needs(folder: Folder, source: str) -> None:
     with pytest.raises(UsageError, match=r"in\.bin must be unpacked, and there is no place for it"):
         list(spooled(None, source, "e1", NO_OPTIONS, make([])))
-    with pytest.raises(MissingError, match="(?i)no such file"):
+    with pytest.raises(MissingError, match=r"(?i)no such file"):
         list(spooled(folder, source + "x", "e1", NO_OPTIONS, make([])))
 
 
@@ -166,3 +167,29 @@ def test_listings_without_their_bytes_are_forgotten_where_no_dataset_is_whole(tm
     assert sorted(name.rpartition(".")[2] for name in left) == ["bin", "parquet"]
     assert len({name.partition(".")[0] for name in left}) == 1
     assert left[0].partition(".")[0] != lost.partition(".")[0]
+
+
+def test_a_plan_that_would_look_into_pictures_says_that_it_cannot(folder: Folder, source: str, caplog: pytest.LogCaptureFixture) -> None:
+    for wanted in (False, True):
+        caplog.clear()
+        assert len(rows_of(spooled(UnwrittenFolder(folder.uri, bytes_wanted=wanted), source, "e1", NO_OPTIONS, make([])))) == 4
+        assert ("a plan does not unpack" in caplog.text) == wanted
+
+
+def test_what_no_store_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool, "MAX_REMOTE_BYTES", 3)
+    local, remote = SpoolWriter("/out/spool/x.bin", "", None), SpoolWriter("s3://bucket/out/spool/x.bin", "", None)
+    assert [local.add(b"four") for _ in range(3)] == [0, 4, 8]
+    remote.add(b"four")
+    with pytest.raises(
+        BuildError, match=r"s3://.*x\.bin would have more than 3 bytes.* give a local OUTPUT, split the input, or unpack it"
+    ):
+        remote.add(b"four")
+
+
+@pytest.mark.parametrize(
+    ("path", "is_ours"),
+    [("spool/a.bin", True), ("spool/a.parquet", True), ("spool/.a.bin.0.tmp", True), ("spool/a.txt", False), ("spool", False)],
+)
+def test_files_of_a_spool_are_a_builds(path: str, is_ours: bool) -> None:
+    assert naming.is_build_output(path) == is_ours

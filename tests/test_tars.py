@@ -4,52 +4,34 @@ from __future__ import annotations
 
 import io
 import os
-import random
 import tarfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
-from shardwright.storage import COUNTERS, Folder, StorageOptions
-from tests.archive_files import pack_tar, png
+from shardwright.storage import COUNTERS, StorageOptions
+from tests.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.store_places import Places
-from transforms.image_reads import Place, read_local_image
 from transforms.images import ImageFault
-from transforms.inputs import archives, header_reads
+from transforms.inputs import archives
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders import FolderSource
-from transforms.inputs.tar_members import TarReader, is_tar_name, tar_stem
+from transforms.inputs.input_files import expand_braces
+from transforms.inputs.tar_members import is_tar_name, tar_stem
 from transforms.inputs.tars import TarSource
 from transforms.rejects import RejectReason
 
-Rows = list[dict[str, object]]
-MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}
 
-
-def listed(path: Path | str, spool: Path | None = None, input_format: str | None = "tar") -> tuple[Rows, dict[str, str]]:
-    """Rows, and reason by id, of INPUT."""
-    source = detect_source(str(path), {}, input_format=input_format, spool=spool and Folder(str(spool)))
-    parts = list(list_source(source))
-    return rows_of(parts), {reject.id: str(reject.reason) for reject in rejects_of(parts)}
-
-
-def read(row: Mapping[str, object]) -> bytes:
-    return read_local_image(Place(row["uri"], row["offset"], row["num_bytes"], row["etag"]))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("ending", MODES)
+@pytest.mark.parametrize("ending", TAR_MODES)
 def test_members_are_read_where_they_are(tmp_path: Path, ending: str) -> None:
     files = {f"./cat/{number}{'ü' * 90 * (number % 2)}.png": png(number) for number in range(5)}  # every other name is a long one
-    path = pack_tar(tmp_path / f"a{ending}", files, MODES[ending])
-    rows, rejects = listed(path, tmp_path / "spool", None)
+    path = pack_tar(tmp_path / f"a{ending}", files, TAR_MODES[ending])
+    rows, rejects = list_tar(path, tmp_path / "spool", None)
     assert [row["id"] for row in rows] == [f"a{ending}/{name[2:]}" for name in files]
-    assert [read(row) for row in rows] == list(files.values())
+    assert [read_row(row) for row in rows] == list(files.values())
     assert [(row["label"], row["split"], row["row"]) for row in rows] == [("cat", None, number) for number in range(5)]
     assert {row["uri"] for row in rows} == {str(path)} if ending == ".tar" else str(path) not in {row["uri"] for row in rows}
     assert rejects == {}
@@ -61,8 +43,8 @@ def test_every_form_of_header(tmp_path: Path, kind: int) -> None:
         info = tarfile.TarInfo("dir/" * 30 + "x.png")
         info.size = len(TINY_PNG)
         tar.addfile(info, io.BytesIO(TINY_PNG))
-    rows, _ = listed(tmp_path / "a.tar")
-    assert [(row["id"], read(row)) for row in rows] == [("a.tar/" + "dir/" * 30 + "x.png", TINY_PNG)]
+    rows, _ = list_tar(tmp_path / "a.tar")
+    assert [(row["id"], read_row(row)) for row in rows] == [("a.tar/" + "dir/" * 30 + "x.png", TINY_PNG)]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +63,7 @@ def test_every_form_of_header(tmp_path: Path, kind: int) -> None:
 )
 def test_folders_inside_mean_what_they_mean_outside(tmp_path: Path, names: list[str], places: list[tuple[str | None, str | None]]) -> None:
     path = pack_tar(tmp_path / "a.tar", dict.fromkeys(names, TINY_PNG))
-    rows, _ = listed(path)
+    rows, _ = list_tar(path)
     assert [(row["split"], row["label"]) for row in rows] == places
     if not names[0].startswith("photos"):  # a folder that was packed with its name is the one thing that is not as in a folder
         outside = make_files(tmp_path / "out", *names)
@@ -94,7 +76,7 @@ def test_a_folder_that_only_some_images_are_in_is_no_wrapper_when_the_look_ends_
 ) -> None:
     path = pack_tar(tmp_path / "a.tar", {f"cat/persian/{n}.png": TINY_PNG for n in range(5)} | {"dog/pug/1.png": TINY_PNG})
     monkeypatch.setattr(archives, "LOOK_MEMBERS", 3)
-    assert [row["label"] for row in listed(path)[0]] == ["cat"] * 5 + ["dog"]
+    assert [row["label"] for row in list_tar(path)[0]] == ["cat"] * 5 + ["dog"]
 
 
 def test_what_is_no_image(tmp_path: Path) -> None:
@@ -107,7 +89,7 @@ def test_what_is_no_image(tmp_path: Path) -> None:
         "empty.png": b"",
         "../out.png": TINY_PNG,
     }
-    rows, rejects = listed(pack_tar(tmp_path / "a.tar", files))
+    rows, rejects = list_tar(pack_tar(tmp_path / "a.tar", files))
     assert [row["id"] for row in rows] == ["a.tar/a.png", "a.tar/photo"]
     assert rejects == {
         "a.tar/.hidden.png": "other_file",
@@ -137,9 +119,9 @@ def test_links_are_the_files_that_they_lead_to(tmp_path: Path, ending: str) -> N
         "dog/self.png": (tarfile.SYMTYPE, "self.png"),
         "latest": (tarfile.SYMTYPE, "cat"),
     }
-    path = pack_tar(tmp_path / f"a{ending}", {"cat/1.png": png(1), "cat/2.png": png(2)}, MODES[ending], links)
-    rows, rejects = listed(path, tmp_path / "spool")
-    found = {str(row["id"]).removeprefix(f"a{ending}/"): (row["label"], read(row)) for row in rows}
+    path = pack_tar(tmp_path / f"a{ending}", {"cat/1.png": png(1), "cat/2.png": png(2)}, TAR_MODES[ending], links)
+    rows, rejects = list_tar(path, tmp_path / "spool")
+    found = {str(row["id"]).removeprefix(f"a{ending}/"): (row["label"], read_row(row)) for row in rows}
     assert found == {
         "cat/1.png": ("cat", png(1)),
         "cat/2.png": ("cat", png(2)),
@@ -158,77 +140,9 @@ def test_special_members(tmp_path: Path) -> None:
         info = tarfile.TarInfo("sparse.png")
         info.size, info.pax_headers = 512, {"GNU.sparse.map": "0,1", "GNU.sparse.size": "9", "GNU.sparse.name": "sparse.png"}
         tar.addfile(info, io.BytesIO(b"\0" * 512))
-    rows, rejects = listed(path)
+    rows, rejects = list_tar(path)
     assert [row["id"] for row in rows] == ["a.tar/a.png"]
     assert rejects == {"a.tar/pipe.png": "unreadable", "a.tar/sparse.png": "unsupported_format"}
-
-
-@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.bz2", ".txz"])
-def test_what_can_be_read_of_a_cut_archive_is_given(tmp_path: Path, ending: str) -> None:
-    noise = random.Random(1)
-    files = {f"{number}.png": TINY_PNG + noise.randbytes(350_000) for number in range(6)}
-    path = pack_tar(tmp_path / f"a{ending}", files, MODES[ending])
-    os.truncate(path, path.stat().st_size * 2 // 3)
-    rows, rejects = listed(path, tmp_path / "spool")
-    assert rejects == {f"a{ending}": "truncated"}
-    assert 2 <= len(rows) <= 4  # compressors give what they have at the end of a block
-    assert [read(row) for row in rows] == list(files.values())[: len(rows)]
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cut=st.integers(0, 5 * 1024 + 1024), flip=st.one_of(st.none(), st.integers(0, 5 * 1024 - 1)))
-def test_damage_never_raises_and_never_goes_untold(tmp_path: Path, cut: int, flip: int | None) -> None:
-    path = pack_tar(tmp_path / "a.tar", {f"{number}.png": png(number) for number in range(5)})
-    data = bytearray(path.read_bytes()[: 6 * 1024])
-    if flip is not None:
-        data[flip] ^= 0xFF
-    path.write_bytes(data[:cut])
-    rows, rejects = listed(path)
-    in_header = flip is not None and flip < cut and flip % 1024 < 512
-    if cut < 5 * 1024 + 512 or in_header:
-        assert rejects or flip is not None
-        assert len(rows) <= 5
-    else:
-        assert len(rows) == 5
-        assert rejects == {}
-    if flip is None:
-        assert len(rows) == min(5, max(0, (cut - 512 - len(png(0))) // 1024 + 1))
-        assert ("a.tar" in rejects) == (cut < 5 * 1024 + 512)
-
-
-def test_a_header_that_claims_too_much(tmp_path: Path) -> None:
-    path = pack_tar(tmp_path / "a.tgz", {"a.png": TINY_PNG}, "w:gz")
-    for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
-        bomb = tarfile.TarInfo("bomb")
-        bomb.type, bomb.size = kind, 1 << 30
-        with tarfile.open(path, "w:gz") as tar:
-            info = tarfile.TarInfo("a.png")
-            info.size = len(TINY_PNG)
-            tar.addfile(info, io.BytesIO(TINY_PNG))
-            tar.fileobj.write(bomb.tobuf(tarfile.GNU_FORMAT))  # type: ignore[union-attr]
-        rows, rejects = listed(path, tmp_path / "spool")
-        assert len(rows) == 1
-        assert rejects == {"a.tgz": "corrupt"}
-
-
-def test_a_member_of_more_than_an_image_may_have_is_not_unpacked(tmp_path: Path) -> None:
-    info = tarfile.TarInfo("huge.png")
-    info.size = (1 << 30) + 1
-    path = tmp_path / "a.tar"
-    path.write_bytes(info.tobuf(tarfile.GNU_FORMAT))
-    os.truncate(path, info.size + 2048)  # a hole, which takes no disk
-    with open(path, "r+b") as file:
-        file.seek(0, os.SEEK_END)
-        file.truncate(-(-(512 + info.size) // 512) * 512 + 1024)
-    assert listed(path) == ([], {"a.tar/huge.png": "too_large"})
-
-
-@pytest.mark.parametrize("data", [b"", b"no tar at all", b"x" * 2000])
-def test_a_file_that_is_no_tar_is_one_reject(tmp_path: Path, data: bytes) -> None:
-    (tmp_path / "a.tar").write_bytes(data)
-    rows, rejects = listed(tmp_path / "a.tar")
-    assert rows == []
-    assert set(rejects) == {"a.tar"}
 
 
 def test_an_archive_that_is_replaced_or_gone(tmp_path: Path) -> None:
@@ -238,7 +152,7 @@ def test_an_archive_that_is_replaced_or_gone(tmp_path: Path) -> None:
     pack_tar(path, {"b.png": TINY_PNG})
     os.utime(path, ns=(1, 1))
     with pytest.raises(ImageFault) as changed:
-        read(row)
+        read_row(row)
     assert changed.value.reason == RejectReason.CHANGED
     part = next(source.parts())
     path.unlink()
@@ -301,7 +215,7 @@ def test_images_beside_archives_are_what_a_folder_is_about(tmp_path: Path) -> No
 
 def test_a_tar_of_any_name_can_be_forced(tmp_path: Path) -> None:
     path = pack_tar(tmp_path / "images.bin", {"cat/a.png": TINY_PNG})
-    assert [row["id"] for row in listed(path)[0]] == ["images.bin/cat/a.png"]
+    assert [row["id"] for row in list_tar(path)[0]] == ["images.bin/cat/a.png"]
 
 
 @pytest.mark.parametrize(
@@ -315,16 +229,9 @@ def test_names(name: str, stem: str) -> None:
 def test_zstd(tmp_path: Path) -> None:
     plain = pack_tar(tmp_path / "a.tar", {f"{n}.png": png(n) for n in range(4)} | {"readme": b"x" * 5000})
     (tmp_path / "b.tar.zst").write_bytes(pa.Codec("zstd").compress(plain.read_bytes(), asbytes=True))
-    rows, rejects = listed(tmp_path / "b.tar.zst", tmp_path / "spool")
-    assert [read(row) for row in rows] == [png(n) for n in range(4)]
+    rows, rejects = list_tar(tmp_path / "b.tar.zst", tmp_path / "spool")
+    assert [read_row(row) for row in rows] == [png(n) for n in range(4)]
     assert rejects == {"b.tar.zst/readme": "other_file"}
-
-
-def test_headers_are_not_all_kept(tmp_path: Path) -> None:
-    path = pack_tar(tmp_path / "a.tar", {f"{n}.png": TINY_PNG for n in range(50)})
-    reader = TarReader(str(path), StorageOptions.parse([]), path.stat().st_size)
-    kept = [len(tar.members) for tar, _ in reader._headers()]  # type: ignore[attr-defined]
-    assert max(kept) == 0
 
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])
@@ -345,22 +252,24 @@ def test_an_archive_in_a_store(places: Places, tmp_path: Path, kind: str) -> Non
     assert COUNTERS.snapshot().get("requests", 0) - before <= 5
 
 
-def test_few_requests_and_bytes_for_headers_between_large_members(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(header_reads, "READ_AHEAD_BYTES", 4096)
-    monkeypatch.setattr(header_reads, "MAX_READ_BYTES", 32768)
-    place = places.make("s3")
-    options = StorageOptions.parse([f"{key}={value}" for key, value in place.storage_options.items()])
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("a", ["a"]),
+        ("a-{08..11}", ["a-08", "a-09", "a-10", "a-11"]),
+        ("a-{8..10}", ["a-8", "a-9", "a-10"]),
+        ("{a,b}-{0..1}", ["a-0", "a-1", "b-0", "b-1"]),
+        ("a{,x}", ["a", "ax"]),
+        ("{3..1}", []),
+        ("{a}", ["{a}"]),
+    ],
+)
+def test_braces(pattern: str, names: list[str]) -> None:
+    assert expand_braces(pattern) == names
 
-    def cost(name: str, size: int, count: int) -> tuple[int, int]:
-        place.put(name, pack_tar(tmp_path / name, {f"{n}.png": TINY_PNG.ljust(size) for n in range(count)}).read_bytes())
-        reader = TarReader(place.at(name), options, (tmp_path / name).stat().st_size)
-        before = COUNTERS.snapshot()
-        assert len(list(reader.members())) == count
-        after = COUNTERS.snapshot()
-        return tuple(after.get(key, 0) - before.get(key, 0) for key in ("requests", "bytes_read"))  # type: ignore[return-value]
 
-    requests, num_bytes = cost("large.tar", 100_000, 20)
-    assert requests <= 20 + 2
-    assert num_bytes <= 22 * 4096
-    requests, _ = cost("small.tar", 500, 1000)  # 1 MB in all
-    assert requests <= 1_024_000 // 32768 + 6
+def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    path = pack_tar(tmp_path / "in" / "a.tar", {"a.png": TINY_PNG})
+    os.rename(path, os.fsencode(tmp_path) + b"/in/\xf6.tar")
+    with pytest.raises(UsageError, match="is not UTF-8: rename it"):
+        detect_source(str(tmp_path / "in"), {})

@@ -143,8 +143,8 @@ def test_model_garden_records(tmp_path: Path) -> None:
     assert features["image/object/bbox/xmin"] == [0.25] * 3
     assert features["label_text"] == [b"cat"]
     assert features["image/height"] == [8]
-    assert features["image/class/text"] == [b"2"]
-    assert manifest_of(tmp_path / "out")["schema"]["class_names"] == ["1", "2"]
+    assert (features["image/class/label"], features["image/class/text"]) == ([2], [b"2"])
+    assert manifest_of(tmp_path / "out")["schema"]["class_names"] == ["0", "1", "2"]
 
 
 @pytest.fixture(scope="module")

@@ -94,6 +94,12 @@ def test_options_that_do_not_fit(tmp_path: Path, columns: dict[str, str], messag
         source_of(path, **columns)
 
 
+def test_an_image_root_has_no_meaning(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "x.tfrecord", pictures(1))
+    with pytest.raises(UsageError, match=r"--image-root is for paths of images, and INPUT .*x.tfrecord holds the images themselves"):
+        detect_source(str(path), NONE, image_root=str(tmp_path))
+
+
 def test_a_flipped_byte_costs_one_record(tmp_path: Path) -> None:
     path = write_records(tmp_path / "x.tfrecord", pictures(5))
     with path.open("rb") as file:

@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from shardwright.errors import UsageError
 from tests.buckets import Bucket
-from tests.detection_makers import HEIGHT, OBJECTS, WIDTH, expected_boxes, listed, picture, pictures, reasons, upload, voc_xml, write
+from tests.build_helpers import build, reasons_of
+from tests.detection_makers import (
+    HEIGHT,
+    OBJECTS,
+    WIDTH,
+    expected_boxes,
+    listed,
+    mask,
+    picture,
+    pictures,
+    reasons,
+    records_of,
+    upload,
+    voc_xml,
+    write,
+)
 from transforms.inputs.label_trees import MAX_LABEL_BYTES
 from transforms.inputs.voc_labels import BadLabel, parse_voc
 
@@ -26,7 +44,12 @@ def kit(root: Path, base: str = "") -> Path:
     lists = {"train": "a\n", "val": "ü c \n", "trainval": "a\nü c\n", "test": "b\n", "cat_train": "a  1\nb -1\n"}
     write(root, {f"{base}ImageSets/Main/{name}.txt": text for name, text in lists.items()})
     write(
-        root, {f"{base}ImageSets/Segmentation/train.txt": "a\n", f"{base}SegmentationClass/a.png": picture(), **xmls(f"{base}Annotations")}
+        root,
+        {
+            f"{base}ImageSets/Segmentation/train.txt": "a\n",
+            f"{base}SegmentationClass/a.png": mask(3),
+            **xmls(f"{base}Annotations"),
+        },
     )
     return write(root, pictures(f"{base}JPEGImages"))
 
@@ -44,9 +67,9 @@ def test_the_official_layout(tmp_path: Path) -> None:
         assert row["x/objects/pose"] == ["unspecified"] * len(OBJECTS[name])
         assert row["x/objects/is_truncated"] == row["x/objects/is_difficult"] == [0] * len(OBJECTS[name])
         assert (row["uri"], row["num_bytes"]) == (f"{tmp_path}/{row['id']}", (tmp_path / row["id"]).stat().st_size)
-    mask = tmp_path / "SegmentationClass" / "a.png"
+    stored = tmp_path / "SegmentationClass" / "a.png"
     assert [row["x/segmentation"] and (row["x/segmentation"]["uri"], row["x/segmentation"]["num_bytes"]) for row in rows] == [
-        (str(mask), mask.stat().st_size), None, None
+        (str(stored), stored.stat().st_size), None, None
     ]  # fmt: skip
     assert [row["x/segmentation_object"] for row in rows] == [None] * 3
 
@@ -207,3 +230,23 @@ def test_what_is_not_taken_for_voc(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "a.xml"):
         with pytest.raises(UsageError, match="has no xml annotations: give a folder with JPEGImages/"):
             listed(place, input_format="voc")
+
+
+def test_a_whole_build(tmp_path: Path) -> None:
+    assert build(kit(tmp_path / "in"), tmp_path / "out") == 0
+    records = records_of(tmp_path / "out")
+    assert sorted(records) == [f"JPEGImages/{name}.png" for name in OBJECTS]
+    for name, objects in OBJECTS.items():
+        record = records[f"JPEGImages/{name}.png"]
+        assert record["objects/bbox"] == pytest.approx([edge for box in expected_boxes(name) for edge in box], abs=1e-7)
+        assert record["objects/label"] == [("cat", "dog", "zebra").index(label) for label, *_ in objects]
+        assert record["objects/pose"] == record["objects/is_difficult"] == [0] * len(objects)
+    assert (tmp_path / "out" / "objects-label.labels.txt").read_text().split() == ["cat", "dog", "zebra"]
+
+
+def test_a_whole_build_of_masks(tmp_path: Path) -> None:
+    assert build(kit(tmp_path / "in"), tmp_path / "out", "--schema", "segmentation", "--max-reject-fraction", "0.7") == 0
+    [(key, record)] = records_of(tmp_path / "out").items()
+    pixels = np.asarray(Image.open(io.BytesIO(record["segmentation_mask"][0])))
+    assert (key, pixels.shape, set(pixels.flat)) == ("JPEGImages/a.png", (HEIGHT, WIDTH), {3})
+    assert reasons_of(tmp_path / "out") == {"JPEGImages/b.png": "bad_value", "JPEGImages/ü c.png": "bad_value"}

@@ -107,6 +107,16 @@ def test_the_label(integers: bool, names: tuple[str, ...]) -> None:
     assert order_vocabularies(counts, schema, integer_labels=integers) == {"label": names}
 
 
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [(["3", "1"], ("0", "1", "2", "3")), (["0"], ("0",)), (["-1", "2"], ("-1", "2")), (["5", "1000000"], ("5", "1000000")), ([None], ())],
+)
+def test_labels_that_are_indices_stay_what_they_are(labels: list[str | None], names: tuple[str, ...]) -> None:
+    schema = ExampleSchema((IMAGE, LABEL))
+    counts = count_values(references([str(n) for n in range(len(labels))], label=labels), schema)
+    assert order_vocabularies(counts, schema, integer_labels=True, label_indices=True) == {"label": names}
+
+
 def test_nothing_is_learned_from_nothing() -> None:
     """That there are no images is told by a step after this one."""
     schema = ExampleSchema((IMAGE, LABEL, Feature("t", FeatureKind.TOKENS), Feature("m", FeatureKind.MULTI_LABEL)))

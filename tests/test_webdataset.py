@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from shardwright.errors import UsageError
 from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import Folder
-from tests.archive_files import pack_tar, png
+from tests.archive_files import pack_tar, png, read_row
 from tests.helpers import TINY_PNG, rejects_of, rows_of
-from tests.test_tars import read
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.tars import TarSource
 from transforms.inputs.webdataset import WebDatasetSource
@@ -66,7 +65,7 @@ def test_samples_are_rows(tmp_path: Path, ending: str, mode: str) -> None:
         (f"train-000/{number:06d}", str(number % 2), "train", number) for number in range(4)
     ]
     assert [(row["x/txt"], row["x/score"], row["x/n"]) for row in rows] == [(f"ein Löwe {n}", n / 2, n) for n in range(4)]
-    assert [read(row) for row in rows] == [png(number) for number in range(4)]
+    assert [read_row(row) for row in rows] == [png(number) for number in range(4)]
     assert source.has_integer_labels
     assert source.features == (
         Feature("txt", FeatureKind.TEXT),
@@ -199,8 +198,8 @@ def test_further_pictures_of_a_sample(tmp_path: Path) -> None:
     assert source.features == (Feature("seg", FeatureKind.MASK),)
     assert source.schema.field("x/seg").type == PICTURE_TYPE
     rows, _ = listed(source)
-    assert [read(row) for row in rows] == [png(1), png(3), png(5)]
-    assert [row["x/seg"] and read(row["x/seg"]) for row in rows] == [png(2), None, png(4)]
+    assert [read_row(row) for row in rows] == [png(1), png(3), png(5)]
+    assert [row["x/seg"] and read_row(row["x/seg"]) for row in rows] == [png(2), None, png(4)]
 
 
 def test_members_of_no_sample_and_keys_that_come_twice(tmp_path: Path) -> None:

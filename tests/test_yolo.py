@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
 from tests.buckets import Bucket
-from tests.detection_makers import CLASSES, OBJECTS, expected_boxes, listed, picture, pictures, reasons, upload, write, yolo_txt
+from tests.build_helpers import build, reasons_of
+from tests.detection_makers import CLASSES, OBJECTS, expected_boxes, listed, picture, pictures, reasons, records_of, upload, write, yolo_txt
 from transforms.inputs.plain_yaml import read_plain_yaml
 from transforms.inputs.yolo_labels import BadLine, parse_yolo, read_config
 
@@ -204,7 +205,7 @@ def test_classes_that_nobody_can_tell(tmp_path: Path, files: dict[str, Any], tol
 
 
 def test_what_is_not_taken_for_yolo(tmp_path: Path) -> None:
-    write(tmp_path, {"a.png": picture(), "a.txt": "a photograph of 3 cats", "labels/x.txt": "1 2"})
+    write(tmp_path, {"a.png": picture(), "a.txt": "1 2 3 4 5 once I caught a fish alive", "labels/x.txt": "1 320 240 10 10"})
     assert listed(tmp_path)[0].describe() == f"a folder at {tmp_path}"
     with pytest.raises(UsageError, match="nothing names their classes"):
         listed(tmp_path, input_format="yolo")
@@ -250,3 +251,14 @@ def test_names_in_quotes_come_back(names: list[str], flow: bool) -> None:
 )
 def test_plain_yaml(text: str, expected: dict[str, Any]) -> None:
     assert read_plain_yaml(text) == expected
+
+
+def test_a_whole_build(tmp_path: Path) -> None:
+    write(ultralytics(tmp_path / "in"), {"images/val2017/bad.png": picture(), "labels/val2017/bad.txt": "9 0.5 0.5 0.1 0.1"})
+    assert build(tmp_path / "in" / "data.yaml", tmp_path / "out", "--max-reject-fraction", "0.3") == 0
+    records = records_of(tmp_path / "out")
+    assert {key: record["objects/label"] for key, record in records.items()} == {
+        "images/train2017/a.png": [2, 0], "images/train2017/b.png": [], "images/val2017/ü c.png": [1]
+    }  # fmt: skip
+    assert records["images/val2017/ü c.png"]["objects/bbox"] == pytest.approx(expected_boxes("ü c")[0], abs=2e-6)
+    assert reasons_of(tmp_path / "out") == {"images/val2017/bad.png": "bad_value"}

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
 from shardwright.storage import COUNTERS, Folder, StorageOptions
-from tests.archive_files import pack_zip, png
+from tests.archive_files import pack_zip, png, read_row
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.store_places import Places
-from tests.test_tars import read
 from transforms.inputs import zips
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.zips import ZipSource
@@ -37,7 +36,7 @@ def listed(path: Path, spool: Path | None = None) -> tuple[list[dict[str, object
 def test_members_are_read_back(tmp_path: Path, method: str) -> None:
     path = pack_zip(tmp_path / "a.zip", FILES, METHODS[method])
     rows, rejects = listed(path, tmp_path / "spool")
-    assert [(row["id"], row["label"], read(row)) for row in rows] == [
+    assert [(row["id"], row["label"], read_row(row)) for row in rows] == [
         (f"a.zip/{name}", name.partition("/")[0], data) for name, data in FILES.items()
     ]
     assert ({row["uri"] for row in rows} == {str(path)}) == (method == "stored")
@@ -51,7 +50,7 @@ def test_stored_and_deflated_members_of_one_archive(tmp_path: Path) -> None:
         archive.writestr("cat/9.png", png(9))
     rows, _ = listed(path, tmp_path / "spool")
     assert [row["uri"] == str(path) for row in rows] == [True, True, True, False]
-    assert [read(row) for row in rows] == [*FILES.values(), png(9)]
+    assert [read_row(row) for row in rows] == [*FILES.values(), png(9)]
 
 
 def test_local_headers_say_where_data_begins(tmp_path: Path) -> None:
@@ -64,14 +63,14 @@ def test_local_headers_say_where_data_begins(tmp_path: Path) -> None:
         archive.writestr(info, png(1))
         archive.filelist[0].extra = b""  # of the central directory only
         archive.writestr("cat/2.png", png(2))
-    assert [read(row) for row in listed(path)[0]] == [png(1), png(2)]
+    assert [read_row(row) for row in listed(path)[0]] == [png(1), png(2)]
 
 
 def test_zip64(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
     with zipfile.ZipFile(path, "w") as archive, archive.open("cat/1.png", "w", force_zip64=True) as file:
         file.write(png(1))
-    assert [read(row) for row in listed(path)[0]] == [png(1)]
+    assert [read_row(row) for row in listed(path)[0]] == [png(1)]
 
 
 @pytest.mark.parametrize("method", ["stored", "deflated"])
@@ -116,7 +115,7 @@ def test_a_member_that_holds_more_than_it_claims(tmp_path: Path) -> None:
     path = pack_zip(tmp_path / "a.zip", {"liar.png": b"\0" * 100_000, "a.png": TINY_PNG}, zipfile.ZIP_DEFLATED)
     edit_directory(path, "liar.png", file_size=100)
     rows, rejects = listed(path, tmp_path / "spool")
-    assert [read(row) for row in rows] == [TINY_PNG]
+    assert [read_row(row) for row in rows] == [TINY_PNG]
     assert rejects == {"a.zip/liar.png": "corrupt"}
 
 
@@ -136,7 +135,7 @@ def test_a_damaged_member_says_nothing_of_the_others(tmp_path: Path) -> None:
     data[start + 60] ^= 0xFF
     path.write_bytes(data)
     rows, rejects = listed(path, tmp_path / "spool")
-    assert [read(row) for row in rows] == [FILES["cat/0.png"] * 50, FILES["Löwe/2.png"] * 50]
+    assert [read_row(row) for row in rows] == [FILES["cat/0.png"] * 50, FILES["Löwe/2.png"] * 50]
     assert rejects == {"a.zip/dog/1.png": "corrupt"}
 
 
@@ -187,7 +186,7 @@ def test_a_zip_in_a_store(places: Places, tmp_path: Path, kind: str, method: str
     assert [row["id"] for row in rows[0]] == [f"a.zip/{name}" for name in FILES]
     assert rows[0] == rows[1]
     if method == "deflated":
-        assert [read(row) for row in rows[0]] == list(FILES.values())
+        assert [read_row(row) for row in rows[0]] == list(FILES.values())
         assert COUNTERS.snapshot()["bytes_read"] - before <= 2 * (tmp_path / "a.zip").stat().st_size  # its directory, and no member
     else:
         assert {row["uri"] for row in rows[0]} == {place.at("a.zip")}

@@ -32,16 +32,24 @@ class EncodeFeatures(beam.PTransform):
         schema: The features.
         class_names: The label's names in label order, or None to learn them.
         integer_labels: Labels are whole numbers, so learned names are ordered by value.
+        label_indices: They are indices already, and stay what they are.
         needs_label: A dataset without any label is refused; if not, it has no label features.
     """
 
     def __init__(
-        self, schema: ExampleSchema, *, class_names: Sequence[str] | None = None, integer_labels: bool = False, needs_label: bool = False
+        self,
+        schema: ExampleSchema,
+        *,
+        class_names: Sequence[str] | None = None,
+        integer_labels: bool = False,
+        label_indices: bool = False,
+        needs_label: bool = False,
     ) -> None:
         super().__init__()
         self._schema = schema
         self._class_names = None if class_names is None else tuple(class_names)
         self._integer_labels = integer_labels
+        self._label_indices = label_indices
         self._needs_label = needs_label
 
     def expand(self, references: beam.PCollection) -> Encoded:
@@ -56,6 +64,7 @@ class EncodeFeatures(beam.PTransform):
                 self._schema,
                 class_names=self._class_names,
                 integer_labels=self._integer_labels,
+                label_indices=self._label_indices,
                 needs_label=self._needs_label,
             )
         )  # one dict

@@ -104,57 +104,66 @@ def place_groups(buckets: Iterable[GroupKinds], rule: SplitRule, *, stratify: bo
 class _Placement:
     """How far each split is from what it should hold, as groups are placed.
 
-    The last column is that of all records, so that a split's size counts as much as a class.
+    The last column is that of all records, so that a split's size counts as much as a class. Plain lists, because most groups
+    hold few classes, and NumPy would take many times as long for those.
     """
 
     def __init__(self, holds: Mapping[int, tuple[np.ndarray, np.ndarray]], kinds: np.ndarray, rule: SplitRule, *, stratify: bool) -> None:
-        present, numbers = np.unique(kinds, return_counts=True)
-        classes = np.unique(joined((held[0] for held in holds.values()), np.uint64))
+        classes = np.unique(joined((held for held, _ in holds.values()), np.uint64))
         check_classes(classes, stratify=stratify)
-        self._columns = {
-            kind: (np.append(np.searchsorted(classes, held), len(classes)), np.append(counts, counts.sum()).astype(float))
-            for kind, (held, counts) in sorted(holds.items())
+        self._held = {
+            kind: [*zip(np.searchsorted(classes, held).tolist(), counts.tolist(), strict=True), (len(classes), int(counts.sum()))]
+            for kind, (held, counts) in holds.items()
         }
-        whole = np.zeros(len(classes) + 1)
-        for kind, number in zip(present.tolist(), numbers, strict=True):
-            columns, counts = self._columns[kind]
-            whole[columns] += number * counts
-        totals = rule.totals(int(whole[-1]))
+        whole = [0] * (len(classes) + 1)
+        for kind, number in zip(*(found.tolist() for found in np.unique(kinds, return_counts=True)), strict=True):
+            for column, count in self._held[kind]:
+                whole[column] += number * count
+        totals = rule.totals(whole[-1])
         self._names = rule.names
         self._shares = totals / max(totals.sum(), 1)
-        self._wanted = whole * self._shares[:, None]  # shape [splits, classes + 1]
-        self._missing = self._wanted.copy()
+        self._wanted = np.outer(self._shares, whole).tolist()  # shape [splits, classes + 1]
+        self._missing = np.outer(self._shares, whole).tolist()
 
     def place(self, groups: np.ndarray, kinds: np.ndarray) -> np.ndarray:
         """The split of each group, uint8; groups are sorted by kind, then hash."""
         splits = np.zeros(len(groups), np.uint8)
         present, starts = np.unique(kinds, return_index=True)
-        single: list[tuple[float, int, int, int]] = []
+        single: list[tuple[int, int, int, int]] = []
         for kind, start, stop in zip(present.tolist(), starts.tolist(), np.append(starts, len(kinds))[1:].tolist(), strict=True):
-            shares = np.floor((stop - start) * self._shares + 1e-9).astype(np.int64)
-            columns, counts = self._columns[kind]
-            self._missing[:, columns] -= shares[:, None] * counts
-            end = start + int(shares.sum())
-            splits[start:end] = np.repeat(np.arange(len(shares)), shares)
-            single += [(-counts[-1], int(groups[row]), row, kind) for row in range(end, stop)]
+            end = start
+            if stop - start > 1:
+                shares = np.floor((stop - start) * self._shares + 1e-9).astype(np.int64)
+                end += int(shares.sum())
+                splits[start:end] = np.repeat(np.arange(len(shares)), shares)
+                for split, number in enumerate(shares.tolist()):
+                    self._take(split, kind, number)
+            single += [(-self._held[kind][-1][1], int(groups[row]), row, kind) for row in range(end, stop)]
         for _, _, row, kind in sorted(single):
-            splits[row] = self._place_one(kind)
+            splits[row] = split = self._best_split(kind)
+            self._take(split, kind, 1)
         self._check_none_is_empty(splits)
         return splits
 
-    def _place_one(self, kind: int) -> int:
+    def _take(self, split: int, kind: int, number: int) -> None:
+        missing = self._missing[split]
+        for column, count in self._held[kind]:
+            missing[column] -= number * count
+
+    def _best_split(self, kind: int) -> int:
         """The split where a group of this kind leaves the least error, sum of (missing^2 / wanted) over its classes; first of those
         that it does not make too large."""
-        columns, counts = self._columns[kind]
-        missing = self._missing[:, columns]
-        change = (counts * (counts - 2 * missing) / np.maximum(self._wanted[:, columns], 1e-9)).sum(axis=1)
-        fits = missing[:, -1] >= counts[-1]
-        chosen = int(np.where(fits | ~fits.any(), change, np.inf).argmin())
-        self._missing[chosen, columns] -= counts
-        return chosen
+        held = self._held[kind]
+
+        def rank(split: int) -> tuple[bool, float]:
+            missing, wanted = self._missing[split], self._wanted[split]
+            change = sum(count * (count - 2 * missing[column]) / max(wanted[column], 1e-9) for column, count in held)
+            return missing[-1] < held[-1][1], change
+
+        return min(range(len(self._names)), key=rank)
 
     def _check_none_is_empty(self, splits: np.ndarray) -> None:
-        empty = [name for number, name in enumerate(self._names) if self._wanted[number, -1] and not (splits == number).any()]
+        empty = [name for number, name in enumerate(self._names) if self._wanted[number][-1] and not (splits == number).any()]
         if empty:
             raise BuildError(
                 f"no group fits into split {' and '.join(empty)}: INPUT has {len(splits)} groups, which stay whole; "

@@ -90,7 +90,7 @@ class LabelTable:
         missing[matched] = False
         for batch in self._rows.filter(pa.array(missing)).select(["id", "uri", "row"]).to_batches(BATCH_ROWS):
             for key, uri, row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield Reject(key, uri, RejectReason.UNMATCHED_LABEL, f"row {row} of the --labels table: INPUT has no image for it")
+                yield Reject(key, uri, RejectReason.UNMATCHED_LABEL, f"row {row} of this --labels table: INPUT has no image for it")
 
     def join(self, references: pa.RecordBatch, shared: pa.Array = _NO_KEYS) -> Iterator[pa.RecordBatch | Reject]:
         """The references with the table's columns; one that has no row is a reject. An empty split leaves what folders say.

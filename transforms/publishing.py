@@ -55,7 +55,7 @@ def publish(publication: Publication, summaries: Sequence[ShardSummary], layout:
         BuildError: Too many rejects, a planned shard is not there, or another build has taken the output over.
     """
     _check_complete(summaries, layout)
-    manifest = _with_estimate(make_manifest(publication, summaries, clearance), layout)
+    manifest = _with_estimate(make_manifest(publication, summaries, clearance), summaries, layout)
     check_rejects(manifest.rejects, manifest.num_records, publication.max_reject_fraction)
     root = publication.root
     there = read_json(root, naming.MANIFEST)
@@ -123,19 +123,21 @@ def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
     return replace(manifest, splits=_with_stats(manifest.splits, LEAKS, told))
 
 
-def _with_estimate(manifest: Manifest, layout: Layout) -> Manifest:
-    """The manifest with how good the estimate of sizes was that shards were planned by, in bytes of a record."""
+def _with_estimate(manifest: Manifest, summaries: Sequence[ShardSummary], layout: Layout) -> Manifest:
+    """The manifest with how good the estimate was that shards were planned by, in bytes that an image takes which is no reject."""
     if layout.estimate is None:
         return manifest
+    stored = {name: cuts.num_records for name, cuts in layout.cuts.items()}
+    for summary in summaries:
+        stored[summary.name.split] -= sum(summary.rejects.values())
     told = {
-        name: {"estimated": round(layout.num_bytes[name] / layout.cuts[name].num_records, 1), "written": _mean_bytes(split)}
+        name: {
+            "estimated": round(layout.num_bytes[name] / layout.cuts[name].num_records, 1),
+            "written": round(split.num_bytes / max(stored[name], 1), 1),
+        }
         for name, split in manifest.splits.items()
     }
     return replace(manifest, splits=_with_stats(manifest.splits, RECORD_BYTES, told))
-
-
-def _mean_bytes(split: SplitInfo) -> float:
-    return round(split.num_bytes / split.num_records, 1) if split.num_records else 0.0
 
 
 def _with_stats(splits: Mapping[str, SplitInfo], key: str, found: Mapping[str, Any]) -> dict[str, SplitInfo]:

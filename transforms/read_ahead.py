@@ -9,6 +9,7 @@ third is seen in finished tasks, which then took much longer than they computed.
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,6 +21,14 @@ T = TypeVar("T")
 MAX_THREADS = 32
 _SMOOTHING = 0.3  # the weight of the newest task in the running mean
 _WAITS_BELOW = 2.0  # a task that shares a core and the lock with one other takes up to twice its own time
+
+
+_idle = threading.local()
+
+
+def note_idle(seconds: float) -> None:
+    """Tells of time in which this thread's task waited for memory: more threads would not make it come sooner."""
+    _idle.seconds = getattr(_idle, "seconds", 0.0) + seconds
 
 
 class ReadAhead(Generic[T]):
@@ -58,9 +67,9 @@ class ReadAhead(Generic[T]):
                 future.cancel()
 
     def _timed(self, task: Callable[[], T]) -> T:
-        wall, cpu = time.monotonic(), time.thread_time()
+        wall, cpu, _idle.seconds = time.monotonic(), time.thread_time(), 0.0
         result = task()
-        taken = (time.monotonic() - wall) / max(time.thread_time() - cpu, 1e-6)
+        taken = (time.monotonic() - wall - _idle.seconds) / max(time.thread_time() - cpu, 1e-6)
         self._wall_per_cpu += _SMOOTHING * (taken - self._wall_per_cpu)
         return result
 

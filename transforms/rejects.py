@@ -100,7 +100,7 @@ def rejects_to_table(rejects: Sequence[Reject]) -> pa.Table:
     return pa.table(columns, schema=REJECT_SCHEMA).sort_by([(name, "ascending") for name in REJECT_SCHEMA.names])
 
 
-# Listed for whoever looks, though no image is missing for them.
+# Listed for whoever looks, though no image that is wanted is missing for them.
 NO_FAULTS = frozenset(
     {
         RejectReason.OTHER_FILE,
@@ -113,5 +113,6 @@ NO_FAULTS = frozenset(
 
 
 def count_faults(counts: Mapping[str, int]) -> int:
-    """How many rejects count against `--max-reject-fraction`: all but those that leave out no image."""
+    """How many rejects count against `--max-reject-fraction`: all but those that leave out no image, or one that the user
+    does not want."""
     return sum(number for reason, number in counts.items() if reason not in NO_FAULTS)

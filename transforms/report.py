@@ -9,6 +9,7 @@ from shardwright.manifest import Manifest, SplitInfo
 from shardwright.names_files import INDEXED
 from shardwright.schema import ExampleSchema, Feature, Source
 from shardwright.sizes import show_bytes
+from transforms.leaks import LEAKS
 from transforms.size_errors import record_bytes_of
 
 _STYLE = """
@@ -68,7 +69,7 @@ def _size_table(manifest: Manifest) -> Iterable[str]:
 
 def _leak_tables(manifest: Manifest) -> Iterable[str]:
     """Images that are in several splits: what tests on them measures memory."""
-    found = [(name, other, leak) for name, split in manifest.splits.items() for other, leak in split.stats.get("duplicates", {}).items()]
+    found = [(name, other, leak) for name, split in manifest.splits.items() for other, leak in split.stats.get(LEAKS, {}).items()]
     if found:
         rows = (
             (name, other, leak["records"], leak["unchecked"], ", ".join(" = ".join(pair) for pair in leak["examples"]))

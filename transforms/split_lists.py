@@ -17,7 +17,7 @@ from shardwright.storage import NO_OPTIONS, StorageOptions, absolute, files_of
 from transforms.hashing import hash64
 from transforms.inputs.table_columns import as_text, canonical_splits
 from transforms.inputs.table_files import read_table_file, read_table_schema, table_format
-from transforms.inputs.tables import ROLE_COLUMNS
+from transforms.inputs.table_roles import ROLE_COLUMNS
 from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 

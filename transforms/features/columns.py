@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.schema import PICTURES, Feature, FeatureKind, VocabularyRule
+from shardwright.tensors import TENSOR_DTYPES
 from transforms.features.lists import Items, Mask, is_list, is_text, plain, take_apart, to_texts, value_type
 from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES, to_floats, to_integers
 from transforms.features.tensors import encode_tensors
@@ -68,7 +69,7 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
         _check_numbers(feature)
         fits = is_text(value) or pa.types.is_null(value) or any(test(value) for test in _NUMBERS)
     elif feature.kind == FeatureKind.TENSOR:
-        fits = True  # `encode_tensors` knows
+        fits = _is_tensor_column(kind, feature)
     elif feature.kind in _TEXT_KINDS:
         fits = not (pa.types.is_nested(value) or pa.types.is_union(value))
     else:
@@ -76,10 +77,22 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
         is_class = feature.kind not in WORDS and (pa.types.is_integer(value) or pa.types.is_boolean(value))
         fits = is_class or is_text(value) or any(test(value) for test in _BYTES_TYPES)
     if not fits:
-        wanted = "places of pictures (a column of paths in a table)" if feature.kind in PICTURES else f"a {feature.kind} feature"
+        wanted = "places of pictures (a column of paths in a table)" if feature.kind in PICTURES else f"a feature of kind {feature.kind}"
         raise BuildError(
             f"column {feature.column_name!r} is of type {kind}, which cannot be {wanted}: cast it to text or a number, or leave it out"
         )
+
+
+def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:
+    if feature.dtype and feature.dtype not in TENSOR_DTYPES:
+        raise UsageError(f"feature {feature.name!r} of kind tensor has the dtype {feature.dtype!r}; give one of {', '.join(TENSOR_DTYPES)}")
+    if isinstance(kind, pa.BaseExtensionType):
+        return isinstance(kind, pa.FixedShapeTensorType)
+    try:
+        encode_tensors(pa.nulls(0, kind), feature)
+    except UsageError:
+        return False
+    return True
 
 
 def _check_numbers(feature: Feature) -> None:

@@ -67,6 +67,7 @@ def order_vocabularies(
     *,
     class_names: Sequence[str] | None = None,
     integer_labels: bool = False,
+    label_indices: bool = False,
     needs_label: bool = False,
 ) -> Vocabularies:
     """Every vocabulary in index order, by feature name.
@@ -76,6 +77,7 @@ def order_vocabularies(
         schema: Where names that are given are.
         class_names: The label's, where they are given.
         integer_labels: The label's texts are whole numbers.
+        label_indices: They are indices already, so that their names are all numbers up to the largest.
         needs_label: That nothing has a label is an error.
 
     Raises:
@@ -93,11 +95,19 @@ def order_vocabularies(
         elif feature.source == Source.LABEL:
             if needs_label and not found and feature.name in counts:
                 raise BuildError(f"the schema has the label {feature.name!r}, and no image of INPUT has one: leave it out of the schema")
-            vocabularies[feature.name] = order_class_names(map(str, found), integers=integer_labels)
+            names = order_class_names(map(str, found), integers=integer_labels)
+            vocabularies[feature.name] = _every_index(names) if label_indices else names
         else:
             integers = any(isinstance(value, int) for value in found)
             vocabularies[feature.name] = order_class_names(map(str, found), integers=integers, feature=feature.name)
     return vocabularies
+
+
+def _every_index(numbers: tuple[str, ...]) -> tuple[str, ...]:
+    """The numbers from 0 to the last of these; these alone where they can be no indices."""
+    if not numbers or int(numbers[0]) < 0 or int(numbers[-1]) >= MAX_CLASSES:
+        return numbers
+    return tuple(map(str, range(int(numbers[-1]) + 1)))
 
 
 def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[str, ...]:

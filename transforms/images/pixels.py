@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from transforms.images.jpeg import essential_jpeg
 from transforms.images.kinds import Header, ImageFault, too_many_pixels
 from transforms.images.png import essential_png
+from transforms.read_ahead import note_idle
 from transforms.rejects import RejectReason
 
 if TYPE_CHECKING:
@@ -36,7 +38,10 @@ class PixelBudget:
         """Waits until there is room for so many more, and gives it back at the end."""
         taken = min(num_pixels, self._all)
         with self._changed:
-            self._changed.wait_for(lambda: self._free >= taken)
+            if self._free < taken:
+                start = time.monotonic()
+                self._changed.wait_for(lambda: self._free >= taken)
+                note_idle(time.monotonic() - start)
             self._free -= taken
         try:
             yield

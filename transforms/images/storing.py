@@ -49,7 +49,6 @@ def store_image(data: bytes, options: EncodeOptions, *, check: str = "header", n
     fixes = _apply_policy(data, header, name, options) if options.watched else ()
     if options.encode == "keep" and not fixes and not _converts(data, header, options):
         return _kept(data, header, check, options)
-    check_header(data, header, check, stored=False)
     return _encoded_anew(data, header, options, fixes, name)
 
 

@@ -121,6 +121,11 @@ def find_archives(request: SourceRequest, is_one: Callable[[str], bool], *, forc
         if request.is_file:
             return (InputFile(request.uri, request.uri.rpartition("/")[2]),)
         raise UsageError(f"{request.argument} {request.uri} has no {what}: give one, a folder of them, or a wildcard")
+    for archive in found:
+        try:
+            archive.uri.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(f"the name of {archive.uri!r} is not UTF-8: rename it") from error
     return found
 
 
@@ -145,8 +150,10 @@ class ArchiveSource(InputSource):
         return self.layout.states_splits
 
     def parts(self) -> Iterator[str]:
-        for archive in self.archives():
-            yield archive.uri
+        found = find_files(self.request, self.is_archive)
+        yield from (archive.uri for archive in found)
+        if not found:  # a file of any name, by `--input-format`
+            yield self.request.uri
 
     def list_part(self, part: str) -> Rows:
         archive = InputFile(part, part.removeprefix(self.base))
@@ -157,9 +164,10 @@ class ArchiveSource(InputSource):
         except MissingError as error:
             yield Reject(archive.name, archive.uri, RejectReason.MISSING_FILE, str(error))
 
+    @staticmethod
     @abstractmethod
-    def archives(self) -> tuple[InputFile, ...]:
-        """All archives, in name order."""
+    def is_archive(name: str) -> bool:
+        """Whether a file's name ends as that of such an archive."""
 
     @abstractmethod
     def list_archive(self, archive: InputFile, state: FileState) -> Rows:

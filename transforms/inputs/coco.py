@@ -3,8 +3,8 @@
 One part lists one set of images: `instances_train2017.json`, together with `captions_train2017.json` where INPUT has both. An annotation
 that cannot be read rejects its image; a box without area is left out of it (`boxes`).
 
-Memory: once per part the boxes, and twice the text of segmentations and captions: 0.28 GB for a json of 92 MB with 140,000 polygons, so about
-1 GB for the 450 MB of COCO's own train2017.
+Memory, for each part: the boxes, and twice the text of segmentations and captions; 0.28 GB for a json of 92 MB with 140,000 polygons, so
+about 1 GB for the 450 MB of COCO's own train2017.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def _find(request: SourceRequest, *, forced: bool) -> list[str]:
 
 
 def _is_named(name: str) -> bool:
-    match = _NAME.fullmatch(name)
-    return name.lower() == _BESIDE or bool(match and match["kind"])
+    match = _NAME.fullmatch(name) if name.lower().endswith(_ENDING) else None
+    return match is not None and (bool(match["kind"]) or name.lower() == _BESIDE)
 
 
 def _source(request: SourceRequest, files: Sequence[str]) -> CocoSource:

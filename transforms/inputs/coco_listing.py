@@ -146,7 +146,9 @@ class _SetListing:
         yield from empty
         yield pa.RecordBatch.from_arrays([*batch.columns, *columns.values()], [*batch.schema.names, *columns])
 
-    def _objects_of(self, batch: pa.RecordBatch, rows: NDArray[np.int64], found: pa.RecordBatch, sizes: NDArray[np.float64]) -> boxes.ObjectRows:
+    def _objects_of(
+        self, batch: pa.RecordBatch, rows: NDArray[np.int64], found: pa.RecordBatch, sizes: NDArray[np.float64]
+    ) -> boxes.ObjectRows:
         pixels = np.stack([found.column(name).to_numpy() for name in ("x", "y", "width", "height")], axis=1)
         ids, orders = batch.column("id").to_pylist(), found.column("order").to_pylist()
         columns = {

@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.schema import Feature, FeatureKind
+from transforms.features.lists import is_list
 from transforms.inputs.embedded_files import stated_class_names
 from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic
-from transforms.inputs.table_columns import check_text, extra_feature, is_list
-from transforms.inputs.tables import ROLE_COLUMNS
+from transforms.inputs.table_columns import check_text, extra_feature
+from transforms.inputs.table_roles import ROLE_COLUMNS
 from transforms.references import PICTURE_TYPE
 
 _BYTES = "bytes"  # of the hub's struct<bytes: binary, path: string>

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from shardwright.storage import StorageOptions
+from transforms.features.lists import is_list
 from transforms.inputs.embedded_layout import EmbeddedLayout, picture_parts
 from transforms.inputs.file_rules import Problem, size_problem
 from transforms.inputs.input_files import InputFile
 from transforms.inputs.spool import SpoolWriter
-from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null, is_list
+from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null
 from transforms.inputs.table_references import look_at_each, resolve_paths
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, concat, extra_name, keep_rows
 from transforms.rejects import Reject, RejectReason

@@ -6,11 +6,11 @@ import fnmatch
 import glob
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from shardwright.errors import MissingError, UsageError
-from shardwright.storage import StorageOptions, files_of, is_remote, parse_address
+from shardwright.errors import MissingError, StorageError, UsageError
+from shardwright.storage import StorageOptions, is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder, list_pages
 from shardwright.storage.objects import head_object
@@ -18,6 +18,7 @@ from transforms.inputs.detection import WILDCARD, has_wildcard
 from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
 from transforms.inputs.source import SourceRequest
 
+_HIDDEN = re.compile(r"(^|/)\.")
 # The one folder besides split folders that is looked into: where the Hugging Face hub keeps a data set's files.
 _DATA_FOLDER = "data"
 _BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
@@ -148,6 +149,8 @@ def _matching_objects(uri: str, storage: StorageOptions) -> list[InputFile]:
     found = []
     for row in (row for page in pages for row in page):
         parts = row.key[start:].split("/")
+        if _HIDDEN.search(row.key[start:]) and not _HIDDEN.search(pattern):  # as in a shell
+            continue
         if len(parts) == len(wanted) and all(one.match(part) for one, part in zip(wanted, parts, strict=True)):
             found.append(InputFile(f"{store}/{row.key}", row.key[start:]))
     return found
@@ -172,28 +175,62 @@ def _may_hold(uri: str, storage: StorageOptions, is_one: Callable[[str], bool]) 
 
 
 def _below(root: str, storage: StorageOptions, is_one: Callable[[str], bool], alone: bool) -> list[InputFile]:
-    folders, files = _listed(root, storage)
-    if alone and any(map(has_image_name, files)):
+    top = _look_into(root, storage, is_one)
+    if alone and top.has_images:
         return []
-    if any(map(is_one, files)):
-        return [InputFile(f"{root.rstrip('/')}/{name}", name) for name in files]
+    if top.files:
+        return [InputFile(f"{root.rstrip('/')}/{name}", name) for name in top.files]
     found = []
-    for folder in folders:
-        if folder.lower() in SPLIT_FOLDERS or folder == _DATA_FOLDER:
-            below = f"{root.rstrip('/')}/{folder}"
-            found += [InputFile(f"{below}/{name}", f"{folder}/{name}") for name in _listed(below, storage)[1]]
+    for folder in top.folders:
+        below = f"{root.rstrip('/')}/{folder}"
+        found += [InputFile(f"{below}/{name}", f"{folder}/{name}") for name in _look_into(below, storage, is_one).files]
     return found
 
 
-def _listed(root: str, storage: StorageOptions) -> tuple[list[str], list[str]]:
-    """The names of the folders and of the files directly in a folder, litter left out; none where there is no such folder."""
+class _Look(NamedTuple):
+    """What is directly in a folder: files of the wanted kind, folders that are looked into, and whether there are images."""
+
+    files: list[str]
+    folders: list[str]
+    has_images: bool
+
+
+def _look_into(root: str, storage: StorageOptions, is_one: Callable[[str], bool]) -> _Look:
+    """Nothing where there is no such folder, and nothing of litter. It costs a local folder of millions of images their names only."""
+    found = _Look([], [], has_images=False)
+    for name, is_file, is_folder in _entries(root, storage):
+        if is_one(name):
+            if not is_litter(name) and is_file():
+                found.files.append(name)
+        elif name.lower() in SPLIT_FOLDERS or name == _DATA_FOLDER:
+            if is_folder():
+                found.folders.append(name)
+        elif not found.has_images and has_image_name(name) and not is_litter(name) and is_file():
+            found = found._replace(has_images=True)
+    return found._replace(folders=sorted(found.folders))
+
+
+def _entries(root: str, storage: StorageOptions) -> Iterator[tuple[str, Callable[[], bool], Callable[[], bool]]]:
+    """(name, whether it is a file, whether it is a folder) of everything directly in a folder, in no order."""
     if is_remote(root):
         store, prefix = parse_address(root)
         start = len(prefix) + 1 if prefix else 0
         keys, rows = list_folder(client_for(store, storage), prefix)
-        folders, files = [key[start:] for key in keys], [row.key[start:] for row in rows]
-    else:
-        names = files_of(root, storage).names_in(root)
-        folders = [name for name in names if os.path.isdir(os.path.join(root, name))]
-        files = [name for name in names if os.path.isfile(os.path.join(root, name))]
-    return [name for name in folders if not is_litter(name)], [name for name in files if name and not is_litter(name)]
+        yield from ((key[start:], _no, _yes) for key in keys)
+        yield from ((row.key[start:], _yes, _no) for row in rows if row.key[start:])
+        return
+    try:
+        with os.scandir(root) as entries:
+            yield from ((entry.name, entry.is_file, entry.is_dir) for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise StorageError(f"cannot list {root}: {error.strerror or error}") from error
+
+
+def _yes() -> bool:
+    return True
+
+
+def _no() -> bool:
+    return False

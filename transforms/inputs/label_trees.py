@@ -48,12 +48,14 @@ def look_in(uri: str, storage: StorageOptions) -> Shallow:
     if not is_remote(uri):
         try:
             with os.scandir(uri) as entries:
-                visible = sorted((entry.name, entry.is_dir()) for entry in entries if not is_litter(entry.name))
+                names: dict[bool, list[str]] = {True: [], False: []}  # an image folder may have millions: one look at each
+                for entry in entries:
+                    names[entry.is_dir()].append(entry.name)
         except (FileNotFoundError, NotADirectoryError):
             return Shallow([], [])
         except OSError as error:
             raise StorageError(f"cannot list {uri}: {error.strerror or error}") from error
-        return Shallow([name for name, is_dir in visible if is_dir], [name for name, is_dir in visible if not is_dir])
+        return _shallow(names[True], names[False])
     store, prefix = parse_address(uri)
     client, start = client_for(store, storage), len(prefix) + 1 if prefix else 0
     if client.scheme in ("http", "https"):
@@ -63,7 +65,11 @@ def look_in(uri: str, storage: StorageOptions) -> Shallow:
     if keys and not any(map(has_image_name, loose)):  # else there may be millions: no need to list them all to know
         below, rows = list_folder(client, prefix)
         loose, folders = [row.key[start:] for row in rows], {key[start:] for key in below}
-    return Shallow(sorted(name for name in folders if not is_litter(name)), sorted(name for name in loose if name and not is_litter(name)))
+    return _shallow(folders, filter(None, loose))
+
+
+def _shallow(folders: Iterable[str], files: Iterable[str]) -> Shallow:
+    return Shallow(*(sorted(name for name in names if not is_litter(name)) for names in (folders, files)))
 
 
 def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[Reject]]:

@@ -124,6 +124,11 @@ class InputSource(ABC):
         return False
 
     @property
+    def labels_are_indices(self) -> bool:
+        """Whole-number labels are the indices of classes already, which every record keeps, whatever classes have no image."""
+        return False
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         """Class names of the label in label order, where the source states them; None to learn them."""
         return None

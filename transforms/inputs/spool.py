@@ -23,7 +23,7 @@ from shardwright import naming
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.index import read_summary
 from shardwright.manifest import read_manifest
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage import Folder, StorageOptions, is_remote
 from shardwright.storage.folder import Sink
 from transforms.inputs.file_rules import SPOOL_ETAG
 from transforms.inputs.input_files import state_of
@@ -32,6 +32,7 @@ from transforms.rejects import Reject, RejectReason
 Rows = Iterator[pa.RecordBatch | Reject]
 _LOG = logging.getLogger("shardwright.inputs")
 _REJECTS = b"rejects"
+MAX_REMOTE_BYTES = 45 << 30  # an upload has up to 10,000 parts of 5 MiB (`shardwright.storage.uploads`)
 _WRITE_BYTES = 4 << 20  # collected before they are written: pictures may be small, and a write may be a request
 
 
@@ -62,8 +63,17 @@ class SpoolWriter:
         self._waiting = self._num_bytes = 0
 
     def add(self, data: bytes) -> int:
-        """Append a picture; the offset at which it begins."""
+        """Append a picture; the offset at which it begins.
+
+        Raises:
+            BuildError: A store takes no object as large as the spool file would be.
+        """
         offset = self._num_bytes
+        if offset > MAX_REMOTE_BYTES and is_remote(self.uri):
+            raise BuildError(
+                f"{self.uri} would have more than {MAX_REMOTE_BYTES} bytes, which a store does not take by such an upload: "
+                "give a local OUTPUT, split the input, or unpack it"
+            )
         self._num_bytes += len(data)
         if self._sink is not None:
             self._pieces.append(data)

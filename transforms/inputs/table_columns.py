@@ -9,23 +9,14 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from shardwright.schema import Feature, FeatureKind
+from transforms.features.lists import is_list, is_text
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
 from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
-_TEXT_TYPES = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 _BYTES_TYPES = (
     pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary, pa.types.is_null,
 )  # fmt: skip
-_LIST_TYPES = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in _TEXT_TYPES)
-
-
-def is_list(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in _LIST_TYPES)
 
 
 def in_detail(column: str) -> str:

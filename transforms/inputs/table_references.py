@@ -80,8 +80,8 @@ def _references(source: TableSource, raw: pa.RecordBatch, first_row: int, name: 
         problems, batch = look_at_files(batch, source.storage)
         yield from problems
         yield batch
-    else:
-        yield batch
+    else:  # of a row of labels it is the table that a person wants to find
+        yield set_column(batch, "uri", pa.repeat(source.path_of(name), batch.num_rows))
 
 
 def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, str]]:

@@ -18,25 +18,14 @@ from transforms.inputs.detection import has_wildcard
 from transforms.inputs.file_rules import is_litter
 from transforms.inputs.input_files import find_files
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.inputs.table_columns import check_sizes, check_text, extra_feature
+from transforms.inputs.table_columns import extra_feature
 from transforms.inputs.table_files import TABLE_EXTENSIONS, read_table_schema, table_format
 from transforms.inputs.table_pictures import look_at_pictures
 from transforms.inputs.table_references import list_table, reference_schema_of
+from transforms.inputs.table_roles import check_roles, find_roles, roles_as_text
 from transforms.rejects import Reject
 
-# Columns taken for a role when no option names one; the first that is there, in any case.
-ROLE_COLUMNS = {
-    "image": (
-        "image", "image_path", "image_file", "file_name", "filename", "filepath", "file_path", "path", "file", "uri", "img",
-    ),
-    "label": ("label", "class", "class_name", "category", "target"),
-    "id": ("id", "image_id"),
-    "split": ("split", "subset", "partition"),
-    "group": (),
-    "size": (),
-}  # fmt: skip
 _TEXT_KINDS = frozenset({FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
-_TEXT_ROLES = ("image", "label", "id", "split", "group")
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 _PACKED = 4  # Parquet and gzip take tables of paths to a quarter, about
 
@@ -272,76 +261,26 @@ def _detect(
     if kind is None:
         raise UsageError(f"{argument} {paths[0]} is a file, and its name is not a table's ({_ENDINGS}); give a folder or a table")
     schema = read_table_schema(paths, kind, storage)
-    _check_names(paths[0], schema)
-    source = replace(_with_roles(paths[0], kind, schema, columns, needs_image=needs_image), storage=storage)
+    roles = find_roles(paths[0], schema, columns, needs_image=needs_image)
     if kind in ("csv", "tsv"):
-        source = replace(source, columns=_roles_as_text(source))
-    _check_types(source)
-    return replace(source, num_bytes=sum(_num_bytes(path, kind, storage) for path in paths))
+        schema = roles_as_text(schema, roles)
+    check_roles(schema, roles)
+    return TableSource(
+        path=paths[0],
+        format=kind,
+        columns=schema,
+        image=roles["image"] or "",  # there is one
+        label=roles["label"],
+        id=roles["id"],
+        split=roles["split"],
+        group=roles["group"],
+        size=roles["size"],
+        storage=storage,
+        num_bytes=sum(_num_bytes(path, kind, storage) for path in paths),
+    )
 
 
 def _num_bytes(path: str, kind: str, storage: StorageOptions) -> int:
     """About how many bytes a table's rows take: what is packed in its file grows."""
     packed = kind == "parquet" or path.lower().endswith(".gz")
     return (files_of(path, storage).num_bytes_of(path) or 0) * (_PACKED if packed else 1)
-
-
-def _with_roles(path: str, kind: str, schema: pa.Schema, columns: Mapping[str, str | None], *, needs_image: bool) -> TableSource:
-    roles = {role: _role_column(path, schema, role, given) for role, given in columns.items()}
-    image = roles.get("image") or (None if needs_image else roles.get("id"))
-    if image is None:
-        raise UsageError(f"{path} has the columns {_listed(schema)}: name the one with the image paths by --image-column")
-    return TableSource(
-        path=path,
-        format=kind,
-        columns=schema,
-        image=image,
-        label=roles.get("label"),
-        id=roles.get("id"),
-        split=roles.get("split"),
-        group=roles.get("group"),
-        size=roles.get("size"),
-    )
-
-
-def _check_names(path: str, schema: pa.Schema) -> None:
-    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if doubled:
-        raise UsageError(f"{path} has two columns called {doubled[0]!r}: rename one")
-    if "" in schema.names:
-        raise UsageError(
-            f"column {schema.names.index('') + 1} of {path} has no name: name it, or leave it out (pandas: to_csv(index=False))"
-        )
-
-
-def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> str | None:
-    if given is not None:
-        if given not in schema.names:
-            raise UsageError(f"--{role}-column {given!r} is not in {path}, which has the columns {_listed(schema)}")
-        return given
-    by_lower = {name.strip().lower(): name for name in reversed(schema.names)}
-    return next((by_lower[name] for name in ROLE_COLUMNS[role] if name in by_lower), None)
-
-
-def _listed(schema: pa.Schema) -> str:
-    return ", ".join(map(repr, schema.names))
-
-
-def _roles_as_text(source: TableSource) -> pa.Schema:
-    """A CSV has no types: a class "1.5" or an id "true" is text. Whole numbers stay, so that labels sort by value."""
-    text = {getattr(source, role) for role in _TEXT_ROLES}
-    return pa.schema(
-        [
-            (field.name, pa.string() if field.name in text and not pa.types.is_integer(field.type) else field.type)
-            for field in source.columns
-        ]
-    )
-
-
-def _check_types(source: TableSource) -> None:
-    for role in _TEXT_ROLES:
-        column = getattr(source, role)
-        if column is not None:
-            check_text(source.columns.field(column).type, column)
-    if source.size is not None:
-        check_sizes(source.columns.field(source.size).type, source.size)

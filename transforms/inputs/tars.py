@@ -8,7 +8,7 @@ from typing import ClassVar
 from shardwright.errors import MissingError
 from transforms.inputs.archive_members import ArchiveFault
 from transforms.inputs.archives import ArchiveSource, Look, Rows, find_archives, layout_of, look_into
-from transforms.inputs.input_files import FileState, InputFile, find_files, state_of
+from transforms.inputs.input_files import FileState, InputFile, state_of
 from transforms.inputs.source import SourceFormat, SourceRequest
 from transforms.inputs.tar_members import TarReader, is_tar_name
 
@@ -21,8 +21,9 @@ class TarSource(ArchiveSource):
         number = f"{self.count} tar archives" if self.count > 1 else "a tar archive"
         return f"{number} at {self.request.uri}{self.layout.describe()}"
 
-    def archives(self) -> tuple[InputFile, ...]:
-        return find_files(self.request, is_tar_name) or (InputFile(self.request.uri, self.request.uri.removeprefix(self.base)),)
+    @staticmethod
+    def is_archive(name: str) -> bool:
+        return is_tar_name(name)
 
     def list_archive(self, archive: InputFile, state: FileState) -> Rows:
         reader = TarReader(archive.uri, self.request.storage, state.num_bytes)

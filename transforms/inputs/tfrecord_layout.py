@@ -19,7 +19,7 @@ from transforms.inputs.stated_features import NOTHING_STATED, Stated
 from transforms.references import PICTURE_TYPE
 
 LABEL_NAMES = ("label", "image/class/label", "class", "class_id", "category", "target", "labels")
-# Of those that are there, the first is the id. A bare file name is none: class folders have the same ones.
+# Of those that are there, the first is the id. Other names of files are none: they may be the same in several classes.
 ID_NAMES = ("id", "image_id", "image/filename")
 _TYPES: Mapping[str, pa.DataType] = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
 _KINDS = {pa.binary(): FeatureKind.BYTES, pa.float32(): FeatureKind.FLOAT32, pa.int64(): FeatureKind.INT64}

@@ -184,9 +184,11 @@ class _RowMaker:
         return values[0] if len(values) else None
 
     def _label(self, block: Block, spans: dict[bytes, Span]) -> str | None:
-        names = self._layout.class_names
-        text = self._text(self._layout.label, block, spans)
-        return text if names is None or text is None else _name_of(int(text), names)
+        key = self._layout.label
+        text = self._text(key, block, spans)
+        if key is None or text is None or self._layout.types[key] != pa.int64():
+            return text
+        return _name_of(int(text), self._layout.class_names or ())
 
     def _text(self, key: str | None, block: Block, spans: dict[bytes, Span]) -> str | None:
         """One value as a text: an id, a label, a split."""

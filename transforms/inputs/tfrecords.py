@@ -111,6 +111,10 @@ class TFRecordSource(InputSource):
         return layout.label is not None and layout.class_names is None and layout.types[layout.label] == pa.int64()
 
     @property
+    def labels_are_indices(self) -> bool:
+        return self.has_integer_labels
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         return self.layout.class_names
 
@@ -130,6 +134,8 @@ class TFRecordFormat(SourceFormat):
             return None
         if request.columns.get("size") is not None:
             raise UsageError(f"--size-column is for a table, and {request.argument} {request.uri} is of TFRecord files")
+        if request.image_root is not None:
+            raise UsageError(f"--image-root is for paths of images, and {request.argument} {request.uri} holds the images themselves")
         look = look_at(_first_records(files, request.storage), request.uri)
         layout = make_layout(look, request.columns, request.uri, stated)
         root = files[0].uri.removesuffix(files[0].name).rstrip("/")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
 import pyarrow as pa
@@ -19,13 +20,14 @@ from shardwright.errors import UsageError
 from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from transforms.inputs import boxes
-from transforms.inputs.label_trees import look_in, read_start, split_of
+from transforms.inputs.label_trees import Shallow, look_in, read_start, split_of
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.inputs.voc_listing import MASKS, SPLIT_LISTS, list_voc
 from transforms.references import PICTURE_TYPE, REFERENCE_SCHEMA, extra_name
 from transforms.rejects import Reject
 
 _START_BYTES = 4096
+_PROBES = 3  # xml files that are looked at
 _XML_FOLDERS = frozenset({"annotations", "xmls"})
 
 
@@ -95,20 +97,20 @@ class VocFormat(SourceFormat):
 
 def _bases(root: str, storage: StorageOptions) -> list[str]:
     """The folders that hold VOC's folders, or images and xml files: INPUT itself, or those in `VOCdevkit`."""
-    if _holds_annotations(root, storage, deeper=2):
+    found = look_in(root, storage)
+    if _holds_annotations(root, found, storage, deeper=2):
         return [root]
-    kits = [f"{root}/{folder}" for folder in look_in(root, storage).folders if folder.lower().startswith("voc")]
-    return [kit for kit in kits if _holds_annotations(kit, storage, deeper=1)]
+    kits = [f"{root}/{folder}" for folder in found.folders if folder.lower().startswith("voc")]
+    return [kit for kit in kits if _holds_annotations(kit, look_in(kit, storage), storage, deeper=1)]
 
 
-def _holds_annotations(folder: str, storage: StorageOptions, *, deeper: int) -> bool:
+def _holds_annotations(folder: str, found: Shallow, storage: StorageOptions, *, deeper: int) -> bool:
     """Whether the first xml files are annotations, in a folder or in those of them below it that have such."""
-    found = look_in(folder, storage)
-    files = [name for name in found.files if name.lower().endswith(".xml")]
-    if any(b"<annotation" in read_start(f"{folder}/{name}", storage, _START_BYTES) for name in files[:3]):
+    first = islice((name for name in found.files if name.lower().endswith(".xml")), _PROBES)
+    if any(b"<annotation" in read_start(f"{folder}/{name}", storage, _START_BYTES) for name in first):
         return True
-    below = [name for name in found.folders if name.lower() in _XML_FOLDERS or _is_split(name)] if deeper else []
-    return any(_holds_annotations(f"{folder}/{name}", storage, deeper=deeper - 1) for name in below)
+    below = [f"{folder}/{name}" for name in found.folders if name.lower() in _XML_FOLDERS or _is_split(name)] if deeper else []
+    return any(_holds_annotations(place, look_in(place, storage), storage, deeper=deeper - 1) for place in below)
 
 
 def _is_split(folder: str) -> bool:

@@ -14,7 +14,7 @@ from shardwright.schema import Feature
 from transforms.inputs.archive_members import ArchiveFault, Member, Place, member_reject
 from transforms.inputs.archives import LEAST_LOOK, LOOK_BYTES, ArchiveSource, Look, Rows, find_archives, layout_of, with_fault
 from transforms.inputs.file_rules import Problem
-from transforms.inputs.input_files import FileState, InputFile, find_files, state_of
+from transforms.inputs.input_files import FileState, InputFile, state_of
 from transforms.inputs.source import SourceFormat, SourceRequest
 from transforms.inputs.spool import SpoolWriter
 from transforms.inputs.tar_members import TarReader, is_tar_name, tar_stem
@@ -56,8 +56,9 @@ class WebDatasetSource(ArchiveSource):
         number = f"{self.count} WebDataset shards" if self.count > 1 else "a WebDataset shard"
         return f"{number} at {self.request.uri}{self.samples.describe()}{self.layout.describe()}"
 
-    def archives(self) -> tuple[InputFile, ...]:
-        return find_files(self.request, is_tar_name) or (InputFile(self.request.uri, self.request.uri.removeprefix(self.base)),)
+    @staticmethod
+    def is_archive(name: str) -> bool:
+        return is_tar_name(name)
 
     def list_archive(self, archive: InputFile, state: FileState) -> Rows:
         reader = TarReader(archive.uri, self.request.storage, state.num_bytes)

@@ -14,7 +14,7 @@ from shardwright.schema import Feature, FeatureKind
 from transforms.inputs.archive_members import Place
 from transforms.inputs.file_rules import SPLIT_FOLDERS
 from transforms.inputs.table_columns import extra_feature
-from transforms.inputs.tables import ROLE_COLUMNS
+from transforms.inputs.table_roles import ROLE_COLUMNS
 from transforms.inputs.webdataset_samples import CAPTION, COMPANIONS, LABEL, Sample, fits, infer_fields, is_image_suffix, read_json
 from transforms.references import PICTURE_TYPE, REFERENCE_SCHEMA, extra_name
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import ClassVar
 
 import pyarrow as pa
@@ -154,9 +155,11 @@ def _is_label_folder(name: str) -> bool:
 
 
 def _are_labels(folder: str, found: Shallow, storage: StorageOptions, *, beside: bool) -> bool:
-    stems = {name.rpartition(".")[0] for name in found.files if has_image_name(name)}
-    texts = [name for name in found.files if name.lower().endswith(".txt") and (not beside or name[:-4] in stems)]
-    return any(looks_like_labels(read_start(f"{folder}/{name}", storage, _START_BYTES)) for name in texts[:_PROBES])
+    texts = (name for name in found.files if name.lower().endswith(".txt"))
+    if beside and (first := next(texts, None)):  # most folders of images have no text, and need no more looking
+        stems = {name.rpartition(".")[0] for name in found.files if has_image_name(name)}
+        texts = (name for name in chain([first], texts) if name[:-4] in stems)
+    return any(looks_like_labels(read_start(f"{folder}/{name}", storage, _START_BYTES)) for name in islice(texts, _PROBES))
 
 
 def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:

@@ -64,10 +64,11 @@ def _object_of(words: list[str], line: int, num_classes: int, has_keypoints: boo
 
 
 def looks_like_labels(start: bytes) -> bool:
-    """Whether the first bytes of a text file are those of a label file that is not empty."""
+    """Whether the first bytes of a text file are those of a label file that is not empty: a class, and fractions."""
     first = next((line.split() for line in start.decode("utf-8-sig", "replace").splitlines() if line.strip()), [])
     try:
-        return len(first) >= 5 and first[0].isdecimal() and all(math.isfinite(float(word)) for word in first[1:5])
+        numbers = [float(word) for word in first]  # behind a box there may be keypoints with more than fractions
+        return len(first) >= 5 and first[0].isdecimal() and all(-_MARGIN <= number <= 1 + _MARGIN for number in numbers[1:5])
     except ValueError:
         return False
 

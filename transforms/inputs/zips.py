@@ -21,7 +21,7 @@ from shardwright.storage.reads import map_reads
 from transforms.inputs.archive_members import ArchiveFault, Member, archive_faults, normal_path
 from transforms.inputs.archives import ArchiveSource, Look, Rows, find_archives, layout_of, look_into
 from transforms.inputs.file_rules import Problem
-from transforms.inputs.input_files import FileState, InputFile, find_files
+from transforms.inputs.input_files import FileState, InputFile
 from transforms.inputs.source import SourceFormat, SourceRequest
 from transforms.rejects import RejectReason
 
@@ -44,7 +44,7 @@ class ZipReader:
         self._uri = uri
         self._storage = storage
         self._archive = archive
-        self._infos = [info for info in archive.infolist() if not info.is_dir()]
+        self._infos = sorted((info for info in archive.infolist() if not info.is_dir()), key=lambda info: info.header_offset)
 
     @classmethod
     @contextmanager
@@ -72,7 +72,7 @@ class ZipReader:
         return all(info.compress_type == zipfile.ZIP_STORED or _problem(info) for info in self._infos)
 
     def members(self, *, places: bool = True) -> Iterator[Member]:
-        """Every file in the archive, in the central directory's order.
+        """Every file in the archive, in the order of their bytes.
 
         Args:
             places: Look where stored members begin, which costs a small read for each.
@@ -130,8 +130,9 @@ class ZipSource(ArchiveSource):
         number = f"{self.count} zip archives" if self.count > 1 else "a zip archive"
         return f"{number} at {self.request.uri}{self.layout.describe()}"
 
-    def archives(self) -> tuple[InputFile, ...]:
-        return find_files(self.request, is_zip_name) or (InputFile(self.request.uri, self.request.uri.removeprefix(self.base)),)
+    @staticmethod
+    def is_archive(name: str) -> bool:
+        return is_zip_name(name)
 
     def list_archive(self, archive: InputFile, state: FileState) -> Rows:
         with ZipReader.open(archive.uri, self.request.storage) as reader:

@@ -1,0 +1,191 @@
+#!/usr/bin/env python
+"""Measure re-encoding: what a build does with an image's bytes, against a plain Pillow loop, and memory with large images in the mix.
+
+    python benchmarks/encode.py [--photos 1000] [--rounds 3] [--write]
+
+Three kinds of work on the same JPEGs, read before the clock starts. "One core" is one thread; "all cores" is, for Pillow, a process a
+core, which is how such scripts are made fast, and for shardwright the threads of one build. The ways take turns in each round, so that
+what else the machine does hits all of them. Processes are started before the clock.
+
+Memory is that of a whole build, all its processes together: photographs and, every so often, a JPEG of 50 megapixels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import io
+import math
+import multiprocessing
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import page
+from measure import measure
+from photos import make_photos
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from transforms.images import EncodeOptions, store_image
+from transforms.read_ahead import ReadAhead
+
+CORES = os.cpu_count() or 1
+BLOCK = 16
+LARGE_SIZE, LARGE_SHARE = (8000, 6250), 100  # pixels; one in so many
+MOST_BYTES = 10**9
+
+Size = tuple[int, int]
+
+
+class Work(NamedTuple):
+    """What is done to each image: as JPEG of quality 90, of this size, or as large as it is."""
+
+    name: str
+    size: Size | None
+    scale: int = 1  # the photographs are made so many times as large first
+
+
+WORKS = (
+    Work("500 x 375 to 256 x 256", (256, 256)),
+    Work("500 x 375, as large as it is", None),
+    Work("4000 x 3000 to 256 x 256", (256, 256), 8),
+)
+ROUTES = ("Pillow, one core", "shardwright, one core", "Pillow, all cores", "shardwright, all cores")
+
+
+def by_pillow(size: Size | None, data: bytes) -> bytes:
+    """The plain loop's body: what a careful script does."""
+    image = Image.open(io.BytesIO(data)).convert("RGB")
+    if size:
+        image = image.resize(size, Image.Resampling.BICUBIC)
+    encoded = io.BytesIO()
+    image.save(encoded, "JPEG", quality=90)
+    return encoded.getvalue()
+
+
+def by_us(size: Size | None, data: bytes) -> bytes:
+    return store_image(data, EncodeOptions("jpeg", size)).data
+
+
+def in_order(encode: Callable[[bytes], bytes], images: Sequence[bytes]) -> list[bytes]:
+    return [encode(data) for data in images]
+
+
+def in_threads(encode: Callable[[bytes], bytes], images: Sequence[bytes]) -> list[bytes]:
+    """As a shard is written: chunks in the pool of a build, taken in order."""
+    blocks = (functools.partial(in_order, encode, images[start : start + BLOCK]) for start in range(0, len(images), BLOCK))
+    return [data for block in ReadAhead[list[bytes]](CORES).run(blocks) for data in block]
+
+
+def enlarged(data: bytes, scale: int) -> bytes:
+    if scale == 1:
+        return data
+    image = Image.open(io.BytesIO(data))
+    encoded = io.BytesIO()
+    image.resize((image.width * scale, image.height * scale), Image.Resampling.BILINEAR).save(encoded, "JPEG", quality=90)
+    return encoded.getvalue()
+
+
+def images_of(work: Work, files: Sequence[Path]) -> list[bytes]:
+    """The images of one kind of work: fewer of larger ones, so that all take about as long."""
+    return [enlarged(path.read_bytes(), work.scale) for path in files[: max(2 * BLOCK * CORES, len(files) // work.scale**2)]]
+
+
+def speeds(work: Work, images: list[bytes], rounds: int) -> dict[str, list[float]]:
+    """Images a second of each route, one figure a round."""
+    pillow, ours = functools.partial(by_pillow, work.size), functools.partial(by_us, work.size)
+    with multiprocessing.get_context("spawn").Pool(CORES) as pool:
+        pool.map(pillow, images[: BLOCK * CORES], BLOCK)
+        routes: dict[str, Callable[[], list[bytes]]] = {
+            "Pillow, one core": lambda: in_order(pillow, images),
+            "shardwright, one core": lambda: in_order(ours, images),
+            "Pillow, all cores": lambda: pool.map(pillow, images, BLOCK),
+            "shardwright, all cores": lambda: in_threads(ours, images),
+        }
+        in_threads(ours, images[: BLOCK * CORES])
+        found: dict[str, list[float]] = {name: [] for name in ROUTES}
+        for number in range(rounds):
+            for name in ROUTES[number % 4 :] + ROUTES[: number % 4]:
+                start = time.perf_counter()
+                made = routes[name]()
+                found[name].append(len(images) / (time.perf_counter() - start))
+                assert len(made) == len(images)
+    return found
+
+
+def peak_memory(folder: Path, photos: Sequence[Path]) -> tuple[int, int]:
+    """Peak RSS in bytes of a build with large images in the mix, and how many of these there are."""
+    mixed = folder / "mixed" / "class"
+    mixed.mkdir(parents=True, exist_ok=True)
+    soft = Image.open(photos[0]).resize(LARGE_SIZE, Image.Resampling.BILINEAR)
+    large = math.ceil(len(photos) / LARGE_SHARE) + 2 * CORES
+    for number in range(large):
+        soft.save(mixed / f"large-{number}.jpg", quality=80)
+    for number, path in enumerate(photos):
+        (mixed / f"{number}.jpg").write_bytes(path.read_bytes())
+    words = [str(Path(sys.executable).with_name("shardwright")), "build", str(mixed.parent), str(folder / "out")]
+    usage = measure([*words, "--encode", "jpeg", "--if-exists", "overwrite"], log=folder / "build")
+    return usage.peak_rss_bytes, large
+
+
+def ratios(of: list[float], to: list[float]) -> list[float]:
+    return [ours / theirs for ours, theirs in zip(of, to, strict=True)]
+
+
+def shown(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})x"
+
+
+def targets(found: dict[str, dict[str, list[float]]], peak_bytes: int) -> Iterator[tuple[str, str, bool]]:
+    """(what is asked for, what was found, whether that is enough)"""
+    for work, rates in found.items():
+        one = ratios(rates["shardwright, one core"], rates["Pillow, one core"])
+        yield f"{work}: one core, at least 0.9x a plain Pillow loop", shown(one), statistics.median(one) >= 0.9
+        every = ratios(rates["shardwright, all cores"], rates["Pillow, all cores"])
+        yield f"{work}: all cores, at least 0.9x a Pillow process a core", shown(every), statistics.median(every) >= 0.9
+    yield (
+        f"peak memory with {LARGE_SIZE[0] * LARGE_SIZE[1] / 1e6:.0f}-megapixel images, under 1 GB",
+        f"{peak_bytes / 1e9:.2f} GB",
+        peak_bytes < 1e9,
+    )
+
+
+def render(lines: list[str], found: dict[str, dict[str, list[float]]], peak_bytes: int, large: int, photos: int) -> str:
+    rows = [[name, *(f"{statistics.median(rates[name]):,.0f}" for rates in found.values())] for name in ROUTES]
+    checks = [[what, value, "PASS" if passed else "**FAIL**"] for what, value, passed in targets(found, peak_bytes)]
+    return "\n".join([
+        "## Encoding anew", "", *lines, "", *page.table(["images/s", *found], rows), "",
+        "JPEG to JPEG of quality 90; the median of the rounds. The largest ones are decoded by libjpeg at a fraction of their size,",
+        f"twice that of the result. Memory: a build of {photos:,} photographs and {large} JPEGs of 50 megapixels, `--encode jpeg`.", "",
+        *page.table(["target", "found", ""], checks),
+    ])  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--photos", type=int, default=1000, help="how many (default %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="the median counts (default %(default)s)")
+    parser.add_argument("--dir", type=Path, help="work here (default: a tmpfs with room)")
+    parser.add_argument("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    parser.add_argument("--no-check", action="store_true", help="exit code 0 even when a target fails")
+    args = parser.parse_args()
+    folder = (args.dir or page.default_directory(MOST_BYTES)).resolve()
+    page.require_room(folder, MOST_BYTES)
+    files = sorted(make_photos(folder / "photos", photos=args.photos).folder.glob("*/*.jpg"))
+    found = {work.name: speeds(work, images_of(work, files), args.rounds) for work in WORKS}
+    peak_bytes, large = peak_memory(folder / "encode", files)
+    lines = page.circumstances("encode.py", sys.argv[1:], rounds=args.rounds, folder=folder, more=("Pillow",))
+    text = render(lines, found, peak_bytes, large, len(files))
+    print(text)
+    if args.write:
+        page.write_section("encode", text)
+    return 0 if args.no_check or all(passed for _, _, passed in targets(found, peak_bytes)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""A Beam pipeline of your own around shardwright's transforms: list images, drop what you do not want, plan and write shards.
+
+    python examples/own_pipeline.py INPUT OUTPUT [--min-kb 10] [Beam's options, such as --runner ...]
+
+What travels between the steps are Arrow batches of references, never pixels: `transforms/references.py` names the columns. A step of
+your own is any function of such a batch. Here images below a size are left out, and are listed with the rejects like all others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+
+from schemas.image_classification import image_classification
+from shardwright.storage import Folder
+from transforms.assign_splits import AssignSplits
+from transforms.clear_output import ClearOutput
+from transforms.encode_features import EncodeFeatures
+from transforms.images import EncodeOptions
+from transforms.inputs.detection import detect_source
+from transforms.list_images import ListImages
+from transforms.output_state import OutputRequest
+from transforms.packing import ShardPolicy
+from transforms.plan_shards import PlanShards
+from transforms.publish import PublishDataset
+from transforms.publishing import Publication
+from transforms.references import keep_rows, reject_rows
+from transforms.rejects import Reject, RejectReason
+from transforms.routing import Route
+from transforms.splits import parse_split
+from transforms.write_job import WriteJob
+from transforms.write_shards import WriteShards
+
+NAME, MAX_REJECT_FRACTION = "mine", 0.5
+
+
+def drop_small(batch: pa.RecordBatch, min_bytes: int) -> Iterator[pa.RecordBatch | Reject]:
+    """Your own step: references in, references and rejects out."""
+    small = batch.column("num_bytes").to_numpy() < min_bytes
+    yield from reject_rows(batch, small, RejectReason.BAD_VALUE, f"{{num_bytes}} bytes, and the least is {min_bytes}")
+    yield keep_rows(batch, np.logical_not(small))
+
+
+def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> beam.PCollection:
+    """The graph; every step is a PTransform."""
+    schema = image_classification()
+    settings = {"min_bytes": min_bytes}  # what decides the shards: another value here is another dataset
+    listed = pipeline | ListImages(detect_source(uri, columns={}))  # references
+    wanted = listed.main | "DropSmall" >> Route(drop_small, pa.RecordBatch, min_bytes=min_bytes)
+    split = wanted.main | AssignSplits(parse_split("train=0.8,test=0.2"))
+    encoded = split.main | EncodeFeatures(schema)
+    planned = encoded.main | PlanShards(
+        name=NAME, policy=ShardPolicy(num_records=16), seed=0, settings=repr(settings).encode(), num_buckets=8
+    )  # ShardPlan
+    rejects = (listed.rejects, wanted.rejects, split.rejects, encoded.rejects, planned.rejects) | beam.Flatten()
+    clearance = planned.shards | ClearOutput(
+        OutputRequest(root, settings, if_exists="resume"),
+        layout=planned.layout,
+        vocabularies=encoded.vocabularies,
+        rejects=rejects,
+        max_reject_fraction=MAX_REJECT_FRACTION,
+    )  # leave to write, once the plan is whole
+    written = planned.shards | WriteShards(WriteJob(root, schema, "header", EncodeOptions()), clearance=clearance)
+    publication = Publication(root, NAME, "1.0.0", schema, settings, {"input": uri}, MAX_REJECT_FRACTION)
+    return written.main | PublishDataset(publication, layout=planned.layout, clearance=clearance)  # one Manifest
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser.add_argument("input")
+    parser.add_argument("output")
+    parser.add_argument("--min-kb", type=float, default=10)
+    known, beam_args = parser.parse_known_args(argv)
+    if not any(arg.startswith("--runner") for arg in beam_args):
+        beam_args.append("--runner=FnApiRunner")
+    with beam.Pipeline(options=PipelineOptions(beam_args)) as pipeline:
+        manifest = build(pipeline, known.input, Folder.at(known.output), round(known.min_kb * 1000))
+        _ = manifest | "Say" >> beam.Map(lambda found: print(f"{found.num_records} records, rejects: {dict(found.rejects)}"))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
