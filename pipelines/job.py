@@ -92,13 +92,16 @@ class BuildJob:
         encode = self.options.encode
         if self.declared is not None:
             return as_encoded(self.declared, encode)
+        extras = _extras(self.source, self.label_table)
+        if any(extra.name == "label" and extra.is_list for extra in extras):
+            raise UsageError("the column 'label' has lists: give --schema multi_label, or name the column of labels by --label-column")
         schema = image_classification(
             feature_names=self.source.feature_names or self.options.feature_names,
             image_encoding=None if encode.encode == "keep" else encode.encode,
             image_shape=encode.shape,
             image_dtype=encode.image_dtype,
             oriented=encode.tells_orientation,
-            extras=_extras(self.source, self.label_table),
+            extras=extras,
         )
         return as_encoded(schema, encode)
 

@@ -213,14 +213,16 @@ def test_the_same_pictures_as_class_folders(tmp_path: Path) -> None:
 
 
 def test_a_build_that_draws_splits_and_has_a_reject(tmp_path: Path) -> None:
-    table = hub(10).append_column("caption", pa.array([f"a {n}" for n in range(10)]))
+    depths = pa.array([{"bytes": png_of(n + 50), "path": None} if n % 2 else None for n in range(10)], HUB_IMAGE)
+    table = hub(10, caption=pa.array([f"a {n}" for n in range(10)]), depth=depths)
     bad = pa.table({**{name: table[name] for name in table.schema.names}, "image": [*table["image"].to_pylist()[:9], None]}, table.schema)
     write(tmp_path / "train.parquet", bad)
     options = ("--split", "a=0.5,b=0.5", "--max-reject-fraction", "0.2")
     assert build(tmp_path / "train.parquet", tmp_path / "out", *options) == 0
     found = examples_of(tmp_path / "out")
     assert {split for split, _ in found.values()} == {"a", "b"}
-    assert found[b"train.parquet#3"][1]["caption"] == [b"a 3"]
+    assert (found[b"train.parquet#3"][1]["caption"], found[b"train.parquet#3"][1]["depth"]) == ([b"a 3"], [png_of(53)])
+    assert found[b"train.parquet#4"][1]["depth"] == [b""]
     assert reasons_of(tmp_path / "out") == {"train.parquet#9": "bad_value"}
     assert not list((tmp_path / "out" / "spool").glob("*.bin"))
     before = stamps_of(tmp_path / "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -80,6 +81,13 @@ def test_settings_tell_all_that_decides_bytes() -> None:
     )  # fmt: skip
     records = [options_of(*f"{base} {change}".split()).settings["encode"] for change in ("", *changes)]
     assert all(record not in records[:number] for number, record in enumerate(records))
+
+
+def test_options_travel_to_workers() -> None:
+    options = options_of("--on", "exif=fix", "--max-pixels", "9").encode
+    copy = pickle.loads(pickle.dumps(options))
+    assert copy == options
+    assert copy.watched == options.watched == (PolicyFault.EXIF, PolicyFault.BOMB)
 
 
 def test_settings_of_older_datasets_are_still_the_same() -> None:

@@ -14,13 +14,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.image_corpus import ANIMATED_GIF, BMP, GIF, JPEG, PNG, PROGRESSIVE, SCAN, WEBP, Sample, all_samples, good_samples
-from transforms.images import CHECKS, EncodeOptions, ImageFault, ImageInfo, check_image, encode_image
+from transforms.images import (
+    CHECKS,
+    EncodeOptions,
+    ImageFault,
+    ImageInfo,
+    ImagePolicy,
+    PolicyFault,
+    check_image,
+    encode_image,
+    store_image,
+)
 from transforms.rejects import RejectReason
 
 SAMPLES = all_samples()
 GOOD = list(good_samples())
 KEPT = EncodeOptions()
 RAW = EncodeOptions(encode="raw", resize=(9, 7))
+FIX = ImagePolicy(dict.fromkeys(PolicyFault, "fix"), max_pixels=2000, max_aspect=1.2, min_side=9)  # type: ignore[arg-type]
+ALL_FIXED = (
+    EncodeOptions(policy=FIX, strip_metadata=True, color_profile="srgb"),
+    EncodeOptions(strip_metadata=True, color_profile="drop"),
+    EncodeOptions(encode="tensor", color_profile="srgb", max_side=30),
+)
 
 each_sample = pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.name)
 each_good = pytest.mark.parametrize("sample", GOOD, ids=lambda sample: sample.name)
@@ -147,6 +163,8 @@ def exercise(data: bytes) -> None:
         reason_of(data, check, stored=False)
     for options in (KEPT, RAW, EncodeOptions(encode="png"), EncodeOptions(encode="jpeg")):
         fault_of(partial(encode_image, data, options))
+    for options in ALL_FIXED:
+        fault_of(partial(store_image, data, options, check="decode", name="x.png"))
 
 
 @settings(max_examples=150, deadline=None)

@@ -192,7 +192,7 @@ def test_what_input_lacks_is_told_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "own.json").write_text(json.dumps(ExampleSchema((IMAGE, Feature("when", FeatureKind.INT64))).to_json()))
     with pytest.raises(BuildError, match=r"column 'when' is of type struct<a: int64>, which cannot be a feature of kind int64"):
         describe(str(tmp_path / "own.json"))
-    with pytest.raises(UsageError, match="--feature-names is for ready schemas, and --schema .* names its own features: leave"):
+    with pytest.raises(UsageError, match=r"--feature-names is for ready schemas, and --schema .* names its own features: leave"):
         describe(str(tmp_path / "own.json"), "--feature-names", "model-garden")
     describe("unlabeled", "--feature-names", "model-garden")  # a column that no feature asks for may be of any type
     with pytest.raises(BuildError, match="column 'when' is of type struct"):
@@ -219,6 +219,14 @@ def test_a_label_that_nothing_has(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "own.json").write_text(json.dumps(ExampleSchema((IMAGE, LABEL)).to_json()))
     assert build(tmp_path / "in", tmp_path / "out", "--schema", tmp_path / "own.json") == 1
     assert "the schema has the label 'label', and no image of INPUT has one: leave it out of the schema" in capsys.readouterr().err
+
+
+def test_lists_of_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = table(tmp_path, [{"image": "a.png", "label": ["b", "a"]}, {"image": "b.png", "label": []}])
+    assert build(given, tmp_path / "out") == 2
+    assert "the column 'label' has lists: give --schema multi_label, or name" in capsys.readouterr().err
+    assert build(given, tmp_path / "out", "--schema", "multi_label") == 0
+    assert {name: record["labels"] for name, record in records_of(tmp_path / "out").items()} == {"a.png": [0, 1], "b.png": []}
 
 
 def test_stored_pictures_in_the_schema() -> None:

@@ -9,7 +9,6 @@ from transforms.images.exif import orientation_of
 from transforms.images.gif import GRAPHIC_CONTROL, IMAGE, gif_blocks
 from transforms.images.kinds import Header
 from transforms.images.options import EncodeOptions
-from transforms.images.png import png_chunks
 from transforms.images.policy import ImagePolicy, PolicyFault
 
 _EXTENSIONS = {
@@ -99,7 +98,7 @@ def _animation(look: Look) -> str:
         return f"{frames} frames" if frames > 1 else ""
     if image_format == "webp":
         return "an animation" if data[12:16] == b"VP8X" and data[20] & 2 else ""
-    return "an animation" if image_format == "png" and any(chunk.kind == b"acTL" for chunk in png_chunks(data)) else ""
+    return "an animation" if image_format == "png" and data.find(b"acTL", 33, data.find(b"IDAT", 33)) > 0 else ""
 
 
 def _bomb(look: Look) -> str:

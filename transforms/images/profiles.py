@@ -26,7 +26,7 @@ def profile_of(data: bytes, image_format: str) -> bytes:
     """The image's ICC profile as it is embedded, b"" for none or one that is damaged."""
     if image_format == "jpeg":
         profile = _of_jpeg(data)
-    elif image_format == "png":
+    elif image_format == "png" and data.find(b"iCCP", 33, data.find(b"IDAT", 33)) > 0:
         profile = next((_inflated(chunk.body(data)) for chunk in png_chunks(data) if chunk.kind == b"iCCP" and chunk.intact), b"")
     elif image_format == "webp":
         profile = next((data[start + 8 : end] for kind, start, end in riff_chunks(data) if kind == b"ICCP"), b"")

@@ -66,7 +66,7 @@ class EmbeddedLayout:
         """
         kind = self.columns.field(extra).type
         if extra in self.others:
-            return Feature(extra, FeatureKind.IMAGE)
+            return Feature(extra, FeatureKind.IMAGE, default="")  # a row may have none
         if extra in self.class_names:
             shape = (None,) if is_list(kind) else ()
             return Feature(extra, FeatureKind.CLASS_LABEL, shape=shape, names=self.class_names[extra])

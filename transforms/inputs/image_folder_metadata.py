@@ -182,6 +182,6 @@ def _picture_columns(request: SourceRequest, files: tuple[str, ...]) -> tuple[st
 
 
 def _picture_feature(column: str, taken: set[str] | frozenset[str]) -> Feature:
-    """A picture's feature, called as the column without `_file_name` where nothing else is."""
+    """A picture's feature, called as the column without `_file_name` where nothing else is; a row may have none."""
     name = column.removesuffix(f"_{_FILE_NAME}")
-    return Feature(column if name in taken else name, FeatureKind.IMAGE, column="" if name in taken else column)
+    return Feature(column if name in taken else name, FeatureKind.IMAGE, column="" if name in taken else column, default="")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from shardwright.errors import UsageError
+from transforms.features.lists import is_list
 from transforms.inputs.table_columns import check_sizes, check_text
 
 # Columns taken for a role when no option names one; the first that is there, in any case.
@@ -81,7 +82,9 @@ def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> 
         if given not in schema.names:
             raise UsageError(f"--{role}-column {given!r} is not in {path}, which has the columns {_listed(schema)}")
         return given
-    by_lower = {name.strip().lower(): name for name in reversed(schema.names)}
+    # A column of lists has several labels a row, and is no label; a schema may ask for it.
+    names = [field.name for field in schema if role != "label" or not is_list(field.type)]
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
     return next((by_lower[name] for name in ROLE_COLUMNS[role] if name in by_lower), None)
 
 
