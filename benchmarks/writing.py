@@ -26,14 +26,16 @@ from photos import make_photos
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from schemas.image_classification import image_classification
 from shardwright.naming import ShardName
+from shardwright.storage import Folder
 from transforms.examples import ExampleEncoder
-from transforms.image_chunks import WriteJob, _read_image
+from transforms.features.rows import index_labels
+from transforms.image_reads import Place, read_local_image
 from transforms.images import EncodeOptions, check_image
 from transforms.inputs.detection import list_source
 from transforms.inputs.folders import FolderSource
-from transforms.labels import index_labels, label_names
 from transforms.shard_plans import ShardPlan
 from transforms.shard_writing import write_shard
+from transforms.write_job import WriteJob
 
 PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
 
@@ -50,14 +52,14 @@ def best_us(function: Callable[[], object], images: int, rounds: int = ROUNDS) -
 
 def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
     """(step, microseconds an image), each step alone and in one thread."""
-    rows = list(zip(*(references.column(name).to_pylist() for name in ("uri", "num_bytes", "etag")), strict=True))
-    data = [_read_image(*row) for row in rows]
+    rows = [Place(*row) for row in zip(*(references.column(name).to_pylist() for name in Place._fields), strict=True)]
+    data = [read_local_image(row) for row in rows]
     encoder = ExampleEncoder(image_classification().with_class_names(("a",)))
     nothing = [b""] * len(data)
 
     def read_all() -> None:
         for row in rows:
-            _read_image(*row)
+            read_local_image(row)
 
     def write_all() -> None:
         with open(folder / "written", "wb", buffering=0) as file:
@@ -75,7 +77,7 @@ def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
 
 def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> float:
     """Microseconds an image of `write_shard`, reads, checks, sidecar and all."""
-    job = WriteJob(str(folder), image_classification().with_class_names(("a",)), "header", EncodeOptions(), threads)
+    job = WriteJob(Folder(str(folder)), image_classification().with_class_names(("a",)), "header", EncodeOptions(), threads)
     half = references.num_rows // 2
     plans = [ShardPlan.make(ShardName("b", "train", i, 2), references.slice(i * half, half), b"") for i in range(2)]
     return best_us(lambda: [write_shard(plan, job) for plan in plans], references.num_rows)
@@ -87,7 +89,8 @@ def shuffled_references(photos: Path) -> pa.RecordBatch:
     batch = pa.concat_batches(batches)
     order = list(range(batch.num_rows))
     random.Random(0).shuffle(order)
-    return next(iter(index_labels(batch.take(pa.array(order)), sorted(label_names(batch)))))
+    names = sorted(set(batch.column("label").to_pylist()))
+    return next(iter(index_labels(batch.take(pa.array(order)), names)))
 
 
 def render(lines: Sequence[str], alone: Sequence[tuple[str, float]], whole: Sequence[tuple[int, float]]) -> str:

@@ -103,12 +103,13 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
 
     Raises:
         ShardwrightError: What a worker raised on purpose, whichever way the runner carried it here.
+        UsageError: Beam refuses its options.
     """
     options = PipelineOptions(beam_arguments(job.options.beam_args))
     for name in _BEAM_LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)
     try:
-        pipeline = beam.Pipeline(options=options)
+        pipeline = _make_pipeline(options)
         graph(pipeline, job)
         pipeline.run().wait_until_finish()
     except ShardwrightError as error:
@@ -118,6 +119,14 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
         if known is None:
             raise
         raise known from error
+
+
+def _make_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """Raises UsageError for a runner that Beam does not know, or options that the runner does not take."""
+    try:
+        return beam.Pipeline(options=options)
+    except (ValueError, ImportError, AttributeError) as error:  # as Beam tells it, before anything runs
+        raise UsageError(f"Beam refuses its options: {error}") from error
 
 
 def worker_error(text: str) -> ShardwrightError | None:

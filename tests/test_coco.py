@@ -243,7 +243,7 @@ def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path) -> None:
         ('{"images": [' + "9" * 5000 + "]}", "is no JSON object"),
         ('{"images": [{"id": 1, "file_name": "a.png"}]', "is no JSON object"),
         (b'{"images": ["\xff"]}', "is not UTF-8"),
-        ('{"annotations": []}', "has no `images`"),
+        ('{"annotations": []}', "lists no `images`"),
         (one(GOOD, categories=[{"id": 3}]), "categories[0] is {'id': 3}; a category has an id and a name"),
         (one(GOOD, categories=[{"id": 3, "name": "\ud800"}]), "a category has an id and a name"),
         (one(GOOD, categories=[CATEGORY, {"id": 4, "name": "cat "}]), "two categories have the id 4 or the name 'cat'"),

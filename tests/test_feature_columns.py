@@ -49,6 +49,10 @@ def settle(column: pa.Array, kind: FeatureKind, **options: Any) -> tuple[list[An
         (pa.array(["9"], pa.string_view()), INT, {}, [9]),
         (pa.array([Decimal("12.00")]), INT, {}, [12]),
         (pa.array([None, 4]), INT, {"default": -1}, [-1, 4]),
+        (pa.array([None, True]), INT, {"default": False, "dtype": "bool"}, [0, 1]),
+        (pa.array([None, 0.5]), FLOAT, {"default": 1}, [1.0, 0.5]),
+        (pa.array([None, [0.0, 0, 1, 1]]), BOX, {"default": 0, "shape": (4,)}, [[0, 0, 0, 0], [0, 0, 1, 1]]),
+        (pa.array([b"ab", None], pa.binary(2)), CLASS, {"default": "?"}, ["ab", "?"]),
         (pa.array([None, ""], pa.string()), INT, {"default": 3}, [3, 3]),
         (pa.array([0.5, None, float("inf")]), FLOAT, {}, [0.5, NAN, float("inf")]),
         (pa.array([1.5], pa.float16()), FLOAT, {"dtype": "float16"}, [1.5]),
@@ -189,6 +193,7 @@ def test_types_that_cannot_be_the_feature(kind: pa.DataType, feature: Feature) -
     ("feature", "message"),
     [
         (Feature("n", INT, dtype="float32"), "of kind int64 has the dtype 'float32'; give one of bool, int16, int32"),
+        (Feature("n", BOX), r"of kind box has the shape \(\); give \(4,\) for one box, or \(None, 4\) for any number"),
         (Feature("n", FLOAT, dtype="int8"), "of kind float32 has the dtype 'int8'; give one of bfloat16, float16"),
         (Feature("n", INT, default="x"), "has the default 'x', which is no value of int64"),
         (Feature("n", INT, default=0.5), "has the default 0.5, which is no value of int64"),

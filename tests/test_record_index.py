@@ -68,6 +68,7 @@ def make_plan(folder: Path, num_images: int) -> ShardPlan:
         path.write_bytes(saved(picture(size=(8 + number, 5)), "png"))
         rows.append({"id": f"schön/{number}.png", "uri": str(path), "num_bytes": path.stat().st_size, "label": "b"})
     references = pa.RecordBatch.from_pylist(rows).append_column("etag", pa.nulls(num_images, pa.string()))
+    references = references.append_column("offset", pa.nulls(num_images, pa.int64()))
     references = references.append_column("split", pa.array(["train"] * num_images))
     references = references.append_column(LABEL_INDEX, pa.array([number % 2 for number in range(num_images)]))
     return ShardPlan(NAME, "digest", references)

@@ -39,7 +39,8 @@ class SplitFractions:
         _check_names(self.names)
         if any(not 0 < fraction <= 1 for fraction in self.fractions) or not math.isclose(sum(self.fractions), 1, abs_tol=1e-6):
             given = ",".join(f"{name}={fraction:g}" for name, fraction in zip(self.names, self.fractions, strict=True))
-            raise UsageError(f"--split {given}: fractions must each be above 0 and add up to 1")
+            rule = "fractions must each be above 0 and add up to 1; exact numbers need a split that gets the rest, as in test=5000,train=rest"
+            raise UsageError(f"--split {given}: {rule}")
 
     @classmethod
     def parse(cls, text: str) -> SplitFractions:

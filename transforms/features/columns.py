@@ -100,6 +100,8 @@ def _check_numbers(feature: Feature) -> None:
     told = f"feature {feature.name!r} of kind {feature.kind}"
     if feature.dtype not in known:
         raise UsageError(f"{told} has the dtype {feature.dtype!r}; give one of {', '.join(sorted(known - {''}))}")
+    if feature.kind == FeatureKind.BOX and feature.shape[-1:] != (4,):
+        raise UsageError(f"{told} has the shape {feature.shape}; give (4,) for one box, or (None, 4) for any number of them")
     default = feature.default
     if default is not None and (isinstance(default, str) or convert(pa.array([default]), feature.dtype)[1].any()):
         raise UsageError(f"{told} has the default {default!r}, which is no value of {feature.dtype or feature.kind}")
@@ -173,11 +175,12 @@ def _filler(feature: Feature) -> tuple[pa.Scalar, Misfit | None]:
     if feature.kind in _TEXT_KINDS:
         return pa.scalar(str(default or "").encode(), pa.binary()), None
     if feature.kind == FeatureKind.FLOAT32:
-        return pa.scalar(float("nan") if default is None else default, pa.float32()), None
+        return pa.scalar(float("nan" if default is None else default), pa.float32()), None
     told = "an integer feature needs one" if feature.kind == FeatureKind.INT64 else f"{_TOLD[feature.kind]} needs all of its numbers"
     needed = Misfit(nowhere, RejectReason.BAD_VALUE, f"has no value, and {told}")
-    kind = pa.int64() if feature.kind == FeatureKind.INT64 else pa.float32()
-    return pa.scalar(default, kind), needed if default is None else None
+    if feature.kind == FeatureKind.INT64:
+        return pa.scalar(None if default is None else int(default), pa.int64()), needed if default is None else None
+    return pa.scalar(None if default is None else float(default), pa.float32()), needed if default is None else None
 
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:

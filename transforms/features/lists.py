@@ -150,7 +150,7 @@ def to_texts(values: pa.Array) -> tuple[pa.Array, Mask]:
     nowhere = np.zeros(len(values), bool)
     try:
         return values.cast(pa.string()), nowhere
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # not UTF-8, or of a type that Arrow does not turn into text
         texts = [_decoded(value) for value in values.to_pylist()]
         bad: npt.NDArray[np.bool_] = np.array([text is None for text in texts]) & values.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(texts, pa.string()), bad

@@ -90,7 +90,7 @@ class CocoReader:
             elif section == "categories":
                 categories.append(item)
         if not seen:
-            raise BuildError(f"{uri} has no `images`: it is no COCO file; tables of other forms are .jsonl, .csv or .parquet")
+            raise BuildError(f"{uri} lists no `images`: it is empty, or no COCO file; tables of other forms are .jsonl, .csv or .parquet")
         self.table.categories |= dict(category_names(categories, uri))
 
     def finish(self) -> CocoTable:

@@ -68,6 +68,8 @@ def detect_source(
         found = known.open(request, forced=False)
         if found is not None:
             return found
+    if has_wildcard(uri):
+        raise UsageError(f"{argument} {uri} matches no file of a known form: see how it is spelled; of images, give the folder they are in")
     endings = ", ".join(f"{known.name} ({known.summary})" for known in known_formats().values())
     raise UsageError(f"{argument} {uri} is of no known form: {endings}")
 

@@ -22,6 +22,8 @@ _HIDDEN = re.compile(r"(^|/)\.")
 # The one folder besides split folders that is looked into: where the Hugging Face hub keeps a data set's files.
 _DATA_FOLDER = "data"
 _BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
+# What is left out of a wildcard's files only with a word; a README.md, or a list beside the shards, goes without.
+_HOLDS_RECORDS = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2?|txz|tzst|zip|parquet|arrow|feather)$|\.tfrecords?\b", re.IGNORECASE)
 # TFDS's and this project's own names: flowers-train.tfrecord-00000-of-00012.
 _TFDS_NAME = re.compile(r"[A-Za-z]\w*-(?P<split>\w+)\.\w+-\d{5,}-of-\d{5,}")
 
@@ -68,12 +70,12 @@ def find_files(request: SourceRequest, is_one: Callable[[str], bool], *, alone: 
         alone: A folder that has images beside them is of another form.
 
     Raises:
-        UsageError: A file that braces name is not there.
+        UsageError: A file that braces name is not there, or a wildcard names files of several kinds.
         StorageError: A store that cannot be asked, or a folder that cannot be listed.
     """
     uri = request.uri
     if has_wildcard(uri):
-        found = iter(_matching(request))
+        found = iter(_of_one_kind(request, _matching(request), is_one))
     elif is_one(os.path.basename(uri)) and request.is_file:
         return (InputFile(uri, os.path.basename(uri)),)
     elif is_remote(uri) and not _may_hold(uri, request.storage, is_one):
@@ -133,6 +135,19 @@ def _matching(request: SourceRequest) -> list[InputFile]:
     return found
 
 
+def _of_one_kind(request: SourceRequest, found: Sequence[InputFile], is_one: Callable[[str], bool]) -> list[InputFile]:
+    """The wanted files of a wildcard, without litter. Raises `UsageError` rather than take some of it and be silent about the rest."""
+    files = [file for file in found if not is_litter(os.path.basename(file.uri))]
+    wanted = [file for file in files if is_one(os.path.basename(file.uri))]
+    others = [file.name for file in files if file not in wanted and (has_image_name(file.name) or _HOLDS_RECORDS.search(file.name))]
+    if wanted and others:
+        raise UsageError(
+            f"{request.argument} {request.uri} matches files of several kinds, such as {wanted[0].name} and {min(others)}: "
+            "write a wildcard that matches those of one kind"
+        )
+    return wanted
+
+
 def _matching_paths(uri: str) -> list[InputFile]:
     start = len(_fixed_part(uri)[0]) + 1
     paths = {path for pattern in expand_braces(uri) for path in glob.iglob(pattern) if os.path.isfile(path)}
@@ -176,7 +191,7 @@ def _may_hold(uri: str, storage: StorageOptions, is_one: Callable[[str], bool]) 
 
 def _below(root: str, storage: StorageOptions, is_one: Callable[[str], bool], alone: bool) -> list[InputFile]:
     top = _look_into(root, storage, is_one)
-    if alone and top.has_images:
+    if alone and (top.has_images or (top.files and _has_folders_of_images(root, storage))):
         return []
     if top.files:
         return [InputFile(f"{root.rstrip('/')}/{name}", name) for name in top.files]
@@ -185,6 +200,15 @@ def _below(root: str, storage: StorageOptions, is_one: Callable[[str], bool], al
         below = f"{root.rstrip('/')}/{folder}"
         found += [InputFile(f"{below}/{name}", f"{folder}/{name}") for name in _look_into(below, storage, is_one).files]
     return found
+
+
+def _has_folders_of_images(root: str, storage: StorageOptions) -> bool:
+    """Whether there are images in folders beside the files: class folders, which must not be left out without a word."""
+    if is_remote(root):
+        store, prefix = parse_address(root)
+        return any(has_image_name(os.path.basename(row.key)) for row in first_page(client_for(store, storage), prefix))
+    folders = (os.path.join(root, name) for name, _, is_folder in _entries(root, storage) if is_folder() and not is_litter(name))
+    return any(has_image_name(name) and not is_litter(name) for folder in folders for _, _, names in os.walk(folder) for name in names)
 
 
 class _Look(NamedTuple):

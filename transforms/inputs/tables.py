@@ -259,7 +259,8 @@ def _detect(
     """A source of its first file, with the columns and types of all."""
     kind = table_format(paths[0])
     if kind is None:
-        raise UsageError(f"{argument} {paths[0]} is a file, and its name is not a table's ({_ENDINGS}); give a folder or a table")
+        hint = "; a .json is read where it is COCO's, with a list of `images`" if paths[0].lower().endswith(".json") else ""
+        raise UsageError(f"{argument} {paths[0]} is a file, and its name is not a table's ({_ENDINGS}); give a folder or a table{hint}")
     schema = read_table_schema(paths, kind, storage)
     roles = find_roles(paths[0], schema, columns, needs_image=needs_image)
     if kind in ("csv", "tsv"):

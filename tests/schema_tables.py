@@ -1,0 +1,68 @@
+"""Tables of images with masks and texts, schemas of one's own for them, and what a dataset of them holds."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from shardwright.example import parse_example
+from shardwright.records import scan_records
+from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
+from shardwright.storage import Folder
+from tests.build_helpers import png_of, write_table
+from transforms.reject_files import read_rejects
+
+IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
+LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
+OWN = ExampleSchema(
+    (
+        IMAGE,
+        Feature("id", FeatureKind.TEXT, Source.ID),
+        LABEL,
+        Feature("age", FeatureKind.INT64, dtype="uint8", default=0),
+        Feature("words", FeatureKind.BAG_OF_WORDS, column="note", vocabulary=VocabularyRule(min_count=2)),
+    )
+)
+OWN_PYTHON = """
+from shardwright.schema import *
+SCHEMA = ExampleSchema((
+    Feature("image", FeatureKind.IMAGE, Source.IMAGE),
+    Feature("id", FeatureKind.TEXT, Source.ID),
+    Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL),
+    Feature("age", FeatureKind.INT64, dtype="uint8", default=0),
+    Feature("words", FeatureKind.BAG_OF_WORDS, column="note", vocabulary=VocabularyRule(min_count=2)),
+))
+"""
+
+
+def mask_of(number: int) -> bytes:
+    """A mask of 8 x 8 pixels of one class."""
+    file = io.BytesIO()
+    Image.fromarray(np.full((8, 8), number, np.uint8)).save(file, "PNG")
+    return file.getvalue()
+
+
+def records_of(root: Path) -> dict[str, dict[str, Any]]:
+    """Every record of a dataset by its id."""
+    found = {}
+    for shard in root.glob("*.tfrecord-*"):
+        for span in scan_records(io.BytesIO(shard.read_bytes())):
+            record = dict(parse_example(span.data))
+            found[record["id"][0].decode()] = record
+    return found
+
+
+def table(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
+    """A table of images, and the images that it names."""
+    for number, row in enumerate(rows):
+        (tmp_path / row["image"]).write_bytes(png_of(number))
+    return write_table(tmp_path / "t.jsonl", rows)
+
+
+def rejects_in(root: Path) -> list[tuple[str, str, str]]:
+    names = [name for name in Folder(str(root)).outputs() if name.startswith("rejects/")]
+    return sorted((reject.id, str(reject.reason), reject.detail) for name in names for reject in read_rejects(Folder(str(root)), name))
