@@ -51,14 +51,14 @@ def shardwright(place: Place) -> Read:
     import pyarrow as pa
 
     from shardwright.storage import StorageOptions
-    from transforms.image_reads import read_ahead
+    from transforms.writing.image_reads import read_ahead
 
     options = StorageOptions.of(place.options)
 
     def chunk(rows: Sequence[Row]) -> pa.RecordBatch:
         uris = [f"{place.scheme}://{place.bucket}/{row['key']}" for row in rows]
-        columns = {"uri": uris, "num_bytes": [row["num_bytes"] for row in rows], "etag": [row["etag"] for row in rows]}
-        return pa.record_batch(columns)
+        columns = {"uri": uris, "offset": pa.nulls(len(rows), pa.int64())}
+        return pa.record_batch(columns | {name: [row[name] for row in rows] for name in ("num_bytes", "etag")})
 
     def run(rows: Sequence[Row]) -> int:
         chunks: Iterable[pa.RecordBatch] = map(chunk, _batches(rows, _CHUNK))

@@ -27,15 +27,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from schemas.image_classification import image_classification
 from shardwright.naming import ShardName
 from shardwright.storage import Folder
-from transforms.examples import ExampleEncoder
 from transforms.features.rows import index_labels
-from transforms.image_reads import Place, read_local_image
 from transforms.images import EncodeOptions, check_image
 from transforms.inputs.detection import list_source
-from transforms.inputs.folders import FolderSource
-from transforms.shard_plans import ShardPlan
-from transforms.shard_writing import write_shard
-from transforms.write_job import WriteJob
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.planning.shard_plans import ShardPlan
+from transforms.writing.examples import ExampleEncoder
+from transforms.writing.image_reads import Place, read_local_image
+from transforms.writing.shard_writing import write_shard
+from transforms.writing.write_job import WriteJob
 
 PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
 

@@ -26,16 +26,16 @@ from transforms.images import EncodeOptions
 from transforms.inputs.detection import detect_source
 from transforms.list_images import ListImages
 from transforms.output_state import OutputRequest
-from transforms.packing import ShardPolicy
 from transforms.plan_shards import PlanShards
+from transforms.planning.packing import ShardPolicy
 from transforms.publish import PublishDataset
-from transforms.publishing import Publication
+from transforms.publishing.publication import Publication
 from transforms.references import keep_rows, reject_rows
 from transforms.rejects import Reject, RejectReason
 from transforms.routing import Route
-from transforms.splits import parse_split
-from transforms.write_job import WriteJob
+from transforms.splitting.splits import parse_split
 from transforms.write_shards import WriteShards
+from transforms.writing.write_job import WriteJob
 
 NAME, MAX_REJECT_FRACTION = "mine", 0.5
 

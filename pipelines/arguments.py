@@ -8,7 +8,7 @@ from pipelines.image_options import add_image_options
 from schemas.image_classification import FEATURE_NAMES
 from schemas.ready import READY_SCHEMAS
 from transforms.inputs.detection import known_formats
-from transforms.inputs.tables import LABEL_KEYS
+from transforms.inputs.tables.table_source import LABEL_KEYS
 from transforms.output_state import IF_EXISTS
 
 ROLES = ("image", "label", "id", "split", "group", "size")

@@ -27,12 +27,12 @@ from transforms.features.vocabularies import read_class_names
 from transforms.inputs.detection import detect_source, make_request
 from transforms.inputs.source import InputSource
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
-from transforms.inputs.tables import TableSource, open_label_table
+from transforms.inputs.tables.table_source import TableSource, open_label_table
 from transforms.output_state import OutputRequest, check_output
-from transforms.publishing import Publication
+from transforms.publishing.publication import Publication
 from transforms.references import extra_columns, name_of_extra
-from transforms.split_lists import SplitLists
-from transforms.write_job import WriteJob
+from transforms.splitting.split_lists import SplitLists
+from transforms.writing.write_job import WriteJob
 
 _RECORDED_PACKAGES = ("shardwright", "apache-beam", "pyarrow", "tfx-bsl", "Pillow", "google-crc32c", "obstore")
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024

@@ -28,13 +28,13 @@ from shardwright.manifest import read_json, read_manifest
 from shardwright.naming import ShardName
 from shardwright.storage import Folder
 from transforms.output_state import check_fingerprint, check_output, check_rejects, fingerprint_of, is_earlier_try
-from transforms.packing import KNOWN_BYTES, Layout, ShardCuts, known_sizes
 from transforms.plan_shards import LayOutShards
+from transforms.planning.packing import KNOWN_BYTES, Layout, ShardCuts, known_sizes
+from transforms.planning.shard_plans import ShardPlan
+from transforms.planning.sizing import SizeEstimate
 from transforms.references import set_column
 from transforms.rejects import Reject
-from transforms.shard_plans import ShardPlan
-from transforms.shard_writing import find_finished
-from transforms.sizing import SizeEstimate
+from transforms.writing.shard_writing import find_finished
 
 _COUNTED_COLUMNS = ["id", "uri", "row", "split"]
 

@@ -17,8 +17,8 @@ from shardwright.naming import dataset_name_for, is_dataset_name
 from shardwright.sizes import parse_size
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, absolute, is_remote
 from transforms.images import EncodeOptions
-from transforms.packing import DEFAULT_SHARD_BYTES, ShardPolicy
-from transforms.splits import SplitRule, parse_split
+from transforms.planning.packing import DEFAULT_SHARD_BYTES, ShardPolicy
+from transforms.splitting.splits import SplitRule, parse_split
 from transforms.user_code import UserTransform
 
 _BEAM_LABELS = "--beam-labels"

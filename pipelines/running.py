@@ -25,10 +25,10 @@ from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.sizes import show_bytes, show_seconds
 from shardwright.storage import COUNTERS, Folder
-from transforms.leaks import LEAKS
+from transforms.planning.size_errors import average, record_bytes_of
 from transforms.progress import PROGRESS
+from transforms.publishing.leaks import LEAKS
 from transforms.reject_files import first_faults
-from transforms.size_errors import average, record_bytes_of
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5

@@ -20,7 +20,7 @@ from pipelines.running import run_pipeline, say
 from shardwright.errors import BuildError, UsageError
 from shardwright.storage import is_remote
 from transforms.clear_output import ClearOutput
-from transforms.packing import Layout, ShardCuts
+from transforms.planning.packing import Layout, ShardCuts
 from transforms.progress import PROGRESS
 from transforms.publish import PublishDataset
 from transforms.write_stock import WriteWithBeam, remove_leftovers

@@ -53,7 +53,7 @@ class ShardSummary:
         crc32c: Plain CRC32C of the whole file.
         digest: Hash of the ordered references and the encoding settings that make the file; "" where they are not known.
         rejects: Number of rejects by reason, for references planned into this shard.
-        stats: Statistics of the records (see `transforms.statistics`).
+        stats: Statistics of the records (see `transforms.publishing.statistics`).
         etag: The file's etag where a store keeps it as long as the content stays, else None.
         reused: Found finished by a resumed build, so not written by it. Not stored.
     """

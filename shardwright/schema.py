@@ -85,6 +85,15 @@ class VocabularyRule:
     lowercase: bool = True
     token_pattern: str = r"(?u)\b\w\w+\b"
 
+    def __post_init__(self) -> None:
+        """Raises UsageError for what would learn another vocabulary than is meant, or none."""
+        if self.max_size is not None and not _is_count(self.max_size):
+            raise UsageError(f"a vocabulary's max_size is {self.max_size!r}; give a whole number from 1, or None for all words")
+        if not _is_count(self.min_count):
+            raise UsageError(f"a vocabulary's min_count is {self.min_count!r}; give a whole number from 1")
+        if not isinstance(self.token_pattern, str) or not self.token_pattern:
+            raise UsageError(f"a vocabulary's token_pattern is {self.token_pattern!r}; give a regular expression")
+
 
 class StoredFeature(NamedTuple):
     """One key of a `tf.Example`.
@@ -214,6 +223,8 @@ class ExampleSchema:
     vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for feature in self.features:
+            _check_feature(feature)
         names = [stored.key for feature in self.features for stored in feature.stored]
         for name in names:
             if names.count(name) > 1:
@@ -274,3 +285,14 @@ class ExampleSchema:
             class_names=tuple(record.get("class_names", ())),
             vocabularies={name: tuple(words) for name, words in record.get("vocabularies", {}).items()},
         )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _check_feature(feature: Feature) -> None:
+    if not feature.name:
+        raise UsageError(f"a feature of kind {feature.kind} has no name: name it")
+    if any(size is not None and not _is_count(size) for size in feature.shape):
+        raise UsageError(f"feature {feature.name!r} has the shape {feature.shape!r}; its sizes are whole numbers from 1, or None for any")

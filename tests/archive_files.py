@@ -12,8 +12,8 @@ from shardwright.manifest import read_manifest
 from shardwright.storage import Folder
 from tests.damage import read_features
 from tests.helpers import TINY_PNG, rejects_of, rows_of
-from transforms.image_reads import Place, read_local_image
 from transforms.inputs.detection import detect_source, list_source
+from transforms.writing.image_reads import Place, read_local_image
 
 Rows = list[dict[str, object]]
 TAR_MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}

@@ -17,7 +17,7 @@ from shardwright.names_files import names_files, names_text
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.tensors import to_tensor_proto
 from shardwright.tfds_features import features_json
-from transforms.companions import dataset_info_json, schema_pbtxt
+from transforms.publishing.companions import dataset_info_json, schema_pbtxt
 
 K, f = FeatureKind, tfds.features
 PIXELS = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transforms.apportion import apportion, whole_parts
+from transforms.splitting.apportion import apportion, whole_parts
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ from tests.archive_files import built_records, files_below, pack_tar, pack_zip
 from tests.build_helpers import build, make_images
 from tests.helpers import rows_of
 from tests.store_places import Places
-from transforms.image_reads import Place as Picture
-from transforms.image_reads import read_remote_image
 from transforms.images import ImageFault
 from transforms.inputs.detection import detect_source, list_source
 from transforms.rejects import RejectReason
+from transforms.writing.image_reads import Place as Picture
+from transforms.writing.image_reads import read_remote_image
 
 Record = tuple[str, str, bytes]
 

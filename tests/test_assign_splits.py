@@ -10,8 +10,8 @@ import pytest
 from shardwright.errors import BuildError
 from tests.helpers import references, run_transform
 from transforms.assign_splits import AssignSplits
-from transforms.split_lists import SplitLists
-from transforms.splits import SplitFractions, parse_split
+from transforms.splitting.split_lists import SplitLists
+from transforms.splitting.splits import SplitFractions, parse_split
 
 
 def test_drawn_splits_do_not_depend_on_batches() -> None:

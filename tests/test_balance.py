@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from transforms.balance import label_deviations
+from transforms.splitting.balance import label_deviations
 
 
 def test_deviations() -> None:

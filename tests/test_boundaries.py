@@ -222,9 +222,9 @@ ENCODE = """
 import pyarrow as pa
 from shardwright.example import parse_example
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
-from transforms.examples import ExampleEncoder
+from transforms.writing.examples import ExampleEncoder
 from transforms.images.kinds import ImageInfo
-from transforms import shard_writing
+from transforms.writing import shard_writing
 from transforms.references import LABEL_INDEX
 
 schema = ExampleSchema((Feature("image", FeatureKind.IMAGE, Source.IMAGE), Feature("id", FeatureKind.TEXT, Source.ID),

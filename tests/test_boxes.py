@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shardwright.storage import NO_OPTIONS
 from tests.detection_makers import picture
-from transforms.inputs import boxes
+from transforms.inputs.annotations import boxes
 from transforms.rejects import RejectReason
 
 SIDES = st.integers(1, 60_000)

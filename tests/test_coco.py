@@ -14,8 +14,8 @@ from shardwright.storage import NO_OPTIONS
 from tests.buckets import Bucket
 from tests.build_helpers import build, manifest_of, reasons_of
 from tests.detection_makers import CLASSES, OBJECTS, coco, expected_boxes, listed, picture, pictures, reasons, records_of, upload, write
-from transforms.inputs.coco_files import look_at_coco
-from transforms.inputs.json_sections import read_sections
+from transforms.inputs.annotations.coco_files import look_at_coco
+from transforms.inputs.annotations.json_sections import read_sections
 
 IMAGE = {"id": 1, "file_name": "a.png", "width": 40, "height": 20}
 CATEGORY = {"id": 3, "name": "cat"}
@@ -299,9 +299,9 @@ def test_a_large_file_is_looked_at_by_its_ends(tmp_path: Path, monkeypatch: pyte
     named = {"categories": [CATEGORY]}
     (tmp_path / "x.json").write_text(json.dumps({**sections, **named} if last else {**named, **sections}))
     whole = look_at_coco(str(tmp_path / "x.json"), NO_OPTIONS)
-    monkeypatch.setattr("transforms.inputs.coco_files._SMALL_BYTES", 1000)
-    monkeypatch.setattr("transforms.inputs.coco_files._LOOK_BYTES", 1000)
-    monkeypatch.setattr("transforms.inputs.coco_files.read_sections", None)  # the whole file is not needed
+    monkeypatch.setattr("transforms.inputs.annotations.coco_files._SMALL_BYTES", 1000)
+    monkeypatch.setattr("transforms.inputs.annotations.coco_files._LOOK_BYTES", 1000)
+    monkeypatch.setattr("transforms.inputs.annotations.coco_files.read_sections", None)  # the whole file is not needed
     assert look_at_coco(str(tmp_path / "x.json"), NO_OPTIONS) == whole == ((("3", "cat"),), True, False)
 
 
@@ -309,7 +309,7 @@ def test_a_large_file_is_looked_at_by_its_ends(tmp_path: Path, monkeypatch: pyte
 def test_sections_come_whole_however_the_file_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_bytes: int) -> None:
     value = {"a": [1, 23, {"ü": 'x\\"]'}, [], -4.5e3], "b": {"c": [1]}, "d": [], "e": 123456, "f": [[[0.25]]], "g": None, "h": "ü€😀"}
     (tmp_path / "x.json").write_text(json.dumps(value, ensure_ascii=False, indent=num_bytes % 3))
-    monkeypatch.setattr("transforms.inputs.json_sections._READ_BYTES", num_bytes)
+    monkeypatch.setattr("transforms.inputs.annotations.json_sections._READ_BYTES", num_bytes)
     expected = [(key, item) for key, items in value.items() for item in (items if isinstance(items, list) else [items])]
     assert list(read_sections(str(tmp_path / "x.json"), NO_OPTIONS)) == expected
 

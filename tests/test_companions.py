@@ -17,7 +17,7 @@ from shardwright.manifest import Manifest, ShardInfo, SplitInfo
 from shardwright.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.tfds_features import features_json
 from tests.feature_cases import CASES, SHARD, write_dataset
-from transforms.companions import dataset_info_json, schema_pbtxt
+from transforms.publishing.companions import dataset_info_json, schema_pbtxt
 
 EXTRAS = (
     Feature("age", FeatureKind.INT64),

@@ -20,9 +20,9 @@ from tests.helpers import make_files, rows_of
 from tests.helpers import rejects_of as rejects_among
 from tests.tfrecord_makers import NONE, examples_of, read_back, source_of
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.embedded import EmbeddedSource
-from transforms.inputs.embedded_files import ROWS_AT_A_TIME
-from transforms.inputs.tables import TableSource
+from transforms.inputs.embedded.embedded_files import ROWS_AT_A_TIME
+from transforms.inputs.embedded.embedded_source import EmbeddedSource
+from transforms.inputs.tables.table_source import TableSource
 from transforms.rejects import RejectReason
 
 HUB_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from schemas.image_classification import image_classification
 from shardwright.schema import ARROW_TYPES, ExampleSchema, Feature, FeatureKind
 from tests.helpers import references
-from transforms.examples import ExampleEncoder, FramedRecords
 from transforms.images import ImageInfo
 from transforms.references import extra_name
+from transforms.writing.examples import ExampleEncoder, FramedRecords
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT32 = st.floats(width=32, allow_nan=False)
@@ -184,7 +184,7 @@ sys.modules["tensorflow"] = None  # any import of it fails
 import pyarrow as pa
 from schemas.image_classification import image_classification
 from shardwright.schema import Feature, FeatureKind
-from transforms.examples import ExampleEncoder
+from transforms.writing.examples import ExampleEncoder
 from transforms.images import ImageInfo
 extras = tuple(Feature(f"f{number}", FeatureKind.INT64) for number in range(20))
 encoder = ExampleEncoder(image_classification(feature_names="model-garden", extras=extras))

@@ -12,8 +12,8 @@ from shardwright.errors import UsageError
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import list_source
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, FileRow, etag_of
-from transforms.inputs.folders import FolderSource
-from transforms.inputs.local_folders import find_split_folders, list_folder
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.folders.local_folders import find_split_folders, list_folder
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject
 

@@ -19,8 +19,8 @@ from tests.helpers import make_files, rows_of
 from tests.helpers import rejects_of as rejects_among
 from tests.tfrecord_makers import NONE, examples_of, source_of
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.folders import FolderSource
-from transforms.inputs.image_folder_metadata import MetadataFolderSource
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.folders.image_folder_metadata import MetadataFolderSource
 from transforms.rejects import RejectReason
 
 

@@ -16,14 +16,14 @@ from shardwright.errors import StorageError
 from shardwright.storage import Folder
 from tests.build_helpers import png_of
 from tests.helpers import references
-from transforms.examples import ExampleEncoder
-from transforms.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, Chunk, chunk_bounds, make_chunk
-from transforms.image_reads import start_reads
 from transforms.images import EncodeOptions, ImageFault
 from transforms.inputs.file_rules import etag_of
 from transforms.rejects import Reject
 from transforms.rejects import RejectReason as R
-from transforms.write_job import WriteJob
+from transforms.writing.examples import ExampleEncoder
+from transforms.writing.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, Chunk, chunk_bounds, make_chunk
+from transforms.writing.image_reads import start_reads
+from transforms.writing.write_job import WriteJob
 
 PNG = png_of(0)
 SIZES = st.lists(st.integers(0, 3 * CHUNK_BYTES) | st.integers(0, 100_000), max_size=300)

@@ -16,10 +16,10 @@ from shardwright.errors import StorageError
 from shardwright.storage import NO_OPTIONS
 from tests.build_helpers import png_of
 from tests.helpers import references
-from transforms.image_reads import Place, read_ahead, read_local_image, start_reads
 from transforms.images import ImageFault
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
 from transforms.rejects import RejectReason as R
+from transforms.writing.image_reads import Place, read_ahead, read_local_image, start_reads
 
 PNG = png_of(0)
 

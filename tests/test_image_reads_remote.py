@@ -16,9 +16,9 @@ from shardwright.storage.objects import head_object
 from tests.buckets import Bucket
 from tests.fault_proxy import Fault, FaultProxy
 from tests.helpers import TINY_PNG, make_files, references
-from transforms.image_reads import AHEAD_BYTES, Place, read_ahead, read_remote_image
 from transforms.images import ImageFault
 from transforms.rejects import RejectReason
+from transforms.writing.image_reads import AHEAD_BYTES, Place, read_ahead, read_remote_image
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 

@@ -34,7 +34,7 @@ CASES = [
     ("/train", ["e.rec"]),
     ("/no", []),
     ("/[ab].rec", ["a.rec", "b.rec"]),
-    ("/*", ["a.rec", "b.rec"]),
+    ("/?.rec", ["a.rec", "b.rec"]),
     ("/*/?.rec", ["Val/g.rec", "data/f.rec", "sub/d.rec", "train/e.rec"]),
     ("/t*/*.rec", ["train/e.rec"]),
     ("/x*", []),

@@ -11,8 +11,8 @@ from pipelines.options import parse_options
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.schema import FeatureKind
 from tests.build_helpers import png_of, write_table
-from transforms.inputs.folders import FolderSource
-from transforms.inputs.tables import TableSource
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.tables.table_source import TableSource
 
 ROW = {"path": "a.png", "label": "x", "age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}
 

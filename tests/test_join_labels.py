@@ -11,7 +11,7 @@ from pipelines.arguments import ROLES
 from tests.build_helpers import build, make_images, manifest_of, reasons_of
 from tests.helpers import Run, references, run_transform
 from transforms.inputs.detection import make_request
-from transforms.inputs.tables import TableSource, open_label_table
+from transforms.inputs.tables.table_source import TableSource, open_label_table
 from transforms.join_labels import BROADCAST_BYTES, JoinLabels
 
 EITHER = pytest.mark.parametrize("broadcast_bytes", [BROADCAST_BYTES, 0], ids=["in memory", "by key"])

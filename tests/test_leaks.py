@@ -15,8 +15,8 @@ from shardwright.errors import StorageError
 from shardwright.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.naming import ShardName
 from shardwright.storage import Folder
-from transforms import leaks
-from transforms.leaks import Leak, find_leaks
+from transforms.publishing import leaks
+from transforms.publishing.leaks import Leak, find_leaks
 
 Splits = Mapping[str, Sequence[ShardName]]
 

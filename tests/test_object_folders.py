@@ -14,9 +14,8 @@ from tests.buckets import Bucket
 from tests.fault_proxy import Fault, FaultProxy
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.file_rules import MAGIC_BYTES
-from transforms.inputs.folders import FolderSource
-from transforms.inputs.object_folders import find_split_prefixes, list_prefix
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
 from transforms.rejects import Reject, RejectReason
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)

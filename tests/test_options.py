@@ -13,8 +13,8 @@ from pipelines import build_dataset
 from pipelines.options import BuildOptions, parse_options
 from shardwright.errors import UsageError
 from tests.helpers import make_files
-from transforms.packing import ShardPolicy
-from transforms.splits import SplitFractions
+from transforms.planning.packing import ShardPolicy
+from transforms.splitting.splits import SplitFractions
 
 WRONG_VALUES = [
     (["--records-per-shard", "0"], "--records-per-shard is 0; it must be 1 or more"),

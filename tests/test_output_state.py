@@ -30,7 +30,7 @@ from transforms.output_state import (
     plan_json,
     remove_outputs,
 )
-from transforms.packing import Layout, ShardCuts
+from transforms.planning.packing import Layout, ShardCuts
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject, RejectReason
 

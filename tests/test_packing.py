@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardwright.errors import UsageError
 from tests.helpers import references
 from transforms.hashing import hash64
-from transforms.packing import (
+from transforms.planning.packing import (
     RECORD_OVERHEAD_BYTES,
     BucketCounts,
     Layout,

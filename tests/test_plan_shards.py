@@ -9,10 +9,10 @@ import pytest
 
 from shardwright.naming import ShardName
 from tests.helpers import Run, references, run_transform
-from transforms.packing import ShardPolicy
 from transforms.plan_shards import PlanShards
+from transforms.planning.packing import ShardPolicy
+from transforms.planning.shard_plans import ShardPlan
 from transforms.references import digest_of
-from transforms.shard_plans import ShardPlan
 
 IDS = [f"c/{number}.png" for number in range(200)]
 WHOLE = references(IDS, labelled=True, split=["test" if number % 5 == 0 else "train" for number in range(200)], group="g")

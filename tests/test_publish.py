@@ -18,10 +18,10 @@ from tests.helpers import references, run_transform
 from tests.test_publishing import CLEARANCE, LAYOUT, make_publication, make_root, make_summaries
 from transforms.clear_output import ClearOutput
 from transforms.output_state import Clearance, OutputRequest, fingerprint_of
-from transforms.packing import Layout
+from transforms.planning.packing import Layout
+from transforms.planning.shard_plans import ShardPlan
 from transforms.publish import PublishDataset
 from transforms.rejects import Reject, RejectReason
-from transforms.shard_plans import ShardPlan
 
 PLANS = [ShardPlan.make(ShardName("pets", "train", index, 2), references([str(index)], labelled=True), b"s") for index in (1, 0)]
 BAD = [Reject("b", "/b", RejectReason.CORRUPT, "broken"), Reject("n", "/n", RejectReason.OTHER_FILE, "notes")]

@@ -20,8 +20,8 @@ from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import Folder
 from tests.build_helpers import stamps_of
 from transforms.output_state import Clearance
-from transforms.packing import Layout, ShardCuts
-from transforms.publishing import Publication, make_manifest, publish
+from transforms.planning.packing import Layout, ShardCuts
+from transforms.publishing.publication import Publication, make_manifest, publish
 
 CLEARANCE = Clearance({"label": ("cat", "dog")}, "fingerprint", {"other_file": 2, "corrupt": 1}, retry=True)
 LAYOUT = Layout({"test": ShardCuts(3, 1), "train": ShardCuts(9, 2)}, {"test": 3, "train": 9}, {})

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from transforms.read_ahead import MAX_THREADS, ReadAhead, note_idle
+from transforms.writing.read_ahead import MAX_THREADS, ReadAhead, note_idle
 
 
 def compute() -> None:

@@ -20,11 +20,11 @@ from shardwright.records import frame_footer, frame_header
 from shardwright.storage import Folder
 from tests.image_makers import picture, saved
 from transforms.images import EncodeOptions
-from transforms.record_index import ORIGIN_SCHEMA, index_shard
+from transforms.planning.shard_plans import ShardPlan
 from transforms.references import LABEL_INDEX
-from transforms.shard_plans import ShardPlan
-from transforms.shard_writing import write_shard
-from transforms.write_job import WriteJob
+from transforms.writing.record_index import ORIGIN_SCHEMA, index_shard
+from transforms.writing.shard_writing import write_shard
+from transforms.writing.write_job import WriteJob
 
 NAME = ShardName("pets", "train", 0, 1)
 UNLABELED = image_classification(feature_names="tfds", image_encoding=None, image_shape=(), extras=()).with_class_names(())

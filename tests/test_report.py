@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from schemas.image_classification import image_classification
 from shardwright.manifest import Manifest, ShardInfo, SplitInfo
 from shardwright.schema import Feature, FeatureKind
-from transforms.report import report_html
+from transforms.publishing.report import report_html
 
 
 class _Page(HTMLParser):

@@ -10,8 +10,8 @@ import pytest
 
 from shardwright.naming import ShardName
 from tests.helpers import references
+from transforms.planning.shard_plans import ShardPlan
 from transforms.references import set_column
-from transforms.shard_plans import ShardPlan
 
 NAME = ShardName("tiny", "train", 0, 1)
 

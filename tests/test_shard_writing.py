@@ -23,14 +23,14 @@ from shardwright.records import scan_records
 from shardwright.storage import Folder
 from tests.build_helpers import leftovers_of, png_of
 from tests.helpers import references
-from transforms.image_chunks import CHUNK_RECORDS
 from transforms.images import EncodeOptions
 from transforms.inputs.file_rules import etag_of
+from transforms.planning.shard_plans import ShardPlan
 from transforms.reject_files import read_rejects
 from transforms.rejects import RejectReason as R
-from transforms.shard_plans import ShardPlan
-from transforms.shard_writing import find_finished, write_shard
-from transforms.write_job import WriteJob
+from transforms.writing.image_chunks import CHUNK_RECORDS
+from transforms.writing.shard_writing import find_finished, write_shard
+from transforms.writing.write_job import WriteJob
 
 NAME = ShardName("tiny", "train", 0, 3)
 NUM_IMAGES = 2 * CHUNK_RECORDS + 7

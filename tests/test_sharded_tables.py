@@ -19,10 +19,10 @@ from shardwright.errors import BuildError, UsageError
 from tests.buckets import Bucket
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of, run_transform
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.folders import FolderSource
-from transforms.inputs.table_files import read_table_schema, table_format
-from transforms.inputs.table_references import stems_of
-from transforms.inputs.tables import TableSource
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.tables.table_files import read_table_schema, table_format
+from transforms.inputs.tables.table_references import stems_of
+from transforms.inputs.tables.table_source import TableSource
 from transforms.list_images import ListImages
 
 NONE = dict.fromkeys(ROLES)

@@ -21,10 +21,10 @@ from pipelines import build_dataset, plan_dataset
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.storage import Folder
 from tests.helpers import references
-from transforms.packing import ORDER_KEY, ShardPolicy, known_sizes, order_keys
+from transforms.planning.packing import ORDER_KEY, ShardPolicy, known_sizes, order_keys
+from transforms.planning.size_errors import RecordBytes, average
+from transforms.planning.sizing import FEWEST_SAMPLED, MOST_SAMPLED, Sample, SizeEstimate
 from transforms.references import PICTURE_TYPE
-from transforms.size_errors import RecordBytes, average
-from transforms.sizing import FEWEST_SAMPLED, MOST_SAMPLED, Sample, SizeEstimate
 
 
 def estimate_of(made: np.ndarray, known: np.ndarray | None = None, num_records: int | None = None) -> SizeEstimate:

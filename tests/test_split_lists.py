@@ -13,8 +13,8 @@ import pytest
 
 from shardwright.errors import BuildError, UsageError
 from tests.helpers import references
-from transforms import split_lists
-from transforms.split_lists import ListedIds, SplitLists, read_lists, reject_others
+from transforms.splitting import split_lists
+from transforms.splitting.split_lists import ListedIds, SplitLists, read_lists, reject_others
 
 WANTED = {"cat/1.png": "train", "007": "test", "ünï": "validation"}
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from tests.helpers import references, rejects_of, rows_of
 from transforms.hashing import hash64
-from transforms.splits import SplitCounts, SplitFractions, assign_splits, parse_split
+from transforms.splitting.splits import SplitCounts, SplitFractions, assign_splits, parse_split
 
 THREE = SplitFractions(("train", "validation", "test"), (0.8, 0.1, 0.1))
 IDS = [f"class_{number % 10}/image {number}.jpg" for number in range(10_000)]

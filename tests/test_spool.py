@@ -15,12 +15,12 @@ from shardwright.storage import NO_OPTIONS, Folder
 from shardwright.storage.options import StorageOptions
 from tests.helpers import references, rejects_of, rows_of
 from tests.store_places import Places
-from transforms.image_reads import Place as Picture
-from transforms.image_reads import read_local_image, read_remote_image
 from transforms.images import ImageFault
 from transforms.inputs import spool
 from transforms.inputs.spool import SpoolWriter, UnwrittenFolder, forget_lost_spools, spooled
 from transforms.rejects import Reject, RejectReason
+from transforms.writing.image_reads import Place as Picture
+from transforms.writing.image_reads import read_local_image, read_remote_image
 
 PICTURES = [b"one", b"", b"three" * 1000, b"vier"]
 REJECT = Reject("ü", "/in/ü", RejectReason.CORRUPT, "bad")

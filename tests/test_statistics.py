@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.statistics import describe_rows, merge_stats
+from transforms.publishing.statistics import describe_rows, merge_stats
 
 ROWS = st.lists(
     st.fixed_dictionaries(

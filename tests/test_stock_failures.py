@@ -18,7 +18,7 @@ from shardwright.errors import BuildError
 from shardwright.manifest import read_json
 from shardwright.storage import Folder
 from tests.test_stock_build import BEAM, build, check_sound, tree, write_folder, write_png
-from transforms.packing import ShardCuts
+from transforms.planning.packing import ShardCuts
 
 
 def test_rejects_are_listed_and_counted(tmp_path: Path) -> None:

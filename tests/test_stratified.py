@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from shardwright.errors import BuildError
 from tests.helpers import references, rows_of
-from transforms import grouped_splits, stratified
-from transforms.splits import SplitRule, parse_split, split_hash
-from transforms.stratified import HashHistogram, count_hashes, merge_histograms
+from transforms.splitting import grouped_splits, stratified
+from transforms.splitting.splits import SplitRule, parse_split, split_hash
+from transforms.splitting.stratified import HashHistogram, count_hashes, merge_histograms
 
 RULES = [parse_split(text) for text in ("train=0.8,validation=0.1,test=0.1", "a=0.5,b=0.5", "a=0.3,b=0.3,c=0.2,d=rest", "only")]
 LABELS = st.lists(st.sampled_from(["cat", "dog", "eel", "fox", None]), min_size=1, max_size=120)

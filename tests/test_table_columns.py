@@ -13,7 +13,7 @@ from shardwright.errors import BuildError
 from tests.helpers import references, rejects_of, rows_of
 from transforms.features.rows import settle_references
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES
-from transforms.inputs.table_columns import as_text, canonical_splits, empty_as_null, extra_feature, extra_type, settle_sizes
+from transforms.inputs.tables.table_columns import as_text, canonical_splits, empty_as_null, extra_feature, extra_type, settle_sizes
 from transforms.references import set_column
 from transforms.rejects import Reject
 

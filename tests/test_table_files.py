@@ -13,8 +13,8 @@ import pytest
 
 from shardwright.errors import BuildError
 from tests.helpers import rejects_of, rows_of
-from transforms.inputs import table_files
-from transforms.inputs.table_files import read_table_file, read_table_schema, table_format
+from transforms.inputs.tables import table_files
+from transforms.inputs.tables.table_files import read_table_file, read_table_schema, table_format
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject
 

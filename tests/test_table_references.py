@@ -14,8 +14,8 @@ from pipelines.arguments import ROLES
 from shardwright.errors import BuildError
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.file_rules import etag_of
-from transforms.inputs.table_references import list_table, reference_schema_of, resolve_paths
-from transforms.inputs.tables import TableSource, detect_table
+from transforms.inputs.tables.table_references import list_table, reference_schema_of, resolve_paths
+from transforms.inputs.tables.table_source import TableSource, detect_table
 from transforms.references import REFERENCE_SCHEMA
 from transforms.rejects import Reject
 
@@ -170,7 +170,7 @@ def test_empty_cells(tmp_path: Path) -> None:
 
 
 def test_rows_count_on_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transforms.inputs.table_files.BATCH_ROWS", 10)
+    monkeypatch.setattr("transforms.inputs.tables.table_files.BATCH_ROWS", 10)
     make_files(tmp_path, "1.png")
     text = "image,id\n" + "".join(f"1.png,{number}\n" for number in range(35))
     parts = list(list_table(source_of(tmp_path, text)))

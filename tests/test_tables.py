@@ -10,8 +10,8 @@ import pytest
 
 from pipelines.arguments import ROLES
 from shardwright.errors import BuildError, UsageError
-from transforms.inputs.table_files import read_table_file
-from transforms.inputs.tables import TableSource, detect_table
+from transforms.inputs.tables.table_files import read_table_file
+from transforms.inputs.tables.table_source import TableSource, detect_table
 
 
 def detect(path: Path, **columns: str) -> TableSource:

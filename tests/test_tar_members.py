@@ -17,7 +17,7 @@ from tests.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.helpers import TINY_PNG
 from tests.store_places import Places
 from transforms.inputs import header_reads
-from transforms.inputs.tar_members import TarReader
+from transforms.inputs.archives.tar_members import TarReader
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tar.bz2", ".txz"])

@@ -16,12 +16,12 @@ from tests.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.store_places import Places
 from transforms.images import ImageFault
-from transforms.inputs import archives
+from transforms.inputs.archives import archive_source as archives
+from transforms.inputs.archives.tar_members import is_tar_name, tar_stem
+from transforms.inputs.archives.tars import TarSource
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.folders import FolderSource
+from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.input_files import expand_braces
-from transforms.inputs.tar_members import is_tar_name, tar_stem
-from transforms.inputs.tars import TarSource
 from transforms.rejects import RejectReason
 
 

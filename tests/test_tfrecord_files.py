@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shardwright.errors import RecordFault, StorageError
 from shardwright.records import HEADER_BYTES, RecordSpan, crc32c_of, frame_footer, frame_header
 from shardwright.storage import NO_OPTIONS
-from transforms.inputs.tfrecord_files import Compression, is_tfrecord_name, open_tfrecord, read_frames
+from transforms.inputs.tfrecords.tfrecord_files import Compression, is_tfrecord_name, open_tfrecord, read_frames
 
 RECORDS = [bytes([number]) * (7 * number) for number in range(6)]
 FRAMES = [frame_header(len(data)) + data + frame_footer(crc32c_of([data])) for data in RECORDS]

@@ -17,7 +17,7 @@ from tests.helpers import rejects_of as rejects_among
 from tests.helpers import rows_of
 from tests.tfrecord_makers import NONE, example, pictures, read_back, sequence_example, source_of, write_records
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.tfrecords import TFRecordSource
+from transforms.inputs.tfrecords.tfrecord_source import TFRecordSource
 from transforms.rejects import RejectReason
 
 
@@ -170,7 +170,7 @@ def test_an_empty_file_is_listed_and_no_fault(tmp_path: Path) -> None:
 def test_a_later_record_that_does_not_fit(
     tmp_path: Path, record: bytes | Mapping[str, Any], reason: RejectReason, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transforms.inputs.tfrecords.LOOK_RECORDS", 3)
+    monkeypatch.setattr("transforms.inputs.tfrecords.tfrecord_source.LOOK_RECORDS", 3)
     odd = record if isinstance(record, bytes) else example(**record)
     path = write_records(tmp_path / "x.tfrecord", [*pictures(3), odd, *pictures(1, 4)])
     parts = list(list_source(source_of(path)))
@@ -195,7 +195,7 @@ def test_what_is_refused(tmp_path: Path, make: Any, message: str) -> None:
 
 
 def test_a_sequence_example_among_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transforms.inputs.tfrecords.LOOK_RECORDS", 1)
+    monkeypatch.setattr("transforms.inputs.tfrecords.tfrecord_source.LOOK_RECORDS", 1)
     path = write_records(tmp_path / "x.tfrecord", [*pictures(1), sequence_example()])
     (reject,) = rejects_among(list_source(source_of(path)))
     assert (reject.id, reject.reason) == ("x.tfrecord#1", RejectReason.BAD_VALUE)

@@ -28,8 +28,8 @@ from tests.detection_makers import (
     voc_xml,
     write,
 )
-from transforms.inputs.label_trees import MAX_LABEL_BYTES
-from transforms.inputs.voc_labels import BadLabel, parse_voc
+from transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
+from transforms.inputs.annotations.voc_labels import BadLabel, parse_voc
 
 BOX = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox>"
 LAUGHS = "".join(f'<!ENTITY l{n + 1} "{f"&l{n};" * 10}">' for n in range(12))

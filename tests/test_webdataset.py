@@ -17,10 +17,10 @@ from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import Folder
 from tests.archive_files import pack_tar, png, read_row
 from tests.helpers import TINY_PNG, rejects_of, rows_of
+from transforms.inputs.archives.tars import TarSource
+from transforms.inputs.archives.webdataset import WebDatasetSource
+from transforms.inputs.archives.webdataset_samples import fits, infer_fields, split_key
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.tars import TarSource
-from transforms.inputs.webdataset import WebDatasetSource
-from transforms.inputs.webdataset_samples import fits, infer_fields, split_key
 from transforms.references import PICTURE_TYPE
 
 Values = dict[str, Any]
@@ -135,7 +135,7 @@ def test_samples_that_can_be_no_record(tmp_path: Path) -> None:
 
 
 def test_values_that_the_first_samples_did_not_foretell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transforms.inputs.webdataset._LOOK_SAMPLES", 1)
+    monkeypatch.setattr("transforms.inputs.archives.webdataset._LOOK_SAMPLES", 1)
     later: dict[str, dict[str, Any]] = {
         "first": {"png": TINY_PNG, "cls": "007", "json": {"n": 1, "w": 0.5, "t": ["a"], "b": True}},
         "fine": {"png": TINY_PNG, "cls": 8, "json": {"n": 2, "w": 1, "t": [], "b": None, "more": 1}},

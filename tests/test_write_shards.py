@@ -17,11 +17,11 @@ from tests.helpers import Run, references, run_transform
 from transforms.images import EncodeOptions
 from transforms.inputs.file_rules import etag_of
 from transforms.output_state import Clearance
+from transforms.planning.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.routing import Routed
-from transforms.shard_plans import ShardPlan
-from transforms.write_job import WriteJob
 from transforms.write_shards import WriteShards
+from transforms.writing.write_job import WriteJob
 
 
 class _Cleared(beam.PTransform):

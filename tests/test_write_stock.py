@@ -21,15 +21,15 @@ from shardwright.naming import ShardName
 from shardwright.records import scan_records
 from shardwright.storage import Folder
 from tests.image_makers import picture, saved
-from transforms.examples import ExampleEncoder
 from transforms.images import EncodeOptions, ImageInfo
 from transforms.output_state import Clearance
+from transforms.planning.shard_plans import ShardPlan
 from transforms.references import LABEL_INDEX
 from transforms.reject_files import read_rejects
 from transforms.rejects import Reject, RejectReason
-from transforms.shard_plans import ShardPlan
-from transforms.write_job import WriteJob
 from transforms.write_stock import WriteWithBeam, cut_plan, remove_leftovers, unframe
+from transforms.writing.examples import ExampleEncoder
+from transforms.writing.write_job import WriteJob
 
 SCHEMA = image_classification(feature_names="tfds", image_encoding=None, image_shape=(), extras=())
 

@@ -15,8 +15,8 @@ from shardwright.errors import UsageError
 from tests.buckets import Bucket
 from tests.build_helpers import build, reasons_of
 from tests.detection_makers import CLASSES, OBJECTS, expected_boxes, listed, picture, pictures, reasons, records_of, upload, write, yolo_txt
-from transforms.inputs.plain_yaml import read_plain_yaml
-from transforms.inputs.yolo_labels import BadLine, parse_yolo, read_config
+from transforms.inputs.annotations.plain_yaml import read_plain_yaml
+from transforms.inputs.annotations.yolo_labels import BadLine, parse_yolo, read_config
 
 YAML = "nc: 3\nnames: [cat, dog, zebra]\n"
 

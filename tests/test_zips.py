@@ -17,9 +17,9 @@ from shardwright.storage import COUNTERS, Folder, StorageOptions
 from tests.archive_files import pack_zip, png, read_row
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.store_places import Places
-from transforms.inputs import zips
+from transforms.inputs.archives import zips
+from transforms.inputs.archives.zips import ZipSource
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.zips import ZipSource
 
 METHODS = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2, "lzma": zipfile.ZIP_LZMA}
 FILES = {f"{label}/{number}.png": png(number) for number, label in enumerate(("cat", "dog", "Löwe"))}

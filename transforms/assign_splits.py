@@ -9,18 +9,18 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms import grouped_splits, stratified
 from transforms.routing import Route, Routed
-from transforms.split_lists import ListedIds, SplitLists, read_lists, reject_others
-from transforms.splits import SplitFractions, SplitRule, assign_splits
-from transforms.stratified import joined
+from transforms.splitting import grouped_splits, stratified
+from transforms.splitting.split_lists import ListedIds, SplitLists, read_lists, reject_others
+from transforms.splitting.splits import SplitFractions, SplitRule, assign_splits
+from transforms.splitting.stratified import joined
 
 
 class AssignSplits(beam.PTransform):
     """Put every reference in a split.
 
     Fractions alone need nothing but the reference itself. Counts and stratified splits need a histogram of hashes, and where
-    groups stay together also what each group holds: see `transforms.stratified` and `transforms.grouped_splits`.
+    groups stay together also what each group holds: see `transforms.splitting.stratified` and `transforms.splitting.grouped_splits`.
 
     Args:
         rule: How to draw splits; None for one split of everything, or for all that `listed` does not list a reject.

@@ -11,11 +11,11 @@ from apache_beam.pvalue import AsList, AsSingleton
 from shardwright import naming
 from shardwright.errors import BuildError
 from transforms.output_state import Clearance, OutputRequest, check_rejects, clear_output, fingerprint_of
-from transforms.packing import Layout
+from transforms.planning.packing import Layout
+from transforms.planning.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject
-from transforms.shard_plans import ShardPlan
 
 
 class ClearOutput(beam.PTransform):

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from shardwright.storage import StorageOptions, is_remote
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads
 from transforms.hashing import hash64
-from transforms.image_reads import AHEAD_BYTES, Place, read_local_image, read_remote_image
 from transforms.images import ImageFault
 from transforms.references import concat, keep_rows, set_column
 from transforms.rejects import Reject, RejectReason
+from transforms.writing.image_reads import AHEAD_BYTES, Place, read_local_image, read_remote_image
 
 CONTENT = "content"
 NUM_BUCKETS = 1024  # by content: bounds the rows that one worker compares

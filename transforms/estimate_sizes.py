@@ -8,8 +8,8 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.sizing import Sample, SizeEstimate, estimate_sizes
-from transforms.write_job import WriteJob
+from transforms.planning.sizing import Sample, SizeEstimate, estimate_sizes
+from transforms.writing.write_job import WriteJob
 
 
 class EstimateSizes(beam.PTransform):

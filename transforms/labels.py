@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from transforms.hashing import hash64
-from transforms.inputs.table_columns import empty_as_null
-from transforms.inputs.table_references import resolve_paths, stems_of
-from transforms.inputs.tables import TableSource
+from transforms.inputs.tables.table_columns import empty_as_null
+from transforms.inputs.tables.table_references import resolve_paths, stems_of
+from transforms.inputs.tables.table_source import TableSource
 from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA, concat, extra_columns, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 

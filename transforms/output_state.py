@@ -17,7 +17,7 @@ from shardwright import naming
 from shardwright.errors import BuildError, ExistsError, NotADatasetError, StorageError, TooManyRejectsError
 from shardwright.manifest import json_bytes, read_json, write_json
 from shardwright.storage import Folder
-from transforms.packing import Layout
+from transforms.planning.packing import Layout
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject, count_faults
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.naming import ShardName
-from transforms import packing
-from transforms.packing import BucketCounts, Layout, ShardPolicy
+from transforms.planning import packing
+from transforms.planning.packing import BucketCounts, Layout, ShardPolicy
+from transforms.planning.shard_plans import ShardPlan
+from transforms.planning.sizing import SizeEstimate
 from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
 from transforms.routing import Route
-from transforms.shard_plans import ShardPlan
-from transforms.sizing import SizeEstimate
 
 _Piece = tuple[int, pa.RecordBatch]
 # Shuffles move batches as bytes: a runner that groups decoded values would hold them all, four times as large.

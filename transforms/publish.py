@@ -10,8 +10,8 @@ from apache_beam.pvalue import AsList, AsSingleton
 from shardwright.index import ShardSummary
 from shardwright.manifest import Manifest
 from transforms.output_state import Clearance
-from transforms.packing import Layout
-from transforms.publishing import Publication, publish
+from transforms.planning.packing import Layout
+from transforms.publishing.publication import Publication, publish
 
 
 class PublishDataset(beam.PTransform):

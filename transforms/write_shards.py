@@ -12,13 +12,13 @@ from shardwright.index import ShardSummary
 from shardwright.storage import COUNTERS
 from transforms.metrics import count, timed
 from transforms.output_state import Clearance
+from transforms.planning.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.reject_files import read_rejects
 from transforms.rejects import Reject
 from transforms.routing import Route, Routed
-from transforms.shard_plans import ShardPlan
-from transforms.shard_writing import find_finished, write_shard
-from transforms.write_job import WriteJob
+from transforms.writing.shard_writing import find_finished, write_shard
+from transforms.writing.write_job import WriteJob
 
 
 class WriteShards(beam.PTransform):

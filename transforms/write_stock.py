@@ -27,19 +27,19 @@ from apache_beam.pvalue import AsList, AsSingleton
 from shardwright.index import ShardSummary, write_sidecar
 from shardwright.naming import ShardName
 from shardwright.records import FOOTER_BYTES, HEADER_BYTES
-from transforms.examples import ExampleEncoder, FramedRecords
-from transforms.image_chunks import Chunk, chunk_bounds, make_chunk
-from transforms.image_reads import start_reads
 from transforms.metrics import count, count_reject, timed
 from transforms.output_state import Clearance, is_beam_leftover
+from transforms.planning.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
-from transforms.record_index import ORIGIN_SCHEMA, index_shard
 from transforms.references import record_bytes
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject
 from transforms.routing import Routed
-from transforms.shard_plans import ShardPlan
-from transforms.write_job import WriteJob
+from transforms.writing.examples import ExampleEncoder, FramedRecords
+from transforms.writing.image_chunks import Chunk, chunk_bounds, make_chunk
+from transforms.writing.image_reads import start_reads
+from transforms.writing.record_index import ORIGIN_SCHEMA, index_shard
+from transforms.writing.write_job import WriteJob
 
 _ORIGINS, _REJECTS = "origins", "rejects"
 _POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard

@@ -12,7 +12,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from transforms.features.texts import choose_words, count_tokens
 from transforms.references import extra_name
-from transforms.splits import DEFAULT_SPLIT
+from transforms.splitting.splits import DEFAULT_SPLIT
 
 MAX_CLASSES = 1_000_000
 CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from transforms.images.jpeg import essential_jpeg
 from transforms.images.kinds import Header, ImageFault, too_many_pixels
 from transforms.images.png import essential_png
-from transforms.read_ahead import note_idle
 from transforms.rejects import RejectReason
+from transforms.writing.read_ahead import note_idle
 
 if TYPE_CHECKING:
     from PIL.Image import Image

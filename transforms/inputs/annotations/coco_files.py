@@ -1,0 +1,120 @@
+"""COCO's json files: what features they bring, and which classes. The format: https://cocodataset.org/#format-data."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from shardwright.errors import BuildError
+from shardwright.storage import StorageOptions, files_of
+from transforms.inputs.annotations.json_sections import read_sections
+
+_SMALL_BYTES = 32 << 20  # a file of up to this length is read whole to know what is in it
+_LOOK_BYTES = 4 << 20
+_CATEGORIES = re.compile(r'"categories"\s*:\s*(?=\[)')
+MAX_INT64 = 2**63 - 1
+
+
+class CocoContent(NamedTuple):
+    """What is in a json file, as far as features depend on it.
+
+    Attributes:
+        categories: (id, name) of each.
+        has_boxes: It has annotations with a box, or categories for some.
+        has_captions: It has annotations with a caption.
+    """
+
+    categories: tuple[tuple[str, str], ...]
+    has_boxes: bool
+    has_captions: bool
+
+
+def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
+    """What is in a json file; of a large one only its begin and its end are read, where they tell.
+
+    Raises:
+        BuildError: It is no JSON, or its categories are none.
+        StorageError: It cannot be read.
+    """
+    files = files_of(uri, storage)
+    num_bytes = files.num_bytes_of(uri) or 0
+    if num_bytes > _SMALL_BYTES:
+        for start in (num_bytes - _LOOK_BYTES, 0):  # COCO's own end with the categories, others begin with them
+            text = files.read_range(uri, start, _LOOK_BYTES).decode("utf-8", "ignore")
+            if found := _content_of_part(text, uri):
+                return found
+    categories: list[Any] = []
+    keys: set[str] = set()
+    for section, item in read_sections(uri, storage):
+        if section == "categories":
+            categories.append(item)
+        elif section == "annotations" and isinstance(item, dict):
+            keys |= item.keys()
+    names = category_names(categories, uri)
+    return CocoContent(names, bool(names) or "bbox" in keys, "caption" in keys)
+
+
+def _content_of_part(text: str, uri: str) -> CocoContent | None:
+    *_, match = (None, *_CATEGORIES.finditer(text))
+    has_boxes, has_captions = '"bbox"' in text, '"caption"' in text
+    if match is None:
+        return CocoContent((), False, True) if has_captions and not has_boxes else None
+    try:
+        categories, _ = json.JSONDecoder().raw_decode(text, match.end())
+        return CocoContent(category_names(categories, uri), True, has_captions)
+    except (ValueError, RecursionError, BuildError):
+        return None
+
+
+def category_names(categories: Iterable[Any], uri: str) -> tuple[tuple[str, str], ...]:
+    """(id, name) of each category, in the file's order.
+
+    Raises:
+        BuildError: One has no id or name, or two have the same.
+    """
+    found: dict[str, str] = {}
+    for number, category in enumerate(categories):
+        key, name = (key_of(category.get("id")), category.get("name")) if isinstance(category, dict) else (None, None)
+        if key is None or not isinstance(name, str) or not is_text(name):
+            raise BuildError(f"{uri}: categories[{number}] is {shorten(category)}; a category has an id and a name")
+        name = name.strip()
+        if key in found or name in found.values():
+            raise BuildError(f"{uri}: two categories have the id {key} or the name {name!r}: rename one, or make them one")
+        found[key] = name
+    return tuple(found.items())
+
+
+def merge_categories(files: Iterable[Sequence[tuple[str, str]]]) -> tuple[str, ...]:
+    """The class names of several files together, by the lowest id that each has, as TFDS orders them."""
+    lowest: dict[str, tuple[bool, int, str]] = {}
+    for key, name in (category for categories in files for category in categories):
+        is_number = key.lstrip("-").isdecimal()
+        rank = (not is_number, int(key) if is_number else 0, key)
+        lowest[name] = min(rank, lowest.get(name, rank))
+    return tuple(sorted(lowest, key=lambda name: (lowest[name], name)))
+
+
+def key_of(value: object) -> str | None:
+    """An id as it is compared: tools write 7, 7.0 and "7" for the same."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INT64):
+        return str(value)
+    return None
+
+
+def is_text(value: str) -> bool:
+    """Whether there is something in a text, and UTF-8 can hold it: JSON can spell half a surrogate pair."""
+    return bool(value.strip()) and encodable(value) == value
+
+
+def encodable(text: str) -> str:
+    """A text that UTF-8 can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def shorten(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."

@@ -1,0 +1,214 @@
+"""Listing one set of COCO's images: a reference for each, with its annotations as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from shardwright.errors import BuildError, StorageError
+from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage.reads import map_reads
+from transforms.inputs.annotations import boxes
+from transforms.inputs.annotations.coco_table import CocoImage, CocoReader
+from transforms.inputs.tables.table_references import look_at_files, resolve_paths
+from transforms.references import BATCH_ROWS, extra_name
+from transforms.rejects import Reject, RejectReason
+
+if TYPE_CHECKING:
+    from transforms.inputs.annotations.coco import CocoSet, CocoSource
+
+CAPTIONS, IMAGE_ID = "captions", "image_id"
+_PROBES = 5  # images that are looked for to know which folder they are in
+
+
+def list_set(source: CocoSource, found: CocoSet) -> Iterator[pa.RecordBatch | Reject]:
+    """The set's images as references, in the order of its first file, and a reject for whatever can be none.
+
+    Raises:
+        BuildError: A file is no COCO json.
+        StorageError: It cannot be read.
+    """
+    yield from _SetListing(source, found).list()
+
+
+class _SetListing:
+    """One set while it is listed."""
+
+    def __init__(self, source: CocoSource, found: CocoSet) -> None:
+        self._source, self._set = source, found
+        reader = CocoReader(source.storage)
+        for uri in found.files:
+            reader.read(uri)
+        self._table = reader.finish()
+        row_of = np.full(len(self._table.numbers), -1)
+        row_of[[self._table.numbers[image.key] for image in self._table.images]] = np.arange(len(self._table.images))
+        self._row_of = row_of
+        self._objects = _ByRow(self._table.objects, row_of)
+        self._captions = _ByRow(self._table.captions, row_of)
+        names = [self._table.categories.get(key) for key in reader.category_keys]
+        self._class_of = pa.array(names, pa.string())
+        self._check_features()
+        for number, key in enumerate(reader.category_keys):
+            if names[number] is None:
+                self._note_unknown(number, key)
+
+    def list(self) -> Iterator[pa.RecordBatch | Reject]:
+        yield from self._table.rejects
+        yield from self._strangers()
+        folder = self._image_folder()
+        for start in range(0, len(self._table.images), BATCH_ROWS):
+            yield from self._batch(folder, start)
+
+    def _check_features(self) -> None:
+        """What was found at a glance when the build began must hold, or something would be lost without a word."""
+        strange = sorted({name for name in self._class_of.to_pylist() if name is not None} - set(self._source.names))
+        if strange or (len(self._captions) and not self._source.has_captions) or (len(self._objects) and not self._source.has_boxes):
+            what = f"the category {strange[0]!r}" if strange else "boxes and captions in one file"
+            raise BuildError(f"{', '.join(self._set.files)}: {what}, which its begin and end do not show: write `categories` first or last")
+
+    def _note_unknown(self, number: int, key: str) -> None:
+        images = self._objects.column("image").filter(pc.equal(self._objects.column("category"), number))
+        for image in images.unique().to_pylist():
+            detail = f"an annotation in {self._set.files[0]} is of category_id {key}, which categories does not have"
+            self._table.faults.setdefault(image, (RejectReason.UNKNOWN_LABEL, detail))
+
+    def _strangers(self) -> Iterator[Reject]:
+        """A reject for each image id that annotations name and `images` does not."""
+        for key, number in self._table.numbers.items():
+            if self._row_of[number] < 0:
+                detail = f"annotations are of image_id {key}, which images does not have: leave them out, or add the image"
+                yield Reject(key, self._set.files[0], RejectReason.BAD_ID, detail)
+
+    def _image_folder(self) -> str:
+        """The first of the possible folders that has one of the first images."""
+        names = pa.array([image.file_name for image in self._table.images[:_PROBES]], pa.string())
+        for folder in self._set.folders:
+            if any(_exists(uri, self._source.storage) for uri in resolve_paths(names, folder)[1].to_pylist()):
+                return folder
+        return self._set.folders[0]
+
+    def _batch(self, folder: str, start: int) -> Iterator[pa.RecordBatch | Reject]:
+        images = self._table.images[start : start + BATCH_ROWS]
+        batch = self._references(images, folder, start)
+        faults = [self._table.faults.get(self._table.numbers[image.key]) for image in images]
+        places = [place for place, fault in enumerate(faults) if fault is None]
+        for place, fault in enumerate(faults):
+            if fault:
+                yield Reject(batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *fault)
+        missing, batch = look_at_files(batch.take(pa.array(places, pa.int64())), self._source.storage)
+        for reject in missing:
+            yield replace(reject, detail=reject.detail.replace("named in the table", f"named in {self._set.files[0]}"))
+        if self._source.has_boxes:
+            for part in self._with_objects(batch):
+                yield self._with_captions(part) if isinstance(part, pa.RecordBatch) else part
+        elif batch.num_rows:
+            yield self._with_captions(batch)
+
+    def _references(self, images: Sequence[CocoImage], folder: str, start: int) -> pa.RecordBatch:
+        _, uris = resolve_paths(pa.array([image.file_name for image in images], pa.string()), folder)
+        nothing = pa.nulls(len(images), pa.string())
+        keys = [int(image.key) if image.key.lstrip("-").isdecimal() and len(image.key) < 19 else None for image in images]
+        columns = {
+            "id": resolve_paths(uris, self._source.root)[0],
+            "uri": uris,
+            "offset": pa.nulls(len(images), pa.int64()),
+            "num_bytes": pa.nulls(len(images), pa.int64()),
+            "etag": nothing,
+            "row": pa.array(np.arange(start, start + len(images))),
+            "split": pa.array([self._set.split if self._source.states_splits else None] * len(images), pa.string()),
+            "group": nothing,
+            "label": nothing,
+            extra_name(IMAGE_ID): pa.array(keys, pa.int64()),
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _with_objects(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
+        """The batch with the columns of `objects`, without images whose boxes are fractions of nobody knows what."""
+        rows, found = self._objects.of(batch.column("row").to_numpy())
+        sizes = self._sizes(batch, set(rows.tolist()))
+        unknown = np.array([size is None for size in sizes], bool)
+        if unknown.any():
+            for place in np.flatnonzero(unknown):
+                detail = f"{self._set.files[0]} states no width and height, and the image's header tells none: its boxes have no scale"
+                yield Reject(batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), RejectReason.BAD_VALUE, detail)
+            batch = batch.filter(pa.array(~unknown))
+            sizes = [size for size in sizes if size is not None]
+            rows, found = self._objects.of(batch.column("row").to_numpy())
+        if not batch.num_rows:
+            return
+        columns, empty = boxes.object_columns(self._objects_of(batch, rows, found, np.array(sizes, float)), batch.column("uri").to_pylist())
+        yield from empty
+        yield pa.RecordBatch.from_arrays([*batch.columns, *columns.values()], [*batch.schema.names, *columns])
+
+    def _objects_of(
+        self, batch: pa.RecordBatch, rows: NDArray[np.int64], found: pa.RecordBatch, sizes: NDArray[np.float64]
+    ) -> boxes.ObjectRows:
+        pixels = np.stack([found.column(name).to_numpy() for name in ("x", "y", "width", "height")], axis=1)
+        ids, orders = batch.column("id").to_pylist(), found.column("order").to_pylist()
+        columns = {
+            boxes.LABEL: self._class_of.take(found.column("category")),
+            boxes.AREA: found.column("area"),
+            boxes.IS_CROWD: found.column("crowd").cast(pa.int64()),
+            boxes.SEGMENTATION: found.column("segmentation"),
+        }
+        names = [f"{ids[row]}#{order}" for row, order in zip(rows, orders, strict=True)]
+        return boxes.ObjectRows(rows, boxes.corners_of_pixels(pixels, sizes[rows, 0], sizes[rows, 1]), columns, names)
+
+    def _sizes(self, batch: pa.RecordBatch, with_objects: set[int]) -> Sequence[boxes.ImageSize | None]:
+        """The size of each image: as stated, or that of its header where it has boxes and nothing is stated."""
+        images = [self._table.images[row] for row in batch.column("row").to_pylist()]
+        uris, storage = batch.column("uri").to_pylist(), self._source.storage
+        unknown = [place for place, image in enumerate(images) if image.size is None and place in with_objects]
+        sizes = [image.size or boxes.ImageSize(1, 1) for image in images]  # of an image without boxes it does not matter
+
+        def read(place: int) -> boxes.ImageSize | None:
+            return boxes.read_size(uris[place], storage)
+
+        known = dict(zip(unknown, map_reads(read, unknown) if is_remote(self._source.uri) else map(read, unknown), strict=True))
+        return [known.get(place, size) for place, size in enumerate(sizes)]
+
+    def _with_captions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._source.has_captions:
+            return batch
+        rows, found = self._captions.of(batch.column("row").to_numpy())
+        column = boxes.list_array(found.column("caption"), rows, batch.num_rows)
+        return batch.append_column(extra_name(CAPTIONS), column)
+
+
+class _ByRow:
+    """Annotations by the row of their image, in the order of their ids, as TFDS has them."""
+
+    def __init__(self, batches: list[pa.RecordBatch], row_of: NDArray[np.int64]) -> None:
+        """Takes the batches away: they may be large, and one copy is enough."""
+        self._table = pa.concat_batches(batches)
+        batches.clear()
+        rows = row_of[self._table.column("image").to_numpy()]
+        self._order = np.lexsort((self._table.column("order").to_numpy(), rows))
+        self._rows = rows[self._order]
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def column(self, name: str) -> pa.Array:
+        return self._table.column(name)
+
+    def of(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+        """The annotations of some rows, ascending: the place in `wanted` that each is of, and their columns."""
+        first, last = np.searchsorted(self._rows, wanted), np.searchsorted(self._rows, wanted, side="right")
+        counts = last - first
+        places = np.repeat(np.arange(len(wanted)), counts)
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return places, self._table.take(pa.array(self._order[np.repeat(first, counts) + within]))
+
+
+def _exists(uri: str, storage: StorageOptions) -> bool:
+    try:
+        return files_of(uri, storage).num_bytes_of(uri) is not None
+    except (StorageError, ValueError):  # ValueError: a path with a NUL in it
+        return False

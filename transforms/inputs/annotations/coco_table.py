@@ -1,0 +1,209 @@
+"""COCO's annotations, read from json files and gathered by image. The format: https://cocodataset.org/#format-data."""
+
+from __future__ import annotations
+
+import json
+import math
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from shardwright.errors import BuildError
+from shardwright.storage import StorageOptions
+from transforms.inputs.annotations.boxes import ImageSize, stated_size
+from transforms.inputs.annotations.coco_files import MAX_INT64, category_names, encodable, is_text, key_of, shorten
+from transforms.inputs.annotations.json_sections import read_sections
+from transforms.rejects import Reject, RejectReason
+
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_FLUSH_ROWS = 10_000  # annotations held as Python objects
+
+
+class CocoImage(NamedTuple):
+    """One of `images`: its id as `key_of` gives it, its file's name as it is written, its size where it is stated, and `image_id`."""
+
+    key: str
+    file_name: str
+    size: ImageSize | None
+
+
+@dataclass(slots=True)
+class CocoTable:
+    """All that some json files say of the same images.
+
+    Attributes:
+        images: In the files' order.
+        objects: Annotations with a box: `image` (number of its key), `order`, `id`, `category`, `x`, `y`, `width`, `height`, `area`,
+            `crowd`, `segmentation`.
+        captions: `image`, `order` and `caption`.
+        numbers: Key -> number, of every image id that anything mentions.
+        faults: Image number -> what is wrong with one of its annotations.
+        rejects: What is wrong with the files' other items.
+        categories: Id -> name.
+    """
+
+    images: list[CocoImage] = field(default_factory=list)
+    objects: list[pa.RecordBatch] = field(default_factory=list)
+    captions: list[pa.RecordBatch] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    faults: dict[int, tuple[RejectReason, str]] = field(default_factory=dict)
+    rejects: list[Reject] = field(default_factory=list)
+    categories: dict[str, str] = field(default_factory=dict)
+
+
+_OBJECT_COLUMNS = {
+    "image": "q", "order": "q", "category": "q", "x": "d", "y": "d", "width": "d", "height": "d", "area": "d", "crowd": "b",
+}  # fmt: skip
+
+
+class CocoReader:
+    """Reads json files, one after another, into one `CocoTable`."""
+
+    def __init__(self, storage: StorageOptions) -> None:
+        self.table = CocoTable()
+        self._storage = storage
+        self._of_key: dict[str, CocoImage] = {}
+        self._category_numbers: dict[str, int] = {}
+        self._start_objects()
+        self._start_captions()
+
+    def read(self, uri: str) -> None:
+        """Read a file. What is wrong with single items is kept in the table.
+
+        Raises:
+            BuildError: It is no JSON, or has no images.
+            StorageError: It cannot be read.
+        """
+        categories: list[Any] = []
+        seen: set[str] = set()
+        place = 0
+        for section, item in read_sections(uri, self._storage):
+            if section == "images":
+                self._add_image(item, uri, seen)
+            elif section == "annotations":
+                self._add_annotation(item, uri, place)
+                place += 1
+            elif section == "categories":
+                categories.append(item)
+        if not seen:
+            raise BuildError(f"{uri} lists no `images`: it is empty, or no COCO file; tables of other forms are .jsonl, .csv or .parquet")
+        self.table.categories |= dict(category_names(categories, uri))
+
+    def finish(self) -> CocoTable:
+        """The table; category numbers are then those of `category_keys`."""
+        self._flush_objects()
+        self._flush_captions()
+        return self.table
+
+    @property
+    def category_keys(self) -> list[str]:
+        """The category ids that annotations mention, by number."""
+        return list(self._category_numbers)
+
+    def _add_image(self, item: Any, uri: str, seen: set[str]) -> None:
+        record = item if isinstance(item, dict) else {}
+        key, name = key_of(record.get("id")), record.get("file_name")
+        if key is None or not isinstance(name, str) or not is_text(name):
+            detail = f"an item of images is {shorten(item)}; an image has an id and a file_name"
+            self.table.rejects.append(Reject("", uri, RejectReason.BAD_VALUE, detail))
+            return
+        image = CocoImage(key, name, stated_size(record.get("height"), record.get("width")))
+        known = self._of_key.setdefault(key, image)
+        if known is image:
+            self.table.images.append(image)
+            self.table.numbers.setdefault(key, len(self.table.numbers))
+        elif key in seen or known.file_name != name:
+            detail = f"two images have the id {key}: {known.file_name} is kept"
+            self.table.rejects.append(Reject(name, uri, RejectReason.DUPLICATE_ID, detail))
+        seen.add(key)
+
+    def _add_annotation(self, item: Any, uri: str, place: int) -> None:
+        record: Mapping[str, Any] = item if isinstance(item, dict) else {}
+        key = key_of(record.get("image_id"))
+        if key is None:
+            detail = f"annotations[{place}] is {shorten(item)}; an annotation has the image_id of one of the images"
+            self.table.rejects.append(Reject("", uri, RejectReason.BAD_VALUE, detail))
+            return
+        image = self.table.numbers.setdefault(key, len(self.table.numbers))
+        order = record.get("id")
+        order = order if isinstance(order, int) and abs(order) <= MAX_INT64 else place
+        try:
+            if "caption" in record:
+                self._add_caption(image, order, record["caption"])
+            if "bbox" in record or "caption" not in record:
+                self._add_object(image, order, record)
+        except _BadValue as fault:
+            self.table.faults.setdefault(image, (fault.reason, f"annotation {shorten(record.get('id', place))} of {uri}: {fault}"))
+
+    def _add_caption(self, image: int, order: int, caption: object) -> None:
+        if not isinstance(caption, str):
+            raise _BadValue(f"its caption is {shorten(caption)}, which is no text")
+        self._captions[0].append(image)
+        self._captions[1].append(order)
+        self._caption_texts.append(encodable(caption))
+        if len(self._caption_texts) == _FLUSH_ROWS:
+            self._flush_captions()
+
+    def _add_object(self, image: int, order: int, record: Mapping[str, Any]) -> None:
+        category = key_of(record.get("category_id"))
+        if category is None:
+            raise _BadValue(f"its category_id is {shorten(record.get('category_id'))}; it must be the id of one of the categories")
+        box = record.get("bbox")
+        if not isinstance(box, list) or len(box) != 4:
+            raise _BadValue(f"its bbox is {shorten(box)}; it must be [x, y, width, height] in pixels")
+        x, y, width, height = (_number(value, "bbox") for value in box)
+        area = record.get("area")
+        crowd = record.get("iscrowd", 0)
+        if crowd not in (0, 1):
+            raise _BadValue(f"its iscrowd is {shorten(crowd)}; it must be 0 or 1")
+        number = self._category_numbers.setdefault(category, len(self._category_numbers))
+        values = (image, order, number, x, y, width, height, width * height if area is None else _number(area, "area"), int(crowd))
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+        self._segmentations.append(_compact(record.get("segmentation")))
+        if len(self._segmentations) == _FLUSH_ROWS:
+            self._flush_objects()
+
+    def _start_objects(self) -> None:
+        self._columns: dict[str, array[Any]] = {name: array(code) for name, code in _OBJECT_COLUMNS.items()}
+        self._segmentations: list[str] = []
+
+    def _flush_objects(self) -> None:
+        columns = {name: pa.array(np.array(column)) for name, column in self._columns.items()}
+        segmentations = pa.array(self._segmentations, pa.large_string())
+        self.table.objects.append(pa.RecordBatch.from_pydict({**columns, "segmentation": segmentations}))
+        self._start_objects()
+
+    def _start_captions(self) -> None:
+        self._captions = (array("q"), array("q"))
+        self._caption_texts: list[str] = []
+
+    def _flush_captions(self) -> None:
+        columns = {name: pa.array(np.array(column)) for name, column in zip(("image", "order"), self._captions, strict=True)}
+        captions = pa.array(self._caption_texts, pa.large_string())
+        self.table.captions.append(pa.RecordBatch.from_pydict({**columns, "caption": captions}))
+        self._start_captions()
+
+
+class _BadValue(Exception):  # noqa: N818 - the file's, not the program's
+    """What is wrong with an annotation: its image is no good example."""
+
+    reason = RejectReason.BAD_VALUE
+
+
+def _number(value: object, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _BadValue(f"its {name} has {shorten(value)} in it, which is no number")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf  # no box has such an edge, which is told where it is left out
+
+
+def _compact(segmentation: object) -> str:
+    """Polygons or run lengths as they are, as JSON without white space; "" for none."""
+    return "" if segmentation is None else _encode(segmentation)

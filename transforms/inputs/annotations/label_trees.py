@@ -1,0 +1,169 @@
+"""Folders of images with a label file for each, as VOC and YOLO have them: what is in them, and which file tells of which image."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from shardwright.errors import StorageError
+from shardwright.storage import StorageOptions, files_of, is_remote, key_problem, parse_address
+from shardwright.storage.clients import client_for
+from shardwright.storage.listing import first_page, list_folder, list_pages
+from shardwright.storage.reads import map_reads
+from transforms.inputs.file_rules import SPLIT_FOLDERS, FileRow, Problem, etag_of, file_problem, has_image_name, is_litter, size_problem
+from transforms.inputs.folders.folder_source import file_references
+from transforms.inputs.folders.local_folders import walk
+from transforms.rejects import Reject, RejectReason, reason_of
+
+MAX_LABEL_BYTES = 16 << 20
+# Folders that part images from their labels, and say nothing else: images/train/a.jpg belongs to labels/train/a.txt.
+_KIND_FOLDERS = frozenset({"annotations", "images", "jpegimages", "labels", "xmls"})
+
+
+class TreeFile(NamedTuple):
+    """A file of a tree: its path below the root, its address, its length and what changes with its content."""
+
+    path: str
+    uri: str
+    num_bytes: int
+    etag: str | None
+
+
+class Shallow(NamedTuple):
+    """What is directly in a folder: names, in order. Of a store's folder of many loose images it is the first ones only."""
+
+    folders: list[str]
+    files: list[str]
+
+
+def look_in(uri: str, storage: StorageOptions) -> Shallow:
+    """What is directly in a folder, litter left out; nothing where there is no such folder.
+
+    Raises:
+        StorageError: It cannot be listed.
+    """
+    if not is_remote(uri):
+        try:
+            with os.scandir(uri) as entries:
+                names: dict[bool, list[str]] = {True: [], False: []}  # an image folder may have millions: one look at each
+                for entry in entries:
+                    names[entry.is_dir()].append(entry.name)
+        except (FileNotFoundError, NotADirectoryError):
+            return Shallow([], [])
+        except OSError as error:
+            raise StorageError(f"cannot list {uri}: {error.strerror or error}") from error
+        return _shallow(names[True], names[False])
+    store, prefix = parse_address(uri)
+    client, start = client_for(store, storage), len(prefix) + 1 if prefix else 0
+    if client.scheme in ("http", "https"):
+        return Shallow([], [])  # a web server does not list its files
+    keys = [row.key[start:] for row in first_page(client, prefix)]
+    loose, folders = [key for key in keys if "/" not in key], {key.partition("/")[0] for key in keys if "/" in key}
+    if keys and not any(map(has_image_name, loose)):  # else there may be millions: no need to list them all to know
+        below, rows = list_folder(client, prefix)
+        loose, folders = [row.key[start:] for row in rows], {key[start:] for key in below}
+    return _shallow(folders, filter(None, loose))
+
+
+def _shallow(folders: Iterable[str], files: Iterable[str]) -> Shallow:
+    return Shallow(*(sorted(name for name in names if not is_litter(name)) for names in (folders, files)))
+
+
+def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[Reject]]:
+    """Every file below a folder, sorted by path, litter left out, and a reject for each that cannot be one.
+
+    Raises:
+        StorageError: A store that cannot be listed.
+    """
+    found = sorted(_objects(root, storage) if is_remote(root) else _files(root), key=lambda item: item[0].path)
+    files = [file for file, problem in found if problem is None]
+    return files, [Reject(file.path, file.uri, *problem) for file, problem in found if problem is not None]
+
+
+def _files(root: str) -> Iterator[tuple[TreeFile, Problem | None]]:
+    for relative, entry, problem in walk(root):
+        name = os.fsencode(relative).decode("utf-8", "backslashreplace")
+        file = TreeFile(name, f"{root}/{name}", 0, None)
+        if name != relative:
+            yield file, (RejectReason.BAD_ID, "the file's name is not UTF-8: rename it")
+        elif problem or entry is None:
+            if problem and problem[0] != RejectReason.OTHER_FILE:
+                yield file, problem
+        else:
+            try:
+                status = entry.stat()
+            except OSError as error:
+                yield file, (RejectReason.MISSING_FILE, f"a broken link, or a file that is gone since it was listed ({error.strerror})")
+                continue
+            yield TreeFile(relative, entry.path, status.st_size, etag_of(status)), _named_problem(relative, file_problem(status))
+
+
+def _objects(root: str, storage: StorageOptions) -> Iterator[tuple[TreeFile, Problem | None]]:
+    store, prefix = parse_address(root)
+    start = len(prefix) + 1 if prefix else 0
+    for page in list_pages(client_for(store, storage), prefix):
+        for row in page:
+            relative = row.key[start:]
+            if any(is_litter(part) for part in relative.split("/") if part not in (".", "..")):
+                continue
+            if not row.num_bytes and "." not in relative.rpartition("/")[2]:
+                continue  # stands for a folder
+            odd = key_problem(row.key)
+            problem = (RejectReason.BAD_ID, f"the object {odd}") if odd else _named_problem(relative, size_problem(row.num_bytes))
+            yield TreeFile(relative, f"{store}/{row.key}", row.num_bytes, row.etag or None), problem
+
+
+def _named_problem(path: str, problem: Problem | None) -> Problem | None:
+    """An empty label file says that there is nothing in its image; only an image cannot be empty."""
+    return None if problem and problem[0] == RejectReason.EMPTY_FILE and not has_image_name(path) else problem
+
+
+def label_key(path: str) -> tuple[str, ...]:
+    """What an image and its label file have in common: folders and stem, without those that part the two."""
+    *folders, name = path.split("/")
+    return (*(folder for folder in folders if folder.lower() not in _KIND_FOLDERS), name.rpartition(".")[0] or name)
+
+
+def split_of(words: Iterable[str]) -> str | None:
+    """The split that the first of the words to do so names: "train2017" is train, "Val" is validation."""
+    return next((SPLIT_FOLDERS[word] for name in words if (word := name.lower().rstrip("0123456789")) in SPLIT_FOLDERS), None)
+
+
+def read_labels(files: Sequence[TreeFile], storage: StorageOptions) -> Iterator[tuple[TreeFile, bytes | Problem]]:
+    """Each file with its bytes, or why there are none; objects are read many at a time.
+
+    Raises:
+        StorageError: The store fails altogether.
+    """
+
+    def read(file: TreeFile) -> bytes | Problem:
+        if file.num_bytes > MAX_LABEL_BYTES:
+            return RejectReason.BAD_VALUE, f"the label file {file.path} has {file.num_bytes:,} bytes; one may have {MAX_LABEL_BYTES:,}"
+        try:
+            return files_of(file.uri, storage).read_bytes(file.uri)
+        except StorageError as error:
+            reason = reason_of(error)
+            if reason is None:
+                raise
+            return reason, f"its label file cannot be read: {error}"
+
+    remote = bool(files) and is_remote(files[0].uri)
+    return zip(files, map_reads(read, files) if remote else map(read, files), strict=True)
+
+
+def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:
+    """The first bytes of a file, b"" where there is none."""
+    try:
+        return files_of(uri, storage).read_range(uri, 0, num_bytes)
+    except StorageError:
+        return b""
+
+
+def tree_references(images: Sequence[TreeFile], splits: Sequence[str | None], extras: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Images of a tree as a reference batch, with these columns behind."""
+    rows = [FileRow(image.path, image.uri, image.num_bytes, image.etag, split, None) for image, split in zip(images, splits, strict=True)]
+    batch = file_references(rows)
+    return pa.RecordBatch.from_arrays([*batch.columns, *extras.values()], [*batch.schema.names, *extras])

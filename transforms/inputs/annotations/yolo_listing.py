@@ -1,0 +1,130 @@
+"""Listing a YOLO tree: a reference for each image, with the objects of its .txt as lists."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.inputs.annotations import boxes
+from transforms.inputs.annotations.label_trees import TreeFile, label_key, list_tree, read_labels, split_of, tree_references
+from transforms.inputs.annotations.yolo_labels import BadLine, YoloObject, parse_yolo
+from transforms.inputs.file_rules import has_image_name
+from transforms.references import BATCH_ROWS
+from transforms.rejects import Reject, RejectReason
+
+if TYPE_CHECKING:
+    from transforms.inputs.annotations.yolo import YoloSource
+
+# Files that name the classes, one a line: LabelImg's, Darknet's and Roboflow's.
+NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "predefined_classes.txt")
+
+
+def is_config(path: str) -> bool:
+    """Whether a file's name is that of YAML."""
+    return path.lower().endswith((".yaml", ".yml"))
+
+
+def list_yolo(source: YoloSource) -> Iterator[pa.RecordBatch | Reject]:
+    """The tree's images as references, sorted by path, and a reject for whatever can be none."""
+    files, rejects = list_tree(source.root, source.storage)
+    yield from rejects
+    images = [file for file in files if has_image_name(file.path)]
+    lists = {path for _, path in source.places if path.lower().endswith(".txt")}
+    texts = [file for file in files if file.path.lower().endswith(".txt") and not _is_other(file.path) and file.path not in lists]
+    labels: dict[tuple[str, ...], list[TreeFile]] = defaultdict(list)
+    for file in texts:
+        labels[label_key(file.path)].append(file)
+    keys = {label_key(image.path) for image in images}
+    yield from _left_over(files, labels, keys, lists)
+    split_by_path = _splits_by_place(source, [file for file in files if file.path in lists])
+    for start in range(0, len(images), BATCH_ROWS):
+        yield from _batch(source, images[start : start + BATCH_ROWS], labels, split_by_path)
+
+
+def _is_other(path: str) -> bool:
+    return path.rpartition("/")[2].lower() in NAME_FILES
+
+
+def _left_over(
+    files: Sequence[TreeFile], labels: dict[tuple[str, ...], list[TreeFile]], keys: set[tuple[str, ...]], lists: set[str]
+) -> Iterator[Reject]:
+    """A reject for each file that is no image, and tells of none."""
+    for file in files:
+        if has_image_name(file.path) or _is_other(file.path) or is_config(file.path) or file.path in lists:
+            continue
+        if label_key(file.path) in labels and file.path.lower().endswith(".txt"):
+            if label_key(file.path) in keys:
+                continue
+            if any(folder.lower() == "labels" for folder in file.path.split("/")[:-1]):
+                yield Reject(file.path, file.uri, RejectReason.MISSING_FILE, "there is no image of this name")
+                continue
+        yield Reject(file.path, file.uri, RejectReason.OTHER_FILE, "neither an image nor the labels of one")
+
+
+def _splits_by_place(source: YoloSource, lists: Sequence[TreeFile]) -> Callable[[str], str | None]:
+    """What gives an image's split by its path: the folder or list of data.yaml that it is in, else the folder named as a split."""
+    split_of_place = {path: split for split, path in source.places}
+    listed: dict[str, str] = {}
+    for file, data in read_labels(lists, source.storage):
+        for line in data.decode("utf-8-sig", "replace").splitlines() if isinstance(data, bytes) else ():
+            parts = [part for part in line.strip().removeprefix(f"{source.root}/").split("/") if part not in ("", ".", "..")]
+            listed.setdefault("/".join(parts), split_of_place[file.path])
+
+    def find(path: str) -> str | None:
+        folders = path.split("/")[:-1]
+        above = ("/".join(folders[:depth]) for depth in range(len(folders), 0, -1))
+        placed = listed.get(path) or next((split_of_place[folder] for folder in above if folder in split_of_place), None)
+        return placed or (None if source.places else split_of(folders))
+
+    return find
+
+
+def _batch(
+    source: YoloSource,
+    images: Sequence[TreeFile],
+    labels: dict[tuple[str, ...], list[TreeFile]],
+    find_split: Callable[[str], str | None],
+) -> Iterator[pa.RecordBatch | Reject]:
+    found = [labels.get(label_key(image.path), []) for image in images]
+    contents = dict(read_labels([files[0] for files in found if files], source.storage))
+    kept, objects = [], []
+    for image, files in zip(images, found, strict=True):
+        content = contents[files[0]] if files else b""
+        if len(files) > 1:
+            told = f"it has several label files: {', '.join(file.path for file in files)}"
+            yield Reject(image.path, image.uri, RejectReason.BAD_VALUE, told)
+        elif not isinstance(content, bytes):
+            yield Reject(image.path, image.uri, *content)
+        else:
+            try:
+                objects.append(list(parse_yolo(content, num_classes=len(source.names), has_keypoints=source.has_keypoints)))
+                kept.append(image)
+            except BadLine as fault:
+                yield Reject(image.path, image.uri, RejectReason.BAD_VALUE, f"{files[0].path}, {fault}")
+    if not kept:
+        return
+    splits = [find_split(image.path) if source.states_splits else None for image in kept]
+    columns, empty = boxes.object_columns(_objects_of(source, kept, objects), [image.uri for image in kept])
+    yield from empty
+    yield tree_references(kept, splits, columns)
+
+
+def _objects_of(source: YoloSource, images: Sequence[TreeFile], objects: Sequence[Sequence[YoloObject]]) -> boxes.ObjectRows:
+    flat = [found for of_image in objects for found in of_image]
+    corners = boxes.corners_of_centres(np.array([found.box for found in flat], float).reshape(-1, 4))
+    columns = {
+        boxes.LABEL: pa.array([source.names[found.label] for found in flat], pa.string()),
+        boxes.SEGMENTATION: pa.array([_polygon(found) for found in flat], pa.string()),
+    }
+    names = [f"{image.path}#{found.line}" for image, of_image in zip(images, objects, strict=True) for found in of_image]
+    return boxes.ObjectRows(np.repeat(np.arange(len(objects)), list(map(len, objects))), corners, columns, names)
+
+
+def _polygon(found: YoloObject) -> str:
+    """A polygon as COCO writes them, a list in a list, in fractions; "" for an object that has only its box."""
+    return json.dumps([found.polygon], separators=(",", ":")) if found.polygon else ""

@@ -1,0 +1,215 @@
+"""Reading tar archives, plain or compressed, local or in a store: headers by `tarfile`, without holding what has been read.
+
+Formats: POSIX ustar and pax, GNU tar and the old V7 one, as the standard library reads them.
+"""
+
+from __future__ import annotations
+
+import bz2
+import functools
+import gzip
+import lzma
+import posixpath
+import tarfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import IO, Any, cast
+
+import pyarrow as pa
+
+from shardwright.storage import StorageOptions, files_of, is_remote
+from transforms.inputs.archives.archive_members import ArchiveFault, Member, archive_faults, normal_path
+from transforms.inputs.file_rules import Problem, has_image_name
+from transforms.inputs.header_reads import HeaderReader
+from transforms.rejects import RejectReason
+
+TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst")
+_MAGICS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+_LONG_HEADERS = frozenset((tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE))
+_MAX_HEADER_BYTES = 1 << 20  # of names and pax records, which are held in memory; a bomb claims more
+_BUFFER_BYTES = 1 << 20
+
+
+def is_tar_name(name: str) -> bool:
+    """Whether a file's name ends as that of a tar archive."""
+    return name.lower().endswith(TAR_ENDINGS)
+
+
+def tar_stem(name: str) -> str:
+    """A tar's name without its ending."""
+    ending = max((ending for ending in TAR_ENDINGS if name.lower().endswith(ending)), key=len, default="")
+    return name[: len(name) - len(ending)]
+
+
+class TarReader:
+    """The members of one tar archive.
+
+    Attributes:
+        uri: Its path or address.
+        compression: "gzip", "bz2", "xz" or "zstd" by its first bytes, None for a plain one.
+    """
+
+    def __init__(self, uri: str, storage: StorageOptions, num_bytes: int) -> None:
+        """Look at the archive's first bytes.
+
+        Raises:
+            ArchiveFault: It cannot be read.
+        """
+        self.uri = uri
+        self._storage = storage
+        self._num_bytes = num_bytes
+        with archive_faults():
+            start = files_of(uri, storage).read_range(uri, 0, 6)
+        self.compression = next((name for magic, name in _MAGICS.items() if start.startswith(magic)), None)
+
+    def members(self) -> Iterator[Member]:
+        """Every file in the archive, in order; then the links, as the files that they lead to, which costs a second pass.
+
+        Raises:
+            ArchiveFault: What is left of the archive cannot be read.
+            StorageError: Its store fails.
+        """
+        links: dict[str, str] = {}
+        fault = None
+        try:
+            for tar, info in self._headers():
+                if info.islnk() or info.issym():
+                    links[normal_path(info.name)] = _target(info)
+                elif not info.isdir():
+                    yield self._member(tar, info)
+        except ArchiveFault as error:
+            fault = error
+        if links:
+            yield from self._linked(links)
+        if fault is not None:
+            raise fault
+
+    def _linked(self, links: dict[str, str]) -> Iterator[Member]:
+        names: dict[str, list[str]] = {}
+        for name in links:
+            names.setdefault(_end_of(name, links), []).append(name)
+        try:
+            for tar, info in self._headers():
+                for name in names.pop(normal_path(info.name), ()) if info.isreg() else ():
+                    yield self._member(tar, info)._replace(path=name)
+        except ArchiveFault:  # told already, by who read the files themselves
+            pass
+        for target, lost in names.items():
+            for name in lost:
+                yield Member(name, 1, None, _nothing, _broken_link(name, target))
+
+    def _member(self, tar: tarfile.TarFile, info: tarfile.TarInfo) -> Member:
+        offset = info.offset_data if self.compression is None else None
+        open_member = functools.partial(_open_member, tar, info)
+        return Member(normal_path(info.name), info.size, offset, open_member, _problem(info))
+
+    def _headers(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
+        with archive_faults(), self._open() as file:
+            tar = tarfile.TarFile(fileobj=file, tarinfo=_Header, encoding="utf-8", errors="surrogateescape")
+            position = -1
+            while (info := tar.next()) is not None:
+                tar.members.clear()  # type: ignore[attr-defined]  # it keeps them all
+                if info.size < 0 or tar.offset <= position:
+                    raise ArchiveFault(RejectReason.CORRUPT, f"the header of {info.name!r} states {info.size} bytes")
+                if self.compression is None and info.offset_data + info.size > self._num_bytes:
+                    raise ArchiveFault(RejectReason.TRUNCATED, f"it ends inside {info.name!r}, at byte {self._num_bytes}")
+                position = tar.offset
+                yield tar, info
+
+    @contextmanager
+    def _open(self) -> Iterator[IO[bytes]]:
+        with ExitStack() as stack:
+            if is_remote(self.uri) and self.compression is None:
+                yield cast("IO[bytes]", HeaderReader(self.uri, self._storage))
+                return
+            raw: Any
+            if is_remote(self.uri):
+                raw = stack.enter_context(files_of(self.uri, self._storage).open_input(self.uri))
+            else:
+                raw = stack.enter_context(open(self.uri, "rb", _BUFFER_BYTES if self.compression else -1))
+            if self.compression == "zstd":
+                yield cast("IO[bytes]", _Forwards(stack.enter_context(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd"))))
+            elif self.compression:
+                yield stack.enter_context(_OPENERS[self.compression](raw))
+            else:
+                yield raw
+
+
+_OPENERS: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
+
+
+class _Header(tarfile.TarInfo):
+    """A header that says when it is none: `tarfile` takes damage after the first member for the archive's end."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        try:
+            found = super().frombuf(buf, encoding, errors)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]  # typeshed leaves it out
+            raise
+        except tarfile.HeaderError as error:
+            if len(buf) < tarfile.BLOCKSIZE:
+                raise ArchiveFault(RejectReason.TRUNCATED, "it has no end mark: its end is missing") from error
+            raise ArchiveFault(RejectReason.CORRUPT, f"{error} where a member should begin") from error
+        if found.type in _LONG_HEADERS and found.size > _MAX_HEADER_BYTES:
+            raise ArchiveFault(RejectReason.CORRUPT, f"a header of {found.size} bytes")
+        return found
+
+
+class _Forwards:
+    """A stream as a file that can be sought forwards."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self._position = 0
+
+    def read(self, num_bytes: int = -1) -> bytes:
+        data: bytes = self._stream.read() if num_bytes < 0 else self._stream.read(num_bytes)
+        self._position += len(data)
+        return data
+
+    def seek(self, offset: int) -> int:
+        if offset < self._position:
+            raise OSError(f"cannot go back from byte {self._position} to {offset}")
+        while self._position < offset and self.read(min(_BUFFER_BYTES, offset - self._position)):
+            pass
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+
+def _open_member(tar: tarfile.TarFile, info: tarfile.TarInfo) -> IO[bytes]:
+    file = tar.extractfile(info)
+    assert file is not None  # it is a regular file
+    return file
+
+
+def _nothing() -> IO[bytes]:
+    raise AssertionError("a member with a problem is not read")
+
+
+def _target(info: tarfile.TarInfo) -> str:
+    """The path that a link leads to: a hard link names it from the root, a symbolic one from its own folder."""
+    return normal_path(info.linkname if info.islnk() else posixpath.join(posixpath.dirname(info.name), info.linkname))
+
+
+def _end_of(name: str, links: dict[str, str]) -> str:
+    seen = set()
+    while name in links and name not in seen:
+        seen.add(name)
+        name = links[name]
+    return name
+
+
+def _broken_link(name: str, target: str) -> Problem:
+    reason = RejectReason.MISSING_FILE if has_image_name(name) else RejectReason.OTHER_FILE
+    return reason, f"a link to {target!r}, which is no file in the archive"
+
+
+def _problem(info: tarfile.TarInfo) -> Problem | None:
+    if info.issparse():
+        return RejectReason.UNSUPPORTED_FORMAT, "a sparse member: pack the archive without --sparse"
+    if not info.isreg():
+        return RejectReason.UNREADABLE, "not a regular file"
+    return None

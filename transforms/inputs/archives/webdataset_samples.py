@@ -1,0 +1,195 @@
+"""Samples of WebDataset shards: members of a tar that share a key, the part of their path before the first dot of its last part.
+
+Layout: https://github.com/webdataset/webdataset, `base_plus_ext` and `group_by_keys`: members of one sample follow one another.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from transforms.inputs.archives.archive_members import (
+    ArchiveFault,
+    Member,
+    Place,
+    archive_faults,
+    member_problem,
+    path_problem,
+    place_member,
+)
+from transforms.inputs.file_rules import Problem, has_image_name
+from transforms.inputs.spool import SpoolWriter
+from transforms.rejects import RejectReason
+
+LABEL, CAPTION, JSON = "cls", "txt", "json"
+_TEXTS = frozenset({LABEL, CAPTION, JSON})
+COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # what makes an image beside it a sample's
+_MAX_TEXT_BYTES = 16 << 20
+_KEY = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Sample:
+    """What is known of one sample.
+
+    Attributes:
+        key: Its key, folders included.
+        sizes: Of its members, by suffix, in their order.
+        pictures: Where its images are, by suffix.
+        texts: The bytes of its label, caption and json, by suffix.
+        problem: Why it can be no record; the first that was met.
+    """
+
+    key: str
+    sizes: dict[str, int] = field(default_factory=dict)
+    pictures: dict[str, Place] = field(default_factory=dict)
+    texts: dict[str, bytes] = field(default_factory=dict)
+    problem: Problem | None = None
+
+    @property
+    def image_suffixes(self) -> list[str]:
+        """Those of images, its own first: `jpg` comes before `seg.png`, else the first one does."""
+        return sorted(filter(is_image_suffix, self.sizes), key=lambda suffix: "." in suffix)
+
+
+def is_image_suffix(suffix: str) -> bool:
+    """Whether a suffix, such as "jpg" or "seg.png", is an image's."""
+    return has_image_name(f".{suffix}")
+
+
+def split_key(path: str) -> tuple[str, str] | None:
+    """The key and the suffix, in lower case, of a member; None where it belongs to no sample."""
+    match = _KEY.fullmatch(path)
+    return (match[1], match[2].lower()) if match else None
+
+
+def read_samples(
+    members: Iterable[Member], archive: Place, writer: SpoolWriter | None, *, places: bool = True
+) -> Iterator[Sample | tuple[str, Problem]]:
+    """Members as samples, in order; (path, problem) for each that belongs to none.
+
+    Args:
+        members: All members of an archive.
+        archive: As for `place_member`.
+        writer: As for `place_member`.
+        places: Find the images' places, too.
+
+    Raises:
+        ArchiveFault: What is left of the archive cannot be read. The sample before it, whole or not, is not given.
+    """
+    sample: Sample | None = None
+    for member in members:
+        found = split_key(member.path)
+        problem = path_problem(member.path)
+        if found is None or problem:
+            yield member.path, problem or (RejectReason.OTHER_FILE, "of no sample: its name has no suffix")
+            continue
+        key, suffix = found
+        if sample is not None and (sample.key != key or suffix in sample.sizes):
+            yield sample
+            sample = None
+        sample = sample or Sample(key)
+        sample.sizes[suffix] = member.num_bytes
+        _take(sample, suffix, member, archive, writer if places else None, places=places)
+    if sample is not None:
+        yield sample
+
+
+def _take(sample: Sample, suffix: str, member: Member, archive: Place, writer: SpoolWriter | None, *, places: bool) -> None:
+    if is_image_suffix(suffix) and places:
+        found = member_problem(member) or place_member(member, archive, writer)
+        if isinstance(found, Place):
+            sample.pictures[suffix] = found
+        else:
+            sample.problem = sample.problem or found
+    elif suffix in _TEXTS:
+        if member.problem or member.num_bytes > _MAX_TEXT_BYTES:
+            problem = member.problem or (RejectReason.BAD_VALUE, f"its .{suffix} has {member.num_bytes} bytes")
+            sample.problem = sample.problem or problem
+            return
+        with archive_faults(), member.open() as file:
+            sample.texts[suffix] = file.read(member.num_bytes)
+        if len(sample.texts[suffix]) != member.num_bytes:
+            raise ArchiveFault(RejectReason.TRUNCATED, f"it ends inside {member.path!r}")
+
+
+def is_webdataset(samples: Sequence[Sample]) -> bool:
+    """Whether images come with a label, caption or json of the same key, at least half of them."""
+    images = [sample for sample in samples if sample.image_suffixes]
+    paired = [sample for sample in images if not COMPANIONS.isdisjoint(sample.sizes)]
+    return bool(paired) and 2 * len(paired) >= len(images)
+
+
+def read_json(sample: Sample) -> Mapping[str, Any] | None:
+    """The fields of its json; None where it has none.
+
+    Raises:
+        ValueError: It is no json object.
+    """
+    if JSON not in sample.texts:
+        return None
+    fields = json.loads(sample.texts[JSON])
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object with fields")
+    return fields
+
+
+def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.DataType], list[str]]:
+    """The Arrow type of each field that scalars or lists of scalars of one type fill, in order of appearance; and the other fields."""
+    seen: dict[str, pa.DataType | None] = {}
+    for record in records:
+        for name, value in record.items():
+            if value is not None:
+                kind = _kind_of(value)
+                seen[name] = _merge(seen[name], kind) if name in seen else kind
+            elif name not in seen:
+                seen[name] = pa.null()
+    kinds = {name: kind for name, kind in seen.items() if name and kind is not None and not _is_empty(kind)}
+    return kinds, [name for name in seen if name not in kinds]
+
+
+def _kind_of(value: object) -> pa.DataType | None:
+    if isinstance(value, bool):
+        return pa.bool_()
+    if isinstance(value, int):
+        return pa.int64() if -(2**63) <= value < 2**63 else None
+    if isinstance(value, float):
+        return pa.float64()
+    if isinstance(value, str):
+        return pa.string()
+    if not isinstance(value, list):
+        return None
+    item: pa.DataType | None = pa.null()
+    for one in value:
+        kind = None if isinstance(one, list) else _kind_of(one)
+        item = _merge(item, kind)
+    return None if item is None else pa.list_(item)
+
+
+def _merge(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
+    """The type that holds both, None where there is none."""
+    if one is None or other is None:
+        return None
+    if one == other or pa.types.is_null(other):
+        return one
+    if pa.types.is_null(one):
+        return other
+    if pa.types.is_list(one) and pa.types.is_list(other):
+        item = _merge(one.value_type, other.value_type)
+        return None if item is None else pa.list_(item)
+    return pa.float64() if {one, other} == {pa.int64(), pa.float64()} else None
+
+
+def _is_empty(kind: pa.DataType) -> bool:
+    return pa.types.is_null(kind) or (pa.types.is_list(kind) and pa.types.is_null(kind.value_type))
+
+
+def fits(value: object, kind: pa.DataType) -> bool:
+    """Whether a field's value is of its type; a missing one is of any."""
+    found = pa.null() if value is None else _kind_of(value)
+    return found is not None and _merge(kind, found) == kind

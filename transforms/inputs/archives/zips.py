@@ -1,0 +1,167 @@
+"""Zip archives of images: stored members are read in place, compressed ones through the spool.
+
+Format: PKWARE's APPNOTE.TXT 6.3, zip64 included. The central directory is held in memory, about half a kilobyte a member.
+"""
+
+from __future__ import annotations
+
+import functools
+import stat
+import struct
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import IO, Any, ClassVar
+
+from shardwright.errors import MissingError
+from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage.reads import map_reads
+from transforms.inputs.archives.archive_members import ArchiveFault, Member, archive_faults, normal_path
+from transforms.inputs.archives.archive_source import ArchiveSource, Look, Rows, find_archives, layout_of, look_into
+from transforms.inputs.file_rules import Problem
+from transforms.inputs.input_files import FileState, InputFile
+from transforms.inputs.source import SourceFormat, SourceRequest
+from transforms.rejects import RejectReason
+
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, lengths of name and extra field; then these two, and the data
+_SIGNATURE = b"PK\3\4"
+_ENCRYPTED, _UTF8 = 1, 0x800
+_UNPACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA})
+_LOOKED_UP = 1024  # local headers read at a time
+
+
+def is_zip_name(name: str) -> bool:
+    """Whether a file's name ends as that of a zip archive."""
+    return name.lower().endswith(".zip")
+
+
+class ZipReader:
+    """The members of one zip archive, open as long as the block lasts."""
+
+    def __init__(self, uri: str, storage: StorageOptions, archive: zipfile.ZipFile) -> None:
+        self._uri = uri
+        self._storage = storage
+        self._archive = archive
+        self._infos = sorted((info for info in archive.infolist() if not info.is_dir()), key=lambda info: info.header_offset)
+
+    @classmethod
+    @contextmanager
+    def open(cls, uri: str, storage: StorageOptions) -> Iterator[ZipReader]:
+        """Read the central directory.
+
+        Raises:
+            ArchiveFault: It cannot be read.
+            StorageError: Its store fails.
+        """
+        with archive_faults():
+            raw: Any = files_of(uri, storage).open_input(uri) if is_remote(uri) else open(uri, "rb")  # noqa: SIM115 - closed below
+        with raw:
+            with archive_faults():
+                try:
+                    archive = zipfile.ZipFile(raw)
+                except zipfile.BadZipFile as error:
+                    raise ArchiveFault(RejectReason.TRUNCATED, f"{error}: its end, which lists its members, is missing") from error
+            with archive:
+                yield cls(uri, storage, archive)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether no member needs unpacking."""
+        return all(info.compress_type == zipfile.ZIP_STORED or _problem(info) for info in self._infos)
+
+    def members(self, *, places: bool = True) -> Iterator[Member]:
+        """Every file in the archive, in the order of their bytes.
+
+        Args:
+            places: Look where stored members begin, which costs a small read for each.
+        """
+        rest = iter(self._infos)
+        while some := list(islice(rest, _LOOKED_UP)):
+            offsets = self._offsets(some) if places else [0] * len(some)
+            for info, offset in zip(some, offsets, strict=True):
+                problem = _problem(info) or (offset if not isinstance(offset, int) else None)
+                start = offset if isinstance(offset, int) and info.compress_type == zipfile.ZIP_STORED else None
+                open_member = functools.partial(self._open_member, info)
+                yield Member(normal_path(info.filename), info.file_size, start, open_member, problem, stands_alone=True)
+
+    def _open_member(self, info: zipfile.ZipInfo) -> IO[bytes]:
+        return self._archive.open(info)
+
+    def _offsets(self, infos: Sequence[zipfile.ZipInfo]) -> list[int | Problem]:
+        """Where the data of stored members begins; 0 for others."""
+        files = files_of(self._uri, self._storage)
+
+        def look(info: zipfile.ZipInfo) -> int | Problem:
+            if info.compress_type != zipfile.ZIP_STORED or _problem(info):
+                return 0
+            with archive_faults():
+                header = files.read_range(self._uri, info.header_offset, _LOCAL_HEADER.size)
+            if len(header) < _LOCAL_HEADER.size or not header.startswith(_SIGNATURE):
+                return RejectReason.CORRUPT, "there is no member where the archive's directory says"
+            _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
+            if name_bytes != _name_bytes(info):
+                return RejectReason.CORRUPT, "the member and the archive's directory have different names for it"
+            return info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
+
+        return list(map_reads(look, infos) if is_remote(self._uri) else map(look, infos))
+
+
+def _name_bytes(info: zipfile.ZipInfo) -> int:
+    return len(info.orig_filename.encode("utf-8" if info.flag_bits & _UTF8 else "cp437"))
+
+
+def _problem(info: zipfile.ZipInfo) -> Problem | None:
+    if info.flag_bits & _ENCRYPTED:
+        return RejectReason.UNSUPPORTED_FORMAT, "encrypted: unpack it with its password first"
+    if stat.S_ISLNK(info.external_attr >> 16):
+        return RejectReason.OTHER_FILE, "a link"
+    if info.compress_type not in _UNPACKED:
+        return RejectReason.UNSUPPORTED_FORMAT, f"compressed by method {info.compress_type}: pack the archive with deflate or none"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ZipSource(ArchiveSource):
+    """Zip archives to list."""
+
+    def describe(self) -> str:
+        number = f"{self.count} zip archives" if self.count > 1 else "a zip archive"
+        return f"{number} at {self.request.uri}{self.layout.describe()}"
+
+    @staticmethod
+    def is_archive(name: str) -> bool:
+        return is_zip_name(name)
+
+    def list_archive(self, archive: InputFile, state: FileState) -> Rows:
+        with ZipReader.open(archive.uri, self.request.storage) as reader:
+            if reader.is_stored:
+                yield from self.references(archive, state, reader.members(), None)
+            else:
+                yield from self.spooled(archive, state, lambda writer: self.references(archive, state, reader.members(), writer))
+
+
+class ZipFormat(SourceFormat):
+    """A file with a zip's name, a folder of such files, or a wildcard for them."""
+
+    name: ClassVar[str] = "zip"
+    summary: ClassVar[str] = "a .zip of images, or several"
+    rank: ClassVar[int] = 24
+
+    def open(self, request: SourceRequest, *, forced: bool) -> ZipSource | None:
+        archives = find_archives(request, is_zip_name, forced=forced, what="zip archives")
+        if not archives:
+            return None
+        request.refuse_columns("made of zip archives")
+        looks = [_look_into(archive, request) for archive in dict.fromkeys((archives[0], archives[-1]))]
+        base = archives[0].uri.removesuffix(archives[0].name)
+        return ZipSource(request, base, layout_of(looks, archives), len(archives))
+
+
+def _look_into(archive: InputFile, request: SourceRequest) -> Look:
+    try:
+        with ZipReader.open(archive.uri, request.storage) as reader:
+            return look_into(reader.members(places=False))
+    except (ArchiveFault, MissingError):  # told when it is listed
+        return Look([], whole=False)

@@ -1,0 +1,176 @@
+"""Which columns of a Parquet or Arrow file hold encoded images, and what the others are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from shardwright.errors import UsageError
+from shardwright.schema import Feature, FeatureKind
+from transforms.features.lists import is_list
+from transforms.inputs.embedded.embedded_files import stated_class_names
+from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic
+from transforms.inputs.tables.table_columns import check_text, extra_feature
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from transforms.references import PICTURE_TYPE
+
+_BYTES = "bytes"  # of the hub's struct<bytes: binary, path: string>
+_PATH = "path"
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+_ROLES = ("label", "id", "split", "group")
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedLayout:
+    """Which column is what.
+
+    Attributes:
+        columns: All columns and their types.
+        image: The column of the image.
+        others: Columns of further pictures.
+        class_names: Column -> the names that its whole numbers stand for, where the file states them.
+        label, id, split, group: Columns with a role; None where there is none.
+    """
+
+    columns: pa.Schema
+    image: str
+    others: tuple[str, ...] = ()
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    label: str | None = None
+    id: str | None = None
+    split: str | None = None
+    group: str | None = None
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The columns that become features, further pictures among them."""
+        roles = {self.image, self.label, self.id, self.split, self.group}
+        return tuple(name for name in self.columns.names if name not in roles)
+
+    def type_of(self, extra: str) -> pa.DataType:
+        """The type of an extra column in references."""
+        kind = self.columns.field(extra).type
+        if extra in self.others:
+            return PICTURE_TYPE
+        if extra in self.class_names:
+            return pa.list_(pa.string()) if is_list(kind) else pa.string()
+        return kind
+
+    def feature_of(self, extra: str) -> Feature:
+        """What an extra column is in examples.
+
+        Raises:
+            BuildError: tf.Example has no such type.
+        """
+        kind = self.columns.field(extra).type
+        if extra in self.others:
+            return Feature(extra, FeatureKind.IMAGE, default="")  # a row may have none
+        if extra in self.class_names:
+            shape = (None,) if is_list(kind) else ()
+            return Feature(extra, FeatureKind.CLASS_LABEL, shape=shape, names=self.class_names[extra])
+        return extra_feature(extra, kind)
+
+
+def picture_parts(column: pa.Array) -> list[tuple[bytes | None, str | None]]:
+    """The (bytes, path) of each row of a column that may hold pictures; the path counts only where there are no bytes."""
+    if not pa.types.is_struct(column.type):
+        return [(value, None) for value in column.to_pylist()]
+    return [(None, None) if value is None else (value.get(_BYTES), value.get(_PATH)) for value in column.to_pylist()]
+
+
+def make_layout(
+    rows: pa.RecordBatch, schema: pa.Schema, columns: Mapping[str, str | None], place: str, *, forced: bool = False
+) -> EmbeddedLayout | None:
+    """Which column is what, or None where none holds images.
+
+    Args:
+        rows: The first ones.
+        schema: Of the file, metadata included.
+        columns: role -> column named by an option, or None.
+        place: What messages call the input.
+        forced: Never None.
+
+    Raises:
+        UsageError: A column that an option names is not there or does not suit its role; or the images are in lists.
+        BuildError: A column's type does not suit its role.
+    """
+    pictures = [name for name, column in zip(rows.schema.names, rows.columns, strict=True) if _holds_pictures(column)]
+    image = _image_column(rows, pictures, columns.get("image"), place, forced=forced)
+    if image is None:
+        return None
+    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if doubled:
+        raise UsageError(f"{place} has two columns called {doubled[0]!r}: rename one")
+    names = {name: words for name, words in stated_class_names(schema).items() if name in schema.names and _is_integers(schema, name)}
+    roles = {role: _role_column(schema, role, columns.get(role), place, pictures) for role in _ROLES}
+    classes = [name for name in names if not is_list(schema.field(name).type)]
+    if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
+        roles["label"] = classes[0]
+    for column in filter(None, roles.values()):
+        check_text(schema.field(column).type, column)
+    others = tuple(name for name in pictures if name != image)
+    return EmbeddedLayout(schema.remove_metadata(), image, others, names, **roles)
+
+
+def _image_column(rows: pa.RecordBatch, pictures: Sequence[str], given: str | None, place: str, *, forced: bool) -> str | None:
+    if given is not None and given not in rows.schema.names:
+        raise UsageError(f"--image-column {given!r} is not in {place}, which has the columns {_listed(rows.schema)}")
+    if given in pictures:
+        return given
+    lists = [name for name, column in zip(rows.schema.names, rows.columns, strict=True) if _holds_lists(column)]
+    if given in lists or (lists and not pictures and given is None):
+        raise UsageError(
+            f"column {given or lists[0]!r} of {place} holds lists of images, and a record has one main image: "
+            "write a row for each image, or a column for each place in the list"
+        )
+    if given is None and pictures:
+        usual = [name for wanted in IMAGE_NAMES for name in pictures if name.strip().lower() == wanted]
+        if usual or len(pictures) == 1:
+            return (usual or list(pictures))[0]
+        raise UsageError(f"{place} has several columns of images, {', '.join(map(repr, pictures))}: name the main one by --image-column")
+    if forced:
+        raise UsageError(f"no column of {place} holds encoded images (JPEG, PNG, ...); it has the columns {_listed(rows.schema)}")
+    return None
+
+
+def _holds_pictures(column: pa.Array) -> bool:
+    """Whether a column can hold pictures, and in some row there is one."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        if kind.get_field_index(_BYTES) < 0 or not _is_binary(kind.field(_BYTES).type):
+            return False
+    elif not _is_binary(kind):
+        return False
+    return any(has_image_magic(data) if data else bool(path) for data, path in picture_parts(column))
+
+
+def _holds_lists(column: pa.Array) -> bool:
+    return is_list(column.type) and _holds_pictures(column.flatten())
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return any(test(kind) for test in _BINARY)
+
+
+def _is_integers(schema: pa.Schema, name: str) -> bool:
+    kind = schema.field(name).type
+    return bool(pa.types.is_integer(kind.value_type if is_list(kind) else kind))
+
+
+def _role_column(schema: pa.Schema, role: str, given: str | None, place: str, pictures: Sequence[str]) -> str | None:
+    if given is not None:
+        if given not in schema.names:
+            raise UsageError(f"--{role}-column {given!r} is not in {place}, which has the columns {_listed(schema)}")
+        return given
+    usable = {
+        field.name.strip().lower(): field.name
+        for field in reversed(list(schema))
+        if field.name not in pictures and not pa.types.is_nested(field.type) and not pa.types.is_floating(field.type)
+    }
+    return next((usable[name] for name in ROLE_COLUMNS[role] if name in usable), None)
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(map(repr, schema.names))

@@ -1,0 +1,174 @@
+"""Rows of Parquet and Arrow files as references: images go to the spool, all else stays a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import BuildError
+from shardwright.storage import StorageOptions
+from transforms.features.lists import is_list
+from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, picture_parts
+from transforms.inputs.file_rules import Problem, size_problem
+from transforms.inputs.input_files import InputFile
+from transforms.inputs.spool import SpoolWriter
+from transforms.inputs.tables.table_columns import as_text, canonical_splits, empty_as_null
+from transforms.inputs.tables.table_references import look_at_each, resolve_paths
+from transforms.references import BATCH_ROWS, PICTURE_TYPE, concat, extra_name, keep_rows
+from transforms.rejects import Reject, RejectReason
+
+_BATCH_BYTES = 16 << 20  # of what a batch holds besides images
+Found = dict[str, Any] | Problem | None  # a PICTURE_TYPE value, or why there is none, or that nothing is named
+_NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
+
+
+def list_rows(
+    batches: Iterator[pa.RecordBatch], file: InputFile, layout: EmbeddedLayout, writer: SpoolWriter, *, root: str, storage: StorageOptions
+) -> Iterator[pa.RecordBatch | Reject]:
+    """The rows of one file as references, and a reject for each that can be none.
+
+    Args:
+        batches: The rows, in order.
+        file: Whose they are; its name is the start of ids, its split that of the rows where no column states it.
+        layout: Which column is what.
+        writer: Takes the images.
+        root: Where paths of images start that are named and not embedded.
+        storage: Options of the stores that those are in.
+
+    Raises:
+        BuildError: Its columns are not those of the first file.
+    """
+    pending: list[pa.RecordBatch] = []
+    first_row = 0
+    for raw in batches:
+        references, rejects = _references(_as_declared(raw, layout, file), file, layout, writer, first_row, root, storage)
+        yield from rejects
+        first_row += raw.num_rows
+        pending.append(references)
+        if sum(batch.num_rows for batch in pending) >= BATCH_ROWS or sum(batch.nbytes for batch in pending) >= _BATCH_BYTES:
+            yield concat(pending)
+            pending = []
+    if any(batch.num_rows for batch in pending):
+        yield concat(pending)
+
+
+def _as_declared(raw: pa.RecordBatch, layout: EmbeddedLayout, file: InputFile) -> pa.RecordBatch:
+    """The batch with the columns of the first file; one that this file lacks is empty.
+
+    Raises:
+        BuildError: A column has another type, or is none of the first file's.
+    """
+    if set(raw.schema.names) - set(layout.columns.names) or layout.image not in raw.schema.names:
+        raise BuildError(
+            f"{file.uri} has the columns {', '.join(map(repr, raw.schema.names))}, and the first file "
+            f"{', '.join(map(repr, layout.columns.names))}: build from files with the same columns"
+        )
+    columns = []
+    for wanted in layout.columns:
+        column = raw.column(wanted.name) if wanted.name in raw.schema.names else pa.nulls(raw.num_rows, wanted.type)
+        try:
+            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
+        except pa.ArrowException as error:
+            types = f"is of type {column.type}, and in the first file {wanted.type}"
+            raise BuildError(f"column {wanted.name!r} of {file.uri} {types}: {error}") from error
+    return pa.RecordBatch.from_arrays(columns, layout.columns.names)
+
+
+def _references(
+    raw: pa.RecordBatch, file: InputFile, layout: EmbeddedLayout, writer: SpoolWriter, first_row: int, root: str, storage: StorageOptions
+) -> tuple[pa.RecordBatch, list[Reject]]:
+    def text(column: str | None) -> pa.Array:
+        return pa.nulls(raw.num_rows, pa.string()) if column is None else as_text(raw.column(column), column)
+
+    rows = np.arange(first_row, first_row + raw.num_rows)
+    numbered = pa.array([f"{file.name}#{row}" for row in rows.tolist()], pa.string())
+    ids = numbered if layout.id is None else empty_as_null(text(layout.id))
+    problems: list[Problem | None] = [None if there else (RejectReason.BAD_ID, "the id is empty") for there in ids.is_valid().to_pylist()]
+    pictures = {}
+    for name in (layout.image, *layout.others):
+        pictures[name] = _places(raw.column(name), writer, problems, root, storage, is_main=name == layout.image)
+    main = pictures[layout.image]
+    columns: dict[str, pa.Array] = {
+        "id": pc.coalesce(ids, numbered),
+        "uri": pc.fill_null(main.field("uri"), file.uri),
+        "offset": main.field("offset"),
+        "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
+        "etag": main.field("etag"),
+        "row": pa.array(rows),
+        "split": canonical_splits(text(layout.split)) if layout.split else pa.array([file.split] * raw.num_rows, pa.string()),
+        "group": empty_as_null(text(layout.group)),
+        "label": empty_as_null(text(layout.label)) if layout.label not in layout.class_names else _named(raw, layout, layout.label or ""),
+    }
+    for name in layout.extras:
+        is_named = name in layout.class_names
+        columns[extra_name(name)] = pictures[name] if name in pictures else _named(raw, layout, name) if is_named else raw.column(name)
+    batch = pa.RecordBatch.from_pydict(columns)
+    told = zip(columns["id"].to_pylist(), columns["uri"].to_pylist(), rows.tolist(), problems, strict=True)
+    rejects = [Reject(one, uri, problem[0], f"row {row} of {file.name}: {problem[1]}") for one, uri, row, problem in told if problem]
+    return keep_rows(batch, np.array([problem is None for problem in problems])), rejects
+
+
+def _places(
+    column: pa.Array, writer: SpoolWriter, problems: list[Problem | None], root: str, storage: StorageOptions, *, is_main: bool
+) -> pa.Array:
+    """Where each row's picture is, PICTURE_TYPE; a row without one that needs it gets a problem, if it has none yet."""
+    parts = picture_parts(column)
+    found = _look_at_files([None if data is not None else path for data, path in parts], root, storage)
+    for row, (data, _) in enumerate(parts):
+        if data is not None and problems[row] is None:
+            found[row] = size_problem(len(data)) or {
+                "uri": writer.uri,
+                "offset": writer.add(data),
+                "num_bytes": len(data),
+                "etag": writer.etag,
+            }
+        elif found[row] is None and is_main:
+            found[row] = _NO_IMAGE
+    return _settled(found, problems)
+
+
+def _look_at_files(paths: Sequence[str | None], root: str, storage: StorageOptions) -> list[Found]:
+    """Where the pictures are that are named and not embedded."""
+    named = [row for row, path in enumerate(paths) if path]
+    result: list[Found] = [None] * len(paths)
+    if not named:
+        return result
+    _, addresses = resolve_paths(pa.array([paths[row] for row in named], pa.string()), root)
+    uris = addresses.to_pylist()
+    for row, uri, look in zip(named, uris, look_at_each(uris, storage), strict=True):
+        problem = look.problem and (look.problem[0], f"{uri}: {look.problem[1]}")
+        result[row] = problem or {"uri": uri, "offset": None, "num_bytes": look.num_bytes, "etag": look.etag}
+    return result
+
+
+def _spool(data: bytes, writer: SpoolWriter) -> dict[str, Any]:
+    return {"uri": writer.uri, "offset": writer.add(data), "num_bytes": len(data), "etag": writer.etag}
+
+
+def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array:
+    for row, one in enumerate(found):
+        if isinstance(one, tuple):
+            problems[row] = problems[row] or one
+    return pa.array([None if isinstance(one, tuple) else one for one in found], PICTURE_TYPE)
+
+
+def _named(raw: pa.RecordBatch, layout: EmbeddedLayout, name: str) -> pa.Array:
+    """A column of class numbers as class names."""
+    column, names = raw.column(name), layout.class_names[name]
+    if not is_list(column.type):
+        return _names_of(column, names)
+    lists = column.cast(pa.list_(column.type.value_type))
+    return pa.ListArray.from_arrays(lists.offsets, _names_of(lists.values, names), mask=lists.is_null())
+
+
+def _names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
+    """The name of each number; null for -1, with which data sets say that it is not known; any other number stays itself, as a text."""
+    numbers = numbers.cast(pa.int64())
+    known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
+    named = pa.array(names, pa.string()).take(pc.if_else(known, numbers, pa.scalar(None, pa.int64())))
+    stated = pc.if_else(pc.equal(numbers, -1), pa.scalar(None, pa.int64()), numbers)
+    return pc.coalesce(named, stated.cast(pa.string()))

@@ -1,0 +1,139 @@
+"""Parquet and Arrow files with encoded images in a column as INPUT, the Hugging Face hub's among them.
+
+Their bytes lie in compressed pages, so they cannot be read by offset: they go through the spool.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.schema import Feature
+from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
+from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
+from transforms.inputs.embedded.embedded_references import list_rows
+from transforms.inputs.input_files import InputFile, common_split_names, find_files, state_of
+from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.spool import SpoolWriter, spooled
+from transforms.references import REFERENCE_SCHEMA, extra_name
+from transforms.rejects import Reject, RejectReason
+
+_ROLES = ("image", "label", "id", "split", "group")
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSource(InputSource):
+    """Files with images in a column.
+
+    Attributes:
+        request: INPUT.
+        root: The folder that the files' names are relative to.
+        layout: Which column is what.
+        num_files: As many as there were.
+        names_state_splits: Every file's name states a split.
+    """
+
+    request: SourceRequest
+    root: str
+    layout: EmbeddedLayout
+    num_files: int
+    names_state_splits: bool
+
+    def describe(self) -> str:
+        roles = ", ".join(f"{role}={column!r}" for role in _ROLES if (column := getattr(self.layout, role)))
+        extras = f"; features from {', '.join(self.layout.extras)}" if self.layout.extras else ""
+        files = "a file" if self.num_files == 1 else f"{self.num_files} files"
+        return f"{files} with images in a column at {self.request.uri}, columns {roles}{extras}"
+
+    def parts(self) -> Iterator[str]:
+        for file in find_files(self.request, is_embedded_name):
+            yield file.uri
+
+    def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
+        file = InputFile(part, part.removeprefix(f"{self.root}/"))
+        storage = self.request.storage
+        state = state_of(part, storage)
+        if not state.num_bytes:
+            yield Reject(file.name, part, RejectReason.EMPTY_FILE, "the file has no bytes")
+            return
+
+        def make(writer: SpoolWriter) -> Iterator[pa.RecordBatch | Reject]:
+            root = self.request.image_root or os.path.dirname(part)
+            with open_rows(part, storage) as (_, batches):
+                yield from list_rows(batches, file, self.layout, writer, root=root, storage=storage)
+
+        rules = hashlib.blake2b(repr((file, self.layout, self.request.image_root)).encode(), digest_size=8).hexdigest()
+        yield from spooled(self.request.spool, part, f"{state.etag}-{state.num_bytes}-{rules}", storage, make)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*REFERENCE_SCHEMA, *(pa.field(extra_name(name), self.layout.type_of(name)) for name in self.layout.extras)])
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        return tuple(map(self.layout.feature_of, self.layout.extras))
+
+    @property
+    def states_splits(self) -> bool:
+        return self.layout.split is not None or self.names_state_splits
+
+    @property
+    def splits_can_be_redrawn(self) -> bool:
+        return self.layout.split is None
+
+    @property
+    def has_integer_labels(self) -> bool:
+        label = self.layout.label
+        return label is not None and label not in self.layout.class_names and pa.types.is_integer(self.layout.columns.field(label).type)
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.layout.class_names.get(self.layout.label or "")
+
+
+class EmbeddedFormat(SourceFormat):
+    """Parquet and Arrow files, where one of their columns holds images. Tables that only name images are left to `table`."""
+
+    name: ClassVar[str] = "embedded"
+    summary: ClassVar[str] = "Parquet or Arrow files with encoded images in a column (Hugging Face hub): a file, a wildcard or a folder"
+    rank: ClassVar[int] = 25
+
+    def open(self, request: SourceRequest, *, forced: bool) -> EmbeddedSource | None:
+        files = find_files(request, is_embedded_name)
+        if not files:
+            if forced:
+                raise UsageError(f"{request.argument} {request.uri} holds no Parquet or Arrow files (.parquet, .arrow, .feather)")
+            return None
+        only_here = forced or is_arrow_name(files[0].uri)
+        try:
+            layout = _look(files, request, forced=only_here)
+        except BuildError:
+            if only_here:
+                raise
+            return None  # a table that cannot be read, as far as anybody knows
+        if layout is None:
+            return None
+        if request.columns.get("size") is not None:
+            raise UsageError(f"--size-column is for a table of paths, and {request.argument} {request.uri} holds the images themselves")
+        root = files[0].uri.removesuffix(files[0].name).rstrip("/")
+        return EmbeddedSource(request, root, layout, len(files), common_split_names(files))
+
+
+def _look(files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool) -> EmbeddedLayout | None:
+    """What the first file with rows holds."""
+    for file in files:
+        if not state_of(file.uri, request.storage).num_bytes:
+            continue
+        with open_rows(file.uri, request.storage) as (schema, batches):
+            rows = next((batch for batch in batches if batch.num_rows), None)
+            if rows is not None:
+                return make_layout(rows, schema, request.columns, file.uri, forced=forced)
+    if forced:
+        raise UsageError(f"{request.argument} {request.uri}: its files have no rows")
+    return None

@@ -1,0 +1,92 @@
+"""Which column of a table has which role: what the options name, else the first that has a usual name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from shardwright.errors import UsageError
+from transforms.features.lists import is_list
+from transforms.inputs.tables.table_columns import check_sizes, check_text
+
+# Columns taken for a role when no option names one; the first that is there, in any case.
+ROLE_COLUMNS = {
+    "image": (
+        "image", "image_path", "image_file", "file_name", "filename", "filepath", "file_path", "path", "file", "uri", "img",
+    ),
+    "label": ("label", "class", "class_name", "category", "target"),
+    "id": ("id", "image_id"),
+    "split": ("split", "subset", "partition"),
+    "group": (),
+    "size": (),
+}  # fmt: skip
+_TEXT_ROLES = ("image", "label", "id", "split", "group")
+
+
+def find_roles(path: str, schema: pa.Schema, given: Mapping[str, str | None], *, needs_image: bool) -> dict[str, str | None]:
+    """Role -> column, None for a role that no column has.
+
+    Args:
+        path: What messages call the table.
+        schema: Its columns.
+        given: Role -> column named by an option, or None to look for a usual name.
+        needs_image: One must be of image paths; if not, one of ids will do.
+
+    Raises:
+        UsageError: A named column is not there, none can be the image's, or two columns cannot be told apart.
+    """
+    _check_names(path, schema)
+    roles = {role: _role_column(path, schema, role, given.get(role)) for role in ROLE_COLUMNS}
+    roles["image"] = roles["image"] or (None if needs_image else roles["id"])
+    if roles["image"] is None:
+        raise UsageError(f"{path} has the columns {_listed(schema)}: name the one with the image paths by --image-column")
+    return roles
+
+
+def roles_as_text(schema: pa.Schema, roles: Mapping[str, str | None]) -> pa.Schema:
+    """A CSV has no types: a class "1.5" or an id "true" is text. Whole numbers stay, so that labels sort by value."""
+    text = {roles[role] for role in _TEXT_ROLES}
+    return pa.schema(
+        [(field.name, pa.string() if field.name in text and not pa.types.is_integer(field.type) else field.type) for field in schema]
+    )
+
+
+def check_roles(schema: pa.Schema, roles: Mapping[str, str | None]) -> None:
+    """Whether the columns can hold what their roles say.
+
+    Raises:
+        BuildError: A column's type does not suit its role.
+    """
+    for role in _TEXT_ROLES:
+        column = roles[role]
+        if column is not None:
+            check_text(schema.field(column).type, column)
+    size = roles["size"]
+    if size is not None:
+        check_sizes(schema.field(size).type, size)
+
+
+def _check_names(path: str, schema: pa.Schema) -> None:
+    doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if doubled:
+        raise UsageError(f"{path} has two columns called {doubled[0]!r}: rename one")
+    if "" in schema.names:
+        raise UsageError(
+            f"column {schema.names.index('') + 1} of {path} has no name: name it, or leave it out (pandas: to_csv(index=False))"
+        )
+
+
+def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> str | None:
+    if given is not None:
+        if given not in schema.names:
+            raise UsageError(f"--{role}-column {given!r} is not in {path}, which has the columns {_listed(schema)}")
+        return given
+    # A column of lists has several labels a row, and is no label; a schema may ask for it.
+    names = [field.name for field in schema if role != "label" or not is_list(field.type)]
+    by_lower = {name.strip().lower(): name for name in reversed(names)}
+    return next((by_lower[name] for name in ROLE_COLUMNS[role] if name in by_lower), None)
+
+
+def _listed(schema: pa.Schema) -> str:
+    return ", ".join(map(repr, schema.names))

@@ -1,0 +1,238 @@
+"""What the features of TFRecord files are: which holds the image, which the label and the id, and of what type the others are.
+
+Learned from a look at the first records of the first files, and from what the folder says of itself (`stated_features`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from shardwright.errors import UsageError
+from shardwright.example import ExampleFault, parse_feature, split_example
+from shardwright.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
+from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic
+from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated
+from transforms.references import PICTURE_TYPE
+
+LABEL_NAMES = ("label", "image/class/label", "class", "class_id", "category", "target", "labels")
+# Of those that are there, the first is the id. Other names of files are none: they may be the same in several classes.
+ID_NAMES = ("id", "image_id", "image/filename")
+_TYPES: Mapping[str, pa.DataType] = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
+_KINDS = {pa.binary(): FeatureKind.BYTES, pa.float32(): FeatureKind.FLOAT32, pa.int64(): FeatureKind.INT64}
+# What Model Garden's records say of the encoded image itself, or of its label: it is found out anew when a record is written.
+_DERIVED = ("image/format", "image/height", "image/width")
+_LABEL_TEXT = "image/class/text"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a look at some records shows of one feature."""
+
+    kinds: Counter[str] = field(default_factory=Counter)  # "bytes_list", ... -> records
+    lengths: Counter[int] = field(default_factory=Counter)  # number of values -> records
+    images: int = 0  # records whose first value is an image
+
+    def add(self, kind: str | None, values: Sequence[object]) -> None:
+        self.lengths[len(values)] += 1
+        if kind is not None:
+            self.kinds[kind] += 1
+            self.images += kind == "bytes_list" and bool(values) and has_image_magic(values[0])  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What some records hold.
+
+    Attributes:
+        num_records: Those that are tf.Examples.
+        features: Key -> what was seen, sorted by key.
+    """
+
+    num_records: int
+    features: Mapping[str, Seen]
+
+    def stored(self, key: str) -> pa.DataType:
+        """The type of a feature's values; binary where there never is one."""
+        kinds = self.features[key].kinds
+        return _TYPES[max(sorted(kinds), key=kinds.__getitem__)] if kinds else pa.binary()
+
+    def is_scalar(self, key: str) -> bool:
+        """Whether every record has just one value."""
+        return self.features[key].lengths == {1: self.num_records}
+
+    def has_images(self, key: str) -> bool:
+        """Whether there is one image, at most, in every record, and in some there is."""
+        seen = self.features[key]
+        return bool(seen.images) and max(seen.lengths) == 1
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key!r} ({self.stored(key)})" for key in self.features)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLayout:
+    """Which feature is what.
+
+    Attributes:
+        image: The key of the image.
+        columns: Key of every other feature that is kept -> the type of its `x/` column: classes whose names are known are texts.
+        features: What they are in examples, in writing order.
+        label, id, split, group: Keys of what has a role; None where nothing has.
+        types: Key of a feature with a role -> int64 or binary.
+        class_names: Of an integer label, where they are known.
+        left_out: Keys that are read off the image anew.
+    """
+
+    image: str
+    columns: Mapping[str, pa.DataType]
+    features: tuple[Feature, ...]
+    label: str | None = None
+    id: str | None = None
+    split: str | None = None
+    group: str | None = None
+    types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    class_names: tuple[str, ...] | None = None
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """Every key that a record may have."""
+        return frozenset((self.image, *self.columns, *self.types, *self.left_out))
+
+
+def is_sequence_example(data: bytes) -> bool:
+    """Whether a message has a field 2, which is a tf.SequenceExample's lists; a tf.Example has none."""
+    place = 0
+    while place < len(data) and data[place] == 0x0A:
+        length, shift = 0, 0
+        place += 1
+        while place < len(data):
+            length |= (data[place] & 0x7F) << shift
+            shift, place = shift + 7, place + 1
+            if data[place - 1] < 0x80:
+                break
+        place += length
+    return place < len(data) and data[place] == 0x12
+
+
+def look_at(records: Iterable[bytes], place: str) -> Look:
+    """What the features of some records are.
+
+    Raises:
+        UsageError: There are none, or they are no tf.Examples.
+    """
+    found: dict[str, Seen] = {}
+    total = good = 0
+    for data in records:
+        total += 1
+        if is_sequence_example(data):
+            raise UsageError(f"{place} holds tf.SequenceExample records; one tf.Example a picture can be read: write the frames as records")
+        try:
+            features = {key: parse_feature(feature) for key, feature in split_example(data).items()}
+        except ExampleFault:
+            continue
+        good += bool(features)
+        for key, (kind, values) in features.items():
+            found.setdefault(key, Seen()).add(kind, values)
+    if not good:
+        raise UsageError(
+            f"{place}: " + (f"none of the first {total} records is a tf.Example with features" if total else "no sound record")
+        )
+    return Look(good, dict(sorted(found.items())))
+
+
+def make_layout(look: Look, columns: Mapping[str, str | None], place: str, stated: Stated = NOTHING_STATED) -> RecordLayout:
+    """Which feature is what.
+
+    Args:
+        look: At the first records.
+        columns: role -> key named by an option, or None.
+        place: What messages call the input.
+        stated: What the folder says of its features.
+
+    Raises:
+        UsageError: No feature holds images, or one that an option names is not there or does not suit its role.
+    """
+    image = _image_key(look, columns.get("image"), place, stated)
+    roles = {
+        "label": _role_key(look, "label", columns, (*filter(None, [stated.label]), *LABEL_NAMES), place),
+        "id": _role_key(look, "id", columns, (*filter(None, [stated.id]), *ID_NAMES), place),
+        "split": _role_key(look, "split", columns, (), place),
+        "group": _role_key(look, "group", columns, (), place),
+    }
+    types = {key: look.stored(key) for key in roles.values() if key is not None}
+    left_out = tuple(key for key in look.features if key in stated.derived)
+    if image == "image/encoded" and not stated.derived:
+        left_out = tuple(key for key in _DERIVED if key in look.features)
+    others = [key for key in _in_order(look, stated) if key not in types and key not in left_out and key != image]
+    features = [_feature_of(key, look, stated) for key in others]
+    return RecordLayout(
+        image=image,
+        columns={key: _column_type(key, feature, look) for key, feature in zip(others, features, strict=True)},
+        features=tuple(features),
+        **roles,
+        types=types,
+        class_names=stated.class_names_of(roles["label"]) if roles["label"] and types[roles["label"]] == pa.int64() else None,
+        left_out=left_out,
+    )
+
+
+def _image_key(look: Look, given: str | None, place: str, stated: Stated) -> str:
+    if given is not None:
+        if given not in look.features:
+            raise UsageError(f"--image-column {given!r} is not in the records of {place}, which have {look}")
+        if not look.has_images(given):
+            raise UsageError(f"--image-column {given!r} of {place} does not hold one encoded image in each record (JPEG, PNG, ...)")
+        return given
+    images = [key for key in look.features if look.has_images(key)]
+    wanted = [key for key in (*filter(None, [stated.image]), *IMAGE_NAMES) if key in images]
+    if wanted or len(images) == 1:
+        return (wanted or images)[0]
+    if images:
+        raise UsageError(f"the records of {place} hold several images, {', '.join(map(repr, images))}: name the main one by --image-column")
+    raise UsageError(f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {look}")
+
+
+def _role_key(look: Look, role: str, columns: Mapping[str, str | None], names: Sequence[str], place: str) -> str | None:
+    given = columns.get(role)
+    if given is None:
+        return next((name for name in names if name in look.features and _suits(look, name)), None)
+    if given not in look.features:
+        raise UsageError(f"--{role}-column {given!r} is not in the records of {place}, which have {look}")
+    if not _suits(look, given):
+        raise UsageError(f"--{role}-column {given!r} of {place} must be one whole number or text in each record")
+    return given
+
+
+def _suits(look: Look, key: str) -> bool:
+    return look.is_scalar(key) and look.stored(key) != pa.float32() and not look.has_images(key)
+
+
+def _in_order(look: Look, stated: Stated) -> list[str]:
+    """Keys in writing order: as stated, then by name."""
+    first = [key for key in stated.features if key in look.features]
+    return [*first, *(key for key in look.features if key not in stated.features)]
+
+
+def _feature_of(key: str, look: Look, stated: Stated) -> Feature:
+    name = "label_text" if key == _LABEL_TEXT and "label_text" not in look.features else key
+    column, known = "" if key == name else key, stated.features.get(key)
+    if look.has_images(key):
+        if known is not None and known.kind in PICTURES:
+            return known
+        return Feature(name, FeatureKind.IMAGE, column=column, default="" if look.features[key].images < look.num_records else None)
+    if known is not None and known.kind not in PICTURES and ARROW_TYPES[known.kind] == look.stored(key):
+        return replace(known, column="")
+    shape = () if look.is_scalar(key) else (None,)
+    return Feature(name, _KINDS[look.stored(key)], shape=shape, column=column)
+
+
+def _column_type(key: str, feature: Feature, look: Look) -> pa.DataType:
+    if look.has_images(key):
+        return PICTURE_TYPE
+    value = pa.string() if feature.names else look.stored(key)
+    return value if feature.stored_shape == () else pa.list_(value)

@@ -1,0 +1,158 @@
+"""Writing one shard: read its images ahead in chunks, check and encode them, and stream the records out in plan order.
+
+Everything that costs CPU happens in a chunk's task in the thread pool (reading, checking, decoding, framing, checksums);
+the calling thread only writes what is ready, so order costs no waiting and memory is bounded by the chunks in flight.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+
+from shardwright.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
+from shardwright.records import crc32c_of
+from shardwright.storage import Folder, is_remote
+from transforms.output_state import check_owner
+from transforms.planning.shard_plans import ShardPlan
+from transforms.progress import PROGRESS
+from transforms.publishing.statistics import describe_rows
+from transforms.references import record_bytes
+from transforms.reject_files import write_rejects
+from transforms.rejects import RETRYABLE, Reject
+from transforms.writing.examples import ExampleEncoder
+from transforms.writing.image_chunks import Chunk, chunk_bounds, make_chunk
+from transforms.writing.image_reads import read_ahead
+from transforms.writing.read_ahead import ReadAhead
+from transforms.writing.write_job import WriteJob
+
+
+def find_finished(root: Folder, plan: ShardPlan, *, retry: bool) -> ShardSummary | None:
+    """The summary of a shard that is already written as planned, or None.
+
+    Args:
+        retry: The build was never published, so a shard that lost images to a fault that may be gone is written again.
+    """
+    summary = read_summary(root, plan.name)
+    if summary is None or summary.digest != plan.digest:
+        return None
+    if retry and not RETRYABLE.isdisjoint(summary.rejects):
+        return None
+    if root.num_bytes_of(plan.name.shard) != summary.num_bytes:
+        return None
+    if summary.rejects and root.num_bytes_of(plan.name.rejects) is None:
+        return None
+    return summary
+
+
+def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reject]]:
+    """Write a shard, its rejects and, last, its sidecar. The same plan gives the same bytes, whoever writes it.
+
+    Raises:
+        StorageError: The output cannot be written.
+        BuildError: Another build has taken the output over.
+    """
+    tasks = _begun(_chunk_tasks(plan.references, job))
+    check_owner(job.root, job.fingerprint)
+    job.root.remove(plan.name.sidecar)  # no marker may outlive the shard it speaks of
+    rows = _IndexRows(plan.references)
+    rejects: list[Reject] = []
+    fixes: Counter[str] = Counter()
+    crc = 0
+    with job.root.open_sink(plan.name.shard) as sink:
+        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan.references, job)).run(tasks):
+            rows.add(chunk, sink.num_bytes)
+            sink.write(chunk.framed.pieces)
+            crc = crc32c_of(chunk.framed.pieces, crc)
+            rejects += chunk.rejects
+            fixes += chunk.fixes
+            PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes))
+        check_owner(job.root, job.fingerprint)
+        num_bytes = sink.num_bytes
+    table = rows.to_table()
+    summary = ShardSummary(
+        name=plan.name,
+        num_records=table.num_rows,
+        num_bytes=num_bytes,
+        crc32c=crc,
+        digest=plan.digest,
+        etag=sink.etag,
+        rejects=_count_reasons(rejects),
+        stats=describe_rows(table, fixes),
+    )
+    write_rejects(job.root, plan.name.rejects, rejects)
+    write_sidecar(job.root, summary, table)
+    return summary, rejects
+
+
+def _count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
+    reasons = [str(reject.reason) for reject in rejects]
+    return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
+
+
+class _IndexRows:
+    """Collects a shard's index rows as chunks are written."""
+
+    def __init__(self, references: pa.RecordBatch) -> None:
+        self._references = references
+        self._rows: list[int] = []
+        self._columns: dict[str, list[object]] = {
+            name: [] for name in ("id", "label", "offset", "length", "image_offset", "image_length", "crc32c", "format", "width", "height")
+        }
+
+    def add(self, chunk: Chunk, offset: int) -> None:
+        columns, framed = self._columns, chunk.framed
+        self._rows += chunk.rows
+        columns["id"] += chunk.ids
+        columns["label"] += chunk.labels
+        for length, image_offset in zip(framed.lengths, framed.image_offsets, strict=True):
+            columns["offset"].append(offset)
+            columns["image_offset"].append(offset + image_offset)
+            offset += length
+        columns["length"] += framed.lengths
+        columns["image_length"] += chunk.image_bytes
+        columns["crc32c"] += framed.image_crcs
+        for name in ("format", "width", "height"):
+            columns[name] += [getattr(info, name) for info in chunk.infos]
+
+    def to_table(self) -> pa.Table:
+        kept = self._references.take(pa.array(self._rows, pa.int64()))
+        columns = {name: pa.array(values, INDEX_SCHEMA.field(name).type) for name, values in self._columns.items()}
+        columns |= {name: kept.column(name) for name in ("uri", "etag")}
+        return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
+
+
+@functools.cache
+def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
+    """One a process, so that what one shard has taught serves the next."""
+    return ReadAhead(computing, fixed)
+
+
+def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
+    """The chunks that a shard of these references would be written from, in order; nothing is written."""
+    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(_chunk_tasks(references, job))
+
+
+def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
+    encoder = ExampleEncoder(job.schema)
+    entries = encoder.encode_known(references)
+    chunks = (references.slice(start, stop - start) for start, stop in chunk_bounds(record_bytes(references)))
+    first_row = 0
+    for rows, reads in read_ahead(chunks, job.storage, job.threads):
+        known = entries[first_row : first_row + rows.num_rows]
+        yield functools.partial(make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job)
+        first_row += rows.num_rows
+
+
+def _begun(tasks: Iterator[Callable[[], Chunk]]) -> Iterator[Callable[[], Chunk]]:
+    """The same tasks, with the reads of objects on their way while the output is still being asked for leave."""
+    return itertools.chain(list(itertools.islice(tasks, 1)), tasks)
+
+
+def _num_tasks(references: pa.RecordBatch, job: WriteJob) -> int | None:
+    """Chunks worked on at a time: None to learn it, which chunks of objects would upset, as their reads have begun before them."""
+    has_objects = bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())
+    return job.computing_threads + 1 if has_objects else job.threads
