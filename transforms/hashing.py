@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -18,3 +20,13 @@ def hash64(texts: pa.Array, salt: str) -> np.ndarray:
         state.update(text or b"")
         digests += state.digest()
     return np.frombuffer(bytes(digests), dtype=">u8").astype(np.uint64)
+
+
+def spread_rows(batch: pa.RecordBatch, hashes: np.ndarray, num_buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(bucket, rows) by the top bits of each row's hash; `num_buckets` is a power of two."""
+    buckets = hashes >> np.uint64(64 - int(math.log2(num_buckets))) if num_buckets > 1 else np.zeros(len(hashes), np.uint64)
+    order = np.argsort(buckets, kind="stable")
+    batch = batch.take(pa.array(order))
+    present, starts = np.unique(buckets[order], return_index=True)
+    for bucket, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
+        yield int(bucket), batch.slice(start, stop - start)

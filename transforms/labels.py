@@ -6,7 +6,6 @@ hash meet in one place. Both give the same rows and the same rejects.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from transforms.hashing import hash64
+from transforms.hashing import hash64, spread_rows
 from transforms.inputs.tables.table_columns import empty_as_null
 from transforms.inputs.tables.table_references import resolve_paths, stems_of
 from transforms.inputs.tables.table_source import TableSource
@@ -118,15 +117,7 @@ class LabelTable:
 
 def spread(batch: pa.RecordBatch, keys: pa.Array, num_buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(bucket, rows) by a hash of each row's key; `num_buckets` is a power of two and changes nothing in what is joined."""
-    if not batch.num_rows:
-        return
-    hashes = hash64(keys, "shardwright/labels")
-    buckets = hashes >> np.uint64(64 - int(math.log2(num_buckets))) if num_buckets > 1 else np.zeros(len(hashes), np.uint64)
-    order = np.argsort(buckets, kind="stable")
-    batch = batch.take(pa.array(order))
-    present, starts = np.unique(buckets[order], return_index=True)
-    for bucket, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
-        yield int(bucket), batch.slice(start, stop - start)
+    return spread_rows(batch, hash64(keys, "shardwright/labels"), num_buckets)
 
 
 def join_bucket(

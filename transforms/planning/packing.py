@@ -7,7 +7,6 @@ global position of each of its records, so shards come out exact without one pla
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
-from transforms.hashing import hash64
+from transforms.hashing import hash64, spread_rows
 from transforms.references import PICTURE_TYPE, concat, extra_columns, keep_rows, record_bytes, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
@@ -177,13 +176,7 @@ def order_keys(ids: pa.Array, seed: int) -> np.ndarray:
 def spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(bucket, references) with `ORDER_KEY`; `num_buckets` is a power of two and changes nothing in the final order."""
     keys = order_keys(batch.column("id"), seed)
-    batch = set_column(batch, ORDER_KEY, pa.array(keys))
-    buckets = keys >> np.uint64(64 - int(math.log2(num_buckets))) if num_buckets > 1 else np.zeros(len(keys), np.uint64)
-    order = np.argsort(buckets, kind="stable")
-    batch = batch.take(pa.array(order))
-    present, starts = np.unique(buckets[order], return_index=True)
-    for bucket, start, stop in zip(present, starts, [*starts[1:], len(order)], strict=True):
-        yield int(bucket), batch.slice(start, stop - start)
+    return spread_rows(set_column(batch, ORDER_KEY, pa.array(keys)), keys, num_buckets)
 
 
 def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Reject]]:

@@ -15,7 +15,6 @@ from transforms.inputs.archives.archive_members import ArchiveFault, Member, Pla
 from transforms.inputs.archives.archive_source import (
     LEAST_LOOK,
     LOOK_BYTES,
-    ArchiveSource,
     Look,
     Rows,
     find_archives,
@@ -23,6 +22,7 @@ from transforms.inputs.archives.archive_source import (
     with_fault,
 )
 from transforms.inputs.archives.tar_members import TarReader, is_tar_name, tar_stem
+from transforms.inputs.archives.tars import TarSource
 from transforms.inputs.archives.webdataset_layout import SampleLayout, SampleRow, learn_layout
 from transforms.inputs.archives.webdataset_samples import Sample, is_webdataset, read_samples
 from transforms.inputs.file_rules import Problem
@@ -36,7 +36,7 @@ _LOOK_SAMPLES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class WebDatasetSource(ArchiveSource):
+class WebDatasetSource(TarSource):
     """Shards to list.
 
     Attributes:
@@ -65,17 +65,7 @@ class WebDatasetSource(ArchiveSource):
         number = f"{self.count} WebDataset shards" if self.count > 1 else "a WebDataset shard"
         return f"{number} at {self.request.uri}{self.samples.describe()}{self.layout.describe()}"
 
-    @staticmethod
-    def is_archive(name: str) -> bool:
-        return is_tar_name(name)
-
-    def list_archive(self, archive: InputFile, state: FileState) -> Rows:
-        reader = TarReader(archive.uri, self.request.storage, state.num_bytes)
-        if reader.compression is None:
-            return self._list(archive, state, reader.members(), None)
-        return self.spooled(archive, state, lambda writer: self._list(archive, state, reader.members(), writer))
-
-    def _list(self, archive: InputFile, state: FileState, members: Iterable[Member], writer: SpoolWriter | None) -> Rows:
+    def references(self, archive: InputFile, state: FileState, members: Iterable[Member], writer: SpoolWriter | None) -> Rows:
         pending: list[tuple[int, Sample, SampleRow]] = []
         found = read_samples(members, Place(archive.uri, 0, state.etag), writer)
         for number, sample in enumerate(with_fault(archive, found)):
