@@ -73,6 +73,8 @@ def _load_python(path: str) -> ExampleSchema:
         raise UsageError(f"--schema {path} is not there: give a Python file that defines SCHEMA")
     try:
         found = runpy.run_path(path).get("SCHEMA")
+    except UsageError as error:  # what it declares contradicts itself
+        raise UsageError(f"--schema {path}: {error}") from error
     except Exception as error:  # whatever a user's own code does
         raise UsageError(f"--schema {path} cannot be run: {type(error).__name__}: {error}") from error
     if not isinstance(found, ExampleSchema):

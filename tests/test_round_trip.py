@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import tempfile
+from collections.abc import Iterable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
+import tensorflow_datasets as tfds
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -175,6 +179,16 @@ def bags_of(texts: list[str], rows: list[dict[str, Any]], names: tuple[str, ...]
     return counts.toarray().astype(float).tolist()
 
 
+def tfds_reads_the_same(output: Path, examples: dict[bytes, dict[str, Any]], names: Iterable[str]) -> None:
+    """TensorFlow Datasets, which knows nothing but the directory, gives every feature that `sw.load` gives."""
+    read = list(tfds.as_numpy(tfds.builder_from_directory(str(output)).as_dataset(split="train")))
+    assert {example["id"] for example in read} == examples.keys()
+    for example in read:
+        for name in ("image", *names):
+            found = functools.reduce(operator.getitem, name.split("/"), example)
+            assert plain(found) == plain(examples[example["id"]][name]), name
+
+
 READY: dict[str, dict[str, list[Any]]] = {
     "image_classification": {"label": ["a", "b"], "age": [3, 4]},
     "multi_label": {"labels": [["b", "a"], []]},
@@ -210,5 +224,6 @@ def test_every_ready_schema(name: str, tmp_path: Path) -> None:
     assert examples[b"0.png"].keys() == {"image", "id", *wanted} | ({"second_image"} if name == "image_pairs" else set())
     for feature, values in wanted.items():
         assert [plain(examples[image_id][feature]) for image_id in (b"0.png", b"1.png")] == values
+    tfds_reads_the_same(tmp_path / "out", examples, wanted)
     if name == "image_pairs":
         assert plain(examples[b"0.png"]["second_image"]) == plain(examples[b"1.png"]["image"])

@@ -113,7 +113,7 @@ class UserTransform:
             raise ImageFault(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
         except ImageFault:
             raise
-        except Exception as error:  # whatever a user's code does to one record, the build goes on
+        except (Exception, SystemExit) as error:  # whatever a user's code does to one record, the build goes on
             raise ImageFault(RejectReason.TRANSFORM, f"{self.spec} failed: {type(error).__name__}: {error}") from error
         if not results:
             raise ImageFault(RejectReason.TRANSFORM, f"{self.spec} gave no record")

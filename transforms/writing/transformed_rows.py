@@ -46,6 +46,7 @@ class TransformedRows:
         return Record(given["id"], data, given["label"], features, pictures, given["uri"])
 
     def _made(self, row: int, given: dict[str, Any], record: Record) -> MadeRecord:
+        self._refuse_unknown(record)
         job, label = self._job, self._label_of(record)
         columns = {**given, "id": record.id, "label": record.label, LABEL_INDEX: label}
         for name in self._keys:
@@ -57,6 +58,13 @@ class TransformedRows:
             for feature, _ in self._further
         }
         return MadeRecord(row, record.id, label, self._encoder.encode_known(small)[0], image, pictures)
+
+    def _refuse_unknown(self, record: Record) -> None:
+        unknown = record.features.keys() - set(map(name_of_extra, self._keys))
+        if unknown:
+            raise ImageFault(
+                RejectReason.TRANSFORM, f"a transform gave the feature {min(unknown)!r}, which the dataset has not: declare it in --schema"
+            )
 
     def _label_of(self, record: Record) -> int | None:
         if not self._class_names:

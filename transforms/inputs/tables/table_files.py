@@ -217,6 +217,7 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
         with _open_csv(path, kind, {}, [], storage) as reader:
             names = list(reader.schema.names)
         possible: _Possible = dict.fromkeys(names)
+        last = ""
         with _open_csv(path, kind, dict.fromkeys(names, pa.string()), [], storage) as reader:
             for batch in reader:
                 for name, column in zip(names, batch.columns, strict=True):
@@ -224,7 +225,33 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
                     if len(values):
                         known = possible[name]
                         possible[name] = [kind for kind in (_NARROWEST_FIRST if known is None else known) if _holds(kind, values)]
+                if batch.num_rows and batch.num_columns:
+                    last = batch.columns[-1][-1].as_py()
+        _check_last_quote(path, last, storage)
     return names, possible
+
+
+def _check_last_quote(path: str, last: str, storage: StorageOptions) -> None:
+    """A quote that is never closed takes all lines behind it into one value, of which Arrow says nothing.
+
+    Args:
+        path: The file.
+        last: Its last value; only one with a line break can be such.
+        storage: Options of the store that it is in.
+
+    Raises:
+        BuildError: The file does not end with the quote that closes it.
+    """
+    if "\n" not in last and "\r" not in last:
+        return
+    end = b""
+    with _open(path, storage) as file:
+        while block := file.read(BLOCK_BYTES):
+            end = (end + block).rstrip()[-1:]
+    if end != b'"':
+        raise BuildError(
+            f"the table {path} has a quote before {last[:60]!r} that is never closed, so all lines behind it are one value: close it"
+        )
 
 
 def _holds(kind: pa.DataType, values: pa.Array) -> bool:

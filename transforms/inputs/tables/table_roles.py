@@ -31,14 +31,14 @@ def find_roles(path: str, schema: pa.Schema, given: Mapping[str, str | None], *,
         path: What messages call the table.
         schema: Its columns.
         given: Role -> column named by an option, or None to look for a usual name.
-        needs_image: One must be of image paths; if not, one of ids will do.
+        needs_image: One must be of image paths; if not, one of ids will do, or one called "stem".
 
     Raises:
         UsageError: A named column is not there, none can be the image's, or two columns cannot be told apart.
     """
     _check_names(path, schema)
     roles = {role: _role_column(path, schema, role, given.get(role)) for role in ROLE_COLUMNS}
-    roles["image"] = roles["image"] or (None if needs_image else roles["id"])
+    roles["image"] = roles["image"] or (None if needs_image else roles["id"] or _stems(schema))
     if roles["image"] is None:
         raise UsageError(f"{path} has the columns {_listed(schema)}: name the one with the image paths by --image-column")
     return roles
@@ -86,6 +86,11 @@ def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> 
     names = [field.name for field in schema if role != "label" or not is_list(field.type)]
     by_lower = {name.strip().lower(): name for name in reversed(names)}
     return next((by_lower[name] for name in ROLE_COLUMNS[role] if name in by_lower), None)
+
+
+def _stems(schema: pa.Schema) -> str | None:
+    """What a table of labels has in place of paths, for `--labels-key stem`."""
+    return "stem" if "stem" in schema.names else None
 
 
 def _listed(schema: pa.Schema) -> str:
