@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test lint format bench bench-encode bench-plan bench-storage bench-read clean
+.PHONY: help install torch servers demo test lint format bench bench-encode bench-join bench-plan bench-storage bench-read clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -50,6 +50,9 @@ format: install  ## put the code in ruff's format
 bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 15 minutes)
 	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
+
+bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about 4 minutes)
+	$(BIN)/python benchmarks/join.py --write
 
 bench-encode: install  ## re-encoding against a plain Pillow loop, and memory with large images (needs 1 GB, about 3 minutes)
 	$(BIN)/python benchmarks/encode.py --write

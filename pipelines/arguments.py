@@ -16,7 +16,7 @@ DUPLICATES = ("keep", "drop", "reject")
 WRITERS = ("planned", "beam")
 
 _DESCRIPTION = {
-    "build": "Turn a folder or table of images into fixed-size, globally shuffled TFRecord shards of tf.Example.",
+    "build": "Turn images and their labels into fixed-size, globally shuffled TFRecord shards of tf.Example.",
     "plan": "Show what `build` would write: shards, records and bytes of each split. Reads names and sizes, no image.",
 }
 _EPILOG = """\
@@ -26,12 +26,16 @@ INPUT, OUTPUT and tables are local paths, s3://BUCKET/..., gs://BUCKET/... or az
   DIR/*                     images without labels
   TABLE                     .csv .tsv .jsonl .parquet naming images, paths relative to the table's folder; its other
                             columns become features
+or of the input formats listed at the end; what it was taken for is the first line of the log
 
 examples
   shardwright build photos/ dataset/
   shardwright build photos/ dataset/ --split train=0.8,validation=0.1,test=0.1 --records-per-shard 1024
   shardwright build photos/ dataset/ --split test=5000,train=rest --stratify --duplicates drop
   shardwright build labels.csv dataset/ --image-column path --label-column species --group-column patient
+  shardwright build coco/annotations/instances_train2017.json dataset/ --image-root coco/train2017
+  shardwright build 'shards/train-*.tar' dataset/
+  shardwright build photos/ dataset/ --labels labels.csv --labels-key stem
   shardwright build photos/ dataset/ --encode jpeg --resize 256x256 --check decode
   shardwright build s3://raw/photos gs://training/photos
   shardwright build s3://raw/photos dataset/ --storage-option endpoint=http://minio:9000
@@ -61,7 +65,9 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("input", metavar="INPUT", help="a folder or prefix of images, or a table naming them")
+    parser.add_argument(
+        "input", metavar="INPUT", help="images and what labels them: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ... (see below)"
+    )
     parser.add_argument("output", metavar="OUTPUT", help="the dataset's folder or prefix; it is made where there is none")
     _add_input_options(parser)
     _add_shard_options(parser)

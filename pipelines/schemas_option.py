@@ -93,7 +93,9 @@ def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
         raise UsageError(f"--schema {path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         told = f"{type(error).__name__}: {error}"
-        raise UsageError(f"--schema {path} is not the JSON of an ExampleSchema, as its to_json gives it ({told})") from error
+        raise UsageError(
+            f"--schema {path} is not the JSON of an ExampleSchema, as its to_json gives it ({told}); kinds are {', '.join(FeatureKind)}"
+        ) from error
 
 
 def _check_declared(schema: ExampleSchema, given: str) -> None:

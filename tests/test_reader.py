@@ -210,6 +210,7 @@ def test_conditions_choose_by_the_index_alone(train: str) -> None:
     for where, why in (
         (pc.field("label") == 99, "keeps none of"),
         (pc.field("no_such") == 1, "cannot be evaluated on an index, whose columns are id, offset"),
+        ("label == 1", "must be an Arrow expression, such as"),
         (lambda rows: [1] * len(rows), "must give one bool for each"),
     ):
         with pytest.raises(UsageError, match=why):

@@ -72,6 +72,8 @@ def select_records(corpus: Corpus, where: Condition | None) -> Selection:
         StorageError: An index cannot be read.
     """
     first_rows = np.array([shard.first_row for shard in corpus.shards], np.int64)
+    if where is not None and not callable(where) and not isinstance(where, pc.Expression):
+        raise UsageError(f'where={where!r} must be an Arrow expression, such as pc.field("width") >= 224, or a function of the index rows')
     if where is None:
         return Selection(corpus.sizes, first_rows)
     kept = tuple(for_each_shard(corpus.shards, lambda shard: _keep(shard, where)))

@@ -63,7 +63,8 @@ class SourceRequest:
         named = [f"--{role}-column" for role, column in self.columns.items() if column is not None]
         if named:
             raise UsageError(
-                f"{named[0]} is for a table, and {self.argument} {self.uri} is {what}; name the table itself as {self.argument}"
+                f"{named[0]} is for a table, and {self.argument} {self.uri} is {what}; name the table itself as {self.argument}, "
+                "or give a table of labels by --labels"
             )
 
 
