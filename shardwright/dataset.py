@@ -27,16 +27,18 @@ class Dataset(Manifest):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """In label order; empty where the dataset has no labels."""
-        return self.schema.class_names
+        """In label order: of the label, or of the only feature of classes, such as `objects/label`; empty where there is none."""
+        return self.schema.main_class_names
 
     @property
     def num_classes(self) -> int:
-        """0 where the dataset has no labels."""
-        return len(self.schema.class_names)
+        """0 where the dataset has no classes."""
+        return len(self.class_names)
 
     def class_counts(self, split: str) -> dict[str, int]:
-        """How many records of a split each class has, in label order, as its statistics say."""
+        """How many records of a split have each class as their label, in label order, as its statistics say; {} without labels."""
+        if self.schema.label is None:
+            return {}
         counts = self.splits[split].stats.get("labels", {})
         return {name: counts.get(str(label), 0) for label, name in enumerate(self.class_names)}
 

@@ -249,6 +249,13 @@ class ExampleSchema:
         return self.find(Source.LABEL)
 
     @property
+    def main_class_names(self) -> tuple[str, ...]:
+        """Of the label; where there is none, of the only feature of classes, such as `objects/label`; () where there is none either."""
+        found = [feature for feature in self.features if feature.kind in (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL)]
+        feature = self.label or (found[0] if len(found) == 1 else None)
+        return self.names_of(feature) if feature is not None else ()
+
+    @property
     def small_features(self) -> tuple[Feature, ...]:
         """All but the image: what is encoded from Arrow, a batch at a time."""
         return tuple(feature for feature in self.features if feature.source != Source.IMAGE)

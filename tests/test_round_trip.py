@@ -24,6 +24,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 import shardwright as sw
 from schemas.ready import READY_SCHEMAS
+from shardwright.errors import UsageError
 from shardwright.reader.values import SparseColumn
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.verify import verify
@@ -227,3 +228,22 @@ def test_every_ready_schema(name: str, tmp_path: Path) -> None:
     tfds_reads_the_same(tmp_path / "out", examples, wanted)
     if name == "image_pairs":
         assert plain(examples[b"0.png"]["second_image"]) == plain(examples[b"1.png"]["image"])
+
+
+def test_a_dataset_without_a_label_knows_its_only_classes(tmp_path: Path) -> None:
+    (tmp_path / "0.png").write_bytes(png_of(0))
+    rows = {"path": ["0.png"], "objects/bbox": [[[0.0, 0.0, 1.0, 1.0]]], "objects/label": [["a"]]}
+    pq.write_table(pa.table(rows), tmp_path / "t.parquet")
+    assert build(tmp_path / "t.parquet", tmp_path / "out", "--schema", "detection") == 0
+    dataset = sw.open(str(tmp_path / "out"))
+    assert (dataset.num_classes, dataset.class_names, dataset.class_counts("train")) == (1, ("a",), {})
+    assert sw.Reader(str(tmp_path / "out"), "train", global_batch_size=1).num_classes == 1
+
+
+def test_datasets_of_other_words_are_not_mixed(tmp_path: Path) -> None:
+    (tmp_path / "0.png").write_bytes(png_of(0))
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"path": ["0.png"], "labels": [[name]]}), tmp_path / "t.parquet")
+        assert build(tmp_path / "t.parquet", tmp_path / name, "--schema", "multi_label", "--name", "same") == 0
+    with pytest.raises(UsageError, match="has another vocabulary of 'labels' than"):
+        sw.Reader({str(tmp_path / "a"): 1, str(tmp_path / "b"): 1}, "train", global_batch_size=1)

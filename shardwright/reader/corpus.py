@@ -151,3 +151,9 @@ def _check_same_schema(first: Source, other: Source) -> None:
             f"{other.root} has other classes than {first.root} ({', '.join(differing)}), so their labels mean other things: "
             "build both with the same --class-names"
         )
+    for name in sorted({*mine.vocabularies, *its.vocabularies}):
+        if mine.vocabularies.get(name) != its.vocabularies.get(name):
+            raise UsageError(
+                f"{other.root} has another vocabulary of {name!r} than {first.root}, so its indices mean other things: "
+                "build both with the schema that one of them has in its manifest"
+            )

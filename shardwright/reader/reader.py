@@ -241,12 +241,12 @@ class Reader:
     @property
     def class_names(self) -> tuple[str, ...]:
         """In label order; empty where the dataset has no labels."""
-        return self.schema.class_names
+        return self.schema.main_class_names
 
     @property
     def num_classes(self) -> int:
         """0 where the dataset has no labels."""
-        return len(self.schema.class_names)
+        return len(self.class_names)
 
     @property
     def element_spec(self) -> dict[str, Spec]:
