@@ -28,7 +28,7 @@ def names_of(uri: str, **request: object) -> list[str]:
 
 
 CASES = [
-    ("", ["a.rec", "b.rec"]),
+    ("", ["Val/g.rec", "a.rec", "b.rec", "data/f.rec", "train/e.rec"]),
     ("/a.rec", ["a.rec"]),
     ("/c.png", []),
     ("/train", ["e.rec"]),

@@ -62,7 +62,7 @@ class FileState(NamedTuple):
 def find_files(request: SourceRequest, is_one: Callable[[str], bool], *, alone: bool = False) -> tuple[InputFile, ...]:
     """The files of INPUT whose names are of the wanted kind, in name order; none where INPUT is of another form.
 
-    Of a folder these are the files directly in it; where it has none, those in its split folders and in `data`.
+    Of a folder these are the files directly in it, in its split folders and in `data`.
 
     Args:
         request: What INPUT is.
@@ -193,9 +193,7 @@ def _below(root: str, storage: StorageOptions, is_one: Callable[[str], bool], al
     top = _look_into(root, storage, is_one)
     if alone and (top.has_images or (top.files and _has_folders_of_images(root, storage))):
         return []
-    if top.files:
-        return [InputFile(f"{root.rstrip('/')}/{name}", name) for name in top.files]
-    found = []
+    found = [InputFile(f"{root.rstrip('/')}/{name}", name) for name in top.files]
     for folder in top.folders:
         below = f"{root.rstrip('/')}/{folder}"
         found += [InputFile(f"{below}/{name}", f"{folder}/{name}") for name in _look_into(below, storage, is_one).files]
