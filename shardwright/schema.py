@@ -220,7 +220,7 @@ class ExampleSchema:
 
     features: tuple[Feature, ...]
     class_names: tuple[str, ...] = ()
-    vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         for feature in self.features:
