@@ -156,7 +156,7 @@ def test_raw_pixels_are_saved_as_an_array(zoo_images: Path, tmp_path: Path, caps
     assert found.features["image"] == [saved.tobytes()]
     capsys.readouterr()
     assert main(["show", str(dataset), "3.png", "--save", str(tmp_path / "x.png")]) == 2
-    assert "this image is raw pixels, not a file of any image format; give a name that ends in .npy" in capsys.readouterr().err
+    assert "this image is bare pixels, not a file of any image format; give a name that ends in .npy" in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()
 
 
