@@ -144,6 +144,8 @@ def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fau
         return Fault(CredentialsError(message), False, "credentials", answered=False)
     if "timed out" in text.lower() or "TimedOut" in text:
         return Fault(TimedOutError(f"{uri}: {endpoint} is silent"), True, "timeout", answered=False)
+    if "error sending request" in text and isinstance(error, OSError):  # of an upload nothing more is told
+        return Fault(TimedOutError(f"{uri}: {endpoint} is silent, or cannot be reached any more"), True, "timeout", answered=False)
     if "error sending request" in text or "dns error" in text:
         where = "base_url=..., STORAGE_EMULATOR_HOST" if uri.startswith("gs://") else "endpoint=..., AWS_ENDPOINT_URL"
         advice = f"check the endpoint (--storage-option {where}) and the network"

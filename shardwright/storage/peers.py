@@ -7,6 +7,7 @@ the XML interface for uploads (https://cloud.google.com/storage/docs/multipart-u
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
@@ -148,9 +149,14 @@ def _boto3_client(client: Client) -> Any:
             s3={"addressing_style": "path" if path_style else "auto"},
             connect_timeout=5,
             read_timeout=client.read_seconds,
-            retries={"mode": "standard", "max_attempts": 6},
+            retries={"mode": "standard", "max_attempts": _attempts_within(client.deadline)},
         ),
     )
+
+
+def _attempts_within(seconds: float) -> int:
+    """How often boto3 may try, up to 6 times: its standard mode waits up to 1, 2, 4, ... seconds between two tries."""
+    return max(1, min(6, int(math.log2(seconds + 1)) + 1))
 
 
 def _abort_s3_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
