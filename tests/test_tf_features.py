@@ -15,7 +15,7 @@ from shardwright.read_plan import ReadPlan
 from shardwright.reader.corpus import Corpus
 from shardwright.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.trainers.tf_examples import ExampleMaker
-from shardwright.trainers.tf_features import parsing_spec
+from shardwright.trainers.tf_features import decode_picture, parsing_spec, resize_picture
 
 K = FeatureKind
 PIXELS = np.arange(24, dtype=np.uint8).reshape(4, 6) * 10
@@ -133,3 +133,14 @@ def test_masks_are_resized_without_mixing() -> None:
     assert batch["mask"].shape[1:] == (8, 3, 1)
     assert set(batch["mask"].numpy().ravel()) <= set(PIXELS.ravel())
     assert batch["image"].shape[1:] == (8, 3, 3)
+
+
+def test_pictures_keep_their_dtype_and_channels() -> None:
+    """Floats from 0 to 1 are not rounded when they are resized, and a gray picture that is declared so stays gray."""
+    pixels = np.full((4, 4, 3), 0.25, np.float32)
+    floats = Feature("image", K.IMAGE, encoding="tensor", dtype="float32")
+    resized = resize_picture(decode_picture(floats, tf.constant(serialized(pixels))), (2, 2))
+    assert resized.dtype == tf.float32
+    np.testing.assert_allclose(resized.numpy(), np.full((2, 2, 3), 0.25), rtol=1e-6)
+    gray = decode_picture(Feature("image", K.IMAGE, encoding="png", shape=(4, 6, 1)), tf.constant(png(PIXELS)))
+    assert gray.numpy().tolist() == PIXELS[..., None].tolist()

@@ -95,7 +95,7 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def to_ipc(batch: pa.RecordBatch) -> bytes:
-    """One batch as an Arrow IPC stream; LZ4 takes paths to about a quarter, which is what a shuffle moves."""
+    """One batch as an Arrow IPC stream; zstd takes paths to about a quarter, which is what a shuffle moves."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:

@@ -122,7 +122,8 @@ class _EncodeFn(beam.DoFn):
         encoder = ExampleEncoder(job.with_vocabularies(clearance.vocabularies).schema)
         count("images_in", references.num_rows)
         with timed("encode_chunk_msec"):
-            known, reads = encoder.encode_known(references), start_reads(references, job.storage, job.threads)
+            known = [] if job.transforms else encoder.encode_known(references)
+            reads = start_reads(references, job.storage, job.threads)
             chunk = make_chunk(references, reads, first_row=0, entries=known, encoder=encoder, job=job)
         for record in unframe(chunk.framed):
             yield name.split, record

@@ -94,12 +94,7 @@ def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
 
 def told_kind(feature: Feature) -> str:
     """What a feature's values are called in messages."""
-    return told_dtype(value_dtype(feature))
-
-
-def told_dtype(dtype: np.dtype[Any]) -> str:
-    """The same of the dtype of the values."""
-    return {"i": "int64", "f": "float"}.get(dtype.kind, "bytes")
+    return feature.stored[-1].told_kind  # of a bag of words, its counts
 
 
 def check_kind(encoding: str, feature: Feature, kinds: Sequence[FeatureKind]) -> None:

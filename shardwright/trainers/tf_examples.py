@@ -13,7 +13,7 @@ from shardwright.read_plan import ReadPlan
 from shardwright.schema import Feature, FeatureKind
 from shardwright.trainers.tf_blocks import BlockReader
 from shardwright.trainers.tf_errors import failure, prepare, raise_if_failed
-from shardwright.trainers.tf_features import decode_feature, gather_bags, is_decoded, is_ragged, stored_spec
+from shardwright.trainers.tf_features import decode_feature, decode_picture, gather_bags, is_decoded, is_ragged, resize_picture, stored_spec
 from shardwright.trainers.tf_kept import KeptImages
 from shardwright.trainers.tf_order import Tensor
 
@@ -141,7 +141,7 @@ class ExampleMaker:
 
         def decode(encoded: bytes, slot: np.int64) -> tuple[Any, np.bool_, bytes]:
             try:
-                image = _decode_image(encoded, self.plan).numpy()
+                image = self._decode_stored(encoded).numpy()
             except tf.errors.InvalidArgumentError:
                 return instead, np.bool_(False), failure(reader.note_undecodable(int(slot)))
             reader.note_decodable(int(slot))
@@ -149,28 +149,13 @@ class ExampleMaker:
 
         image, is_good, failed = tf.numpy_function(decode, [encoded, slot], (tf.uint8, tf.bool, tf.string), stateful=False)
         image = tf.ensure_shape(image, self.plan.image_shape or (None, None, 3))
-        return _resize(image, self.image_size), tf.ensure_shape(is_good, ()), tf.ensure_shape(failed, ())
+        return resize_picture(image, self.image_size), tf.ensure_shape(is_good, ()), tf.ensure_shape(failed, ())
+
+    def _decode_stored(self, image: Tensor) -> Tensor:
+        return decode_picture(self.plan.image, image, self.plan.image_shape)
 
     def _decode(self, image: Tensor) -> Tensor:
-        return _resize(_decode_image(image, self.plan), self.image_size)
-
-
-def _decode_image(data: Tensor, plan: ReadPlan) -> Tensor:
-    """uint8 [height, width, 3], static where the plan knows the shape; an image of another shape is then an error."""
-    if plan.image.encoding == "raw":
-        return tf.reshape(tf.io.decode_raw(data, tf.uint8), plan.image_shape)
-    if plan.image.encoding == "tensor":
-        pixels = tf.io.parse_tensor(data, tf.as_dtype(plan.image.dtype or "uint8"))
-        return tf.ensure_shape(pixels, plan.image_shape or (None, None, plan.image.shape[2] if plan.image.shape else None))
-    image = tf.io.decode_image(data, channels=3, expand_animations=False)
-    return tf.ensure_shape(image, plan.image_shape or (None, None, 3))
-
-
-def _resize(image: Tensor, size: tuple[int, int] | None) -> Tensor:
-    if size is None or image.shape[:2] == size:
-        return image
-    resized = tf.image.resize(image, size, method="bilinear", antialias=True)
-    return tf.saturate_cast(tf.round(resized), tf.uint8)
+        return resize_picture(self._decode_stored(image), self.image_size)
 
 
 def _batch(examples: tf.data.Dataset, features: Sequence[Feature], batch_size: int, *, drop_remainder: bool) -> tf.data.Dataset:

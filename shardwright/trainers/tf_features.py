@@ -70,23 +70,29 @@ def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] |
     """
     if feature.kind == FeatureKind.TENSOR:
         return tf.ensure_shape(tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "float32")), feature.shape)
-    channels = 1 if feature.kind == FeatureKind.MASK else 3
-    picture = _decode_picture(feature, data, channels)
-    if image_size is None:
-        return picture
-    if feature.kind == FeatureKind.MASK:
+    picture = decode_picture(feature, data)
+    if feature.kind == FeatureKind.MASK and image_size is not None:
         return tf.image.resize(picture, image_size, method="nearest")
-    resized = tf.image.resize(picture, image_size, method="bilinear", antialias=True)
-    return tf.saturate_cast(tf.round(resized), tf.uint8)
+    return resize_picture(picture, image_size)
 
 
-def _decode_picture(feature: Feature, data: Tensor, channels: int) -> Tensor:
-    shape = feature.shape or (None, None, channels)
+def decode_picture(feature: Feature, data: Tensor, shape: tuple[int | None, ...] | None = None) -> Tensor:
+    """A picture as it is stored, [height, width, channels]; one of another shape than `shape`, or the feature's, is an error."""
+    channels = 1 if feature.kind == FeatureKind.MASK else 3
+    shape = shape or feature.shape or (None, None, None if feature.encoding == "tensor" else channels)
     if feature.encoding == "raw":
         return tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)
     if feature.encoding == "tensor":
         return tf.ensure_shape(tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape)
-    return tf.ensure_shape(tf.io.decode_image(data, channels=channels, expand_animations=False), shape)
+    return tf.ensure_shape(tf.io.decode_image(data, channels=shape[2] or channels, expand_animations=False), shape)
+
+
+def resize_picture(picture: Tensor, size: tuple[int, int] | None) -> Tensor:
+    """The picture of that (height, width), in its own dtype."""
+    if size is None or picture.shape[:2] == size:
+        return picture
+    resized = tf.image.resize(picture, size, method="bilinear", antialias=True)
+    return resized if picture.dtype.is_floating else tf.saturate_cast(tf.round(resized), picture.dtype)
 
 
 def gather_bags(schema: ExampleSchema, features: Sequence[Feature], example: Mapping[str, Tensor]) -> dict[str, Tensor]:

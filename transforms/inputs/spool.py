@@ -89,6 +89,11 @@ class SpoolWriter:
         self._pieces, self._waiting = [], 0
 
 
+def rules_digest(*rules: object) -> str:
+    """A short hash of what else decides a part's listing, besides its content: part of `spooled`'s `source_etag`."""
+    return hashlib.blake2b(repr(rules).encode(), digest_size=8).hexdigest()
+
+
 def spooled(
     folder: Folder | None, source_uri: str, source_etag: str | None, storage: StorageOptions, make: Callable[[SpoolWriter], Rows]
 ) -> Rows:

@@ -61,7 +61,7 @@ def make_chunk(
         references: The rows.
         reads: As `start_reads` gives them: of each row, then of each column of further pictures.
         first_row: The number of the first row in its shard.
-        entries: The rows' known features.
+        entries: The rows' known features; not looked at where users' functions make the records.
         encoder: Of the job's schema.
         job: What is the same for all shards.
     """

@@ -138,7 +138,7 @@ def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
 
 def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
-    entries = encoder.encode_known(references)
+    entries = [] if job.transforms else encoder.encode_known(references)  # what users' functions give is encoded with it
     chunks = (references.slice(start, stop - start) for start, stop in chunk_bounds(record_bytes(references)))
     first_row = 0
     for rows, reads in read_ahead(chunks, job.storage, job.threads):

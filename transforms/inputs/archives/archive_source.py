@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from transforms.inputs.archives.archive_members import (
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, place_of
 from transforms.inputs.input_files import FileState, InputFile, common_split_names, find_files, state_of
 from transforms.inputs.source import InputSource, SourceRequest
-from transforms.inputs.spool import SpoolWriter, spooled
+from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
 from transforms.rejects import Reject, RejectReason
 
 T = TypeVar("T")
@@ -180,7 +179,7 @@ class ArchiveSource(InputSource):
 
     def spooled(self, archive: InputFile, state: FileState, make: Callable[[SpoolWriter], Rows]) -> Rows:
         """The same by way of the spool."""
-        settings = hashlib.blake2b(repr((type(self).__name__, self.layout, archive.name)).encode(), digest_size=8).hexdigest()
+        settings = rules_digest(type(self).__name__, self.layout, archive.name)
         return spooled(self.request.spool, archive.uri, f"{state.etag or ''}-{settings}", self.request.storage, make)
 
     def _rows(

@@ -5,7 +5,6 @@ Their bytes lie in compressed pages, so they cannot be read by offset: they go t
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layo
 from transforms.inputs.embedded.embedded_references import list_rows
 from transforms.inputs.input_files import InputFile, common_split_names, find_files, state_of
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.inputs.spool import SpoolWriter, spooled
+from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
 from transforms.references import REFERENCE_SCHEMA, extra_name
 from transforms.rejects import Reject, RejectReason
 
@@ -68,7 +67,7 @@ class EmbeddedSource(InputSource):
             with open_rows(part, storage) as (_, batches):
                 yield from list_rows(batches, file, self.layout, writer, root=root, storage=storage)
 
-        rules = hashlib.blake2b(repr((file, self.layout, self.request.image_root)).encode(), digest_size=8).hexdigest()
+        rules = rules_digest(file, self.layout, self.request.image_root)
         yield from spooled(self.request.spool, part, f"{state.etag}-{state.num_bytes}-{rules}", storage, make)
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from shardwright.schema import Feature
 from shardwright.storage import Folder, StorageOptions
 from transforms.inputs.input_files import FileState, InputFile, common_split_names, find_files, state_of
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.inputs.spool import SpoolWriter, spooled
+from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
 from transforms.inputs.tfrecords.tfrecord_files import is_tfrecord_name, open_tfrecord, read_frames
 from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout, look_at, make_layout
@@ -82,7 +81,7 @@ class TFRecordSource(InputSource):
                 keep=lambda record, _, span: writer.add(record[span[0] : span[1]]),
             )  # fmt: skip
 
-        rules = hashlib.blake2b(repr((file, self.layout)).encode(), digest_size=8).hexdigest()
+        rules = rules_digest(file, self.layout)
         yield from spooled(self.request.spool, file.uri, f"{state.etag}-{state.num_bytes}-{rules}", self.request.storage, make)
 
     @property
