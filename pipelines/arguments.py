@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
 
 from pipelines.image_options import add_image_options
 from schemas.image_classification import FEATURE_NAMES
@@ -40,6 +41,9 @@ examples
   shardwright build s3://raw/photos gs://training/photos
   shardwright build s3://raw/photos dataset/ --storage-option endpoint=http://minio:9000
 
+  shardwright build gs://raw/photos gs://training/photos --runner DataflowRunner --project p --region r --temp_location gs://b/tmp
+
+INPUT and OUTPUT may be given as --input INPUT --output OUTPUT, for schedulers that pass only named parameters.
 A stopped build goes on when the same command is run again; a finished one is "up to date" within seconds.
 Any option of Beam may follow, such as --runner; without one the build runs in this process (FnApiRunner).
 Exit codes: 0 done, 1 the build failed, 2 wrong usage.
@@ -78,6 +82,23 @@ def make_parser(command: str) -> argparse.ArgumentParser:
     if command == "plan":
         parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     return parser
+
+
+def as_declared(parser: argparse.ArgumentParser, args: Iterable[str]) -> Iterator[str]:
+    """Options as a parser declares them, where a template gives them: `--some_flag=true` for `--some-flag`, and no `=false` at all.
+
+    Dataflow's templates pass every parameter as NAME=VALUE, so an option without a value could not be given.
+    """
+    for arg in args:
+        name, equals, value = arg.partition("=")
+        declared = name.replace("_", "-")
+        action = parser._option_string_actions.get(declared) if name.startswith("--") else None
+        if action is None:
+            yield arg
+        elif action.nargs != 0 or value not in ("true", "false"):
+            yield f"{declared}{equals}{value}"
+        elif value == "true":
+            yield declared
 
 
 def _add_input_options(parser: argparse.ArgumentParser) -> None:
@@ -171,6 +192,11 @@ def _add_storage_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="such as endpoint=http://minio:9000, region=eu-west-1, anonymous=true, path_style=true, deadline=60 (seconds that a failing "
         "store is waited for), or s3://BUCKET:KEY=VALUE for one bucket; may be repeated",
+    )
+    group.add_argument(
+        "--shared-filesystem",
+        action="store_true",
+        help="with a runner on other machines: its workers see local paths under the same names (NFS, or a cluster on this machine)",
     )
 
 

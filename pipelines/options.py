@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pipelines.arguments import ROLES, make_parser
+from pipelines.arguments import ROLES, as_declared, make_parser
 from pipelines.image_options import parse_encode_options
+from pipelines.runners import beam_arguments, check_runner
 from shardwright.errors import UsageError
 from shardwright.naming import dataset_name_for, is_dataset_name
 from shardwright.sizes import parse_size
@@ -22,6 +23,7 @@ from transforms.splitting.splits import SplitRule, parse_split
 from transforms.user_code import UserTransform
 
 _BEAM_LABELS = "--beam-labels"
+_PLACES = ("--input", "--output")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,7 @@ class BuildOptions:
         writer: "planned", or "beam" for Beam's stock WriteToTFRecord.
         threads: Chunks of images worked on at a time in one process, or objects read at a time, or None for as many as pay.
         storage: Options of the stores that INPUT, tables and OUTPUT are in.
+        shared_filesystem: Workers on other machines see local paths under the same names.
         beam_args: Options for Beam, as given.
     """
 
@@ -84,6 +87,7 @@ class BuildOptions:
     writer: str = "planned"
     threads: int | None = None
     storage: StorageOptions = NO_OPTIONS
+    shared_filesystem: bool = False
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -102,6 +106,14 @@ class BuildOptions:
         if self.split_ids and self.split is not None and self.columns.get("group") is not None:
             raise UsageError("--split-ids puts single images in splits, so --split could tear groups: leave --group-column or --split out")
         _check_places(self.input, self.output)
+        places = {"INPUT": self.input, "OUTPUT": self.output, "--labels": self.labels, "--image-root": self.image_root}
+        check_runner(self.beam_args, places, shared_filesystem=self.shared_filesystem)
+        _ = self.all_beam_args  # what a runner lacks is told now
+
+    @property
+    def all_beam_args(self) -> list[str]:
+        """What Beam is given: `beam_args`, and what they leave open."""
+        return beam_arguments(self.beam_args, dataset=self.name, output=absolute(self.output))
 
     @property
     def root(self) -> Folder:
@@ -163,7 +175,7 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         SystemExit: With 2, from argparse, for a command line it cannot take apart; with 0 after `--help`.
     """
     parser = make_parser(command)
-    known, beam_args = parser.parse_known_args(_labels_for_beam(argv))
+    known, beam_args = parser.parse_known_args([*as_declared(parser, _labels_for_beam(_places_first(argv)))])
     beam_args = [arg.replace(_BEAM_LABELS, "--labels", 1) for arg in beam_args]
     _check_beam_args(parser, beam_args)
     sizes = {"num_bytes": None, "num_records": known.records_per_shard, "num_shards": known.shard_count}
@@ -197,8 +209,26 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         writer=known.writer,
         threads=known.threads,
         storage=StorageOptions.parse(known.storage_option),
+        shared_filesystem=known.shared_filesystem,
         beam_args=tuple(beam_args),
     )
+
+
+def _places_first(argv: Sequence[str]) -> list[str]:
+    """INPUT and OUTPUT given as `--input` and `--output`, which is all that some schedulers can pass, in their usual place."""
+    places: dict[str, str] = {}
+    rest: list[str] = []
+    args = iter(argv)
+    for arg in args:
+        option, equals, value = arg.partition("=")
+        if option in _PLACES:
+            places[option] = value if equals else next(args, "")
+        else:
+            rest.append(arg)
+    if len(places) == 1:
+        missing = next(place for place in _PLACES if place not in places)
+        raise UsageError(f"{next(iter(places))} is given without {missing}: give both, or INPUT and OUTPUT without these names")
+    return [*(places[place] for place in _PLACES if places), *rest]
 
 
 def _labels_for_beam(argv: Sequence[str]) -> list[str]:

@@ -19,9 +19,11 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.display import ProgressDisplay
 from pipelines.job import BuildJob
-from pipelines.runners import beam_arguments, runner_of
+from pipelines.prism import fetching_prism
+from pipelines.remote import follow, reason_of
+from pipelines.runners import is_local, option_of, runner_of
 from shardwright import errors
-from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
+from shardwright.errors import BuildError, ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.manifest import Manifest, read_manifest
 from shardwright.sizes import show_bytes, show_seconds
 from shardwright.storage import COUNTERS, Folder
@@ -57,7 +59,10 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
             say(f"runner: {runner_of(job.options.beam_args)}")
             with ProgressDisplay(PROGRESS):
                 run(job)
-            _say_result(job, read_manifest(job.options.root), monotonic() - started)
+            if template := option_of(job.options.beam_args, "template_location"):
+                say(f"wrote the template {template}; nothing is built before a job is started from it")
+            else:
+                _say_result(job, read_manifest(job.options.root), monotonic() - started)
         except (Exception, KeyboardInterrupt) as error:
             if stop.signal is not None:  # a worker in this process turns the interrupt into an error of its own
                 say(f"stopped by {stop.signal.name}; run the same command again to go on")
@@ -104,14 +109,15 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
     Raises:
         ShardwrightError: What a worker raised on purpose, whichever way the runner carried it here.
         UsageError: Beam refuses its options.
+        BuildError: A job on other machines was refused, or failed.
     """
-    options = PipelineOptions(beam_arguments(job.options.beam_args))
+    options = PipelineOptions(job.options.all_beam_args)
     for name in _BEAM_LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)
     try:
         pipeline = _make_pipeline(options)
         graph(pipeline, job)
-        pipeline.run().wait_until_finish()
+        _run_to_its_end(pipeline, options, job)
     except ShardwrightError as error:
         raise type(error)(_STEP.sub("", str(error))) from error
     except Exception as error:  # runners wrap a worker's error in classes of their own
@@ -119,6 +125,24 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
         if known is None:
             raise
         raise known from error
+
+
+def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: BuildJob) -> None:
+    if is_local(job.options.beam_args):
+        with fetching_prism(job.options.beam_args):
+            result = pipeline.run()
+        result.wait_until_finish()
+        return
+    try:
+        result = pipeline.run()
+        if not option_of(job.options.beam_args, "template_location"):
+            follow(result, options, say)
+    except ShardwrightError:
+        raise
+    except Exception as error:  # the service's or the job server's: none of our code runs here but what was just built
+        if worker_error(str(error)) is not None:
+            raise
+        raise BuildError(f"{runner_of(job.options.beam_args)} did not do the job: {reason_of(error)}") from error
 
 
 def _make_pipeline(options: PipelineOptions) -> beam.Pipeline:

@@ -17,6 +17,14 @@ from transforms.planning.packing import ShardPolicy
 from transforms.splitting.splits import SplitFractions
 
 WRONG_VALUES = [
+    (
+        ["--runner=DataflowRunner"],
+        "INPUT in is on this machine, and the workers of DataflowRunner may be on others: give gs:// or s3://",
+    ),
+    (["--runner=DataflowRunner", "--shared-filesystem"], "--shared-filesystem: workers of Dataflow share no file system with anybody"),
+    (["--runner=PortableRunner"], "--runner PortableRunner submits to a job server: give its address by --job_endpoint"),
+    (["--runner=FlinkRunner", "--flink_master=h:1"], "give gs:// or s3://, or --shared-filesystem where all workers see this path"),
+    (["--output=x"], "--output is given without --input: give both, or INPUT and OUTPUT without these names"),
     (["--records-per-shard", "0"], "--records-per-shard is 0; it must be 1 or more"),
     (["--records-per-shard", "-1"], "--records-per-shard is -1; it must be 1 or more"),
     (["--records-per-shard", "x"], "argument --records-per-shard: invalid int value: 'x'"),
@@ -206,9 +214,10 @@ def parsed(*options: str) -> BuildOptions:
         (["--max-reject-fraction", "1"], {"max_reject_fraction": 1.0}),
         (["--threads", "3"], {"threads": 3}),
         (["--threads", "1"], {"threads": 1}),
+        (["--runner=FlinkRunner", "--flink_master=h:1", "--shared-filesystem"], {"shared_filesystem": True}),
         (["--name", "a_1"], {"name": "a_1"}),
         (["--runner", "DirectRunner"], {"beam_args": ("--runner", "DirectRunner")}),
-        (["--runner=DataflowRunner", "--project", "p"], {"beam_args": ("--runner=DataflowRunner", "--project", "p")}),
+        (["--runner=DirectRunner", "--project", "p"], {"beam_args": ("--runner=DirectRunner", "--project", "p")}),
         (["--experiments=a", "--experiments=b"], {"beam_args": ("--experiments=a", "--experiments=b")}),
         (["--direct_num_workers", "2", "--seed", "4"], {"beam_args": ("--direct_num_workers", "2"), "seed": 4}),
         (["--runner=FlinkRunner", "--only_its_server_knows", "1"], {"beam_args": ("--runner=FlinkRunner", "--only_its_server_knows", "1")}),
@@ -233,6 +242,15 @@ def test_what_is_understood(options: list[str], expected: dict[str, Any]) -> Non
 )
 def test_names_from_the_output(output: str, name: str | None) -> None:
     assert parse_options(["in", f"elsewhere/{output}" if output[0] != "/" else output]).name == (name or "elsewhere")
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize(
+    "argv", [["--input", "in", "--output=out", "--seed", "3"], ["--runner", "DirectRunner", "--seed=3", "--output", "out", "--input=in"]]
+)
+def test_places_may_be_named(argv: list[str]) -> None:
+    found = parse_options(argv)
+    assert (found.input, found.output, found.seed) == ("in", "out", 3)
 
 
 @pytest.mark.usefixtures("here")

@@ -19,7 +19,10 @@ DOTTED = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
         (["--runner=directrunner"], "directrunner", True),
         (["--runner=PrismRunner"], "PrismRunner", True),
         (["--runner=DataflowRunner", "--region=r"], "DataflowRunner", False),
-        (["--runner=DirectRunner", "--runner", "FlinkRunner"], "FlinkRunner", False),
+        (["--runner=DirectRunner", "--runner", "PortableRunner"], "PortableRunner", False),
+        (["--runner=FlinkRunner", "--flink_master=host:8081"], "FlinkRunner", False),
+        (["--runner=FlinkRunner"], "FlinkRunner", True),  # Beam then starts a cluster in this process
+        (["--runner=FlinkRunner", "--flink_master", "[local]"], "FlinkRunner", True),
         (["--job_name", "x", "--runner"], LOCAL_RUNNER, True),
         (["--runner_class=Mine"], LOCAL_RUNNER, True),
     ],
@@ -30,9 +33,9 @@ def test_the_last_runner_named_counts(args: list[str], runner: str, local: bool)
 
 
 def test_the_local_runner_is_named_outright_so_that_none_is_downloaded() -> None:
-    assert beam_arguments(["--direct_num_workers=2"]) == ["--direct_num_workers=2", "--runner=FnApiRunner"]
+    assert beam_arguments(["--direct_num_workers=2"], dataset="d", output="o") == ["--direct_num_workers=2", "--runner=FnApiRunner"]
 
 
 @pytest.mark.parametrize("args", [["--runner=DirectRunner"], ["--x", "--runner", "FlinkRunner"]])
 def test_a_runner_that_is_named_stays(args: list[str]) -> None:
-    assert beam_arguments(args) == args
+    assert beam_arguments(args, dataset="d", output="o") == args

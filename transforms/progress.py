@@ -1,12 +1,13 @@
 """How far the shards written by this process are: what a progress bar on the same machine shows.
 
 Beam's metrics are final only when a bundle is done, and one bundle may be a whole local build; so the writer counts here too.
-Where workers are other processes these counters stay at zero and the bar says nothing.
+Where workers are other processes these counters stay at zero and the bar says nothing, unless Beam's metrics can be had meanwhile.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 
@@ -44,6 +45,15 @@ class Progress:
             self.shards += shards
             self.reused_images += images
             self.reused_shards += shards
+
+    def show(self, counters: Mapping[str, int]) -> None:
+        """Take over what the workers of other machines counted, as Beam's metrics tell it."""
+        with self._lock:
+            self.total_images, self.total_shards = counters.get("images_planned", 0), counters.get("shards_planned", 0)
+            self.reused_images, self.reused_shards = counters.get("images_reused", 0), counters.get("shards_reused", 0)
+            self.images = counters.get("images_in", 0) + self.reused_images
+            self.shards = counters.get("shards_written", 0) + self.reused_shards
+            self.num_bytes = counters.get("bytes_out", 0)
 
     def snapshot(self) -> Progress:
         with self._lock:

@@ -43,17 +43,18 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
     finished = find_finished(job.root, plan, retry=clearance.retry)
     if finished is not None:
         count("shards_reused")
+        count("images_reused", plan.references.num_rows)
         PROGRESS.add_reused(images=plan.references.num_rows, shards=1)
         yield finished
         yield from read_rejects(job.root, plan.name.rejects)
         return
-    count("images_in", plan.references.num_rows)
     with timed("write_shard_msec"):
         summary, rejects = write_shard(plan, replace(job.with_vocabularies(clearance.vocabularies), fingerprint=clearance.fingerprint))
     for name, number in COUNTERS.drain().items():
         count(f"storage_{name}", number)
     for name, number in summary.stats.get("fixes", {}).items():
         count(f"fixed_{name}", number)
+    count("images_in", plan.references.num_rows)
     count("shards_written")
     count("records_out", summary.num_records)
     count("bytes_out", summary.num_bytes)

@@ -1,0 +1,46 @@
+"""Prism, the runner that Beam's DirectRunner looks for first and fetches when it is not at hand."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pipelines.runners import option_of, runner_of
+from shardwright.errors import BuildError, UsageError
+
+_FETCH_SECONDS = 20.0
+_WAY_ON = "give its path by --prism_location, or leave --runner out"
+
+
+@contextmanager
+def fetching_prism(beam_args: Sequence[str]) -> Iterator[None]:
+    """Give Beam's download of Prism, in the block, the time limit that it has not: behind a firewall that drops packets it would hang.
+
+    Where DirectRunner gets no Prism, Beam goes on with its in-process runner, in this block.
+
+    Args:
+        beam_args: As given.
+
+    Raises:
+        UsageError: `--prism_location` names no file.
+        BuildError: Prism was asked for by name, and cannot be fetched.
+    """
+    runner = runner_of(beam_args).rpartition(".")[2].lower()
+    if runner not in ("prismrunner", "directrunner", "switchingdirectrunner"):
+        yield
+        return
+    location = option_of(beam_args, "prism_location")
+    if location and "://" not in location and not os.path.exists(location):
+        raise UsageError(f"--prism_location {location}: there is no such file")
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(_FETCH_SECONDS)
+    try:
+        yield
+    except (RuntimeError, TimeoutError) as error:
+        if runner != "prismrunner" or not (isinstance(error, TimeoutError) or "fetch remote prism binary" in str(error)):
+            raise
+        raise BuildError(f"Prism could not be fetched ({error}): {_WAY_ON}") from error
+    finally:
+        socket.setdefaulttimeout(before)
