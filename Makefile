@@ -3,7 +3,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test lint format bench bench-encode bench-join bench-plan bench-storage bench-read clean
+.PHONY: help install torch servers demo test test-prism test-flink test-dataflow test-airflow test-packaging lint lint-deploy format bench bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -35,13 +35,55 @@ servers: .servers/.built  ## the object stores tests run against, in .servers (n
 demo: install  ## build, verify, read and train on real images, all made here; results under demo/
 	$(BIN)/python examples/demo.py
 
-test: install  ## the whole test suite
-	$(BIN)/python -m pytest
+test: install  ## the whole test suite, a process a core (but for the engines, which have targets of their own)
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --ignore tests/engines
+
+test-prism: install  ## builds on Prism, which DirectRunner picks (needs Go; 4 minutes and 2 GB for Prism, 3 minutes for the tests)
+	tests/engines/install_prism.sh
+	$(BIN)/python -m pytest tests/engines/test_prism.py
+
+test-flink: install servers  ## builds on a Flink cluster made here, its processes killed in mid-build (needs Java, Maven, Go; 160 MB, 3 GB of memory, about 6 minutes)
+	deploy/flink/install.sh
+	$(BIN)/python -m pytest tests/engines/test_flink.py tests/engines/test_flink_faults.py
+
+test-dataflow: install servers  ## the real Dataflow client against a fake of its service, and what it stages run in fresh environments (about 4 minutes)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/engines/test_dataflow*.py
+
+test-airflow: install servers .airflow/.installed  ## the DAGs run by Airflow, in an environment of its own in .airflow (1.6 GB, about 4 minutes, then 5 for the tests; needs Go)
+	PYTHONDONTWRITEBYTECODE= .airflow/bin/python -m pytest --timeout 900 --confcutdir tests/engines/airflow tests/engines/airflow
+
+# What is imported is compiled when it is first used: all of it would take longer than the tests do.
+.airflow/.installed: deploy/airflow/requirements.lock
+	$(PYTHON) -m venv .airflow
+	.airflow/bin/python -m pip install --quiet --no-deps --no-compile --requirement deploy/airflow/requirements.lock
+	touch $@
+
+test-packaging: install .engines/packaging/.installed  ## sdist and wheel, installed in empty environments and run from there (about 4 minutes, 3 GB)
+	$(BIN)/python -m pytest tests/engines/test_packaging.py
+
+.engines/packaging/.installed: tests/engines/packaging-requirements.txt
+	$(PYTHON) -m venv .engines/packaging/tools
+	.engines/packaging/tools/bin/python -m pip install --quiet --requirement tests/engines/packaging-requirements.txt
+	touch $@
 
 lint: install  ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+lint-deploy: .engines/lint/.installed install  ## Dockerfile, Kubernetes manifest, workflow, shell scripts, Flex Template (needs Go; about 1 minute, 100 MB)
+	.engines/lint/bin/hadolint deploy/Dockerfile
+	.engines/lint/bin/kubernetes-validate --strict --quiet deploy/kubernetes/*.yaml
+	.engines/lint/bin/shellcheck .ci/run $(shell git ls-files --cached --others --exclude-standard '*.sh')
+	PATH="$$PWD/.engines/lint/bin:$$PATH" .engines/lint/bin/actionlint
+	$(BIN)/python deploy/dataflow/make_template.py --check
+
+.engines/lint/.installed: deploy/lint-requirements.txt
+	@command -v go >/dev/null || { echo "actionlint is built with Go, and there is no go here: install it (https://go.dev/dl)" >&2; exit 1; }
+	$(PYTHON) -m venv .engines/lint
+	.engines/lint/bin/python -m pip install --quiet --requirement deploy/lint-requirements.txt
+	GOBIN="$$PWD/.engines/lint/bin" go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+	touch $@
 
 format: install  ## put the code in ruff's format
 	$(BIN)/ruff check --fix .
@@ -70,5 +112,8 @@ bench-read: install .torch/.peers  ## reading: images and records a second again
 	.torch/bin/python -m pip install --quiet --constraint constraints.txt torchvision webdataset mosaicml-streaming litdata
 	touch $@
 
+bench-runners: install  ## one table of the runners that are installed (make test-prism, test-flink): equal bytes, speed, memory (needs 4 GB)
+	$(BIN)/python benchmarks/runners.py --write
+
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .servers demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .servers .engines .airflow demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -126,6 +126,25 @@ class _Tree:
                 os.kill(pid, signal.SIGKILL)
 
 
+class Servers:
+    """Processes that work for a measured command and are not its children, each with all that it starts.
+
+    Args:
+        roots: Their process ids; each leads a session of its own.
+    """
+
+    def __init__(self, roots: Sequence[int]) -> None:
+        self._trees = [_Tree(root) for root in roots]
+
+    def rss_bytes(self) -> int:
+        """Their resident sizes, added up."""
+        return sum(map(_rss_bytes, self.pids()))
+
+    def pids(self) -> list[int]:
+        """All of them, now."""
+        return [pid for tree in self._trees for pid in tree.pids()]
+
+
 class _Sampler(threading.Thread):
     """Looks at a tree until stopped; kills it when it runs past its time."""
 

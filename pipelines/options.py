@@ -232,11 +232,11 @@ def _places_first(argv: Sequence[str]) -> list[str]:
 
 
 def _labels_for_beam(argv: Sequence[str]) -> list[str]:
-    """Beam also has a `--labels`, of the form key=value, for Dataflow jobs; ours is a table's path."""
+    """Beam also has a `--labels`, of the form key=value or of JSON, for Dataflow jobs; ours is a table's path."""
     result = []
     for arg, following in zip(argv, [*argv[1:], ""], strict=False):
         option, equals, value = arg.partition("=")
-        is_beams = option == "--labels" and re.fullmatch(r"[a-z][\w-]*=[\w-]*", value if equals else following)
+        is_beams = option == "--labels" and re.fullmatch(r"[a-z][\w-]*=[\w-]*|\{.*\}", value if equals else following)
         result.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)
     return result
 

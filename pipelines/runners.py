@@ -33,7 +33,8 @@ def runner_of(beam_args: Sequence[str]) -> str:
 def is_local(beam_args: Sequence[str]) -> bool:
     """Whether the runner's workers are on this machine, whatever it is told."""
     runner = _kind(beam_args)
-    return runner in _LOCAL_RUNNERS or (runner == "flinkrunner" and option_of(beam_args, "flink_master") in _FLINK_HERE)
+    elsewhere = option_of(beam_args, "job_endpoint") or option_of(beam_args, "flink_master") not in _FLINK_HERE
+    return runner in _LOCAL_RUNNERS or (runner == "flinkrunner" and not elsewhere)
 
 
 def is_dataflow(beam_args: Sequence[str]) -> bool:

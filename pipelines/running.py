@@ -19,7 +19,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from pipelines.display import ProgressDisplay
 from pipelines.job import BuildJob
-from pipelines.prism import fetching_prism
+from pipelines.networks import fetching_prism, keep_proxies_out
 from pipelines.remote import follow, reason_of
 from pipelines.runners import is_local, option_of, runner_of
 from shardwright import errors
@@ -44,6 +44,9 @@ _BEAM_LOGGERS = (
     "apache_beam.runners.common",
     "apache_beam.runners.worker.sdk_worker",
     "apache_beam.runners.portability.local_job_service",
+    "apache_beam.runners.dataflow.dataflow_runner",
+    "PrismJobServer",  # what Prism writes to its own log
+    "root",
 )
 
 
@@ -111,6 +114,7 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
         UsageError: Beam refuses its options.
         BuildError: A job on other machines was refused, or failed.
     """
+    keep_proxies_out()
     options = PipelineOptions(job.options.all_beam_args)
     for name in _BEAM_LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)

@@ -9,6 +9,7 @@ train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuff
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from shardwright.dataset import Dataset
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
         Text,
     )
     from shardwright.tfdata import load
+
+    __version__: str
 
 # Imported when they are first asked for: `import shardwright` stays as light as a look at a dataset needs.
 _PLACES = {
@@ -81,6 +84,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return version(__name__)
     if name in _MODULES:
         return getattr(import_part(_MODULES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

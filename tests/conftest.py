@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,11 @@ import pytest
 from tests.buckets import bucket, gcs_bucket, moto_bucket, proxy, s3_bucket, s3_proxy  # noqa: F401 - fixtures
 from tests.object_stores import gcs_server, moto_server, s3_server  # noqa: F401 - fixtures
 from tests.store_places import places  # noqa: F401 - a fixture
+
+# Beam makes hundreds of argument parsers a build, and each argument asks for the terminal's size and looks for translations: a
+# sixth of a small build's time. Here the environment answers, with what they would find.
+_SIZE = shutil.get_terminal_size()
+os.environ.update({"COLUMNS": str(_SIZE.columns), "LINES": str(_SIZE.lines), "LANGUAGE": "C"})
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import struct
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 from tests.image_makers import (
     BGR_MASKS,
@@ -53,8 +54,13 @@ class Sample:
     reencode: R | None = None
 
 
-def good_samples() -> Iterable[Sample]:
+@cache
+def good_samples() -> tuple[Sample, ...]:
     """What every check takes."""
+    return tuple(_good_samples())
+
+
+def _good_samples() -> Iterable[Sample]:
     for name, data, image_format, channels in (*_good_jpegs(), *_good_pngs(), *_good_others()):
         sizes = {"1x1": (1, 1), "7x5": (7, 5), "8x5": (8, 5)}
         size = next((sizes[part] for part in name.split("-") if part in sizes), (WIDTH, HEIGHT))
@@ -292,6 +298,7 @@ def strange_samples() -> Iterable[Sample]:
         yield Sample(name, data, None, *[R.UNSUPPORTED_FORMAT] * 3)
 
 
-def all_samples() -> list[Sample]:
-    groups = (good_samples(), refused_samples(), damaged_samples(), strange_samples())
-    return [sample for group in groups for sample in group]
+@cache
+def all_samples() -> tuple[Sample, ...]:
+    """All of them, made once: one is 70 MB before it is packed."""
+    return (*good_samples(), *refused_samples(), *damaged_samples(), *strange_samples())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,15 +25,27 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return images, images.parent / "out"
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    return make_images(tmp_path / "in", 20)
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of another INPUT, `in`, and of its finished dataset, `out`; both are put back for each test, from a copy."""
+    root = tmp_path_factory.mktemp("small") / "small"
+    assert build(make_images(root / "in", 20), root / "out", *TINY) == 0
+    shutil.copytree(root, root.with_name("copy"))
+    return root
 
 
 @pytest.fixture
-def finished(small: Path, tmp_path: Path) -> Path:
-    assert build(small, tmp_path / "out", *TINY) == 0
-    return tmp_path / "out"
+def small(built: Path) -> Path:
+    """INPUT, for a test to change, where it has always been and with its times of change."""
+    shutil.rmtree(built)
+    shutil.copytree(built.with_name("copy"), built)
+    return built / "in"
+
+
+@pytest.fixture
+def finished(small: Path) -> Path:
+    """Its finished dataset."""
+    return small.with_name("out")
 
 
 def test_a_finished_build_is_up_to_date_and_nothing_is_touched(kept: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability import prism_runner
 
-from pipelines import prism
+from pipelines import networks
 from pipelines.graphs import build_graph
 from pipelines.job import prepare_job
 from pipelines.local_plan import plan_locally
@@ -74,7 +74,7 @@ def test_the_check_is_one_that_can_fail(monkeypatch: pytest.MonkeyPatch) -> None
 def silent_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a firewall that drops packets is like: connections are made, and nothing ever comes."""
     monkeypatch.setattr(prism_runner.PrismJobServer, "BIN_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(prism, "_FETCH_SECONDS", 0.5)
+    monkeypatch.setattr(networks, "_FETCH_SECONDS", 0.5)
     server = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{server.getsockname()[1]}"
     for name in ("https_proxy", "HTTPS_PROXY"):

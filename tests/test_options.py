@@ -227,6 +227,7 @@ def parsed(*options: str) -> BuildOptions:
         (["--labels", "a=b.csv"], {"labels": "a=b.csv", "beam_args": ()}),
         (["--labels=airflow-version=2-10"], {"labels": None, "beam_args": ("--labels=airflow-version=2-10",)}),
         (["--labels", "team=vision"], {"labels": None, "beam_args": ("--labels", "team=vision")}),
+        (['--labels={"team": "vision"}'], {"labels": None, "beam_args": ('--labels={"team": "vision"}',)}),
         (["--labels", "t.csv", "--labels=team=vision"], {"labels": "t.csv", "beam_args": ("--labels=team=vision",)}),
     ],
 )

@@ -21,6 +21,7 @@ DOTTED = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
         (["--runner=DataflowRunner", "--region=r"], "DataflowRunner", False),
         (["--runner=DirectRunner", "--runner", "PortableRunner"], "PortableRunner", False),
         (["--runner=FlinkRunner", "--flink_master=host:8081"], "FlinkRunner", False),
+        (["--runner=FlinkRunner", "--job_endpoint=host:8099"], "FlinkRunner", False),
         (["--runner=FlinkRunner"], "FlinkRunner", True),  # Beam then starts a cluster in this process
         (["--runner=FlinkRunner", "--flink_master", "[local]"], "FlinkRunner", True),
         (["--job_name", "x", "--runner"], LOCAL_RUNNER, True),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import shutil
@@ -69,6 +70,12 @@ def ids_of(ds: tf.data.Dataset) -> list[str]:
     return [example["id"].decode() for example in ds.as_numpy_iterator()]
 
 
+@functools.cache
+def whole_ids(sound: Path, reading: int) -> list[str]:
+    """What a reading gives where nothing is damaged, read once for all damages: TensorFlow traces every dataset anew."""
+    return ids_of(sw.load(str(sound), **READINGS[reading]))
+
+
 READINGS = [
     {"decode": False},
     {"shuffle": True, "decode": False},
@@ -81,8 +88,10 @@ READINGS = [
 
 @pytest.mark.parametrize("byte", [0, 4, 9, 20, -3], ids=["length", "high length", "length's checksum", "data", "checksum"])
 @pytest.mark.parametrize("arguments", READINGS, ids=str)
-def test_a_bad_record_is_left_out_and_named(dataset: Path, arguments: dict[str, Any], byte: int, caplog: pytest.LogCaptureFixture) -> None:
-    whole = ids_of(sw.load(str(dataset), **arguments))
+def test_a_bad_record_is_left_out_and_named(
+    sound: Path, dataset: Path, arguments: dict[str, Any], byte: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = whole_ids(sound, READINGS.index(arguments))
     lost = ids_at(dataset, [(1, 3), (2, 0), (3, 9)])
     for index, row in ((1, 3), (2, 0), (3, 9)):
         flip(dataset, index, row, byte)

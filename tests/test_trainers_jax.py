@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from itertools import islice
@@ -22,6 +21,7 @@ from shardwright.errors import BadRecordError, UsageError
 from shardwright.reader.encodings import Text
 from tests import trainer_datasets
 from tests.bad_records import copy_with_bad_record
+from tests.servers.processes import free_port
 
 EXAMPLE = trainer_datasets.EXAMPLES / "train_jax.py"
 CPU = {"JAX_PLATFORMS": "cpu"}
@@ -237,9 +237,7 @@ for batch in reader.jax(sharding):
 
 def test_two_processes_hold_one_global_batch(pictures: str) -> None:
     """Each reads its half of the rows; what JAX sums over all devices is the reader's whole batch, in its order."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{found.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     env = {**os.environ, **CPU, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     command = [sys.executable, "-c", TWO_PROCESSES, pictures, address]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

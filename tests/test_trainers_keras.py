@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -252,10 +253,17 @@ def test_what_is_no_saved_training_is_refused(datasets: Datasets, tmp_path: Path
         make_reader(datasets).keras_callback(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def stopped_training(datasets: Datasets, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("stopped")
+    fit(datasets, Watch(3), directory=directory)
+    return directory
+
+
 @pytest.fixture
-def stopped(datasets: Datasets, tmp_path: Path) -> Path:
-    fit(datasets, Watch(3), directory=tmp_path)
-    return tmp_path
+def stopped(stopped_training: Path, tmp_path: Path) -> Path:
+    """A copy of what a training that was stopped had saved."""
+    return Path(shutil.copytree(stopped_training, tmp_path / "saved"))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def _binary(name: str) -> str:
 def _running(command: Callable[[int], list[str]], log: Path) -> Iterator[str]:
     """The endpoint of a server while its process lives."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    port = _free_port()
+    port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
         process = subprocess.Popen(command(port), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
@@ -128,10 +129,16 @@ def _running(command: Callable[[int], list[str]], log: Path) -> Iterator[str]:
         _stop(process)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """A port for a process that takes seconds to start: none that the system gives to connections meanwhile, which are above 32767."""
+    while True:
+        port = random.SystemRandom().randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:  # somebody has it
+                continue
+            return port
 
 
 def _wait_until_it_answers(process: subprocess.Popen[bytes], endpoint: str, log: Path) -> None:

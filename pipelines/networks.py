@@ -1,4 +1,4 @@
-"""Prism, the runner that Beam's DirectRunner looks for first and fetches when it is not at hand."""
+"""What keeps Beam from waiting for ever: for a download nobody asked for, and for its own processes through a proxy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from pipelines.runners import option_of, runner_of
 from shardwright.errors import BuildError, UsageError
 
 _FETCH_SECONDS = 20.0
-_WAY_ON = "give its path by --prism_location, or leave --runner out"
+_NO_PROXY = "no_grpc_proxy"
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+
+
+def keep_proxies_out() -> None:
+    """Let gRPC reach the processes of this machine directly: under `https_proxy` it would ask the proxy for them, and wait for ever.
+
+    Only gRPC reads `no_grpc_proxy`, before `no_proxy`, whose hosts are therefore taken over.
+    """
+    given = next((os.environ[name] for name in (_NO_PROXY, "no_proxy", "NO_PROXY") if os.environ.get(name)), "")
+    hosts = [host for host in given.split(",") if host]
+    os.environ[_NO_PROXY] = ",".join([*hosts, *(host for host in _THIS_MACHINE if host not in hosts)])
 
 
 @contextmanager
@@ -41,6 +52,7 @@ def fetching_prism(beam_args: Sequence[str]) -> Iterator[None]:
     except (RuntimeError, TimeoutError) as error:
         if runner != "prismrunner" or not (isinstance(error, TimeoutError) or "fetch remote prism binary" in str(error)):
             raise
-        raise BuildError(f"Prism could not be fetched ({error}): {_WAY_ON}") from error
+        way_on = "give the program's path by --prism_location, or leave --runner out"
+        raise BuildError(f"Prism could not be fetched ({error}): {way_on}") from error
     finally:
         socket.setdefaulttimeout(before)

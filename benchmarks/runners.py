@@ -1,0 +1,149 @@
+#!/usr/bin/env python
+"""Measure whole builds on every runner that is installed: are their bytes equal, how fast are they, how much memory do they take
+(`make bench-runners`).
+
+    python benchmarks/runners.py [--runners FnApiRunner,Prism] [--datasets digits,photos] [--photos 8000] [--rounds 3] [--write]
+
+Each run is `shardwright build` measured as a whole process tree (see measure.py), imports and planning included, with the processes of
+a cluster in the memory's sum (its start is in no time). Rounds are interleaved within a group of runners, another runner first in
+each. All shards of a run are hashed before it is deleted.
+
+Exit code 1 when a runner fails or writes other bytes. All of it takes about 25 minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import engines
+import page
+import runners_report
+from engines import Engine, MissingError
+from measure import RunFailedError, Servers, measure
+from photos import make_photos
+from runners_report import START, Results, Run, Work
+from systems import shardwright_command
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
+from demo_images import make_digits
+
+MOST_BYTES = 4 * 10**9
+MOST_DIFFERENT = 8000  # photos; more of them are the same under other names
+WORKS = ("digits", "photos", "re-encode")
+_QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def works(chosen: Sequence[str], folder: Path, photos: int) -> list[Work]:
+    """The chosen work, its images made where they are not there yet."""
+    digits, pictures = folder / "digits", folder / "photos"
+    different = min(photos, MOST_DIFFERENT)
+    large = make_photos(pictures, photos=different, names=photos // different)
+    splits = ("--records-per-shard", "256", "--split", "train=0.8,validation=0.1,test=0.1")
+    anew = ("--records-per-shard", "500", "--encode", "jpeg", "--resize", "256x256")
+    shards = ("--shard-size", "20MB")
+    all_works = (
+        Work(START, make_photos(pictures, photos=8).folder, 8, shards),
+        Work("digits", digits, make_digits(digits), splits),
+        Work("photos", large.folder, large.files, shards),
+        Work("re-encode", large.folder, large.files, anew),
+    )
+    return [work for work in all_works if work.name in (START, *chosen)]
+
+
+def digest(out: Path) -> str:
+    """One sha256 for all shards, as `sha256sum *.tfrecord-* | sha256sum` in their folder gives it."""
+    shards = sorted(path for path in out.iterdir() if ".tfrecord-" in path.name)
+    lines = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in shards)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def run(engine: Engine, work: Work, folder: Path, timeout_s: float) -> Run:
+    """Build once.
+
+    Raises:
+        RunFailedError: It failed, or took longer.
+    """
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    words = shardwright_command("build", str(work.source), str(out), "--name", "bench", *work.options, *engine.arguments)
+    servers = Servers(engine.servers)
+    peak = [0]
+
+    def look(rss_bytes: int) -> None:
+        peak[0] = max(peak[0], rss_bytes + servers.rss_bytes())
+
+    usage = measure(words, log=folder / "log", env={**_QUIET, **engine.environment}, timeout_s=timeout_s, each_look=look)
+    found = Run(usage.wall_s, usage.cpu_s, peak[0], digest(out))
+    shutil.rmtree(out)
+    return found
+
+
+def run_group(names: Sequence[str], group: engines.Group, todo: list[Work], args: argparse.Namespace, results: Results) -> None:
+    """All rounds of the runners that are ready together."""
+    for number in range(args.rounds):
+        turn = number % len(names)
+        for work in todo:
+            for name in [*names[turn:], *names[:turn]]:
+                try:
+                    found = run(group[name], work, args.dir, args.timeout)
+                except RunFailedError as failure:
+                    results.fail(name, work.name, str(failure))
+                    say(f"round {number + 1}: {name:<21} {work.name:<9} FAILED: {failure}")
+                    continue
+                results.add(name, work.name, found)
+                figures = f"{found.wall_s:6.2f} s  {found.peak_bytes / 1e9:.2f} GB  {found.digest[:12]}"
+                say(f"round {number + 1}: {name:<21} {work.name:<9} {figures}")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def chosen_of(known: Sequence[str], text: str) -> list[str]:
+    parts = text.split(",")
+    if unknown := [part for part in parts if part not in known]:
+        raise argparse.ArgumentTypeError(f"unknown {unknown}; choose from {', '.join(known)}")
+    return [name for name in known if name in parts]
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--runners", type=lambda text: chosen_of(engines.NAMES, text), default=list(engines.NAMES), help="of: " + ", ".join(engines.NAMES))
+    add("--datasets", type=lambda text: chosen_of(WORKS, text), default=list(WORKS), help="of: " + ", ".join(WORKS))
+    add("--photos", type=int, default=8000, help="how many (default %(default)s)")
+    add("--rounds", type=int, default=3, help="runs of each; tables show the median (default %(default)s)")
+    add("--timeout", type=float, default=900, metavar="SECONDS", help="a run that takes longer has failed (default %(default)g)")
+    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
+    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    args = parser.parse_args()
+    args.dir = (args.dir or page.default_directory(MOST_BYTES)).resolve()
+    return args
+
+
+def main() -> int:
+    args = parse_args()
+    page.require_room(args.dir, MOST_BYTES)
+    say(f"working in {args.dir} ({page.directory_kind(args.dir)}); making images ...")
+    todo = works(args.datasets, args.dir, args.photos)
+    results = Results(todo)
+    for names, starting in engines.groups(args.runners):
+        try:
+            with starting as group:
+                run_group(names, group, todo, args, results)
+        except MissingError as error:
+            results.miss(names, str(error))
+    text = runners_report.render(results, page.circumstances("runners.py", sys.argv[1:], rounds=args.rounds, folder=args.dir))
+    print(text)
+    if args.write:
+        page.write_section("runners", text)
+    return 0 if results.sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

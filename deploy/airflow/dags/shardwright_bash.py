@@ -1,0 +1,26 @@
+"""Builds a dataset of TFRecord shards every day, on the Airflow worker: `shardwright build` from a virtual environment of its own.
+
+The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry goes on where the last try stopped, and running a date again writes nothing.
+"""
+
+import shlex
+from typing import Any
+
+from airflow.providers.standard.operators.bash import BashOperator
+from airflow.sdk import DAG, Variable, task
+from shardwright_common import SETTINGS, VENV, build_options, build_params, show_result
+
+
+@task
+def command(**context: Any) -> str:
+    """The command line, every word quoted for the shell: no param is ever taken for code."""
+    program = f"{Variable.get('shardwright_venv', default=VENV)}/bin/shardwright"
+    words = [program, "build"]
+    for option, value in build_options(context).items():
+        values = value if isinstance(value, list) else [value]
+        words += [f"--{option}" if each is True else f"--{option}={each}" for each in values if each is not False]
+    return shlex.join(words)
+
+
+with DAG("shardwright_bash", **SETTINGS, params=build_params("/data/photos", "/data/datasets"), doc_md=__doc__, tags=["shardwright"]):
+    BashOperator(task_id="build", bash_command=command(), on_success_callback=show_result)

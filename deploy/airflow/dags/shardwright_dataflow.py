@@ -1,0 +1,69 @@
+"""Builds a dataset of TFRecord shards every day on Dataflow, from the Flex Template: Airflow only starts the job and waits for it.
+
+The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry goes on where the last try stopped, and running a date again writes nothing.
+Credentials are those of the connection google_cloud_default.
+"""
+
+from typing import Any
+
+from airflow.providers.google.cloud.operators.dataflow import DataflowStartFlexTemplateOperator
+from airflow.sdk import DAG, Param, task
+from airflow.sdk.exceptions import AirflowException
+from shardwright_common import SETTINGS, build_options, build_params, show_result
+
+CLOUD_PARAMS = {
+    "template": Param("gs://example-templates/shardwright.json", type="string", pattern="^gs://", description="The template's spec"),
+    "project": Param("example-project", type="string", minLength=1),
+    "region": Param("us-central1", type="string", minLength=1),
+    "temp_location": Param("gs://example-training/temp", type="string", pattern="^gs://", description="For the job's temporary files"),
+    "max_workers": Param(20, type="integer", minimum=1, description="More read faster, until the store limits their requests"),
+}
+
+
+@task
+def launch(**context: Any) -> dict[str, Any]:
+    """The launch request's body. Dataflow refuses a job while one of its name runs, so a date is never built twice at once."""
+    params = context["params"]
+    options = build_options(context)
+    texts = {option.replace("-", "_"): str(value).lower() if isinstance(value, bool) else str(value) for option, value in options.items()}
+    return {
+        "launchParameter": {
+            "jobName": f"shardwright-{params['name'].replace('_', '-')}-{options['output'].rpartition('/')[2]}",
+            "containerSpecGcsPath": params["template"],
+            "parameters": texts,
+            "environment": {"tempLocation": params["temp_location"], "maxWorkers": params["max_workers"]},
+        }
+    }
+
+
+class LaunchOperator(DataflowStartFlexTemplateOperator):
+    """The provider's operator says that a job failed, but not why."""
+
+    def execute(self, context: Any) -> Any:
+        try:
+            return super().execute(context)
+        except AirflowException:
+            if self.job is not None:
+                where = {"project_id": self.project_id, "location": self.location}
+                for message in self.hook.fetch_job_messages_by_id(job_id=self.job["id"], **where):
+                    if message["messageImportance"] == "JOB_MESSAGE_ERROR":
+                        self.log.error("%s", message["messageText"])
+            raise
+
+
+with DAG(
+    "shardwright_dataflow",
+    **SETTINGS,
+    params={**build_params("gs://example-raw/photos", "gs://example-training/photos", pattern="^(gs|s3|az)://."), **CLOUD_PARAMS},
+    doc_md=__doc__,
+    tags=["shardwright", "beam", "dataflow"],
+):
+    LaunchOperator(
+        task_id="build",
+        project_id="{{ params.project }}",
+        location="{{ params.region }}",
+        body=launch(),
+        append_job_name=False,
+        wait_until_finished=True,
+        on_success_callback=show_result,
+    )

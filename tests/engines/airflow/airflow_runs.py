@@ -1,0 +1,106 @@
+"""Runs of the shipped DAGs: `airflow dags test`, which runs their tasks for real, each in a process with a time limit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.engines.engine_builds import ROOT, Ended
+
+DAGS = ROOT / "deploy" / "airflow" / "dags"
+COMMAND = ROOT / ".venv" / "bin" / "shardwright"
+DAY = "2026-03-04"
+SECONDS = 600  # of one run on a busy machine
+
+
+@dataclass
+class Run:
+    """A DAG run in progress."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    def builds(self) -> list[psutil.Process]:
+        """The processes of `shardwright build` below it."""
+        try:
+            below = psutil.Process(self.process.pid).children(recursive=True)
+            return [process for process in below if any("--output=" in word for word in process.cmdline())]
+        except psutil.NoSuchProcess:  # one ended just now
+            return []
+
+    def wait(self) -> Ended:
+        """Wait for its end; what it started is killed if it takes too long."""
+        try:
+            return Ended(self.process.wait(SECONDS), self.log.read_text(errors="replace"), 0)
+        finally:
+            for process in [*self.builds(), *([self.process] if self.process.poll() is None else [])]:
+                process.kill()
+            self.process.wait()
+
+
+@dataclass(frozen=True)
+class Airflow:
+    """An AIRFLOW_HOME with a database.
+
+    Attributes:
+        folder: Where it is.
+        environment: All environment variables of its commands.
+    """
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    def once(self, folder: Path) -> dict[str, str]:
+        """The variables for runs of the shipped DAGs with one try a task."""
+        shutil.copytree(self.folder / "dags", folder)
+        common = folder / "shardwright_common.py"
+        assert '"retries": 2' in common.read_text()
+        common.write_text(common.read_text().replace('"retries": 2', '"retries": 0'))
+        return {"AIRFLOW__CORE__DAGS_FOLDER": str(folder)}
+
+    def command(self, *words: str) -> list[str]:
+        return [str(Path(sys.executable).with_name("airflow")), *words]
+
+    def start(self, dag: str, conf: Mapping[str, Any], *, day: str = DAY, **environment: str) -> Run:
+        """Start a run; `environment` is added to the variables."""
+        log = self.folder / f"{dag}-{len(list(self.folder.iterdir()))}.log"
+        words = self.command("dags", "test", dag, day, "--conf", json.dumps(conf))
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                words, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        return Run(process, log)
+
+    def run(self, dag: str, conf: Mapping[str, Any], *, day: str = DAY, code: int = 0, **environment: str) -> str:
+        """A run's log, when it has ended.
+
+        Raises:
+            AssertionError: It ended with another exit code.
+        """
+        ended = self.start(dag, conf, day=day, **environment).wait()
+        assert ended.code == code, ended.log[-8000:]
+        return ended.log
+
+
+def verify(dataset: Path) -> None:
+    """Check every byte of a dataset, by the command.
+
+    Raises:
+        AssertionError: It is not sound.
+    """
+    run = subprocess.run([COMMAND, "verify", dataset], capture_output=True, text=True, timeout=60, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """(inode, mtime in ns) of every file, by its path below the folder: another pair means that it was written again."""
+    found = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
+    return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}

@@ -1,0 +1,117 @@
+"""The DAGs as Airflow reads them; nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from copy import copy
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.engines.airflow.airflow_runs import DAGS, Airflow
+from tests.engines.airflow.conftest import ODD_NAME
+from tests.engines.engine_builds import ROOT
+
+NAMES = ("shardwright_bash", "shardwright_beam", "shardwright_dataflow")
+OF_THE_PROJECT = {"shardwright", "pipelines", "transforms", "schemas", "tests", "benchmarks"}
+FIRST_TASK = {"shardwright_bash": "command", "shardwright_beam": "options", "shardwright_dataflow": "launch"}
+
+
+@pytest.fixture(scope="module")
+def bag(airflow: Airflow) -> Any:
+    from airflow.dag_processing.dagbag import BundleDagBag
+
+    folder = airflow.folder / "dags"
+    return BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")  # with the folder on Python's path, as Airflow has it
+
+
+def first_task(bag: Any, dag: str, day: datetime | None = None, **params: Any) -> Any:
+    """What the task that works out what the build is told gives for these params."""
+    run = SimpleNamespace(logical_date=day, run_after=datetime(2026, 7, 8, 9, tzinfo=UTC))
+    values = {name: copy(param).resolve(params.get(name, param.value)) for name, param in bag.dags[dag].params.items()}
+    return bag.dags[dag].get_task(FIRST_TASK[dag]).python_callable(params=values, dag_run=run)
+
+
+def test_all_load_without_errors(bag: Any) -> None:
+    assert bag.import_errors == {}
+    assert sorted(bag.dags) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("path", sorted(DAGS.glob("*.py")), ids=lambda path: path.stem)
+def test_none_imports_the_project(path: Any) -> None:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert not OF_THE_PROJECT & {name.partition(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_builds_daily_one_at_a_time(bag: Any, name: str) -> None:
+    dag = bag.dags[name]
+    assert dag.timetable.expression == "0 0 * * *"
+    assert (dag.catchup, dag.max_active_runs, dag.max_active_tasks) == (False, 1, 1)
+    assert "shardwright" in dag.tags
+    assert "OUTPUT/YYYY-MM-DD" in dag.doc_md
+    assert dag.get_task("build").upstream_task_ids == {FIRST_TASK[name]}
+    for task in dag.tasks:
+        assert task.retries == 2
+        assert task.execution_timeout == timedelta(hours=12)
+        assert [callback.__name__ for callback in task.on_failure_callback] == ["alert"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"input": ""},
+        {"input": None},
+        {"output": 5},
+        {"name": "Photos 1"},
+        {"split": ""},
+        {"shard_size": 150},
+        {"options": {"--resize": "8x8"}},
+        {"options": {"resize 8": "8x8"}},
+        {"options": {"resize": {"w": 8}}},
+        {"options": "--resize 8x8"},
+    ],
+    ids=repr,
+)
+def test_params_of_a_wrong_kind_are_refused(bag: Any, name: str, params: dict[str, Any]) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError):
+        first_task(bag, name, **params)
+
+
+@pytest.mark.parametrize(
+    ("name", "param", "value"), [("beam", "runner", "NoRunner"), ("dataflow", "max_workers", 0), ("dataflow", "input", "/photos")]
+)
+def test_params_of_one_variant_are_checked(bag: Any, name: str, param: str, value: object) -> None:
+    from airflow.sdk.exceptions import ParamValidationError
+
+    with pytest.raises(ParamValidationError):
+        first_task(bag, f"shardwright_{name}", **{param: value})
+
+
+def test_a_run_by_hand_is_dated_by_when_it_runs(bag: Any) -> None:
+    assert first_task(bag, "shardwright_beam", output="/d/")["output"] == "/d/2026-07-08"
+    assert first_task(bag, "shardwright_beam", datetime(2026, 3, 4, tzinfo=UTC), output="/d")["output"] == "/d/2026-03-04"
+
+
+@pytest.mark.parametrize("text", [ODD_NAME, "; rm -rf /", "a\nb", "--help", "", "ä.sh", "$HOME", "\\", "!!", "*"])
+def test_the_shell_gets_every_text_as_one_word(bag: Any, text: str) -> None:
+    line = first_task(bag, "shardwright_bash", input=f"x{text}", options={"resize": text, "stratify": True, "threads": 2})
+    words = shlex.split(line)
+    assert words[:2] == [str(ROOT / ".venv" / "bin" / "shardwright"), "build"]
+    assert {f"--input=x{text}", f"--resize={text}", "--stratify", "--threads=2"} <= set(words)
+
+
+def test_options_become_arguments(bag: Any) -> None:
+    options = {"transform": ["a.py", "b.py"], "stratify": False, "records_per_shard": 9, "input": "elsewhere"}
+    words = shlex.split(first_task(bag, "shardwright_bash", shard_size=None, split=None, options=options))
+    assert [word for word in words if "transform" in word] == ["--transform=a.py", "--transform=b.py"]
+    assert not [word for word in words if word.startswith(("--stratify", "--shard-size", "--split"))]
+    assert [word for word in words if word.startswith("--input")] == ["--input=/data/photos"]

@@ -1,0 +1,158 @@
+"""Builds on the fake of Dataflow, and what can be said of a job afterwards; the image of deploy/Dockerfile as an environment."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
+
+from tests.engines.engine_builds import ROOT, Ended, EngineBuild, start
+from tests.object_stores import download_folder, new_bucket, upload_folder
+from tests.servers.dataflow import DataflowFake, start_dataflow
+from tests.servers.dataflow.environments import clean_environment, layer
+from tests.servers.dataflow.service import Job
+from tests.servers.dataflow.workers import read_object
+from tests.servers.processes import start_gcs
+from tests.servers.store_server import StoreServer
+
+BEAM_IMAGE = "gcr.io/cloud-dataflow/v1beta3/beam_python3.11_sdk:2.77.0"  # what Beam's client names for Python 3.11
+OWN_IMAGE = "europe-docker.pkg.dev/test-project/images/shardwright:1"
+PROJECT, REGION = "test-project", "europe-west4"
+# DATAFLOW_WORKERS=full: the quick way's workers install TensorFlow too, which tfx-bsl asks for, as real ones do: 2 GB and minutes.
+FULL_WORKERS = os.environ.get("DATAFLOW_WORKERS") == "full"
+SECONDS = 900 if FULL_WORKERS else 300  # of one build on a busy machine: worker environments are made meanwhile
+_RUN = re.compile(r"^RUN (.*?[^\\])$", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """A project with Dataflow and one bucket."""
+
+    gcs: StoreServer
+    dataflow: DataflowFake
+    bucket: str
+
+    @property
+    def settings(self) -> list[str]:
+        """What every job must be told."""
+        places = [f"--project={PROJECT}", f"--region={REGION}", f"--temp_location=gs://{self.bucket}/temp"]
+        return ["--runner=DataflowRunner", *places, *self.dataflow.arguments]
+
+    def upload(self, folder: Path, prefix: str) -> str:
+        upload_folder(self.gcs, folder, f"gs://{self.bucket}/{prefix}")
+        return f"gs://{self.bucket}/{prefix}"
+
+    def start(self, source: str, output: str, *options: str) -> EngineBuild:
+        return start(self.settings, source, f"gs://{self.bucket}/{output}", *options, env=self.dataflow.environment)
+
+    def build(self, source: str, output: str, *options: str) -> Built:
+        """Build; whatever the exit code is."""
+        before = len(self.dataflow.jobs)
+        ended = self.start(source, output, *options).wait(SECONDS)
+        return Built(self, ended, self.dataflow.jobs[before:], f"gs://{self.bucket}/{output}")
+
+    def download(self, output: str, folder: Path) -> Path:
+        """A copy of a dataset; gives the folder."""
+        folder.mkdir()
+        download_folder(self.gcs, output, folder)
+        return folder
+
+
+@dataclass(frozen=True)
+class Built:
+    """A build that ended, and the jobs it made."""
+
+    cloud: Cloud
+    ended: Ended
+    jobs: list[Job]
+    output: str
+
+    @property
+    def job(self) -> Job:
+        assert len(self.jobs) == 1, f"{len(self.jobs)} jobs; the build's log:\n{self.ended.log[-8000:]}"
+        return self.jobs[0]
+
+    @property
+    def last_line(self) -> str:
+        return self.ended.log.rstrip().rpartition("\n")[2]
+
+    def staged(self) -> dict[str, bytes]:
+        """What the request names as packages, as it lies in the store."""
+        packages = self.job.request["environment"]["workerPools"][0].get("packages", [])
+        places = {package["name"]: package["location"].removeprefix("storage.googleapis.com/") for package in packages}
+        return {name: read_object(self.cloud.gcs, place) for name, place in places.items()}
+
+    def pipeline(self) -> bytes:
+        return read_object(self.cloud.gcs, self.job.request["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"])
+
+    def stated_hashes(self) -> dict[str, str]:
+        """The sha256 of every staged file, by name, as the pipeline tells its workers, who check what they fetch against it."""
+        pipeline = beam_proto.Pipeline.FromString(self.pipeline())
+        hashes = {}
+        for environment in pipeline.components.environments.values():
+            for dependency in environment.dependencies:
+                name = beam_proto.ArtifactStagingToRolePayload.FromString(dependency.role_payload).staged_name
+                hashes[name] = beam_proto.ArtifactUrlPayload.FromString(dependency.type_payload).sha256
+        return hashes
+
+
+def wait_until(condition: Callable[[], bool], seconds: float) -> None:
+    """Look several times a second until the condition holds.
+
+    Raises:
+        AssertionError: It does not within `seconds`.
+    """
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"this did not come within {seconds:g} s"
+        time.sleep(0.1)
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@contextmanager
+def start_cloud(folder: Path, images: dict[str, Path] | None) -> Iterator[Cloud]:
+    """A GCS server and the fake of Dataflow, whose jobs stay running if `images` is None."""
+    with start_gcs(folder / "gcs", token=None) as gcs, start_dataflow(gcs, folder / "dataflow", images=images) as dataflow:
+        yield Cloud(gcs, dataflow, new_bucket(gcs))
+
+
+def image_of_dockerfile(folder: Path, base: Path) -> Path:
+    """deploy/Dockerfile's stage `package` over an environment that plays its base image: every RUN of it, outside a container."""
+    image = layer(folder / "image", base)
+    source, requirements = folder / "shardwright", folder / "worker-requirements.txt"
+    _copy_checkout(source)
+    shutil.copyfile(ROOT / "deploy" / "worker-requirements.txt", requirements)
+    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
+    stage = re.split(r"^FROM ", dockerfile, flags=re.MULTILINE)
+    steps = [step for part in stage if part.split("\n")[0].endswith(" AS package") for step in _RUN.findall(part)]
+    assert steps, "deploy/Dockerfile has no RUN in a stage called package"
+    environment = clean_environment()
+    environment["PATH"] = f"{image / 'bin'}:{environment['PATH']}"
+    for step in steps:
+        script = re.sub(r"--mount=\S+", "", step).replace("\\\n", " ").replace("--no-cache-dir", "")
+        script = script.replace("/tmp/worker-requirements.txt", str(requirements)).replace("/tmp/shardwright", str(source))
+        run = subprocess.run(["sh", "-ec", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert run.returncode == 0, f"{script}\n{run.stderr[-3000:]}"
+    shutil.rmtree(source)
+    return image
+
+
+def _copy_checkout(folder: Path) -> None:
+    """What `docker build` is given that the package is made of."""
+    for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        folder.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder)
+    for package in ("shardwright", "pipelines", "transforms", "schemas"):
+        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))

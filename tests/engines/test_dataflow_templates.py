@@ -1,0 +1,109 @@
+"""Templates: a job that is written instead of submitted, and a Flex Template, whose launcher makes the job from parameters."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engines.dataflow_jobs import OWN_IMAGE, PROJECT, REGION, SECONDS, Cloud, start_cloud, wait_until
+from tests.object_stores import get_object, put_object
+from tests.servers.dataflow.service import FAILED, RUNNING, Job
+from tests.servers.processes import ServerMissingError
+
+# By https://dataflow.googleapis.com, through the proxy that the environment names.
+LAUNCH = """
+import json, sys, google.auth
+from google.auth.transport.requests import AuthorizedSession
+session = AuthorizedSession(google.auth.default(["https://www.googleapis.com/auth/cloud-platform"])[0])
+url = "https://dataflow.googleapis.com/v1b3/projects/%s/locations/%s/flexTemplates:launch" % tuple(sys.argv[1:3])
+answer = session.post(url, json={"launchParameter": json.loads(sys.argv[3])})
+print(answer.text)
+answer.raise_for_status()
+"""
+IMAGE = f"--sdk_container_image={OWN_IMAGE}"
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    try:
+        with start_cloud(tmp_path_factory.mktemp("cloud"), None) as cloud:
+            yield cloud
+    except ServerMissingError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def source(cloud: Cloud, engine_images: Path) -> str:
+    return cloud.upload(engine_images, "images")
+
+
+@pytest.fixture(scope="module")
+def template(cloud: Cloud) -> str:
+    """The specification that deploy/dataflow makes, in the store."""
+    from deploy.dataflow.make_template import container_spec
+
+    put_object(cloud.gcs, f"gs://{cloud.bucket}/template.json", json.dumps(container_spec(OWN_IMAGE)).encode())
+    return f"gs://{cloud.bucket}/template.json"
+
+
+def post_launch(cloud: Cloud, template: str, parameters: dict[str, str], **environment: Any) -> subprocess.CompletedProcess[str]:
+    """Launch as gcloud does, by the service's own address."""
+    settings = {"tempLocation": f"gs://{cloud.bucket}/temp", "stagingLocation": f"gs://{cloud.bucket}/staging", **environment}
+    body = {"jobName": "flex", "containerSpecGcsPath": template, "parameters": parameters, "environment": settings}
+    variables = {**os.environ, **cloud.dataflow.environment}
+    command = [sys.executable, "-c", LAUNCH, PROJECT, REGION, json.dumps(body)]
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+
+
+def launched(cloud: Cloud, template: str, parameters: dict[str, str], **environment: Any) -> Job:
+    """The job of a launch, when its launcher has ended."""
+    answer = post_launch(cloud, template, parameters, **environment)
+    assert answer.returncode == 0, answer.stderr
+    job = cloud.dataflow.service.jobs[json.loads(answer.stdout)["job"]["id"]]
+    wait_until(lambda: job.state in (RUNNING, FAILED), SECONDS)
+    return job
+
+
+def test_a_template_is_written_and_no_job_made(cloud: Cloud, source: str) -> None:
+    place = f"gs://{cloud.bucket}/templates/build"
+    built = cloud.build(source, "templated", "--records-per-shard", "9", IMAGE, f"--template_location={place}")
+    assert built.ended.code == 0, built.ended.log
+    assert not built.jobs
+    assert place in built.last_line
+    assert "Traceback" not in built.ended.log
+    written = json.loads(get_object(cloud.gcs, place))
+    assert written["name"].startswith("shardwright-templated-")
+    assert written["environment"]["workerPools"][0]["workerHarnessContainerImage"] == OWN_IMAGE
+
+
+def test_a_flex_template_starts_the_build_with_its_parameters(cloud: Cloud, source: str, template: str) -> None:
+    parameters = {"input": source, "output": f"gs://{cloud.bucket}/flex", "records_per_shard": "9"}
+    job = launched(cloud, template, parameters, maxWorkers=5, machineType="n2-standard-8", additionalUserLabels={"team": "vision"})
+    assert job.state == RUNNING, job.messages
+    command = cloud.dataflow.launcher.commands[-1]
+    assert {f"--input={source}", "--records_per_shard=9", "--runner=DataflowRunner"} <= set(command)
+    assert job.request["name"] == "flex"
+    assert job.request["labels"].items() >= {"team": "vision", "dataset": "flex"}.items()
+    pool = job.request["environment"]["workerPools"][0]
+    assert (pool["workerHarnessContainerImage"], pool["machineType"]) == (OWN_IMAGE, "n2-standard-8")
+    assert pool["autoscalingSettings"]["maxNumWorkers"] == 5
+
+
+def test_a_launch_that_the_build_refuses_fails_with_its_reason(cloud: Cloud, source: str, template: str) -> None:
+    job = launched(cloud, template, {"input": source, "output": f"gs://{cloud.bucket}/flex", "split": "train=2,test=3"})
+    assert job.state == FAILED
+    assert "--split" in job.messages[-1]["messageText"]
+
+
+def test_parameters_that_the_template_does_not_have_are_refused_at_once(cloud: Cloud, template: str) -> None:
+    before = len(cloud.dataflow.jobs)
+    answer = post_launch(cloud, template, {"output": "here", "shard_sise": "1MB"})
+    assert "missing: input; unrecognized: shard_sise; of a wrong form: output" in answer.stdout
+    assert len(cloud.dataflow.jobs) == before
