@@ -7,6 +7,7 @@ distribution of a checkout, which brings no extras: what `[build]` stands for co
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -
     if not cloud.job_name:
         added.append(f"--job_name={job_name(dataset, output)}")
     labels = {"shardwright": _label(metadata.version("shardwright")), "dataset": _label(dataset)}
-    given = {label.partition("=")[0] for label in cloud.labels or ()}
+    given = _label_keys(cloud.labels or ())
     added += [f"--labels={key}={value}" for key, value in labels.items() if key not in given]
     if debug.number_of_worker_harness_threads is None:
         added.append(f"--number_of_worker_harness_threads={WORKER_THREADS}")
@@ -104,6 +105,11 @@ def job_name(dataset: str, output: str) -> str:
     """The same for every build of one OUTPUT, so that Dataflow refuses a second one beside a running one."""
     place = hashlib.blake2b(output.rstrip("/").encode(), digest_size=4).hexdigest()
     return f"shardwright-{dataset.replace('_', '-')[:40].strip('-')}-{place}"
+
+
+def _label_keys(labels: Sequence[str]) -> set[str]:
+    """Of labels given as key=value or, all at once, as a JSON object."""
+    return {key for label in labels for key in (json.loads(label) if label.startswith("{") else [label.partition("=")[0]])}
 
 
 def _label(text: str) -> str:

@@ -30,6 +30,13 @@ def runner_of(beam_args: Sequence[str]) -> str:
     return option_of(beam_args, "runner") or LOCAL_RUNNER
 
 
+def describe_runner(beam_args: Sequence[str]) -> str:
+    """The runner, for the log, and what is easily forgotten about it."""
+    unbounded = is_dataflow(beam_args) and not option_of(beam_args, "max_num_workers")
+    advice = "; without --max_num_workers it may start more workers than a store can serve (docs/runners.md)" if unbounded else ""
+    return f"runner: {runner_of(beam_args)}{advice}"
+
+
 def is_local(beam_args: Sequence[str]) -> bool:
     """Whether the runner's workers are on this machine, whatever it is told."""
     runner = _kind(beam_args)

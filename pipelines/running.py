@@ -21,7 +21,7 @@ from pipelines.display import ProgressDisplay
 from pipelines.job import BuildJob
 from pipelines.networks import fetching_prism, keep_proxies_out
 from pipelines.remote import follow, reason_of
-from pipelines.runners import is_local, option_of, runner_of
+from pipelines.runners import describe_runner, is_local, option_of, runner_of
 from shardwright import errors
 from shardwright.errors import BuildError, ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.manifest import Manifest, read_manifest
@@ -59,7 +59,7 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
         try:
             job = prepare()
             say(job.describe_inputs())
-            say(f"runner: {runner_of(job.options.beam_args)}")
+            say(describe_runner(job.options.beam_args))
             with ProgressDisplay(PROGRESS):
                 run(job)
             if template := option_of(job.options.beam_args, "template_location"):

@@ -47,6 +47,11 @@ def test_what_is_given_stays() -> None:
     assert added(*given, "--sdk_container_image=gcr.io/p/i:1") == ["--labels=shardwright=0-1-0"]
 
 
+def test_labels_may_be_one_json_object() -> None:
+    labels = '--labels={"dataset": "other", "team": "x"}'
+    assert [arg for arg in added(labels) if arg.startswith("--labels")] == ["--labels=shardwright=0-1-0"]
+
+
 def test_project_and_region_are_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p2")
     monkeypatch.setenv("CLOUDSDK_COMPUTE_REGION", "r2")

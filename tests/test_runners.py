@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.runners import LOCAL_RUNNER, beam_arguments, is_local, runner_of
+from pipelines.runners import LOCAL_RUNNER, beam_arguments, describe_runner, is_local, runner_of
 
 DOTTED = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 
@@ -40,3 +40,9 @@ def test_the_local_runner_is_named_outright_so_that_none_is_downloaded() -> None
 @pytest.mark.parametrize("args", [["--runner=DirectRunner"], ["--x", "--runner", "FlinkRunner"]])
 def test_a_runner_that_is_named_stays(args: list[str]) -> None:
     assert beam_arguments(args, dataset="d", output="o") == args
+
+
+def test_workers_without_a_limit_are_told_of() -> None:
+    assert describe_runner([]) == "runner: FnApiRunner"
+    assert "without --max_num_workers" in describe_runner(["--runner=DataflowRunner"])
+    assert describe_runner(["--runner=DataflowRunner", "--max_num_workers=9"]) == "runner: DataflowRunner"

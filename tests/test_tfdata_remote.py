@@ -99,9 +99,10 @@ def epochs_at_home(local: str, seed: int) -> list[list[str]]:
 @pytest.mark.parametrize("shards_in_cache", [16, 17, 100])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_shuffles_as_at_home(both: Both, tmp_path: Path, seed: int, shards_in_cache: int) -> None:
+    home = epochs_at_home(both.local, seed)
     away = both.load(shuffle=True, seed=seed, decode=False, cache=tmp_path, cache_bytes=shards_in_cache * both.largest)
 
-    for ids in epochs_at_home(both.local, seed):
+    for ids in home:
         assert ids_of(away) == ids
         assert len(set(ids)) == NUM_IMAGES
 

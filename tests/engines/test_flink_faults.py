@@ -105,13 +105,13 @@ def kill_python(slow: Slow) -> None:
 @pytest.mark.parametrize("kill", [kill_worker_and_start_another, kill_worker, kill_python], ids=lambda kill: kill.__name__)
 def test_the_job_survives(slow: Slow, expected: dict[str, str], kill: Callable[[Slow], None]) -> None:
     running = slow.start()
-    finished = slow.finished()
+    finished, processes = slow.finished(), slow.python_workers()
     assert len(finished) < len(expected) // 2
     kill(slow)
     ended = running.wait(SECONDS)
     assert ended.code == 0, ended.log
     check(slow, expected, finished)
-    wait_for(lambda: not any(map(is_alive, slow.python_workers())))  # none outlives its job, or its worker
+    wait_for(lambda: not any(map(is_alive, processes)))  # none outlives its worker, or a try that failed
 
 
 def test_a_killed_command_leaves_its_job_and_may_be_given_again_meanwhile(slow: Slow, expected: dict[str, str]) -> None:

@@ -60,12 +60,13 @@ class Workers:
             self._install(environment, staged)
             job.say("Workers have started successfully.")
             installed = time.monotonic()
-            self._run_pipeline(job, environment, place)
+            error = self._run_pipeline(job, environment, place)
             self.seconds[job.id] = (installed - started, time.monotonic() - installed)
-        except InstallError as error:
-            job.end(FAILED, f"Error message from worker: failed to install packages: {error}")
-        finally:
+        except InstallError as fault:
+            error = f"Error message from worker: failed to install packages: {fault}"
+        finally:  # before the job ends: the tests may end with it
             shutil.rmtree(place / "environment", ignore_errors=True)
+        job.end(DONE if error is None else FAILED, error)
 
     def _install(self, environment: Path, staged: Path) -> None:
         """What was staged, in the boot program's order. Raises InstallError."""
@@ -79,7 +80,8 @@ class Workers:
         if (workflow := staged / "workflow.tar.gz").exists():
             pip_install(environment, [workflow])
 
-    def _run_pipeline(self, job: Job, environment: Path, place: Path) -> None:
+    def _run_pipeline(self, job: Job, environment: Path, place: Path) -> str | None:
+        """None, or what the worker's log ends with."""
         script, result = place / "run_staged.py", place / "imported.json"
         shutil.copy(_RUN_STAGED, script)
         command: list[str | Path] = [python_of(environment), "-I", script, place / "staged" / "pipeline.pb", result]
@@ -91,11 +93,10 @@ class Workers:
             finally:
                 process.kill()
                 process.wait()
-        if result.exists():
-            self.imported[job.id] = json.loads(result.read_text())
-            job.end(DONE)
-        else:
-            job.end(FAILED, (place / "worker.log").read_text(errors="replace")[-20_000:])
+        if not result.exists():
+            return (place / "worker.log").read_text(errors="replace")[-20_000:]
+        self.imported[job.id] = json.loads(result.read_text())
+        return None
 
 
 def worker_image(request: Json) -> str:
