@@ -52,11 +52,13 @@ test-dataflow: install servers  ## the real Dataflow client against a fake of it
 test-airflow: install servers .airflow/.installed  ## the DAGs run by Airflow, in an environment of its own in .airflow (1.6 GB, about 4 minutes, then 5 for the tests; needs Go)
 	PYTHONDONTWRITEBYTECODE= .airflow/bin/python -m pytest --timeout 900 --confcutdir tests/engines/airflow tests/engines/airflow
 
-# uv fetches these 278 packages side by side, which took a sixth of pip's time. Modules are compiled when they are first imported: few of them are.
+# uv fetches these 278 packages side by side, which saves minutes; it reads no pip.conf, and where that is needed pip does it.
+# Modules are compiled when they are first imported: few of them are.
 .airflow/.installed: deploy/airflow/requirements.lock
 	$(PYTHON) -m venv .airflow
 	.airflow/bin/python -m pip install --quiet uv
-	.airflow/bin/uv pip install --quiet --python .airflow/bin/python --no-deps --requirement deploy/airflow/requirements.lock
+	.airflow/bin/uv pip install --quiet --python .airflow/bin/python --no-deps --requirement deploy/airflow/requirements.lock \
+	|| .airflow/bin/python -m pip install --quiet --no-deps --requirement deploy/airflow/requirements.lock
 	touch $@
 
 test-packaging: install .engines/packaging/.installed  ## sdist and wheel, installed in empty environments and run from there (about 4 minutes, 3 GB)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import apache_beam as beam
 
 from pipelines.job import BuildJob
+from pipelines.runners import is_local
 from transforms.assign_splits import AssignSplits
 from transforms.clear_output import ClearOutput
 from transforms.drop_duplicates import DropDuplicates
@@ -103,5 +104,8 @@ def build_graph(pipeline: beam.Pipeline, job: BuildJob) -> beam.PCollection:
         rejects=plan.rejects,
         max_reject_fraction=job.options.max_reject_fraction,
     )  # one Clearance
-    written = plan.shards | "WriteShards" >> WriteShards(job.write_job, clearance=clearance)  # ShardSummary
+    shards = plan.shards
+    if not is_local(job.options.beam_args):  # where a key's hash chose a worker, one of four got three times the shards of another
+        shards = shards | "SpreadShards" >> beam.Reshuffle()
+    written = shards | "WriteShards" >> WriteShards(job.write_job, clearance=clearance)  # ShardSummary
     return written.main | "PublishDataset" >> PublishDataset(job.publication, layout=plan.layout, clearance=clearance)

@@ -9,29 +9,30 @@ from types import TracebackType
 from typing import Any
 
 import grpc
-from apache_beam.metrics.metric import MetricsFilter
 from apache_beam.options.pipeline_options import GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from pipelines.dataflow import console_url
-from shardwright.errors import BuildError
-from transforms.metrics import NAMESPACE
-from transforms.progress import PROGRESS
+from pipelines.options import BuildOptions
+from shardwright import naming
+from shardwright.errors import BuildError, ShardwrightError
+from shardwright.manifest import read_json
+from transforms.progress import PROGRESS, Progress
 
 _LOG = logging.getLogger(__name__)
-_TICK_SECONDS = 15.0  # Dataflow updates its own about as often
+_TICK_SECONDS = 10.0
 
 
-def follow(result: PipelineResult, options: PipelineOptions, say: Callable[[str], None]) -> None:
+def follow(result: PipelineResult, beam_options: PipelineOptions, options: BuildOptions, say: Callable[[str], None]) -> None:
     """Wait for the end of a job; a stop on this side cancels it.
 
     Raises:
         BuildError: It ended otherwise than done, and did not say why.
         Exception: What the runner raises for a job that failed.
     """
-    _say_where(result, options, say)
+    _say_where(result, beam_options, say)
     try:
-        with _RemoteProgress(result):
+        with _RemoteProgress(options):
             state = result.wait_until_finish()
     except KeyboardInterrupt:
         say("cancelling the job")
@@ -48,10 +49,10 @@ def _say_where(result: PipelineResult, options: PipelineOptions, say: Callable[[
 
 
 class _RemoteProgress:
-    """Shows the job's counters as this build's progress until the block ends."""
+    """Shows, until the block ends, what of the plan is in OUTPUT: all runners write that, and few tell their counters meanwhile."""
 
-    def __init__(self, result: PipelineResult) -> None:
-        self._result = result
+    def __init__(self, options: BuildOptions) -> None:
+        self._options = options
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-remote-progress")
 
@@ -64,18 +65,32 @@ class _RemoteProgress:
     def _run(self) -> None:
         while not self._stop.wait(_TICK_SECONDS):
             try:
-                PROGRESS.show(counters_of(self._result))
-            except Exception as error:  # whatever a runner's metrics may raise: the job goes on without being watched
-                _LOG.info("the job's counters cannot be read now: %s", error)
+                if (found := written_so_far(self._options)) is not None:
+                    PROGRESS.show(found)
+            except ShardwrightError as error:  # the job goes on without being watched
+                _LOG.info("progress cannot be read now: %s", error)
 
 
-def counters_of(result: PipelineResult) -> dict[str, int]:
-    """Our counters, by name, as far as the runner knows them."""
-    found = result.metrics().query(MetricsFilter().with_namespace(NAMESPACE))["counters"]
-    counters: dict[str, int] = {}
-    for counter in found:
-        counters[counter.key.metric.name] = counters.get(counter.key.metric.name, 0) + (counter.result or 0)
-    return counters
+def written_so_far(options: BuildOptions) -> Progress | None:
+    """What of this build's plan is in OUTPUT, images and bytes by the shards that are done; None before it is planned.
+
+    Raises:
+        StorageError: OUTPUT cannot be read.
+    """
+    plan = read_json(options.root, naming.PLAN)
+    if plan is None or plan.get("settings") != options.settings or read_json(options.root, naming.MANIFEST) is not None:
+        return None
+    sidecars = options.root.names(naming.INDEX_DIR)
+    found = Progress()
+    for split, planned in plan["splits"].items():
+        shards = planned["num_shards"]
+        done = sum(name.startswith(f"{split}-") and name.endswith(f"-of-{shards:05d}.parquet") for name in sidecars)
+        found.total_shards += shards
+        found.total_images += planned["num_records"]
+        found.shards += done
+        found.images += planned["num_records"] * done // shards
+        found.num_bytes += planned["num_bytes"] * done // shards
+    return found
 
 
 def reason_of(error: BaseException) -> str:

@@ -140,7 +140,7 @@ def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: Buil
     try:
         result = pipeline.run()
         if not option_of(job.options.beam_args, "template_location"):
-            follow(result, options, say)
+            follow(result, options, job.options, say)
     except ShardwrightError:
         raise
     except Exception as error:  # the service's or the job server's: none of our code runs here but what was just built

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.buckets import bucket, gcs_bucket, moto_bucket, proxy, s3_bucket, s3_proxy  # noqa: F401 - fixtures
 from tests.object_stores import gcs_server, moto_server, s3_server  # noqa: F401 - fixtures
@@ -16,6 +17,10 @@ from tests.store_places import places  # noqa: F401 - a fixture
 # sixth of a small build's time. Here the environment answers, with what they would find.
 _SIZE = shutil.get_terminal_size()
 os.environ.update({"COLUMNS": str(_SIZE.columns), "LINES": str(_SIZE.lines), "LANGUAGE": "C"})
+
+# An example's time is that of all that the machine does meanwhile, and other tests run beside it.
+settings.register_profile("beside others", deadline=None)
+settings.load_profile("beside others")
 
 
 @pytest.fixture(scope="session")

@@ -155,8 +155,8 @@ def test_whole_batches_are_timed_and_no_fewer_than_asked_for(size: int, warm_up:
 
 
 def test_a_run_by_time_ends_after_it() -> None:
-    found = load("read_feeds").time_batches(batches_of(4), warm_up_items=0, items=0, seconds=0.05)
-    assert 0.05 <= found["wall_s"] < 2
+    found = load("read_feeds").time_batches(batches_of(4), warm_up_items=0, items=0, seconds=0.3)
+    assert 0.3 <= found["wall_s"] < 2
     assert found["items"] > 4
     assert found["times"][-1] - found["times"][0] == pytest.approx(found["wall_s"])
 

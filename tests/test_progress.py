@@ -26,20 +26,13 @@ def test_reused_work_counts_as_done_and_apart() -> None:
     assert progress.snapshot() == Progress(9, 3, images=6, num_bytes=5, shards=2, reused_images=4, reused_shards=1)
 
 
-def test_counters_of_other_machines_are_shown_as_they_are() -> None:
+def test_what_is_found_of_a_build_elsewhere_replaces_what_was_counted() -> None:
     progress = Progress()
     progress.add(images=100)
-    counters = {
-        "images_planned": 9,
-        "shards_planned": 3,
-        "images_in": 2,
-        "images_reused": 4,
-        "shards_written": 1,
-        "shards_reused": 1,
-        "bytes_out": 5,
-    }
-    progress.show(counters)
-    assert progress.snapshot() == Progress(9, 3, images=6, num_bytes=5, shards=2, reused_images=4, reused_shards=1)
+    progress.show(Progress(9, 3, images=3, num_bytes=5, shards=1))
+    assert progress.snapshot() == Progress(9, 3, images=3, num_bytes=5, shards=1, reused_images=3, reused_shards=1)
+    progress.show(Progress(9, 3, images=6, num_bytes=10, shards=2))
+    assert progress.snapshot() == Progress(9, 3, images=6, num_bytes=10, shards=2, reused_images=3, reused_shards=1)
 
 
 def test_a_new_build_starts_at_zero() -> None:

@@ -1,15 +1,18 @@
-"""A job on other machines: its end, its counters, and what a runner's error says in one line."""
+"""A job on other machines: its end, how far it is, and what a runner's error says in one line."""
 
 from __future__ import annotations
 
-import apache_beam as beam
+import json
+from pathlib import Path
+
 import grpc
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions
 
-from pipelines.remote import counters_of, follow, reason_of
+from pipelines.options import BuildOptions
+from pipelines.remote import follow, reason_of, written_so_far
 from shardwright.errors import BuildError
-from transforms.metrics import count
+from transforms.progress import Progress
 
 TRACE = """Error processing instruction 5. Original traceback is
 Traceback (most recent call last):
@@ -36,43 +39,54 @@ class Ended:
         self.was_cancelled = True
 
 
-def follow_to(end: object, said: list[str]) -> Ended:
+def options_of(tmp_path: Path) -> BuildOptions:
+    return BuildOptions(input=str(tmp_path / "in"), output=str(tmp_path / "out"), name="out")
+
+
+def follow_to(end: object, said: list[str], tmp_path: Path) -> Ended:
     result = Ended(end)
-    follow(result, PipelineOptions([]), said.append)
+    follow(result, PipelineOptions([]), options_of(tmp_path), said.append)
     return result
 
 
-def test_a_job_that_is_done_says_nothing() -> None:
+def test_a_job_that_is_done_says_nothing(tmp_path: Path) -> None:
     said: list[str] = []
-    assert not follow_to("DONE", said).was_cancelled
+    assert not follow_to("DONE", said, tmp_path).was_cancelled
     assert said == []
 
 
-def test_a_job_that_others_cancelled_is_no_success() -> None:
+def test_a_job_that_others_cancelled_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="the job ended as CANCELLED; run the same command again to go on"):
-        follow_to("CANCELLED", [])
+        follow_to("CANCELLED", [], tmp_path)
 
 
-def test_a_stop_on_this_side_cancels_the_job() -> None:
+def test_a_stop_on_this_side_cancels_the_job(tmp_path: Path) -> None:
     said: list[str] = []
     result = Ended(KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
-        follow(result, PipelineOptions([]), said.append)
+        follow(result, PipelineOptions([]), options_of(tmp_path), said.append)
     assert result.was_cancelled
     assert said == ["cancelling the job"]
 
 
-def _count(number: int) -> int:
-    count("images_in", number)
-    return number
+def test_progress_is_what_is_in_output_of_the_plan(tmp_path: Path) -> None:
+    options = options_of(tmp_path)
+    assert written_so_far(options) is None
+    splits = {"train": (4, 10, 4000), "test": (1, 3, 900)}
+    plan = {name: {"num_shards": shards, "num_records": records, "num_bytes": size} for name, (shards, records, size) in splits.items()}
+    options.root.write_bytes("plan.json", json.dumps({"settings": options.settings, "splits": plan}).encode())
+    assert written_so_far(options) == Progress(13, 5)
+    for name in ("train-00000-of-00004", "train-00003-of-00004", "train-00000-of-00009", "test-00000-of-00001"):
+        options.root.write_bytes(f"index/{name}.parquet", b"")
+    assert written_so_far(options) == Progress(13, 5, images=8, shards=3, num_bytes=2900)
+    options.root.write_bytes("manifest.json", b"{}")  # of the dataset that this build is to replace
+    assert written_so_far(options) is None
 
 
-def test_counters_are_added_up_over_steps() -> None:
-    pipeline = beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"]))
-    _ = pipeline | beam.Create([1, 2]) | "A" >> beam.Map(_count) | "B" >> beam.Map(_count)
-    result = pipeline.run()
-    result.wait_until_finish()
-    assert counters_of(result) == {"images_in": 6}
+def test_another_builds_plan_is_no_progress(tmp_path: Path) -> None:
+    options = options_of(tmp_path)
+    options.root.write_bytes("plan.json", json.dumps({"settings": {}, "splits": {}}).encode())
+    assert written_so_far(options) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from apache_beam.pvalue import AsList, AsSingleton
 
 from shardwright import naming
 from shardwright.errors import BuildError
-from transforms.metrics import count
 from transforms.output_state import Clearance, OutputRequest, check_rejects, clear_output, fingerprint_of
 from transforms.planning.packing import Layout
 from transforms.planning.shard_plans import ShardPlan
@@ -84,7 +83,5 @@ def _clear(
         raise
     fingerprint = fingerprint_of(digests)
     retry = clear_output(request, layout, fingerprint, rejects)
-    count("images_planned", layout.num_records)
-    count("shards_planned", layout.num_shards)
     PROGRESS.start(total_images=layout.num_records, total_shards=layout.num_shards)
     return Clearance(vocabularies, fingerprint, dict(reasons), retry)

@@ -1,13 +1,12 @@
 """How far the shards written by this process are: what a progress bar on the same machine shows.
 
 Beam's metrics are final only when a bundle is done, and one bundle may be a whole local build; so the writer counts here too.
-Where workers are other processes these counters stay at zero and the bar says nothing, unless Beam's metrics can be had meanwhile.
+Where workers are other processes of this machine these counters stay at zero and the bar says nothing.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 
@@ -46,14 +45,13 @@ class Progress:
             self.reused_images += images
             self.reused_shards += shards
 
-    def show(self, counters: Mapping[str, int]) -> None:
-        """Take over what the workers of other machines counted, as Beam's metrics tell it."""
+    def show(self, found: Progress) -> None:
+        """Take over what was found in OUTPUT of a build whose workers are elsewhere; what is found first was there before."""
         with self._lock:
-            self.total_images, self.total_shards = counters.get("images_planned", 0), counters.get("shards_planned", 0)
-            self.reused_images, self.reused_shards = counters.get("images_reused", 0), counters.get("shards_reused", 0)
-            self.images = counters.get("images_in", 0) + self.reused_images
-            self.shards = counters.get("shards_written", 0) + self.reused_shards
-            self.num_bytes = counters.get("bytes_out", 0)
+            if not self.total_shards:
+                self.reused_images, self.reused_shards = found.images, found.shards
+            self.total_images, self.total_shards = found.total_images, found.total_shards
+            self.images, self.shards, self.num_bytes = found.images, found.shards, found.num_bytes
 
     def snapshot(self) -> Progress:
         with self._lock:

@@ -43,7 +43,6 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
     finished = find_finished(job.root, plan, retry=clearance.retry)
     if finished is not None:
         count("shards_reused")
-        count("images_reused", plan.references.num_rows)
         PROGRESS.add_reused(images=plan.references.num_rows, shards=1)
         yield finished
         yield from read_rejects(job.root, plan.name.rejects)

@@ -5,14 +5,17 @@ Their jobs are not run: they stay as they are until a test ends them.
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipelines.options import parse_options
 from tests.engines.dataflow_jobs import OWN_IMAGE, SECONDS, Cloud, start_cloud, wait_until
 from tests.engines.engine_builds import Ended, EngineBuild, start
+from tests.object_stores import put_object
 from tests.servers.dataflow.service import CANCELLED, Job
 from tests.servers.processes import ServerMissingError
 
@@ -89,11 +92,15 @@ def test_a_job_that_somebody_cancels(cloud: Cloud, source: str) -> None:
     assert_told(build.wait(SECONDS), "CANCELLED")
 
 
-def test_counters_are_shown_and_a_signal_cancels_the_job(cloud: Cloud, source: str) -> None:
+def test_progress_is_shown_and_a_signal_cancels_the_job(cloud: Cloud, source: str) -> None:
+    """Progress is what workers have put into OUTPUT: here a plan of three shards, and two of their sidecars."""
     build, job = started(cloud, source, "stopped")
-    counters = {"images_planned": 60, "shards_planned": 3, "images_in": 40, "shards_written": 2, "bytes_out": 1000}
-    for name, value in counters.items():
-        job.count("shardwright", name, value, step="WriteShards")
+    output = f"gs://{cloud.bucket}/stopped"
+    plan = {"settings": parse_options([source, output]).settings}
+    plan["splits"] = {"train": {"num_shards": 3, "num_records": 60, "num_bytes": 1500}}
+    put_object(cloud.gcs, f"{output}/plan.json", json.dumps(plan).encode())
+    for number in range(2):
+        put_object(cloud.gcs, f"{output}/index/train-0000{number}-of-00003.parquet", b"")
     wait_until(lambda: "40/60 images" in build.log, 60)
     build.process.send_signal(signal.SIGTERM)
     ended = build.wait(60)
