@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +97,20 @@ def epochs_at_home(local: str, seed: int) -> list[list[str]]:
     """The ids of three epochs in a row, read once for all caches."""
     home = sw.load(local, shuffle=True, seed=seed, decode=False, window=16)
     return [ids_of(home) for _ in range(3)]
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 0}], ids=["in order", "shuffled"])
+def test_the_first_reading_of_a_process_may_be_remote(both: Both, tmp_path: Path, options: dict[str, Any]) -> None:
+    """What is made once a process is not made inside of a pipeline."""
+    code = (
+        "import json, sys, shardwright as sw\n"
+        "uri, storage, cache, options = json.loads(sys.argv[1])\n"
+        "examples = sw.load(uri, storage_options=storage, cache=cache, decode=False, **options)\n"
+        "print(sum(1 for _ in examples))\n"
+    )
+    given = json.dumps([both.root.uri, {key: value for _, key, value in both.root.options.settings}, str(tmp_path), options])
+    run = subprocess.run([sys.executable, "-c", code, given], capture_output=True, text=True, timeout=120, check=False)
+    assert run.stdout.strip() == str(NUM_IMAGES), run.stderr
 
 
 @pytest.mark.parametrize("shards_in_cache", [16, 17, 100])

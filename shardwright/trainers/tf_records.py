@@ -84,6 +84,7 @@ class Indexed:
 
     def records(self, *, repeat: bool) -> tf.data.Dataset:
         """string [], or (string [], int64 []) with slots; `repeat` goes on for ever, each epoch in its own order."""
+        prepare()  # not in `_fetch`, which is traced where shards are remote
         graph = GraphOrder(self.order)
         epochs = epoch_numbers() if isinstance(self.order, ShuffledOrder) else tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
         if repeat:
@@ -139,8 +140,6 @@ class Indexed:
         return places.prefetch(1).flat_map(split)
 
     def _fetch(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
-        prepare()
-
         def read(shards: Any, rows: Any) -> tuple[Any, Any, bytes]:
             records, slots, message = self.reader.read(shards, rows)
             return records, slots, failure(message)
