@@ -10,6 +10,7 @@ from shardwright.storage import is_remote
 
 LOCAL_RUNNER = "FnApiRunner"
 _LOCAL_RUNNERS = frozenset({LOCAL_RUNNER.lower(), "directrunner", "switchingdirectrunner", "bundlebaseddirectrunner", "prismrunner"})
+_REMOTE_RUNNERS = frozenset({"dataflowrunner", "flinkrunner", "portablerunner", "sparkrunner"})  # others are for Beam to refuse
 # Beam's FlinkRunner starts a cluster of its own in this process where it is told of none.
 _FLINK_HERE = ("", "[local]", "[auto]")
 
@@ -63,7 +64,7 @@ def check_runner(beam_args: Sequence[str], places: Mapping[str, str | None], *, 
     Raises:
         UsageError: The first such place, and the ways on; or a runner that nobody could reach.
     """
-    if is_local(beam_args):
+    if is_local(beam_args) or _kind(beam_args) not in _REMOTE_RUNNERS:
         return
     runner = runner_of(beam_args)
     if _kind(beam_args) == "portablerunner" and not option_of(beam_args, "job_endpoint"):

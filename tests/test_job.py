@@ -61,7 +61,7 @@ def test_what_decides_no_byte_of_a_record_is_not(table: Path, options: tuple[str
 
 
 def test_the_plan_is_cut_finer_for_workers_elsewhere(table: Path) -> None:
-    assert job_of(table).num_buckets < job_of(table, "--runner=DataflowRunner").num_buckets
+    assert job_of(table).num_buckets < job_of(table, "--runner=FlinkRunner", "--flink_master=host:8081", "--shared-filesystem").num_buckets
 
 
 def test_raw_images_of_one_size_have_a_shape(table: Path) -> None:

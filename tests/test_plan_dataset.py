@@ -216,10 +216,10 @@ def test_output_states_that_stop_a_build(folder: Path, tmp_path: Path, capsys: p
 
 
 def test_another_runner_is_not_asked(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--runner", "DataflowRunner", "--project", "none", "--region", "nowhere")
+    options = ("--runner", "PortableRunner", "--job_endpoint", "nowhere:1", "--shared-filesystem")
     assert plan(folder, tmp_path / "pets", *options) == 0
     said = capsys.readouterr()
-    assert "a plan is made on this machine (FnApiRunner), not on DataflowRunner" in said.err
+    assert "a plan is made on this machine (FnApiRunner), not on PortableRunner" in said.err
     assert "31 records" in said.out
 
 

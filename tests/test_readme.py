@@ -28,7 +28,7 @@ def test_its_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parse_options(["--help"])
     text = capsys.readouterr().out
-    others = {"--target", "--quick", "--runner", "--save"}  # of other commands, and Beam's
+    others = {"--target", "--quick", "--runner", "--save", "--job"}  # of other commands, and Beam's
     missing = [option for option in OPTIONS if option not in text and option not in others]
     assert missing == []
 
