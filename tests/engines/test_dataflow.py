@@ -60,11 +60,6 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def source(cloud: Cloud, engine_images: Path) -> str:
-    return cloud.upload(engine_images, "images")
-
-
-@pytest.fixture(scope="module")
 def quick(cloud: Cloud, source: str) -> Built:
     """The quick way, from a checkout, with all kinds of options for its workers."""
     return cloud.build(source, "quick", *OPTIONS, *WORKER_OPTIONS)

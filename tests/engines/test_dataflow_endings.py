@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from pipelines.options import parse_options
-from tests.engines.dataflow_jobs import OWN_IMAGE, SECONDS, Cloud, start_cloud, wait_until
+from tests.engines.dataflow_jobs import OWN_IMAGE, SECONDS, Cloud, wait_until
 from tests.engines.engine_builds import Ended, EngineBuild, start
 from tests.object_stores import put_object
 from tests.servers.dataflow.service import CANCELLED, Job
-from tests.servers.processes import ServerMissingError
 
 IMAGE = f"--sdk_container_image={OWN_IMAGE}"
 WORKER_TRACE = """\
@@ -26,20 +24,6 @@ Error message from worker: generic::unknown: Traceback (most recent call last):
   File "/usr/local/lib/python3.11/site-packages/transforms/writing/shard_writing.py", line 80, in write
 shardwright.errors.BuildError: gs://data/out: the disk is full [while running 'WriteShards/Write-ptransform-12']
 """
-
-
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    try:
-        with start_cloud(tmp_path_factory.mktemp("cloud"), None) as cloud:
-            yield cloud
-    except ServerMissingError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def source(cloud: Cloud, engine_images: Path) -> str:
-    return cloud.upload(engine_images, "images")
 
 
 def started(cloud: Cloud, source: str, output: str) -> tuple[EngineBuild, Job]:

@@ -6,16 +6,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.engines.dataflow_jobs import OWN_IMAGE, PROJECT, REGION, SECONDS, Cloud, start_cloud, wait_until
+from tests.engines.dataflow_jobs import OWN_IMAGE, PROJECT, REGION, SECONDS, Cloud, wait_until
 from tests.object_stores import get_object, put_object
 from tests.servers.dataflow.service import FAILED, RUNNING, Job
-from tests.servers.processes import ServerMissingError
 
 # By https://dataflow.googleapis.com, through the proxy that the environment names.
 LAUNCH = """
@@ -28,20 +25,6 @@ print(answer.text)
 answer.raise_for_status()
 """
 IMAGE = f"--sdk_container_image={OWN_IMAGE}"
-
-
-@pytest.fixture(scope="module")
-def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    try:
-        with start_cloud(tmp_path_factory.mktemp("cloud"), None) as cloud:
-            yield cloud
-    except ServerMissingError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module")
-def source(cloud: Cloud, engine_images: Path) -> str:
-    return cloud.upload(engine_images, "images")
 
 
 @pytest.fixture(scope="module")
