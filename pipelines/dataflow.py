@@ -93,6 +93,8 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
         added.append(f"--requirements_file={REQUIREMENTS}")
         if setup.requirements_cache is None:
             added.append("--requirements_cache=skip")  # workers fetch them; the submitter need not download for another platform
+    elif not Path(setup.requirements_file).is_file():
+        raise UsageError(f"--requirements_file {setup.requirements_file}: there is no such file")
     elif "tfx" not in Path(setup.requirements_file).read_text():
         raise UsageError(
             f"--requirements_file {setup.requirements_file} does not name tfx-bsl, so workers would lack it: "
@@ -109,7 +111,10 @@ def job_name(dataset: str, output: str) -> str:
 
 def _label_keys(labels: Sequence[str]) -> set[str]:
     """Of labels given as key=value or, all at once, as a JSON object."""
-    return {key for label in labels for key in (json.loads(label) if label.startswith("{") else [label.partition("=")[0]])}
+    try:
+        return {key for label in labels for key in (json.loads(label) if label.startswith("{") else [label.partition("=")[0]])}
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--labels {' '.join(labels)}: give key=value, or a JSON object ({error})") from error
 
 
 def _label(text: str) -> str:

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from pipelines.runners import option_of, runner_of
+from pipelines.runners import kind_of, option_of
 from shardwright.errors import BuildError, UsageError
 
 _FETCH_SECONDS = 20.0
@@ -38,7 +38,7 @@ def fetching_prism(beam_args: Sequence[str]) -> Iterator[None]:
         UsageError: `--prism_location` names no file.
         BuildError: Prism was asked for by name, and cannot be fetched.
     """
-    runner = runner_of(beam_args).rpartition(".")[2].lower()
+    runner = kind_of(beam_args)
     if runner not in ("prismrunner", "directrunner", "switchingdirectrunner"):
         yield
         return

@@ -40,16 +40,17 @@ def describe_runner(beam_args: Sequence[str]) -> str:
 
 def is_local(beam_args: Sequence[str]) -> bool:
     """Whether the runner's workers are on this machine, whatever it is told."""
-    runner = _kind(beam_args)
+    runner = kind_of(beam_args)
     elsewhere = option_of(beam_args, "job_endpoint") or option_of(beam_args, "flink_master") not in _FLINK_HERE
     return runner in _LOCAL_RUNNERS or (runner == "flinkrunner" and not elsewhere)
 
 
 def is_dataflow(beam_args: Sequence[str]) -> bool:
-    return _kind(beam_args) == "dataflowrunner"
+    return kind_of(beam_args) == "dataflowrunner"
 
 
-def _kind(beam_args: Sequence[str]) -> str:
+def kind_of(beam_args: Sequence[str]) -> str:
+    """The runner's class, in lower case and without its module, as Beam compares it."""
     return runner_of(beam_args).rpartition(".")[2].lower()
 
 
@@ -64,10 +65,10 @@ def check_runner(beam_args: Sequence[str], places: Mapping[str, str | None], *, 
     Raises:
         UsageError: The first such place, and the ways on; or a runner that nobody could reach.
     """
-    if is_local(beam_args) or _kind(beam_args) not in _REMOTE_RUNNERS:
+    if is_local(beam_args) or kind_of(beam_args) not in _REMOTE_RUNNERS:
         return
     runner = runner_of(beam_args)
-    if _kind(beam_args) == "portablerunner" and not option_of(beam_args, "job_endpoint"):
+    if kind_of(beam_args) == "portablerunner" and not option_of(beam_args, "job_endpoint"):
         raise UsageError(f"--runner {runner} submits to a job server: give its address by --job_endpoint, such as localhost:8099")
     if shared_filesystem and is_dataflow(beam_args):
         raise UsageError("--shared-filesystem: workers of Dataflow share no file system with anybody; give gs:// or s3:// places")

@@ -50,6 +50,8 @@ def test_what_is_given_stays() -> None:
 def test_labels_may_be_one_json_object() -> None:
     labels = '--labels={"dataset": "other", "team": "x"}'
     assert [arg for arg in added(labels) if arg.startswith("--labels")] == ["--labels=shardwright=0-1-0"]
+    with pytest.raises(UsageError, match="give key=value, or a JSON object"):
+        added('--labels={"dataset"}')
 
 
 def test_project_and_region_are_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +78,8 @@ def test_without_a_checkout_the_ways_on_are_told(monkeypatch: pytest.MonkeyPatch
 
 def test_a_requirements_file_of_the_users_must_have_what_workers_need(tmp_path: Path) -> None:
     path = tmp_path / "requirements.txt"
+    with pytest.raises(UsageError, match=r"requirements\.txt: there is no such file"):
+        added(f"--requirements_file={path}")
     path.write_text("scipy\n")
     with pytest.raises(UsageError, match=r"does not name tfx-bsl.*worker-requirements\.txt"):
         added(f"--requirements_file={path}")
