@@ -14,6 +14,7 @@ from engines import BEAM_THREADS, PROCESSES, THREADS
 from page import table
 
 START = "8 photos"  # what a build costs before its images do
+_LEAST_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def ratios(results: Results, runner: str, work: Work, *, of: str = "wall_s") -> 
     """How many times as long as this runner the default takes for a long build, in each round.
 
     Args:
-        of: Wall clock or "cpu_s"; what 8 photos take is taken off.
+        of: Wall clock or "cpu_s"; what 8 photos take is taken off, and what is left of too short a build is no measure.
     """
     theirs, ours = (
         [
@@ -109,7 +110,7 @@ def ratios(results: Results, runner: str, work: Work, *, of: str = "wall_s") -> 
         ]
         for name in (runner, THREADS)
     )
-    return [default / other for other, default in zip(theirs, ours, strict=False) if other > 0 and default > 0]
+    return [default / other for other, default in zip(theirs, ours, strict=False) if min(other, default) > _LEAST_S]
 
 
 def _comparison(results: Results) -> list[str]:
