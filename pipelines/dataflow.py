@@ -58,15 +58,14 @@ def _settings(cloud: PipelineOptions) -> list[str]:
 
     project = cloud.project or os.environ.get("GOOGLE_CLOUD_PROJECT")
     region = cloud.region or DataflowRunner().get_default_gcp_region()
-    missing = [
-        *(["--project=ID, or GOOGLE_CLOUD_PROJECT"] if not project else []),
-        *(["--region=REGION, such as us-central1, or CLOUDSDK_COMPUTE_REGION"] if not region else []),
-        *(["--temp_location=gs://BUCKET/FOLDER, for what is staged"] if not (cloud.temp_location or cloud.staging_location) else []),
-    ]
-    if missing:
+    needed = {
+        "--project=ID, or GOOGLE_CLOUD_PROJECT": project,
+        "--region=REGION, such as us-central1, or CLOUDSDK_COMPUTE_REGION": region,
+        "--temp_location=gs://BUCKET/FOLDER, for what is staged": cloud.temp_location or cloud.staging_location,
+    }
+    if missing := [what for what, value in needed.items() if not value]:
         raise UsageError(f"--runner DataflowRunner lacks {'; '.join(missing)}")
-    settings = {"project": project if not cloud.project else None, "region": region if not cloud.region else None}
-    return [f"--{name}={value}" for name, value in settings.items() if value]
+    return [f"--{name}={value}" for name, value in (("project", project), ("region", region)) if not getattr(cloud, name)]
 
 
 def _package_arguments(options: PipelineOptions) -> list[str]:

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pipelines.arguments import ROLES, as_declared, make_parser
@@ -110,7 +111,7 @@ class BuildOptions:
         check_runner(self.beam_args, places, shared_filesystem=self.shared_filesystem)
         _ = self.all_beam_args  # what a runner lacks is told now
 
-    @property
+    @cached_property
     def all_beam_args(self) -> list[str]:
         """What Beam is given: `beam_args`, and what they leave open."""
         return beam_arguments(self.beam_args, dataset=self.name, output=absolute(self.output))

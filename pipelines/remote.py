@@ -78,7 +78,7 @@ def written_so_far(options: BuildOptions) -> Progress | None:
         StorageError: OUTPUT cannot be read.
     """
     plan = read_json(options.root, naming.PLAN)
-    if plan is None or plan.get("settings") != options.settings or read_json(options.root, naming.MANIFEST) is not None:
+    if plan is None or plan.get("settings") != options.settings or options.root.num_bytes_of(naming.MANIFEST) is not None:
         return None
     sidecars = options.root.names(naming.INDEX_DIR)
     found = Progress()

@@ -47,13 +47,13 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
         yield finished
         yield from read_rejects(job.root, plan.name.rejects)
         return
+    count("images_in", plan.references.num_rows)
     with timed("write_shard_msec"):
         summary, rejects = write_shard(plan, replace(job.with_vocabularies(clearance.vocabularies), fingerprint=clearance.fingerprint))
     for name, number in COUNTERS.drain().items():
         count(f"storage_{name}", number)
     for name, number in summary.stats.get("fixes", {}).items():
         count(f"fixed_{name}", number)
-    count("images_in", plan.references.num_rows)
     count("shards_written")
     count("records_out", summary.num_records)
     count("bytes_out", summary.num_bytes)

@@ -34,7 +34,6 @@ class Job:
         request: The Job that was posted, as JSON; of a launched template, the one that the launcher made, {} until then.
         state: `JOB_STATE_...`
         messages: What `messages` lists, oldest first.
-        metrics: What `metrics` lists: see `count`.
         cancelled: Set when somebody asks for it: whoever runs the job stops then.
     """
 
@@ -45,7 +44,6 @@ class Job:
     request: Json
     state: str = RUNNING
     messages: list[Json] = field(default_factory=list)
-    metrics: list[Json] = field(default_factory=list)
     cancelled: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -55,12 +53,6 @@ class Job:
     def say(self, text: str, importance: str = "BASIC") -> None:
         message = {"id": f"m{len(self.messages):04d}", "time": _now(), "messageText": text}
         self.messages.append({**message, "messageImportance": f"JOB_MESSAGE_{importance}"})
-
-    def count(self, namespace: str, name: str, value: int, step: str) -> None:
-        """Let a user's counter have this value in a step: the service lists each one twice, as committed and as tentative."""
-        for context in ({}, {"tentative": "true"}):
-            names = {"origin": "user", "name": name, "context": {"namespace": namespace, "step": step, **context}}
-            self.metrics.append({"name": names, "scalar": value, "updateTime": _now()})
 
     def end(self, state: str, error: str | None = None) -> None:
         """Give it its last state; of two that try, the first one decides."""
@@ -180,7 +172,7 @@ def _part(job: Job, part: str) -> Answer:
     if part == "messages":
         return 200, {"jobMessages": job.messages}
     if part == "metrics":
-        return 200, {"metricTime": _now(), "metrics": job.metrics}
+        return 200, {"metricTime": _now(), "metrics": []}
     return error(404, f"the fake of Dataflow does not know {part} of jobs")
 
 
