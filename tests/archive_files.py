@@ -19,7 +19,12 @@ Rows = list[dict[str, object]]
 TAR_MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}
 
 
-def pack_tar(path: Path, files: Mapping[str, bytes], mode: str = "w", links: Mapping[str, tuple[bytes, str]] | None = None) -> Path:
+def pack_tar(
+    path: Path,
+    files: Mapping[str, bytes],
+    mode: str = "w",
+    links: Mapping[str, tuple[bytes, str]] | None = None,
+) -> Path:
     """A tar of these files, in their order, then links: name -> (type, target)."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
@@ -49,7 +54,11 @@ def png(number: int) -> bytes:
 
 def files_below(root: Path) -> dict[str, bytes]:
     """Relative path -> content."""
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
 
 
 def built_records(dataset: Path) -> list[tuple[str, str, bytes]]:
@@ -67,9 +76,13 @@ def built_records(dataset: Path) -> list[tuple[str, str, bytes]]:
     return sorted(found)
 
 
-def list_tar(path: Path | str, spool: Path | None = None, input_format: str | None = "tar") -> tuple[Rows, dict[str, str]]:
+def list_tar(
+    path: Path | str, spool: Path | None = None, input_format: str | None = "tar"
+) -> tuple[Rows, dict[str, str]]:
     """Rows, and reason by id, of INPUT."""
-    source = detect_source(str(path), {}, input_format=input_format, spool=spool and Folder(str(spool)))
+    source = detect_source(
+        str(path), {}, input_format=input_format, spool=spool and Folder(str(spool))
+    )
     parts = list(list_source(source))
     return rows_of(parts), {reject.id: str(reject.reason) for reject in rejects_of(parts)}
 

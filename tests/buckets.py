@@ -51,7 +51,9 @@ class Bucket:
     def at(self, endpoint: str) -> Bucket:
         """A bucket of the same name at another endpoint."""
         key = "endpoint" if self.server.scheme == "s3" else "base_url"
-        server = dataclasses.replace(self.server, endpoint=endpoint, options={**self.server.options, key: endpoint})
+        server = dataclasses.replace(
+            self.server, endpoint=endpoint, options={**self.server.options, key: endpoint}
+        )
         return Bucket(server, self.name)
 
     def put(self, key: str, data: bytes) -> None:
@@ -120,12 +122,20 @@ class Counted:
     @property
     def all(self) -> dict[str, int]:
         now = COUNTERS.snapshot()
-        return {name: number - self._before.get(name, 0) for name, number in now.items() if number != self._before.get(name, 0)}
+        return {
+            name: number - self._before.get(name, 0)
+            for name, number in now.items()
+            if number != self._before.get(name, 0)
+        }
 
     @property
     def retries(self) -> dict[str, int]:
         """kind -> how often a request was repeated for it."""
-        return {name.removeprefix("retries_"): number for name, number in self.all.items() if name.startswith("retries_")}
+        return {
+            name.removeprefix("retries_"): number
+            for name, number in self.all.items()
+            if name.startswith("retries_")
+        }
 
 
 class Request(NamedTuple):

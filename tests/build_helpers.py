@@ -26,7 +26,9 @@ COMMAND = Path(sys.executable).with_name("shardwright")
 
 def png_of(index: int, *, side: int = 8) -> bytes:
     """A PNG of noise of its own for each index."""
-    pixels = np.random.default_rng(index).integers(0, 256, (side, side + index % 5, 3), dtype=np.uint8)
+    pixels = np.random.default_rng(index).integers(
+        0, 256, (side, side + index % 5, 3), dtype=np.uint8
+    )
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", compress_level=0)
     return file.getvalue()
@@ -53,13 +55,19 @@ def ids_below(root: Path) -> set[str]:
 
 def build(*argv: str | Path) -> int:
     """Build in this process; the exit code."""
-    from pipelines import build_dataset  # here: the fork server's children need it, the server's clients may not
+    from pipelines import (
+        build_dataset,
+    )  # here: the fork server's children need it, the server's clients may not
 
     return build_dataset.main([str(arg) for arg in argv])
 
 
 def shards_of(root: Path) -> list[Path]:
-    return sorted(path for path in root.iterdir() if ".tfrecord-" in path.name and not path.name.startswith("."))
+    return sorted(
+        path
+        for path in root.iterdir()
+        if ".tfrecord-" in path.name and not path.name.startswith(".")
+    )
 
 
 def hashes_of(root: Path) -> dict[str, str]:
@@ -74,7 +82,10 @@ def index_of(root: Path) -> dict[str, pa.Table]:
 
 def bare_index_of(root: Path) -> dict[str, pa.Table]:
     """The same without what may differ between copies of INPUT: where an image was, and when it was changed."""
-    return {name: table.drop_columns(["uri", "etag"]).replace_schema_metadata() for name, table in index_of(root).items()}
+    return {
+        name: table.drop_columns(["uri", "etag"]).replace_schema_metadata()
+        for name, table in index_of(root).items()
+    }
 
 
 def record_ids(root: Path) -> list[str]:
@@ -84,7 +95,11 @@ def record_ids(root: Path) -> list[str]:
 
 def rejects_of(root: Path) -> list[dict[str, str]]:
     """Every reject row."""
-    return [row for path in sorted((root / "rejects").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    return [
+        row
+        for path in sorted((root / "rejects").glob("*.parquet"))
+        for row in pq.read_table(path).to_pylist()
+    ]
 
 
 def reasons_of(root: Path) -> dict[str, str]:
@@ -103,7 +118,11 @@ def records_per_shard(root: Path, split: str = "train") -> list[int]:
 
 def stamps_of(root: Path) -> dict[str, tuple[int, int]]:
     """(inode, time of change in ns) of every file below `root`: both stay only where a file was not written again."""
-    found = {str(path.relative_to(root)): path.stat() for path in sorted(root.rglob("*")) if path.is_file()}
+    found = {
+        str(path.relative_to(root)): path.stat()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
     return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}
 
 

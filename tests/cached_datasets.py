@@ -31,10 +31,18 @@ def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manif
     infos, root = [], Folder(str(folder))
     for index, num_bytes in enumerate(sizes):
         data = np.random.default_rng([seed, index]).bytes(num_bytes)
-        info = ShardInfo(index=index, num_records=1, num_bytes=num_bytes, crc32c=google_crc32c.value(data), digest=f"{seed}")
+        info = ShardInfo(
+            index=index,
+            num_records=1,
+            num_bytes=num_bytes,
+            crc32c=google_crc32c.value(data),
+            digest=f"{seed}",
+        )
         name = ShardName("noise", "train", index, len(sizes))
         root.write_bytes(name.shard, data)
-        summary = ShardSummary(name=name, num_records=1, num_bytes=num_bytes, crc32c=info.crc32c, digest=info.digest)
+        summary = ShardSummary(
+            name=name, num_records=1, num_bytes=num_bytes, crc32c=info.crc32c, digest=info.digest
+        )
         write_sidecar(root, summary, INDEX_SCHEMA.empty_table())
         infos.append(info)
     manifest = Manifest(
@@ -52,7 +60,14 @@ def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manif
     return manifest
 
 
-def put_dataset(server: StoreServer, folder: Path, sizes: Sequence[int], *, uri: str | None = None, seed: int = 0) -> Folder:
+def put_dataset(
+    server: StoreServer,
+    folder: Path,
+    sizes: Sequence[int],
+    *,
+    uri: str | None = None,
+    seed: int = 0,
+) -> Folder:
     """The same in a bucket of its own, or where `uri` says."""
     write_dataset(folder, sizes, seed=seed)
     uri = uri or f"{server.scheme}://{new_bucket(server)}/data/noise"
@@ -64,7 +79,9 @@ def behind(root: Folder, endpoint: str, **options: str) -> Folder:
     """The same dataset by way of a proxy, given up after 2 seconds."""
     key = "base_url" if root.uri.startswith("gs://") else "endpoint"
     values = {name: value for _, name, value in root.options.settings}
-    return replace(root, options=StorageOptions.of({**values, key: endpoint, "deadline": "2", **options}))
+    return replace(
+        root, options=StorageOptions.of({**values, key: endpoint, "deadline": "2", **options})
+    )
 
 
 def at(folder: Path, max_bytes: int = 10**9) -> CacheSettings:

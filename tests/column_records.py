@@ -37,7 +37,13 @@ RECORD: dict[str, Any] = {
 }
 
 
-def fill(columns: ColumnReader, records: Sequence[bytes], kept: Sequence[bool] | None = None, *, pad: bool = False) -> dict[str, Any]:
+def fill(
+    columns: ColumnReader,
+    records: Sequence[bytes],
+    kept: Sequence[bool] | None = None,
+    *,
+    pad: bool = False,
+) -> dict[str, Any]:
     """The batch of these records."""
     store = columns.allocate(len(records))
     for row, record in enumerate(records):
@@ -47,12 +53,17 @@ def fill(columns: ColumnReader, records: Sequence[bytes], kept: Sequence[bool] |
 
 def plain(batch: Mapping[str, Any]) -> dict[str, list[Any]]:
     """A batch as lists."""
-    return {name: [row.tolist() if isinstance(row, np.ndarray) else row for row in column] for name, column in batch.items()}
+    return {
+        name: [row.tolist() if isinstance(row, np.ndarray) else row for row in column]
+        for name, column in batch.items()
+    }
 
 
 def record(**changes: Any) -> bytes:
     """`RECORD` with other features; None for one that it lacks."""
-    return damage.example({name: values for name, values in {**RECORD, **changes}.items() if values is not None})
+    return damage.example(
+        {name: values for name, values in {**RECORD, **changes}.items() if values is not None}
+    )
 
 
 def kindless_entry(name: str) -> bytes:

@@ -3,24 +3,63 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import settings
 
-from tests.buckets import bucket, gcs_bucket, moto_bucket, proxy, s3_bucket, s3_proxy  # noqa: F401 - fixtures
+from tests import random_tests
+from tests.buckets import bucket, gcs_bucket, moto_bucket, proxy, s3_bucket, s3_proxy  # noqa: F401
 from tests.object_stores import gcs_server, moto_server, s3_server  # noqa: F401 - fixtures
-from tests.store_places import places  # noqa: F401 - a fixture
+from tests.store_places import places  # noqa: F401
 
-# Beam makes hundreds of argument parsers a build, and each argument asks for the terminal's size and looks for translations: a
-# sixth of a small build's time. Here the environment answers, with what they would find.
+# Beam makes hundreds of argument parsers a build, and each argument asks for the terminal's size
+# and looks for translations: a sixth of a small build's time. Here the environment answers.
 _SIZE = shutil.get_terminal_size()
 os.environ.update({"COLUMNS": str(_SIZE.columns), "LINES": str(_SIZE.lines), "LANGUAGE": "C"})
 
-# An example's time is that of all that the machine does meanwhile, and other tests run beside it.
-settings.register_profile("beside others", deadline=None)
-settings.load_profile("beside others")
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "run the long tests, and property tests with many examples from a new seed"
+    parser.addoption("--long", action="store_true", help=text)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Set how random this run is: xdist's workers inherit both variables."""
+    if config.getoption("--long"):
+        os.environ[random_tests.LONG] = "1"
+        os.environ.setdefault(random_tests.SEED, str(secrets.randbits(32)))
+        config.option.hypothesis_seed = os.environ[random_tests.SEED]
+    random_tests.load_profile()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the seed: with it, a failed run can be repeated."""
+    repeat = f"; repeat with {random_tests.SEED}" if random_tests.is_long() else ", fixed"
+    terminalreporter.write_line(f"random seed: {random_tests.seed()}{repeat}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of this run: with `--long`, the long and the random ones; else the others."""
+    is_long = random_tests.is_long()
+
+    def is_wanted(item: pytest.Item) -> bool:
+        if item.get_closest_marker("long"):
+            return is_long
+        has_seed = "rng" in getattr(item, "fixturenames", ())
+        return not is_long or has_seed or item.get_closest_marker("hypothesis") is not None
+
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = [item for item in items if is_wanted(item)]
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Random numbers from the seed of this run, the same for every test."""
+    return np.random.default_rng(random_tests.seed())
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +74,17 @@ def zoo_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def zoo(zoo_images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset of those images, `zoo`, with the splits train and test in shards of 10 records; not to be changed."""
+    """A dataset of those images, `zoo`: splits train and test, 10 records a shard. Read only."""
     from tests.damage import build
 
-    options = ("--split", "train=0.8,test=0.2", "--records-per-shard", "10", "--max-reject-fraction", "0.5")
+    options = (
+        "--split",
+        "train=0.8,test=0.2",
+        "--records-per-shard",
+        "10",
+        "--max-reject-fraction",
+        "0.5",
+    )
     return build(zoo_images, tmp_path_factory.mktemp("built") / "zoo", *options)
 
 

@@ -34,7 +34,9 @@ def write_images(root: Path, per_class: int = 12, classes: Sequence[str] = CLASS
     for label in classes:
         (root / label).mkdir(parents=True)
         for number in range(per_class):
-            Image.fromarray(rng.integers(0, 255, (6 + number, 9, 3), np.uint8)).save(root / label / f"{number}.png")
+            Image.fromarray(rng.integers(0, 255, (6 + number, 9, 3), np.uint8)).save(
+                root / label / f"{number}.png"
+            )
     return root
 
 
@@ -58,14 +60,25 @@ def row_offsets(dataset: Path, name: ShardName) -> list[int]:
 def assert_fault(dataset: Path, wanted: Fault) -> None:
     """`verify` tells such a fault; `what` need only be part of its text."""
     found = verify(str(dataset)).faults
-    alike = [fault for fault in found if (fault.file, fault.record, fault.offset) == (wanted.file, wanted.record, wanted.offset)]
-    assert any(wanted.what in fault.what for fault in alike), "\n".join(map(str, found)) or "no faults"
+    alike = [
+        fault
+        for fault in found
+        if (fault.file, fault.record, fault.offset) == (wanted.file, wanted.record, wanted.offset)
+    ]
+    assert any(wanted.what in fault.what for fault in alike), (
+        "\n".join(map(str, found)) or "no faults"
+    )
 
 
 def entry(name: str, values: Values) -> bytes:
     """One Features map entry, written by hand from `feature.proto`."""
     if values and isinstance(values[0], bytes):
-        kind, body = 1, b"".join(b"\x0a" + varint(len(value)) + value for value in values if isinstance(value, bytes))
+        kind, body = (
+            1,
+            b"".join(
+                b"\x0a" + varint(len(value)) + value for value in values if isinstance(value, bytes)
+            ),
+        )
     elif values and isinstance(values[0], float):
         packed = struct.pack(f"<{len(values)}f", *values)
         kind, body = 2, b"\x0a" + varint(len(packed)) + packed
@@ -73,7 +86,14 @@ def entry(name: str, values: Values) -> bytes:
         packed = b"".join(varint(int(value) % 2**64) for value in values)
         kind, body = 3, b"\x0a" + varint(len(packed)) + packed
     feature = bytes([kind << 3 | 2]) + varint(len(body)) + body
-    inner = b"\x0a" + varint(len(name.encode())) + name.encode() + b"\x12" + varint(len(feature)) + feature
+    inner = (
+        b"\x0a"
+        + varint(len(name.encode()))
+        + name.encode()
+        + b"\x12"
+        + varint(len(feature))
+        + feature
+    )
     return b"\x0a" + varint(len(inner)) + inner
 
 
@@ -104,14 +124,18 @@ def forge_records(dataset: Path, name: ShardName, records: Sequence[bytes]) -> N
     """Put other records in a shard; rows of records that still hold an image and an id are made anew."""
     content, rows = b"", read_index(Folder(str(dataset)), name).to_pylist()
     for row, data in zip(rows, records, strict=True):
-        row |= {"offset": len(content), "length": len(frame(data))} | _row_of(data, len(content), row)
+        row |= {"offset": len(content), "length": len(frame(data))} | _row_of(
+            data, len(content), row
+        )
         content += frame(data)
     (dataset / name.shard).write_bytes(content)
     sums = {"num_bytes": len(content), "crc32c": crc32c_of([content])}
     summary = read_summary(Folder(str(dataset)), name)
     assert summary is not None
     write_sidecar(
-        Folder(str(dataset)), replace(summary, num_bytes=sums["num_bytes"], crc32c=sums["crc32c"]), pa.Table.from_pylist(rows, INDEX_SCHEMA)
+        Folder(str(dataset)),
+        replace(summary, num_bytes=sums["num_bytes"], crc32c=sums["crc32c"]),
+        pa.Table.from_pylist(rows, INDEX_SCHEMA),
     )
 
     def edit(manifest: dict[str, Any]) -> None:
@@ -127,7 +151,11 @@ def _row_of(data: bytes, offset: int, row: Mapping[str, Any]) -> dict[str, Any]:
     try:
         features = parse_example(data)
         image, example_id = features["image"][0], features["id"][0]
-    except (ExampleFault, KeyError, IndexError):  # what makes it no whole example is what the test is about
+    except (
+        ExampleFault,
+        KeyError,
+        IndexError,
+    ):  # what makes it no whole example is what the test is about
         return {}
     if not (isinstance(image, bytes) and isinstance(example_id, bytes)):
         return {}
@@ -141,9 +169,14 @@ def _row_of(data: bytes, offset: int, row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def edit_rows(dataset: Path, name: ShardName, edit: Callable[[list[dict[str, Any]]], object]) -> None:
+def edit_rows(
+    dataset: Path, name: ShardName, edit: Callable[[list[dict[str, Any]]], object]
+) -> None:
     """Change the rows of a shard's index."""
-    summary, rows = read_summary(Folder(str(dataset)), name), read_index(Folder(str(dataset)), name).to_pylist()
+    summary, rows = (
+        read_summary(Folder(str(dataset)), name),
+        read_index(Folder(str(dataset)), name).to_pylist(),
+    )
     assert summary is not None
     edit(rows)
     write_sidecar(Folder(str(dataset)), summary, pa.Table.from_pylist(rows, INDEX_SCHEMA))

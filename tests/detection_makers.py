@@ -29,7 +29,9 @@ OBJECTS: Mapping[str, Sequence[tuple[str, int, int, int, int]]] = {
 }
 
 
-def picture(width: int = WIDTH, height: int = HEIGHT, color: int = 90, *, kind: str = "PNG") -> bytes:
+def picture(
+    width: int = WIDTH, height: int = HEIGHT, color: int = 90, *, kind: str = "PNG"
+) -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (width, height), (color, 30, 10)).save(file, kind)
     return file.getvalue()
@@ -67,18 +69,44 @@ def pictures(folder: str, names: Sequence[str] = tuple(OBJECTS)) -> dict[str, by
 
 def coco(names: Sequence[str] = tuple(OBJECTS), **changes: Any) -> dict[str, Any]:
     """A json of COCO's form for these images; `changes` replace its sections."""
-    images = [{"id": number, "file_name": f"{name}.png", "width": WIDTH, "height": HEIGHT} for number, name in enumerate(names)]
+    images = [
+        {"id": number, "file_name": f"{name}.png", "width": WIDTH, "height": HEIGHT}
+        for number, name in enumerate(names)
+    ]
     annotations: list[dict[str, Any]] = []
     for number, name in enumerate(names):
         for label, *box in OBJECTS[name]:
-            annotation = {"id": len(annotations), "image_id": number, "category_id": 10 * CLASSES.index(label), "bbox": box}
-            annotations.append({**annotation, "area": 7.5, "iscrowd": 0, "segmentation": [[1, 2.5, 3, 4]]})
-    categories = [{"id": 10 * number, "name": name} for number, name in reversed([*enumerate(CLASSES)])]
-    return {"info": {"year": 2026}, "images": images, "annotations": annotations, "categories": categories, **changes}
+            annotation = {
+                "id": len(annotations),
+                "image_id": number,
+                "category_id": 10 * CLASSES.index(label),
+                "bbox": box,
+            }
+            annotations.append(
+                {**annotation, "area": 7.5, "iscrowd": 0, "segmentation": [[1, 2.5, 3, 4]]}
+            )
+    categories = [
+        {"id": 10 * number, "name": name} for number, name in reversed([*enumerate(CLASSES)])
+    ]
+    return {
+        "info": {"year": 2026},
+        "images": images,
+        "annotations": annotations,
+        "categories": categories,
+        **changes,
+    }
 
 
-def voc_xml(objects: Sequence[tuple[str, float, float, float, float]], size: str | None = None, more: str = "") -> str:
-    told = f"<size><width>{WIDTH}</width><height>{HEIGHT}</height><depth>3</depth></size>" if size is None else size
+def voc_xml(
+    objects: Sequence[tuple[str, float, float, float, float]],
+    size: str | None = None,
+    more: str = "",
+) -> str:
+    told = (
+        f"<size><width>{WIDTH}</width><height>{HEIGHT}</height><depth>3</depth></size>"
+        if size is None
+        else size
+    )
     parts = (
         f"<object><name>{label}</name>{more}<bndbox><xmin>{x}</xmin><ymin>{y}</ymin>"
         f"<xmax>{x + w}</xmax><ymax>{y + h}</ymax></bndbox></object>"
@@ -95,10 +123,15 @@ def yolo_txt(objects: Sequence[tuple[str, float, float, float, float]]) -> str:
 
 
 def expected_boxes(name: str) -> list[list[float]]:
-    return [[y / HEIGHT, x / WIDTH, (y + h) / HEIGHT, (x + w) / WIDTH] for _, x, y, w, h in OBJECTS[name]]
+    return [
+        [y / HEIGHT, x / WIDTH, (y + h) / HEIGHT, (x + w) / WIDTH]
+        for _, x, y, w, h in OBJECTS[name]
+    ]
 
 
-def listed(uri: Path | str, options: StorageOptions = NO_OPTIONS, **forced: Any) -> tuple[InputSource, list[dict[str, Any]], list[Reject]]:
+def listed(
+    uri: Path | str, options: StorageOptions = NO_OPTIONS, **forced: Any
+) -> tuple[InputSource, list[dict[str, Any]], list[Reject]]:
     """What INPUT is found to be, its rows and its rejects; each batch has the columns that the source promises."""
     source = detect_source(str(uri), {}, storage=options, **forced)
     parts = list(list_source(source))

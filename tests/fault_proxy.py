@@ -34,7 +34,13 @@ __all__ = ["Fault", "FaultProxy"]
 
 SETTLE_S = 0.01  # for the client's kernel to hand over what was sent before a reset
 LINGER_S = 1.0  # for a client to finish an upload that was answered early
-CODES = {403: "AccessDenied", 429: "TooManyRequests", 500: "InternalError", 502: "BadGateway", 503: "SlowDown"}
+CODES = {
+    403: "AccessDenied",
+    429: "TooManyRequests",
+    500: "InternalError",
+    502: "BadGateway",
+    503: "SlowDown",
+}
 
 
 class FaultProxy:
@@ -49,10 +55,16 @@ class FaultProxy:
         num_bytes_up, num_bytes_down: Body bytes passed on to the server and to clients.
     """
 
-    def __init__(self, upstream_endpoint: str, *, latency_msec: float = 0.0, keep_requests: bool = True) -> None:
-        parts = urlsplit(upstream_endpoint if "//" in upstream_endpoint else f"//{upstream_endpoint}")
+    def __init__(
+        self, upstream_endpoint: str, *, latency_msec: float = 0.0, keep_requests: bool = True
+    ) -> None:
+        parts = urlsplit(
+            upstream_endpoint if "//" in upstream_endpoint else f"//{upstream_endpoint}"
+        )
         if parts.scheme not in ("", "http") or not parts.hostname:
-            raise ValueError(f"{upstream_endpoint!r}: the upstream must be http://HOST:PORT or HOST:PORT")
+            raise ValueError(
+                f"{upstream_endpoint!r}: the upstream must be http://HOST:PORT or HOST:PORT"
+            )
         self.upstream = (parts.hostname, parts.port or 80)
         self.latency_msec = latency_msec
         self.requests: list[tuple[str, str]] = []
@@ -63,10 +75,14 @@ class FaultProxy:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: list[BaseException] = []
         self._loop = asyncio.new_event_loop()
-        listening = self._loop.create_server(lambda: Peer(self._begin), "127.0.0.1", 0, backlog=1024)
+        listening = self._loop.create_server(
+            lambda: Peer(self._begin), "127.0.0.1", 0, backlog=1024
+        )
         self._server = self._loop.run_until_complete(listening)
         self.endpoint = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fault-proxy", daemon=True)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="fault-proxy", daemon=True
+        )
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -99,7 +115,9 @@ class FaultProxy:
             self._thread.join()
             self._loop.close()
         if self._failures:
-            raise RuntimeError(f"the fault proxy failed: {self._failures[0]!r}") from self._failures[0]
+            raise RuntimeError(
+                f"the fault proxy failed: {self._failures[0]!r}"
+            ) from self._failures[0]
 
     async def _stop(self) -> None:
         self._server.close()
@@ -181,7 +199,14 @@ class _Connection:
             raise CutError
         if not request.expects_continue:
             await discard(self.client, request.framing)
-        await self.client.send(_error(request, fault.status, f"the fault proxy answers {fault.status}", fault.retry_after_sec))
+        await self.client.send(
+            _error(
+                request,
+                fault.status,
+                f"the fault proxy answers {fault.status}",
+                fault.retry_after_sec,
+            )
+        )
         return not (request.closes or request.expects_continue)
 
     async def _break_off(self, fault: Fault) -> None:
@@ -202,7 +227,9 @@ class _Connection:
         try:
             upstream = await self._connected()
         except OSError as error:
-            await self.client.send(_error(request, 502, f"the fault proxy cannot reach its upstream: {error}"))
+            await self.client.send(
+                _error(request, 502, f"the fault proxy cannot reach its upstream: {error}")
+            )
             return False
         if 0 <= request.framing <= len(self.client.buffer):
             await self._upload(request, upstream, claim)
@@ -213,7 +240,9 @@ class _Connection:
         if not self.upstream or self.upstream.ended:
             if self.upstream:
                 self.upstream.close()
-            _, self.upstream = await asyncio.get_running_loop().create_connection(Peer, *self.proxy.upstream)
+            _, self.upstream = await asyncio.get_running_loop().create_connection(
+                Peer, *self.proxy.upstream
+            )
         return self.upstream
 
     async def _exchange(self, request: Message, upstream: Peer, claim: Claim | None) -> bool:
@@ -233,7 +262,9 @@ class _Connection:
 
     async def _upload(self, request: Message, upstream: Peer, claim: Claim | None) -> None:
         try:
-            await relay(self.client, upstream, request, self.proxy.count_up, _body_fault(claim, upload=True))
+            await relay(
+                self.client, upstream, request, self.proxy.count_up, _body_fault(claim, upload=True)
+            )
         except (CutError, GoneError):
             upstream.reset()  # it must not wait for the rest
             raise
@@ -248,7 +279,9 @@ class _Connection:
             await discard(upstream, answer.framing)
             claim.hit()
             raise CutError
-        await relay(upstream, self.client, answer, self.proxy.count_down, _body_fault(claim, upload=False))
+        await relay(
+            upstream, self.client, answer, self.proxy.count_down, _body_fault(claim, upload=False)
+        )
         return not (request.closes or answer.closes)
 
     async def _linger(self) -> None:
@@ -265,7 +298,9 @@ def _body_fault(claim: Claim | None, *, upload: bool) -> BodyFault | None:
     return BodyFault(claim.fault.at_byte, claim.fault.kind == "corrupt", claim.hit)
 
 
-def _error(request: Message, status: int, message: str, retry_after_sec: int | None = None) -> bytes:
+def _error(
+    request: Message, status: int, message: str, retry_after_sec: int | None = None
+) -> bytes:
     """An answer with an S3 error document (docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html)."""
     code = CODES.get(status, "InternalError")
     document = f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{code}</Code><Message>{message}</Message></Error>'
@@ -276,7 +311,9 @@ def _error(request: Message, status: int, message: str, retry_after_sec: int | N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Print the port of a proxy before an object store, and run it until it is stopped.")
+    parser = argparse.ArgumentParser(
+        description="Print the port of a proxy before an object store, and run it until it is stopped."
+    )
     parser.add_argument("--upstream", required=True, metavar="HOST:PORT")
     parser.add_argument("--latency-msec", type=float, default=0.0, help="added to every request")
     args = parser.parse_args()

@@ -33,7 +33,9 @@ class Fault:
         ValueError: the kind needs what is not given, or has no use for what is.
     """
 
-    kind: Literal["status", "reset", "truncate", "stall", "corrupt", "latency", "reset_after_upstream"]
+    kind: Literal[
+        "status", "reset", "truncate", "stall", "corrupt", "latency", "reset_after_upstream"
+    ]
     times: int | None = 1
     _: KW_ONLY
     method: str | None = None
@@ -51,7 +53,9 @@ class Fault:
         if self.at_byte is not None and self.kind not in ("reset", "truncate", "stall", "corrupt"):
             raise ValueError(f"{self.kind} has no use for at_byte={self.at_byte}")
         if self.upload and (self.at_byte is None or self.kind == "truncate"):
-            raise ValueError(f"upload=True is for reset, stall and corrupt with at_byte, not for {self}")
+            raise ValueError(
+                f"upload=True is for reset, stall and corrupt with at_byte, not for {self}"
+            )
         if self.kind == "latency" and not self.latency_msec:
             raise ValueError("latency needs latency_msec")
 

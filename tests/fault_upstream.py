@@ -65,7 +65,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.seen.append((self.command, self.path))
-        body = self.headers["Host"].encode() if self.path == "/host" else self.server.objects.get(self.path)
+        body = (
+            self.headers["Host"].encode()
+            if self.path == "/host"
+            else self.server.objects.get(self.path)
+        )
         if "If-None-Match" in self.headers or body is None:
             self.send_response(404 if body is None else 304)
             self.send_header("Content-Length", "0" if body is None else str(len(body)))
@@ -75,7 +79,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path.startswith("/chunked"):
             self.send_header("Transfer-Encoding", "chunked")
             chunks = [body[place : place + PIECE] for place in range(0, len(body), PIECE)]
-            body = b"".join(b"%x;note=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\nTrailer: 1\r\n\r\n"
+            body = (
+                b"".join(b"%x;note=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+                + b"0\r\nTrailer: 1\r\n\r\n"
+            )
         elif self.path.startswith("/until-close"):
             self.close_connection = True
         else:
@@ -137,13 +144,27 @@ def connect(endpoint: str, timeout: float = 10) -> http.client.HTTPConnection:
     return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
 
 
-def ask(connection: http.client.HTTPConnection, method: str, path: str, body: object = None, **headers: str) -> tuple[int, bytes]:
+def ask(
+    connection: http.client.HTTPConnection,
+    method: str,
+    path: str,
+    body: object = None,
+    **headers: str,
+) -> tuple[int, bytes]:
     connection.request(method, path, body, headers)  # type: ignore[arg-type]
     answer = connection.getresponse()
     return answer.status, answer.read()
 
 
-def ask_once(proxy: FaultProxy, method: str, path: str, body: object = None, *, timeout: float = 10, **headers: str) -> tuple[int, bytes]:
+def ask_once(
+    proxy: FaultProxy,
+    method: str,
+    path: str,
+    body: object = None,
+    *,
+    timeout: float = 10,
+    **headers: str,
+) -> tuple[int, bytes]:
     connection = connect(proxy.endpoint, timeout)
     try:
         return ask(connection, method, path, body, **headers)

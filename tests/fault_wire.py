@@ -100,7 +100,9 @@ class Peer(asyncio.Protocol):
         """The bytes up to and with `end`."""
         while (found := self.buffer.find(end)) < 0:
             if len(self.buffer) > HEAD_BYTES:
-                raise ValueError(f"no {end!r} in {HEAD_BYTES} bytes that begin with {self.buffer[:80]!r}")
+                raise ValueError(
+                    f"no {end!r} in {HEAD_BYTES} bytes that begin with {self.buffer[:80]!r}"
+                )
             await self.more()
         return self.take(found + len(end))
 
@@ -125,13 +127,19 @@ class Peer(asyncio.Protocol):
 
     async def flushed(self) -> None:
         """Wait until the other side's kernel has all that was sent: a reset discards what is on its way."""
-        while not self.lost and (self._transport.get_write_buffer_size() or self._bytes_on_the_way()):
+        while not self.lost and (
+            self._transport.get_write_buffer_size() or self._bytes_on_the_way()
+        ):
             await asyncio.sleep(0.001)
 
     def _bytes_on_the_way(self) -> int:
-        if sys.platform != "linux":  # elsewhere the kernel tells only what a terminal has not written
+        if (
+            sys.platform != "linux"
+        ):  # elsewhere the kernel tells only what a terminal has not written
             return 0
-        answer = fcntl.ioctl(self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
+        answer = fcntl.ioctl(
+            self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4)
+        )
         return int(struct.unpack("i", answer)[0])
 
     def end(self) -> None:
@@ -153,7 +161,9 @@ class Peer(asyncio.Protocol):
     def reset(self) -> None:
         """Answer whatever else comes with a TCP reset, and send one now."""
         if not self.lost:
-            self._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.get_extra_info("socket").setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+            )
         self._transport.abort()
 
 
@@ -174,7 +184,15 @@ def parse_request(head: bytes) -> Message:
     lowered = head.lower()
     method, target, version = head[: head.index(b"\r\n")].decode("latin-1").split(" ")
     framing = _framing(lowered, 0)
-    return Message(head, method, target, 0, framing, _closes(lowered, version), b"100-continue" in _field(lowered, b"expect"))
+    return Message(
+        head,
+        method,
+        target,
+        0,
+        framing,
+        _closes(lowered, version),
+        b"100-continue" in _field(lowered, b"expect"),
+    )
 
 
 def parse_answer(head: bytes, request: Message) -> Message:
@@ -250,7 +268,13 @@ class BodyFault:
     hit: Callable[[], None]  # called when the body has that byte, before it is passed on
 
 
-async def relay(source: Peer, sink: Peer, message: Message, count: Callable[[int], None], fault: BodyFault | None) -> None:
+async def relay(
+    source: Peer,
+    sink: Peer,
+    message: Message,
+    count: Callable[[int], None],
+    fault: BodyFault | None,
+) -> None:
     """Pass a message on.
 
     Args:
@@ -260,11 +284,17 @@ async def relay(source: Peer, sink: Peer, message: Message, count: Callable[[int
         CutError: the fault cut the body.
         GoneError: either side left too early.
     """
-    if fault is None and 0 <= message.framing <= len(source.buffer):  # in one piece, the most frequent case
+    if fault is None and 0 <= message.framing <= len(
+        source.buffer
+    ):  # in one piece, the most frequent case
         count(message.framing)
-        await sink.send(message.head + source.take(message.framing) if message.framing else message.head)
+        await sink.send(
+            message.head + source.take(message.framing) if message.framing else message.head
+        )
         return
-    await sink.send(message.head)  # at once: with `Expect: 100-continue` the body waits for an answer
+    await sink.send(
+        message.head
+    )  # at once: with `Expect: 100-continue` the body waits for an answer
     passed = 0
     async for piece, is_content in pieces(source, message.framing):
         if not is_content:

@@ -150,8 +150,14 @@ CASES: dict[str, Case] = {
         {"tag_ids": ([1], [0, 1]), "tag_counts": ([2], [1, 1])},
     ),
 }  # fmt: skip
-VOCABULARIES = {"scenes": ("indoor", "outdoor"), "words": ("a", "b", "c"), "bag": ("a", "b", "c", "d")}
-SCHEMA = ExampleSchema(tuple(feature for case in CASES.values() for feature in case.features), CLASSES, VOCABULARIES)
+VOCABULARIES = {
+    "scenes": ("indoor", "outdoor"),
+    "words": ("a", "b", "c"),
+    "bag": ("a", "b", "c", "d"),
+}
+SCHEMA = ExampleSchema(
+    tuple(feature for case in CASES.values() for feature in case.features), CLASSES, VOCABULARIES
+)
 
 
 def declared_features() -> f.FeaturesDict:
@@ -177,7 +183,9 @@ def to_feature(kind: str, values: list[Any]) -> tf.train.Feature:
 
 def make_example(number: int) -> bytes:
     """The record of that number, made by TensorFlow alone."""
-    kinds = {stored.key: str(stored.type) for feature in SCHEMA.features for stored in feature.stored}
+    kinds = {
+        stored.key: str(stored.type) for feature in SCHEMA.features for stored in feature.stored
+    }
     stored = {key: values[number] for case in CASES.values() for key, values in case.stored.items()}
     features = {key: to_feature(kinds[key], values) for key, values in stored.items()}
     return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
@@ -186,7 +194,17 @@ def make_example(number: int) -> bytes:
 SHARD = naming.ShardName("everything", "train", 0, 1).shard
 
 
-MANIFEST = Manifest("everything", "1.0.0", SCHEMA, {"train": SplitInfo("train", (ShardInfo(0, 2, 1000, 1, "d"),))}, {}, 2, {}, "f", {})
+MANIFEST = Manifest(
+    "everything",
+    "1.0.0",
+    SCHEMA,
+    {"train": SplitInfo("train", (ShardInfo(0, 2, 1000, 1, "d"),))},
+    {},
+    2,
+    {},
+    "f",
+    {},
+)
 
 
 def write_dataset(root: Path) -> Path:

@@ -84,7 +84,11 @@ def rejects_of(parts: Iterable[pa.RecordBatch | Reject]) -> list[Reject]:
 
 
 def references(
-    ids: Sequence[str], *, labelled: bool = False, extras: Mapping[str, list[Any]] | None = None, **columns: Any
+    ids: Sequence[str],
+    *,
+    labelled: bool = False,
+    extras: Mapping[str, list[Any]] | None = None,
+    **columns: Any,
 ) -> pa.RecordBatch:
     """A reference batch with these ids.
 
@@ -93,14 +97,26 @@ def references(
         extras: More columns, last.
         columns: Any other column: one value for all rows, or a list of one a row.
     """
-    defaults = {"offset": None, "num_bytes": 1000, "etag": "e", "row": list(range(len(ids))), "split": None, "group": None, "label": None}
+    defaults = {
+        "offset": None,
+        "num_bytes": 1000,
+        "etag": "e",
+        "row": list(range(len(ids))),
+        "split": None,
+        "group": None,
+        "label": None,
+    }
     values: dict[str, Any] = {"id": list(ids), "uri": [f"/in/{image_id}" for image_id in ids]}
     for name, value in {**defaults, **columns}.items():
         values[name] = value if isinstance(value, list) else [value] * len(ids)
-    batch = pa.RecordBatch.from_pydict({name: values.pop(name) for name in REFERENCE_SCHEMA.names}, schema=REFERENCE_SCHEMA)
+    batch = pa.RecordBatch.from_pydict(
+        {name: values.pop(name) for name in REFERENCE_SCHEMA.names}, schema=REFERENCE_SCHEMA
+    )
     for name, extra in {**values, **(extras or {})}.items():
         batch = set_column(batch, name, pa.array(extra))
-    return set_column(batch, LABEL_INDEX, pa.array([0] * len(ids), pa.int64())) if labelled else batch
+    return (
+        set_column(batch, LABEL_INDEX, pa.array([0] * len(ids), pa.int64())) if labelled else batch
+    )
 
 
 def make_files(root: Path, *names: str, data: bytes = TINY_PNG) -> Path:

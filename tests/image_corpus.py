@@ -79,7 +79,12 @@ def _good_jpegs() -> Iterable[tuple[str, bytes, str, int]]:
         ("jpeg-restart-markers", saved(picture(), "JPEG", restart_marker_blocks=2), "jpeg", 3),
         ("jpeg-1x1", saved(picture(size=(1, 1)), "JPEG"), "jpeg", 3),
         ("jpeg-turned", saved(picture(), "JPEG", exif=exif_block(6)), "jpeg", 3),
-        ("jpeg-thumbnail", saved(picture(), "JPEG", exif=exif_block(1, thumbnail=thumbnail)), "jpeg", 3),
+        (
+            "jpeg-thumbnail",
+            saved(picture(), "JPEG", exif=exif_block(1, thumbnail=thumbnail)),
+            "jpeg",
+            3,
+        ),
         ("jpeg-trailing-bytes", JPEG + b"SEFT phone data" * 9, "jpeg", 3),
         ("jpeg-trailing-jpeg-cut", JPEG + JPEG[:-40], "jpeg", 3),
         ("jpeg-fill-bytes", JPEG[:2] + b"\xff\xff\xff" + JPEG[2:], "jpeg", 3),
@@ -88,14 +93,32 @@ def _good_jpegs() -> Iterable[tuple[str, bytes, str, int]]:
 
 
 def _good_pngs() -> Iterable[tuple[str, bytes, str, int]]:
-    for mode, channels in (("1", 1), ("L", 1), ("I;16", 1), ("LA", 2), ("P", 3), ("RGB", 3), ("RGBA", 4)):
+    for mode, channels in (
+        ("1", 1),
+        ("L", 1),
+        ("I;16", 1),
+        ("LA", 2),
+        ("P", 3),
+        ("RGB", 3),
+        ("RGBA", 4),
+    ):
         yield f"png-{mode}", saved(picture(mode), "PNG"), "png", channels
     for color, depth, channels in ((0, 2, 1), (0, 16, 1), (2, 16, 3), (4, 16, 2), (6, 16, 4)):
-        yield f"png-7x5-color{color}-{depth}bits", png((7, 5), depth=depth, color=color), "png", channels
+        yield (
+            f"png-7x5-color{color}-{depth}bits",
+            png((7, 5), depth=depth, color=color),
+            "png",
+            channels,
+        )
     palette = chunk(b"PLTE", bytes(range(9)))
     rows = (b"\0" + bytes(7)) * 5
     yield from (
-        ("png-7x5-palette-2bits", png((7, 5), depth=2, color=3, before=palette, rows=b"\0\0\0" * 5), "png", 3),
+        (
+            "png-7x5-palette-2bits",
+            png((7, 5), depth=2, color=3, before=palette, rows=b"\0\0\0" * 5),
+            "png",
+            3,
+        ),
         ("png-P-transparent", saved(picture("P"), "PNG", transparency=3), "png", 4),
         ("png-L-transparent", saved(picture("L"), "PNG", transparency=3), "png", 1),
         ("png-1x1", png((1, 1)), "png", 1),
@@ -104,10 +127,20 @@ def _good_pngs() -> Iterable[tuple[str, bytes, str, int]]:
         ("png-7x5-interlaced-4bits", png((7, 5), interlace=1, depth=4), "png", 1),
         ("png-7x5-extra-rows", png((7, 5), rows=rows * 2), "png", 1),
         ("png-trailing-bytes", PNG + b"junk" * 9, "png", 3),
-        ("png-animated", saved(picture(), "PNG", save_all=True, append_images=FRAMES[1:]), "png", 3),
+        (
+            "png-animated",
+            saved(picture(), "PNG", save_all=True, append_images=FRAMES[1:]),
+            "png",
+            3,
+        ),
         ("png-7x5-wrong-text-crc", png((7, 5), before=chunk(b"tEXt", b"a\0b", damage=1)), "png", 1),
         ("png-7x5-bad-profile", png((7, 5), before=chunk(b"iCCP", b"abc")), "png", 1),
-        ("png-7x5-text-bomb", png((7, 5), before=chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(70 << 20)))), "png", 1),
+        (
+            "png-7x5-text-bomb",
+            png((7, 5), before=chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(70 << 20)))),
+            "png",
+            1,
+        ),
     )
 
 
@@ -135,7 +168,12 @@ def _good_others() -> Iterable[tuple[str, bytes, str, int]]:
         ("bmp-upside-down", bytes(upside_down), "bmp", 3),
         ("bmp-gray", saved(picture("L"), "BMP"), "bmp", 1),
         ("bmp-8x5-32bits", bmp(32, bytes(range(160))), "bmp", 4),
-        ("bmp-8x5-32bits-masks", bmp(32, bytes(range(160)), compression=3, tail=BGR_MASKS), "bmp", 4),
+        (
+            "bmp-8x5-32bits-masks",
+            bmp(32, bytes(range(160)), compression=3, tail=BGR_MASKS),
+            "bmp",
+            4,
+        ),
         ("bmp-8x5-gap", bmp(24, bytes(range(120)), tail=bytes(10)), "bmp", 3),
     )
 
@@ -146,7 +184,12 @@ def refused_samples() -> Iterable[Sample]:
     no_table[10] &= 0x7F
     opaque = {"save_all": True, "append_images": FRAMES[1:], "duration": 50}
     alpha = saved(picture("RGBA"), "WEBP", lossless=True)
-    core = b"BM" + struct.pack("<IHHI", 146, 0, 0, 26) + struct.pack("<IHHHH", 12, 8, 5, 1, 24) + bytes(120)
+    core = (
+        b"BM"
+        + struct.pack("<IHHI", 146, 0, 0, 26)
+        + struct.pack("<IHHHH", 12, 8, 5, 1, 24)
+        + bytes(120)
+    )
     for name, data in (
         ("jpeg-lossless", LOSSLESS_JPEG),
         ("png-wide", png((1_000_001, 1))),
@@ -159,15 +202,26 @@ def refused_samples() -> Iterable[Sample]:
         ("bmp-1bit", saved(picture("1"), "BMP")),
         ("bmp-palette", saved(picture("P"), "BMP")),
         ("bmp-16bits", bmp(16, bytes(80))),
-        ("bmp-run-lengths", bmp(8, b"\x08\x05\0\0" * 5 + b"\0\1", compression=1, tail=GRAY_PALETTE)),
+        (
+            "bmp-run-lengths",
+            bmp(8, b"\x08\x05\0\0" * 5 + b"\0\1", compression=1, tail=GRAY_PALETTE),
+        ),
         ("bmp-os2", core),
         ("bmp-trailing-bytes", BMP + b"\0\0"),
     ):
         yield Sample(name, data, None, R.UNSUPPORTED_FORMAT, R.UNSUPPORTED_FORMAT, None)
     # One pixel of index 3 with a table of two colours: as LZW codes of 3 bits clear (4), 3, end (5).
-    dot = b"GIF89a\1\0\1\0\x80\0\0" + bytes(6) + b"," + struct.pack("<HHHH", 0, 0, 1, 1) + b"\0\2\2\x5c\1\0;"
+    dot = (
+        b"GIF89a\1\0\1\0\x80\0\0"
+        + bytes(6)
+        + b","
+        + struct.pack("<HHHH", 0, 0, 1, 1)
+        + b"\0\2\2\x5c\1\0;"
+    )
     yield Sample("gif-index-beyond-table", dot, None, None, R.UNSUPPORTED_FORMAT, None)
-    strange_order = bmp(32, bytes(160), compression=3, tail=struct.pack("<III", 0xFF00, 0xFF0000, 0xFF))
+    strange_order = bmp(
+        32, bytes(160), compression=3, tail=struct.pack("<III", 0xFF00, 0xFF0000, 0xFF)
+    )
     yield Sample("bmp-strange-masks", strange_order, None, *[R.UNSUPPORTED_FORMAT] * 3)
     yield Sample("jpeg-12-bits", JPEG_12_BITS, None, *[R.UNSUPPORTED_FORMAT] * 3)
 
@@ -176,7 +230,9 @@ def damaged_samples() -> Iterable[Sample]:
     """Files of the five formats with a fault. Pillow overlooks some faults of a PNG."""
     palette = picture("P").convert("L")
     yield from _damaged_jpegs()
-    stray = JPEG[: SCAN + 80] + b"\xff\xe9\xff\xf0" + JPEG[SCAN + 84 :]  # looks like a segment longer than the file
+    stray = (
+        JPEG[: SCAN + 80] + b"\xff\xe9\xff\xf0" + JPEG[SCAN + 84 :]
+    )  # looks like a segment longer than the file
     yield Sample("jpeg-stray-marker", stray, None, None, R.CORRUPT, None)
     for name, data, header, reencode in (
         ("png-no-end", PNG[:-12], R.TRUNCATED, None),
@@ -193,7 +249,12 @@ def damaged_samples() -> Iterable[Sample]:
         ("png-zero-width", png((0, 5), rows=b"\0" * 5), R.CORRUPT, R.CORRUPT),
         ("png-depth-3", png((7, 5), depth=3), R.CORRUPT, R.CORRUPT),
         ("png-wrong-pixel-crc", PNG[:-13] + bytes([PNG[-13] ^ 1]) + PNG[-12:], None, None),
-        ("png-flipped-pixels", PNG[:middle] + bytes([PNG[middle] ^ 255]) + PNG[middle + 1 :], None, R.CORRUPT),
+        (
+            "png-flipped-pixels",
+            PNG[:middle] + bytes([PNG[middle] ^ 255]) + PNG[middle + 1 :],
+            None,
+            R.CORRUPT,
+        ),
         ("png-unknown-critical-chunk", png((7, 5), before=chunk(b"ABCD", b"")), None, None),
         ("png-no-palette", png((7, 5), color=3), R.CORRUPT, R.CORRUPT),
         ("png-short-rows", png((7, 5), rows=(b"\0" + bytes(7)) * 4), None, None),
@@ -214,7 +275,14 @@ def damaged_samples() -> Iterable[Sample]:
         ("bmp-palette-cut", saved(palette, "BMP")[:-5]),
     ):
         yield Sample(name, data, None, *[R.TRUNCATED] * 3)
-    yield Sample("gif-cut-that-looks-whole", GIF[: len(GIF) // 2] + b"\0;", None, None, R.TRUNCATED, R.TRUNCATED)
+    yield Sample(
+        "gif-cut-that-looks-whole",
+        GIF[: len(GIF) // 2] + b"\0;",
+        None,
+        None,
+        R.TRUNCATED,
+        R.TRUNCATED,
+    )
     yield Sample("bmp-padding-cut", BMP[:-1], None, R.TRUNCATED, R.TRUNCATED, None)
     for name, data in (
         ("gif-no-image", GIF[: 13 + 768] + b";"),
@@ -245,7 +313,11 @@ def _damaged_jpegs() -> Iterable[Sample]:
         ("jpeg-zero-height", JPEG[: frame + 5] + b"\0\0" + JPEG[frame + 7 :], R.CORRUPT),
         ("jpeg-no-scan", JPEG[:SCAN] + b"\xff\xd9", R.CORRUPT),
         ("jpeg-no-frame", JPEG[:frame] + JPEG[SCAN:], R.CORRUPT),
-        ("jpeg-two-components", JPEG[: frame + 9] + b"\2" + JPEG[frame + 10 :], R.UNSUPPORTED_FORMAT),
+        (
+            "jpeg-two-components",
+            JPEG[: frame + 9] + b"\2" + JPEG[frame + 10 :],
+            R.UNSUPPORTED_FORMAT,
+        ),
     ):
         yield Sample(name, data, None, *[reason] * 3)
 
@@ -257,7 +329,12 @@ def _bombs() -> Iterable[Sample]:
         ("png-bomb", png((60_000, 60_000), rows=b"")),
         ("gif-bomb", GIF[:6] + b"\xff\xff\xff\xff" + GIF[10:]),
         ("gif-half-bomb", GIF[:6] + struct.pack("<HH", 10_000, 9_000) + GIF[10:]),
-        ("webp-bomb", riff((b"VP8X", bytes(4) + b"\xff\xff\0\xff\xff\0"), (b"VP8 ", webp_chunk(WEBP, b"VP8 ")))),
+        (
+            "webp-bomb",
+            riff(
+                (b"VP8X", bytes(4) + b"\xff\xff\0\xff\xff\0"), (b"VP8 ", webp_chunk(WEBP, b"VP8 "))
+            ),
+        ),
         ("bmp-bomb", BMP[:18] + struct.pack("<ii", 60_000, 60_000) + BMP[26:]),
     ):
         yield Sample(name, data, None, *[R.TOO_MANY_PIXELS] * 3)

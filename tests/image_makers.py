@@ -13,7 +13,15 @@ from PIL import Image
 WIDTH, HEIGHT = 61, 47
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 BGR_MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
-_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+_ADAM7 = (
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)
 
 
 def picture(mode: str = "RGB", size: tuple[int, int] = (WIDTH, HEIGHT)) -> Image.Image:
@@ -47,22 +55,33 @@ def exif_block(orientation: int, *, order: str = ">", thumbnail: bytes = b"") ->
     if not thumbnail:
         return b"Exif\0\0" + mark + struct.pack(order + "HI", 42, 8) + first + bytes(4)
     where = 8 + len(first) + 4 + 2 + 24 + 4
-    second = struct.pack(order + "HHHIIHHII", 2, 0x0201, 4, 1, where, 0x0202, 4, 1, len(thumbnail)) + bytes(4)
+    second = struct.pack(
+        order + "HHHIIHHII", 2, 0x0201, 4, 1, where, 0x0202, 4, 1, len(thumbnail)
+    ) + bytes(4)
     link = struct.pack(order + "I", 8 + len(first) + 4)
     return b"Exif\0\0" + mark + struct.pack(order + "HI", 42, 8) + first + link + second + thumbnail
 
 
 def chunk(kind: bytes, body: bytes, *, damage: int = 0) -> bytes:
-    return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body) ^ damage)
+    return (
+        struct.pack(">I", len(body))
+        + kind
+        + body
+        + struct.pack(">I", zlib.crc32(kind + body) ^ damage)
+    )
 
 
-def png(size: tuple[int, int], *, depth: int = 8, color: int = 0, interlace: int = 0, **parts: bytes) -> bytes:
+def png(
+    size: tuple[int, int], *, depth: int = 8, color: int = 0, interlace: int = 0, **parts: bytes
+) -> bytes:
     """A PNG of one value; parts: rows (uncompressed), idat (compressed), before and after the pixels."""
     samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
     rows = parts.get("rows")
     if rows is None:
         passes = _ADAM7 if interlace else ((0, 0, 1, 1),)
-        sides = [(len(range(x, size[0], dx)), len(range(y, size[1], dy))) for x, y, dx, dy in passes]
+        sides = [
+            (len(range(x, size[0], dx)), len(range(y, size[1], dy))) for x, y, dx, dy in passes
+        ]
         row = [(b"\0" + b"\x5a" * ((w * samples * depth + 7) // 8)) * h for w, h in sides if w]
         rows = b"".join(row)
     idat = parts.get("idat", zlib.compress(rows))
@@ -71,15 +90,24 @@ def png(size: tuple[int, int], *, depth: int = 8, color: int = 0, interlace: int
     return start + chunk(b"IDAT", idat) + parts.get("after", b"") + chunk(b"IEND", b"")
 
 
-def bmp(bits: int, pixels: bytes, *, compression: int = 0, tail: bytes = b"", height: int = 5) -> bytes:
+def bmp(
+    bits: int, pixels: bytes, *, compression: int = 0, tail: bytes = b"", height: int = 5
+) -> bytes:
     """A BMP of 8 x 5 pixels; tail: palette or masks between header and pixels."""
-    header = struct.pack("<IiiHHIIiiII", 40, 8, height, 1, bits, compression, len(pixels), 2835, 2835, 0, 0) + tail
+    header = (
+        struct.pack(
+            "<IiiHHIIiiII", 40, 8, height, 1, bits, compression, len(pixels), 2835, 2835, 0, 0
+        )
+        + tail
+    )
     offset = 14 + len(header)
     return b"BM" + struct.pack("<IHHI", offset + len(pixels), 0, 0, offset) + header + pixels
 
 
 def riff(*chunks: tuple[bytes, bytes]) -> bytes:
-    parts = (kind + struct.pack("<I", len(body)) + body + bytes(len(body) % 2) for kind, body in chunks)
+    parts = (
+        kind + struct.pack("<I", len(body)) + body + bytes(len(body) % 2) for kind, body in chunks
+    )
     body = b"WEBP" + b"".join(parts)
     return b"RIFF" + struct.pack("<I", len(body)) + body
 

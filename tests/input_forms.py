@@ -36,7 +36,9 @@ class Picture(NamedTuple):
 
 
 PICTURES = tuple(
-    Picture(split, CLASSES[number % 2], f"{number}.png", png_of(5 * number, side=SIDE))  # square: the width follows the number
+    Picture(
+        split, CLASSES[number % 2], f"{number}.png", png_of(5 * number, side=SIDE)
+    )  # square: the width follows the number
     for number, split in enumerate(["train"] * 6 + ["test"] * 2)
 )
 
@@ -79,7 +81,14 @@ def class_folders(root: Path) -> None:
 
 def split_folders(root: Path) -> None:
     for picture in PICTURES:
-        write(root / "in" / picture.split.upper() / picture.label / picture.name.replace(".png", ".PNG"), picture.data)
+        write(
+            root
+            / "in"
+            / picture.split.upper()
+            / picture.label
+            / picture.name.replace(".png", ".PNG"),
+            picture.data,
+        )
 
 
 def _rows() -> list[dict[str, str]]:
@@ -129,14 +138,20 @@ def labels_beside(root: Path) -> None:
     """A folder without classes, and their labels in a table of their own."""
     for picture in PICTURES:
         write(root / "in" / picture.name, picture.data)
-    rows = [{"path": picture.name, "label": picture.label, "split": picture.split} for picture in PICTURES]
+    rows = [
+        {"path": picture.name, "label": picture.label, "split": picture.split}
+        for picture in PICTURES
+    ]
     write(root / "labels.csv", _csv_of(rows))
 
 
 def image_folder_metadata(root: Path) -> None:
     for split in ("train", "test"):
         pictures = [picture for picture in PICTURES if picture.split == split]
-        write(root / "in" / split / "metadata.csv", _csv_of([{"file_name": p.name, "label": p.label} for p in pictures]))
+        write(
+            root / "in" / split / "metadata.csv",
+            _csv_of([{"file_name": p.name, "label": p.label} for p in pictures]),
+        )
         for picture in pictures:
             write(root / "in" / split / picture.name, picture.data)
 
@@ -192,7 +207,9 @@ def tfrecords(root: Path) -> None:
     """As TFDS names and fills them."""
     (root / "in").mkdir(parents=True)
     for split in ("train", "test"):
-        with tf.io.TFRecordWriter(str(root / "in" / f"zoo-{split}.tfrecord-00000-of-00001")) as writer:
+        with tf.io.TFRecordWriter(
+            str(root / "in" / f"zoo-{split}.tfrecord-00000-of-00001")
+        ) as writer:
             for picture in PICTURES:
                 if picture.split == split:
                     writer.write(_example(picture))
@@ -212,23 +229,38 @@ def _example(picture: Picture) -> bytes:
 def _hub_table(split: str) -> pa.Table:
     """As the Hugging Face hub has them: bytes and path, and the classes' names in the schema."""
     pictures = [picture for picture in PICTURES if picture.split == split]
-    image = pa.array([{"bytes": p.data, "path": p.name} for p in pictures], pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
-    features = {"image": {"_type": "Image"}, "label": {"names": list(CLASSES), "_type": "ClassLabel"}}
-    table = pa.table({"image": image, "label": pa.array([CLASSES.index(p.label) for p in pictures], pa.int64())})
-    return table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    image = pa.array(
+        [{"bytes": p.data, "path": p.name} for p in pictures],
+        pa.struct([("bytes", pa.binary()), ("path", pa.string())]),
+    )
+    features = {
+        "image": {"_type": "Image"},
+        "label": {"names": list(CLASSES), "_type": "ClassLabel"},
+    }
+    table = pa.table(
+        {"image": image, "label": pa.array([CLASSES.index(p.label) for p in pictures], pa.int64())}
+    )
+    return table.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": features}})}
+    )
 
 
 def hub_parquet(root: Path) -> None:
     (root / "in").mkdir(parents=True)
     for split in ("train", "test"):
-        pq.write_table(_hub_table(split), root / "in" / f"{split}-00000-of-00001.parquet", row_group_size=2)
+        pq.write_table(
+            _hub_table(split), root / "in" / f"{split}-00000-of-00001.parquet", row_group_size=2
+        )
 
 
 def arrow_files(root: Path) -> None:
     (root / "in").mkdir(parents=True)
     for split in ("train", "test"):
         table = _hub_table(split)
-        with pa.OSFile(str(root / "in" / f"{split}-00000-of-00001.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        with (
+            pa.OSFile(str(root / "in" / f"{split}-00000-of-00001.arrow"), "wb") as file,
+            pa.ipc.new_stream(file, table.schema) as writer,
+        ):
             writer.write_table(table)
 
 
@@ -236,7 +268,10 @@ def coco(root: Path) -> None:
     categories = [{"id": 10 * number + 1, "name": name} for number, name in enumerate(CLASSES)]
     for split in ("train", "test"):
         pictures = [picture for picture in PICTURES if picture.split == split]
-        images = [{"id": number, "file_name": p.name, "width": SIDE, "height": SIDE} for number, p in enumerate(pictures)]
+        images = [
+            {"id": number, "file_name": p.name, "width": SIDE, "height": SIDE}
+            for number, p in enumerate(pictures)
+        ]
         annotations = [
             {"id": number, "image_id": number, "category_id": 10 * CLASSES.index(p.label) + 1, "bbox": [0, 0, SIDE, SIDE / 2], "area": 32,
              "iscrowd": 0, "segmentation": []}
@@ -254,10 +289,15 @@ def voc(root: Path) -> None:
         box = f"<bndbox><xmin>0</xmin><ymin>0</ymin><xmax>{SIDE}</xmax><ymax>4</ymax></bndbox>"
         size = f"<size><width>{SIDE}</width><height>{SIDE}</height><depth>3</depth></size>"
         item = f"<object><name>{picture.label}</name><difficult>0</difficult>{box}</object>"
-        write(root / "in" / "Annotations" / f"{stem}.xml", f"<annotation><filename>{picture.name}</filename>{size}{item}</annotation>")
+        write(
+            root / "in" / "Annotations" / f"{stem}.xml",
+            f"<annotation><filename>{picture.name}</filename>{size}{item}</annotation>",
+        )
         write(root / "in" / "JPEGImages" / picture.name, picture.data)
     for split in ("train", "test"):
-        stems = [picture.name.removesuffix(".png") for picture in PICTURES if picture.split == split]
+        stems = [
+            picture.name.removesuffix(".png") for picture in PICTURES if picture.split == split
+        ]
         write(root / "in" / "ImageSets" / "Main" / f"{split}.txt", "\n".join(stems) + "\n")
 
 
@@ -265,8 +305,14 @@ def yolo(root: Path) -> None:
     for picture in PICTURES:
         stem = picture.name.removesuffix(".png")
         write(root / "in" / "images" / picture.split / picture.name, picture.data)
-        write(root / "in" / "labels" / picture.split / f"{stem}.txt", f"{CLASSES.index(picture.label)} 0.5 0.25 1.0 0.5\n")
-    write(root / "in" / "data.yaml", "train: images/train\ntest: images/test\nnames:\n  0: cat\n  1: dog\n")
+        write(
+            root / "in" / "labels" / picture.split / f"{stem}.txt",
+            f"{CLASSES.index(picture.label)} 0.5 0.25 1.0 0.5\n",
+        )
+    write(
+        root / "in" / "data.yaml",
+        "train: images/train\ntest: images/test\nnames:\n  0: cat\n  1: dog\n",
+    )
 
 
 FORMS = (

@@ -60,7 +60,11 @@ def upload_folder(server: StoreServer, folder: Path, uri_prefix: str) -> None:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
 
     def upload(path: Path) -> None:
-        put_object(server, f"{uri_prefix.rstrip('/')}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+        put_object(
+            server,
+            f"{uri_prefix.rstrip('/')}/{path.relative_to(folder).as_posix()}",
+            path.read_bytes(),
+        )
 
     _for_each(upload, files)
 
@@ -82,7 +86,9 @@ def put_object(server: StoreServer, uri: str, data: bytes) -> None:
     if server.scheme == "s3":
         _client(server).put_object(Bucket=bucket, Key=key, Body=data)
     else:
-        _client(server).bucket(bucket).blob(key).upload_from_string(data, content_type="application/octet-stream")
+        _client(server).bucket(bucket).blob(key).upload_from_string(
+            data, content_type="application/octet-stream"
+        )
 
 
 def get_object(server: StoreServer, uri: str) -> bytes:
@@ -104,7 +110,9 @@ def list_keys(server: StoreServer, uri_prefix: str) -> list[str]:
     """The keys, without the bucket, of all objects whose URI begins with `uri_prefix`, sorted."""
     bucket, prefix = _split(server, uri_prefix)
     if server.scheme == "s3":
-        pages = _client(server).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        pages = (
+            _client(server).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        )
         return sorted(entry["Key"] for page in pages for entry in page.get("Contents", ()))
     return sorted(blob.name for blob in _client(server).list_blobs(bucket, prefix=prefix))
 
@@ -115,7 +123,9 @@ def _client(server: StoreServer) -> Any:
 
 def _split(server: StoreServer, uri: str) -> tuple[str, str]:
     scheme, _, rest = uri.partition("://")
-    assert scheme == server.scheme, f"{uri} is not on the server at {server.endpoint}, which has {server.scheme}:// URIs"
+    assert scheme == server.scheme, (
+        f"{uri} is not on the server at {server.endpoint}, which has {server.scheme}:// URIs"
+    )
     bucket, _, key = rest.partition("/")
     return bucket, key
 
@@ -131,7 +141,9 @@ def service_account_file(server: StoreServer, folder: Path) -> Path:
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     account = {
         "type": "service_account",
         "project_id": "test",

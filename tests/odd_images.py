@@ -11,7 +11,9 @@ from tests.image_makers import HEIGHT, WIDTH, saved
 PALETTE = bytes((37 * value + 11) % 256 for value in range(3 * 256))
 
 
-def gif(frames: list[tuple[Image.Image, tuple[int, int], int | None]], *, background: int = 0) -> bytes:
+def gif(
+    frames: list[tuple[Image.Image, tuple[int, int], int | None]], *, background: int = 0
+) -> bytes:
     """A GIF on a canvas of 61 x 47: of each frame its pixels, where its top left corner is, and which index is transparent."""
     parts = [b"GIF89a", struct.pack("<HHBBB", WIDTH, HEIGHT, 0xF7, background, 0), PALETTE]
     for image, corner, transparent in frames:
@@ -23,16 +25,33 @@ def gif(frames: list[tuple[Image.Image, tuple[int, int], int | None]], *, backgr
 
 
 def gif_with_codes(
-    size: tuple[int, int], codes: bytes, bits: int, *, block_bytes: int = 255, interlaced: bool = False, num_colours: int = 256
+    size: tuple[int, int],
+    codes: bytes,
+    bits: int,
+    *,
+    block_bytes: int = 255,
+    interlaced: bool = False,
+    num_colours: int = 256,
 ) -> bytes:
     """A GIF of one frame with these LZW codes, of pixels of so many bits."""
     depth = num_colours.bit_length() - 1
-    screen = b"GIF89a" + struct.pack("<HHBBB", *size, 0x80 | depth - 1, 0, 0) + PALETTE[: 3 * num_colours]
+    screen = (
+        b"GIF89a"
+        + struct.pack("<HHBBB", *size, 0x80 | depth - 1, 0, 0)
+        + PALETTE[: 3 * num_colours]
+    )
     frame = b"\x2c" + struct.pack("<HHHHB", 0, 0, *size, 0x40 * interlaced)
     return screen + frame + bytes((max(2, bits),)) + _blocks(codes, block_bytes) + b";"
 
 
-def lzw_codes(values: bytes, bits: int, *, clear_first: bool = True, end: bool = True, keep_full_table: bool = False) -> bytes:
+def lzw_codes(
+    values: bytes,
+    bits: int,
+    *,
+    clear_first: bool = True,
+    end: bool = True,
+    keep_full_table: bool = False,
+) -> bytes:
     """LZW as GIF has it (GIF89a, appendix F); a full table is kept to the end, or cleared at once."""
     bits = max(2, bits)
     clear, end_code = 1 << bits, (1 << bits) + 1
@@ -83,5 +102,11 @@ def jpeg_of_gray_blocks(size: tuple[int, int], sampling: tuple[int, int]) -> byt
     bits = "001010" * (across * down) + "0000" * 2
     bits += "1" * (-len(bits) % 8)
     sides = struct.pack(">HH", size[1], size[0])
-    head = data[: frame + 5] + sides + data[frame + 9 : frame + 11] + bytes((across << 4 | down,)) + data[frame + 12 : scan + 14]
+    head = (
+        data[: frame + 5]
+        + sides
+        + data[frame + 9 : frame + 11]
+        + bytes((across << 4 | down,))
+        + data[frame + 12 : scan + 14]
+    )
     return head + int(bits, 2).to_bytes(len(bits) // 8, "big") + b"\xff\xd9"

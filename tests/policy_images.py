@@ -26,14 +26,21 @@ class Faulty(NamedTuple):
 
 def faulty_images() -> list[Faulty]:
     """At least two of each fault; some have others beside it."""
-    made = [Faulty(PolicyFault(fault), name, data) for fault, name, data in (*_of_colours(), *_of_sizes(), *_of_names())]
+    made = [
+        Faulty(PolicyFault(fault), name, data)
+        for fault, name, data in (*_of_colours(), *_of_sizes(), *_of_names())
+    ]
     assert {image.fault for image in made} == set(PolicyFault)
     return made
 
 
 def _of_colours() -> Iterable[tuple[str, str, bytes]]:
     for orientation in range(2, 9):
-        yield "exif", f"turned-{orientation}.jpg", saved(picture(), "JPEG", exif=exif_block(orientation))
+        yield (
+            "exif",
+            f"turned-{orientation}.jpg",
+            saved(picture(), "JPEG", exif=exif_block(orientation)),
+        )
     yield "exif", "turned.png", saved(picture(), "PNG", exif=exif_block(6))
     yield "exif", "turned.webp", saved(picture(), "WEBP", exif=exif_block(8, order="<"))
     yield "exif", "turned-gray.jpg", saved(picture("L"), "JPEG", exif=exif_block(5))
@@ -45,7 +52,11 @@ def _of_colours() -> Iterable[tuple[str, str, bytes]]:
     yield "cmyk", "ycck.jpg", plain_inks[: mark + 15] + b"\2" + plain_inks[mark + 16 :]
     for color, name in ((0, "gray"), (2, "rgb"), (4, "gray-alpha"), (6, "rgb-alpha")):
         yield "16bit", f"16bit-{name}.png", png((30, 25), depth=16, color=color)
-    yield "16bit", "16bit-gray-transparent.png", png((30, 25), depth=16, before=chunk(b"tRNS", b"\x5a\x5a"))
+    yield (
+        "16bit",
+        "16bit-gray-transparent.png",
+        png((30, 25), depth=16, before=chunk(b"tRNS", b"\x5a\x5a")),
+    )
     yield "palette", "palette.png", saved(picture("P"), "PNG")
     yield "palette", "palette-transparent.png", saved(picture("P"), "PNG", transparency=3)
     yield "palette", "palette.bmp", saved(picture("P"), "BMP")
@@ -68,14 +79,26 @@ def _of_colours() -> Iterable[tuple[str, str, bytes]]:
     frames = {"save_all": True, "append_images": FRAMES[1:], "duration": 50}
     yield "animation", "frames.gif", ANIMATED_GIF
     yield "animation", "frames-no-trailer.gif", ANIMATED_GIF[:-1]
-    yield "animation", "frames.png", saved(picture(), "PNG", save_all=True, append_images=FRAMES[1:])
+    yield (
+        "animation",
+        "frames.png",
+        saved(picture(), "PNG", save_all=True, append_images=FRAMES[1:]),
+    )
     yield "animation", "frames.webp", saved(FRAMES[0], "WEBP", **frames)
     yield "animation", "frames-alpha.webp", saved(picture("RGBA"), "WEBP", **frames)
 
 
 def _of_sizes() -> Iterable[tuple[str, str, bytes]]:
-    large, long, tall, small = (picture(size=size) for size in ((90, 60), (130, 25), (21, 100), (70, 12)))
-    for name, image_format in (("jpg", "JPEG"), ("png", "PNG"), ("gif", "GIF"), ("webp", "WEBP"), ("bmp", "BMP")):
+    large, long, tall, small = (
+        picture(size=size) for size in ((90, 60), (130, 25), (21, 100), (70, 12))
+    )
+    for name, image_format in (
+        ("jpg", "JPEG"),
+        ("png", "PNG"),
+        ("gif", "GIF"),
+        ("webp", "WEBP"),
+        ("bmp", "BMP"),
+    ):
         yield "bomb", f"large.{name}", saved(large, image_format)
         yield "aspect", f"long.{name}", saved(long, image_format)
         yield "aspect", f"tall.{name}", saved(tall, image_format)

@@ -40,4 +40,7 @@ def global_batches(readers: Sequence[sw.Reader], num_steps: int | None = None) -
 
 def hosts(dataset: str, host_count: int, **options: Any) -> list[sw.Reader]:
     """A reader for each host."""
-    return [sw.Reader(dataset, host_index=host, host_count=host_count, **options) for host in range(host_count)]
+    return [
+        sw.Reader(dataset, host_index=host, host_count=host_count, **options)
+        for host in range(host_count)
+    ]

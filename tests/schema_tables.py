@@ -24,7 +24,9 @@ OWN = ExampleSchema(
         Feature("id", FeatureKind.TEXT, Source.ID),
         LABEL,
         Feature("age", FeatureKind.INT64, dtype="uint8", default=0),
-        Feature("words", FeatureKind.BAG_OF_WORDS, column="note", vocabulary=VocabularyRule(min_count=2)),
+        Feature(
+            "words", FeatureKind.BAG_OF_WORDS, column="note", vocabulary=VocabularyRule(min_count=2)
+        ),
     )
 )
 OWN_PYTHON = """
@@ -65,4 +67,8 @@ def table(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
 
 def rejects_in(root: Path) -> list[tuple[str, str, str]]:
     names = [name for name in Folder(str(root)).outputs() if name.startswith("rejects/")]
-    return sorted((reject.id, str(reject.reason), reject.detail) for name in names for reject in read_rejects(Folder(str(root)), name))
+    return sorted(
+        (reject.id, str(reject.reason), reject.detail)
+        for name in names
+        for reject in read_rejects(Folder(str(root)), name)
+    )

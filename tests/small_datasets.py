@@ -47,7 +47,9 @@ ROWS = [
 ]
 
 
-def write_image(path: Path, seed: int, *, width: int = 10, height: int = 6, image_format: str = "png") -> None:
+def write_image(
+    path: Path, seed: int, *, width: int = 10, height: int = 6, image_format: str = "png"
+) -> None:
     """An image of smooth colours and noise, another one for each seed."""
     rng = np.random.default_rng(seed)
     ramp = np.linspace(0, 180, width, dtype=np.uint8)[None, :, None]
@@ -56,14 +58,22 @@ def write_image(path: Path, seed: int, *, width: int = 10, height: int = 6, imag
     Image.fromarray(pixels).save(path, FORMATS[image_format])
 
 
-def write_class_folders(root: Path, formats: Sequence[str] = tuple(FORMATS), num_per_class: int = 7) -> Path:
+def write_class_folders(
+    root: Path, formats: Sequence[str] = tuple(FORMATS), num_per_class: int = 7
+) -> Path:
     """Images of these formats and of many sizes; some are called .jpg and are PNGs."""
     for label_index, label in enumerate(CLASSES):
         for number in range(num_per_class):
             image_format = formats[number % len(formats)]
             suffix = "jpg" if (label_index, image_format) == (0, "png") else image_format
             path = root / label / f"{number}.{suffix}"
-            write_image(path, 100 * label_index + number, width=9 + number, height=5 + label_index, image_format=image_format)
+            write_image(
+                path,
+                100 * label_index + number,
+                width=9 + number,
+                height=5 + label_index,
+                image_format=image_format,
+            )
     return root
 
 
@@ -94,7 +104,9 @@ def pixels_of(path: Path) -> np.ndarray:
     with Image.open(path) as image:
         if image.format in ("PNG", "BMP", "GIF"):
             return np.asarray(image.convert("RGB"))
-    return np.asarray(tf.io.decode_image(path.read_bytes(), channels=3, expand_animations=False).numpy())
+    return np.asarray(
+        tf.io.decode_image(path.read_bytes(), channels=3, expand_animations=False).numpy()
+    )
 
 
 class Datasets:

@@ -63,7 +63,11 @@ class Place:
         if self.server is None:
             return []
         scope = f"{self.server.scheme}://{self.bucket}"
-        return [arg for key, value in self.server.options.items() for arg in ("--storage-option", f"{scope}:{key}={value}")]
+        return [
+            arg
+            for key, value in self.server.options.items()
+            for arg in ("--storage-option", f"{scope}:{key}={value}")
+        ]
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -74,7 +78,12 @@ class Place:
         """The same place as reached through a proxy."""
         assert self.server is not None
         key = "endpoint" if self.server.scheme == "s3" else "base_url"
-        return replace(self, server=replace(self.server, options={**self.server.options, key: proxy.endpoint, **options}))
+        return replace(
+            self,
+            server=replace(
+                self.server, options={**self.server.options, key: proxy.endpoint, **options}
+            ),
+        )
 
     def at(self, name: str) -> str:
         return f"{self.uri}/{name}"
@@ -88,7 +97,11 @@ class Place:
         path.write_bytes(data)
 
     def get(self, name: str) -> bytes:
-        return Path(self.uri, name).read_bytes() if self.server is None else object_stores.get_object(self.server, self.at(name))
+        return (
+            Path(self.uri, name).read_bytes()
+            if self.server is None
+            else object_stores.get_object(self.server, self.at(name))
+        )
 
     def remove(self, name: str) -> None:
         if self.server is None:
@@ -119,7 +132,11 @@ class Place:
     def stamps(self) -> dict[str, tuple[Any, ...]]:
         """What changes when a file is written again, even with the same bytes."""
         if self.server is None:
-            found = {str(path.relative_to(self.uri)): path.stat() for path in Path(self.uri).rglob("*") if path.is_file()}
+            found = {
+                str(path.relative_to(self.uri)): path.stat()
+                for path in Path(self.uri).rglob("*")
+                if path.is_file()
+            }
             return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}
         start = len(self.prefix)
         return {key[start:]: stamp for key, stamp in _listed(self.server, self.bucket, self.prefix)}
@@ -132,8 +149,15 @@ class Place:
 
 def _listed(server: StoreServer, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
     if server.scheme == "s3":
-        for page in server.s3_client().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
-            yield from ((row["Key"], (row["ETag"], row["Size"], row["LastModified"])) for row in page.get("Contents", ()))
+        for page in (
+            server.s3_client()
+            .get_paginator("list_objects_v2")
+            .paginate(Bucket=bucket, Prefix=prefix)
+        ):
+            yield from (
+                (row["Key"], (row["ETag"], row["Size"], row["LastModified"]))
+                for row in page.get("Contents", ())
+            )
     else:
         for blob in server.gcs_client().list_blobs(bucket, prefix=prefix):
             yield blob.name, (blob.etag, blob.generation, blob.size, blob.updated)
@@ -142,7 +166,9 @@ def _listed(server: StoreServer, bucket: str, prefix: str) -> Iterator[tuple[str
 class Places:
     """Makes places, each in a folder or bucket of its own; servers start when the first place of theirs is made."""
 
-    def __init__(self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def __init__(
+        self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    ) -> None:
         self._request = request
         self._paths = tmp_path_factory
 
@@ -161,7 +187,9 @@ class Places:
         return server
 
     @contextmanager
-    def proxy(self, place: Place, *, latency_msec: float = 0.0) -> Iterator[tuple[FaultProxy, Place]]:
+    def proxy(
+        self, place: Place, *, latency_msec: float = 0.0
+    ) -> Iterator[tuple[FaultProxy, Place]]:
         """A proxy before a place's server, and the place as reached through it."""
         assert place.server is not None
         with FaultProxy(place.server.endpoint, latency_msec=latency_msec) as proxy:

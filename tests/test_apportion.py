@@ -47,7 +47,9 @@ def test_nothing() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    counts=st.lists(st.one_of(st.integers(0, 12), st.integers(0, 100_000)), min_size=1, max_size=60),
+    counts=st.lists(
+        st.one_of(st.integers(0, 12), st.integers(0, 100_000)), min_size=1, max_size=60
+    ),
     weights=st.lists(st.integers(1, 1000), min_size=1, max_size=5),
 )
 def test_every_class_and_every_split_comes_out_whole(counts: list[int], weights: list[int]) -> None:

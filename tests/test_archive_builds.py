@@ -51,14 +51,18 @@ def samples(files: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 FORMS: dict[str, Callable[[Path, Mapping[str, bytes]], Path]] = {
-    "wrapped.tar": lambda path, files: pack_tar(path, {f"./photos/{name}": data for name, data in files.items()}),
+    "wrapped.tar": lambda path, files: pack_tar(
+        path, {f"./photos/{name}": data for name, data in files.items()}
+    ),
     "deflated.zip": lambda path, files: pack_zip(path, files, zipfile.ZIP_DEFLATED),
     "samples.tar": lambda path, files: pack_tar(path, samples(files)),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_the_same_pictures_are_the_same_records(tmp_path: Path, images: Path, wanted: list[Record], form: str) -> None:
+def test_the_same_pictures_are_the_same_records(
+    tmp_path: Path, images: Path, wanted: list[Record], form: str
+) -> None:
     archive = FORMS[form](tmp_path / form, files_below(images))
     assert build(archive, tmp_path / "out") == 0
     assert built_records(tmp_path / "out") == wanted
@@ -68,7 +72,9 @@ def test_the_same_pictures_are_the_same_records(tmp_path: Path, images: Path, wa
 
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])
-def test_archive_and_spool_in_a_store(places: Places, tmp_path: Path, images: Path, wanted: list[Record], kind: str) -> None:
+def test_archive_and_spool_in_a_store(
+    places: Places, tmp_path: Path, images: Path, wanted: list[Record], kind: str
+) -> None:
     place, output = places.make(kind), places.make(kind)  # type: ignore[arg-type]
     archive = pack_tar(tmp_path / "a.tgz", files_below(images), "w:gz")
     place.put("a.tgz", archive.read_bytes())
@@ -81,14 +87,24 @@ def test_archive_and_spool_in_a_store(places: Places, tmp_path: Path, images: Pa
     assert output.stamps() == stamps
 
 
-def test_an_archive_that_is_replaced_between_plan_and_write(places: Places, tmp_path: Path, images: Path) -> None:
+def test_an_archive_that_is_replaced_between_plan_and_write(
+    places: Places, tmp_path: Path, images: Path
+) -> None:
     place = places.make("s3")
-    options = StorageOptions.parse([f"{key}={value}" for key, value in place.storage_options.items()])
+    options = StorageOptions.parse(
+        [f"{key}={value}" for key, value in place.storage_options.items()]
+    )
     place.put("a.tar", pack_tar(tmp_path / "a.tar", files_below(images)).read_bytes())
     row = rows_of(list_source(detect_source(place.at("a.tar"), {}, storage=options)))[0]
     picture = Picture(row["uri"], row["offset"], row["num_bytes"], row["etag"])
-    assert read_remote_image(picture, options) == (images / row["id"].removeprefix("a.tar/")).read_bytes()
-    place.put("a.tar", pack_tar(tmp_path / "b.tar", dict(reversed(files_below(images).items()))).read_bytes())
+    assert (
+        read_remote_image(picture, options)
+        == (images / row["id"].removeprefix("a.tar/")).read_bytes()
+    )
+    place.put(
+        "a.tar",
+        pack_tar(tmp_path / "b.tar", dict(reversed(files_below(images).items()))).read_bytes(),
+    )
     with pytest.raises(ImageFault) as changed:
         read_remote_image(picture, options)
     assert changed.value.reason == RejectReason.CHANGED
@@ -102,11 +118,16 @@ def spoil(archive: Path) -> None:
     os.utime(archive, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def test_a_stopped_build_does_not_read_the_archive_again(tmp_path: Path, images: Path, wanted: list[Record]) -> None:
+def test_a_stopped_build_does_not_read_the_archive_again(
+    tmp_path: Path, images: Path, wanted: list[Record]
+) -> None:
     files = files_below(images)
     archive = pack_tar(tmp_path / "a.tgz", files | {"cat/broken.png": b"no image"}, "w:gz")
     assert build(archive, tmp_path / "out", "--max-reject-fraction", "0") == 1
-    assert sorted(path.suffix for path in (tmp_path / "out" / "spool").iterdir()) == [".bin", ".parquet"]
+    assert sorted(path.suffix for path in (tmp_path / "out" / "spool").iterdir()) == [
+        ".bin",
+        ".parquet",
+    ]
     spoil(archive)
     assert build(archive, tmp_path / "out", "--max-reject-fraction", "0.5") == 0
     assert built_records(tmp_path / "out") == wanted
@@ -150,7 +171,9 @@ list(spooled(Folder(sys.argv[1]), sys.argv[2], "etag", NO_OPTIONS, make))
 """
 
 
-def test_what_a_killed_build_leaves_counts_for_nothing(tmp_path: Path, images: Path, wanted: list[Record]) -> None:
+def test_what_a_killed_build_leaves_counts_for_nothing(
+    tmp_path: Path, images: Path, wanted: list[Record]
+) -> None:
     archive = pack_tar(tmp_path / "a.tgz", files_below(images), "w:gz")
     spool = tmp_path / "out" / "spool"
     killed = subprocess.run([sys.executable, "-c", _KILLED, spool, archive], check=False)
@@ -163,7 +186,9 @@ def test_what_a_killed_build_leaves_counts_for_nothing(tmp_path: Path, images: P
     assert [path.suffix for path in spool.iterdir()] == [".parquet"]
 
 
-def test_a_plan_writes_nothing_and_knows_what_a_build_would_do(tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_writes_nothing_and_knows_what_a_build_would_do(
+    tmp_path: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     archive = pack_tar(tmp_path / "a.tgz", files_below(images), "w:gz")
     output = tmp_path / "out"
 
@@ -179,19 +204,26 @@ def test_a_plan_writes_nothing_and_knows_what_a_build_would_do(tmp_path: Path, i
     assert plan()["state"] == "up_to_date"
 
 
-def test_the_stock_writer_takes_archives_too(tmp_path: Path, images: Path, wanted: list[Record]) -> None:
+def test_the_stock_writer_takes_archives_too(
+    tmp_path: Path, images: Path, wanted: list[Record]
+) -> None:
     archive = pack_zip(tmp_path / "a.zip", files_below(images), zipfile.ZIP_DEFLATED)
     assert build(archive, tmp_path / "out", "--writer", "beam") == 0
     assert built_records(tmp_path / "out") == wanted
     assert [path.suffix for path in (tmp_path / "out" / "spool").iterdir()] == [".parquet"]
 
 
-@pytest.mark.parametrize("options", [("--duplicates", "drop"), ("--encode", "png", "--resize", "4x4", "--shard-size", "1kB")])
+@pytest.mark.parametrize(
+    "options",
+    [("--duplicates", "drop"), ("--encode", "png", "--resize", "4x4", "--shard-size", "1kB")],
+)
 def test_a_plan_that_looks_into_pictures_unpacks_again(
     tmp_path: Path, images: Path, options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = files_below(images)
-    archive = pack_tar(tmp_path / "a.tgz", files | {"cat/twin.png": next(iter(files.values()))}, "w:gz")
+    archive = pack_tar(
+        tmp_path / "a.tgz", files | {"cat/twin.png": next(iter(files.values()))}, "w:gz"
+    )
     assert build(archive, tmp_path / "out", *options, "--max-reject-fraction", "0.5") == 0
     records = built_records(tmp_path / "out")
     assert len(records) == (9 if "--duplicates" in options else 10)

@@ -18,7 +18,9 @@ def test_drawn_splits_do_not_depend_on_batches() -> None:
     ids = [str(number) for number in range(300)]
     fractions = SplitFractions(("train", "test"), (0.5, 0.5))
     whole = run_transform(AssignSplits(fractions), [references(ids)])
-    parts = run_transform(AssignSplits(fractions), [references(ids[start : start + 7]) for start in range(0, 300, 7)])
+    parts = run_transform(
+        AssignSplits(fractions), [references(ids[start : start + 7]) for start in range(0, 300, 7)]
+    )
     splits = {row["id"]: row["split"] for row in whole.rows}
     assert splits == {row["id"]: row["split"] for row in parts.rows}
     assert set(splits.values()) == {"train", "test"}
@@ -31,9 +33,15 @@ def test_without_fractions_all_is_train() -> None:
 
 
 def test_given_splits() -> None:
-    run = run_transform(AssignSplits(given=True), [references(["1", "2"], split=["test", None]), references(["3"], split="not a name")])
+    run = run_transform(
+        AssignSplits(given=True),
+        [references(["1", "2"], split=["test", None]), references(["3"], split="not a name")],
+    )
     assert [(row["id"], row["split"]) for row in run.rows] == [("1", "test")]
-    assert (run.rejects, run.counters) == ([("2", "unknown_split"), ("3", "unknown_split")], {"rejects_unknown_split": 2})
+    assert (run.rejects, run.counters) == (
+        [("2", "unknown_split"), ("3", "unknown_split")],
+        {"rejects_unknown_split": 2},
+    )
 
 
 def test_nothing() -> None:
@@ -58,23 +66,33 @@ def splits_of(transform: AssignSplits, **columns: list[str]) -> dict[str, str]:
 def test_counts(stratify: bool) -> None:
     splits = splits_of(AssignSplits(parse_split("test=37,train=rest"), stratify=stratify))
     assert Counter(splits.values()) == {"test": 37, "train": 263}
-    by_class = Counter(LABELS[int(image_id)] for image_id, split in splits.items() if split == "test")
+    by_class = Counter(
+        LABELS[int(image_id)] for image_id, split in splits.items() if split == "test"
+    )
     assert (set(by_class.values()) <= {7, 8}) == stratify
 
 
 def test_stratified_fractions() -> None:
     splits = splits_of(AssignSplits(parse_split("train=0.8,test=0.2"), stratify=True))
     assert Counter((LABELS[int(image_id)], split) for image_id, split in splits.items()) == {
-        (label, split): number for label in set(LABELS) for split, number in (("train", 48), ("test", 12))
+        (label, split): number
+        for label in set(LABELS)
+        for split, number in (("train", 48), ("test", 12))
     }
 
 
 @pytest.mark.parametrize("stratify", [True, False])
 def test_groups(stratify: bool) -> None:
     groups = [f"patient {number // 6}" for number in range(300)]
-    splits = splits_of(AssignSplits(parse_split("test=60,train=rest"), stratify=stratify, grouped=True), group=groups)
+    splits = splits_of(
+        AssignSplits(parse_split("test=60,train=rest"), stratify=stratify, grouped=True),
+        group=groups,
+    )
     assert Counter(splits.values()) == {"test": 60, "train": 240}
-    assert all(len({splits[str(number)] for number in range(start, start + 6)}) == 1 for start in range(0, 300, 6))
+    assert all(
+        len({splits[str(number)] for number in range(start, start + 6)}) == 1
+        for start in range(0, 300, 6)
+    )
 
 
 def test_more_records_than_there_are() -> None:
@@ -102,7 +120,9 @@ def lists(folder: Path) -> SplitLists:
         ("test=58,b=rest", False, {"test": 68, "b": 232}),
     ],
 )
-def test_what_is_not_listed_is_drawn(tmp_path: Path, rule: str, stratify: bool, counts: dict[str, int]) -> None:
+def test_what_is_not_listed_is_drawn(
+    tmp_path: Path, rule: str, stratify: bool, counts: dict[str, int]
+) -> None:
     batch = references([str(number) for number in range(300)], label=LABELS)
     transform = AssignSplits(parse_split(rule), stratify=stratify, listed=lists(tmp_path))
     run = run_transform(transform, [batch.slice(start, 50) for start in range(0, 300, 50)])

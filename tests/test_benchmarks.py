@@ -70,7 +70,9 @@ def test_measure_refuses_failed_slow_and_unfinished_commands(tmp_path: Path) -> 
         ("import time; time.sleep(60)", 0.3, "timed out"),
     ]:
         with pytest.raises(measure.RunFailedError, match=message):
-            measure.measure([sys.executable, "-c", script], log=tmp_path / "log", timeout_s=timeout_s)
+            measure.measure(
+                [sys.executable, "-c", script], log=tmp_path / "log", timeout_s=timeout_s
+            )
     with pytest.raises(measure.RunFailedError, match="stayed behind"):
         measure.measure(["sh", "-c", "sleep 60 & exit 0"], log=tmp_path / "log")
 
@@ -78,7 +80,9 @@ def test_measure_refuses_failed_slow_and_unfinished_commands(tmp_path: Path) -> 
 def test_first_shard_is_timed_and_side_files_are_not_shards(tmp_path: Path) -> None:
     measure = load("measure")
     script = f"cd {tmp_path}; echo 1 >plan.json; sleep 0.5; echo 1 >.a.tfrecord-00000-of-00001.tmp; sleep 60"
-    seconds, name = measure.seconds_to_first_shard(["sh", "-c", script], tmp_path, log=tmp_path / "run.log")
+    seconds, name = measure.seconds_to_first_shard(
+        ["sh", "-c", script], tmp_path, log=tmp_path / "run.log"
+    )
     assert 0.5 <= seconds < 5
     assert name == ".a.tfrecord-00000-of-00001.tmp"
 
@@ -97,7 +101,9 @@ def test_a_run_that_lost_images_does_not_count(tmp_path: Path) -> None:
         outputs.check_output("tf-loop", out, files=16, num_bytes=made.num_bytes)
 
 
-def test_ballast_takes_over_what_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ballast_takes_over_what_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ballast_module = load("ballast")
     monkeypatch.setattr(ballast_module, "_PIECE_BYTES", 2**20)
     monkeypatch.setattr(ballast_module, "_AHEAD_BYTES", 2**20)
@@ -117,12 +123,18 @@ def test_ballast_takes_over_what_is_deleted(tmp_path: Path, monkeypatch: pytest.
 def test_slopes_and_targets() -> None:
     report, usage_of = load("report"), load("measure").Usage
     results = report.Results()
-    seconds = {"shardwright": (2.0, 6.0, 10.0), "tf-loop": (4.0, 10.0, 17.0), "tar": (1.0, 4.0, 7.0)}
+    seconds = {
+        "shardwright": (2.0, 6.0, 10.0),
+        "tf-loop": (4.0, 10.0, 17.0),
+        "tar": (1.0, 4.0, 7.0),
+    }
     for system, walls in seconds.items():
         for files, wall_s in zip((8_000, 40_000, 80_000), walls, strict=True):
             results.add(system, files, usage_of(wall_s, wall_s, 500_000_000, 400_000_000, Path()))
     for files, wall_s in ((8, 6.0), (8_000, 16.0)):
-        results.add("beam-stock", files, usage_of(wall_s, wall_s, 4_000_000_000, 4_000_000_000, Path()))
+        results.add(
+            "beam-stock", files, usage_of(wall_s, wall_s, 4_000_000_000, 4_000_000_000, Path())
+        )
     assert report.slopes(results, "shardwright") == [10_000]
     assert report.slopes(results, "beam-stock") == [799.2]
     found = [target.passed for target in report.targets(results)]
@@ -138,4 +150,6 @@ def test_the_page_keeps_what_stands_around_its_section(tmp_path: Path) -> None:
     text = path.read_text()
     assert text.index("three") < text.index("two")
     assert "one" not in text
-    assert str(Path.home()) not in "\n".join(page.circumstances("build.py", [], rounds=1, folder=tmp_path))
+    assert str(Path.home()) not in "\n".join(
+        page.circumstances("build.py", [], rounds=1, folder=tmp_path)
+    )

@@ -24,7 +24,9 @@ def encode(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.mark.parametrize("size", [(20, 30), None])
 def test_both_ways_make_the_same_images(encode: ModuleType, size: tuple[int, int] | None) -> None:
     data = saved(picture(), "JPEG", quality=95)
-    theirs, ours = (Image.open(io.BytesIO(way(size, data))) for way in (encode.by_pillow, encode.by_us))
+    theirs, ours = (
+        Image.open(io.BytesIO(way(size, data))) for way in (encode.by_pillow, encode.by_us)
+    )
     assert theirs.size == ours.size == (size or (61, 47))
     assert theirs.mode == ours.mode == "RGB"
     assert theirs.quantization == ours.quantization
@@ -32,7 +34,12 @@ def test_both_ways_make_the_same_images(encode: ModuleType, size: tuple[int, int
 
 
 def test_targets(encode: ModuleType) -> None:
-    rates = {"Pillow, one core": [10.0], "shardwright, one core": [9.1], "Pillow, all cores": [20.0], "shardwright, all cores": [17.0]}
+    rates = {
+        "Pillow, one core": [10.0],
+        "shardwright, one core": [9.1],
+        "Pillow, all cores": [20.0],
+        "shardwright, all cores": [17.0],
+    }
     passed = [passed for _, _, passed in encode.targets({"work": rates}, 2 * 10**9)]
     assert passed == [True, False, False]
     text = encode.render(["- line"], {"work": rates}, 2 * 10**9, 5, 100)

@@ -41,17 +41,28 @@ def made_results(feed: dict[tuple[str, str], list[float]], **parts: Any) -> Any:
             runs = [report.Run(int(value), 1.0, 2.0, 0.5, 10**9, (10**8,) * 6) for value in values]
             results[report.Case(part, name, order)] = runs
     for (name, order), seconds in parts.get("first", {}).items():
-        results[report.Case("start", name, order)] = [report.Run(0, 0.0, 0.0, value, 10**8) for value in seconds]
+        results[report.Case("start", name, order)] = [
+            report.Run(0, 0.0, 0.0, value, 10**8) for value in seconds
+        ]
     if rss := parts.get("rss"):
-        results[report.Case("memory", "reader", "shuffled")] = [report.Run(1000, 60.0, 100.0, 0.5, max(rss), rss)]
+        results[report.Case("memory", "reader", "shuffled")] = [
+            report.Run(1000, 60.0, 100.0, 0.5, max(rss), rss)
+        ]
     return results
 
 
-def rates(tf_data: float, reader_tf: float, reader: float, peer: float) -> dict[tuple[str, str], list[float]]:
+def rates(
+    tf_data: float, reader_tf: float, reader: float, peer: float
+) -> dict[tuple[str, str], list[float]]:
     """Both orders alike, in three rounds on a machine that is twice as fast in the last."""
     made = {"tf.data": tf_data, "reader.tf_data": reader_tf, "reader": reader}
-    found = {(name, order): [rate, rate, 2 * rate] for name, rate in made.items() for order in ORDERS}
-    others = {(name, "shuffled"): [rate, rate, 2 * rate] for name, rate in {"grain": peer, "torch": peer / 2}.items()}
+    found = {
+        (name, order): [rate, rate, 2 * rate] for name, rate in made.items() for order in ORDERS
+    }
+    others = {
+        (name, "shuffled"): [rate, rate, 2 * rate]
+        for name, rate in {"grain": peer, "torch": peer / 2}.items()
+    }
     return {**found, **others}
 
 
@@ -67,20 +78,33 @@ def rates(tf_data: float, reader_tf: float, reader: float, peer: float) -> dict[
     ],
     ids=["all met", "within noise", "below noise", "all slow", "a peer between", "a peer as fast"],
 )
-def test_speeds_are_held_against_the_tuned_pipeline_and_the_nearest_peer(speeds: tuple[int, ...], passed: list[bool]) -> None:
+def test_speeds_are_held_against_the_tuned_pipeline_and_the_nearest_peer(
+    speeds: tuple[int, ...], passed: list[bool]
+) -> None:
     report = load("read_report")
     found = report.targets(made_results(rates(*speeds)))
     assert [target.passed for target in found[:6]] == passed
     assert [target.passed for target in found[6:]] == [None] * 6
-    assert "x grain's; not measured: keras, grain-simplejpeg, webdataset, streaming, litdata" in found[4].found
+    assert (
+        "x grain's; not measured: keras, grain-simplejpeg, webdataset, streaming, litdata"
+        in found[4].found
+    )
 
 
 def test_ratios_are_of_the_same_round() -> None:
     report = load("read_report")
-    feed = {("reader", "shuffled"): [100, 300, 500], ("tf.data", "shuffled"): [100, 200, 250], ("tf.data", "sequential"): [1, 1]}
+    feed = {
+        ("reader", "shuffled"): [100, 300, 500],
+        ("tf.data", "shuffled"): [100, 200, 250],
+        ("tf.data", "sequential"): [1, 1],
+    }
     results = made_results(feed)
     ours = report.Case("feed", "reader", "shuffled")
-    assert report.ratios(results, ours, report.Case("feed", "tf.data", "shuffled")) == [1.0, 1.5, 2.0]
+    assert report.ratios(results, ours, report.Case("feed", "tf.data", "shuffled")) == [
+        1.0,
+        1.5,
+        2.0,
+    ]
     assert report.ratios(results, ours, report.Case("feed", "tf.data", "sequential")) == []
     assert report.ratios(results, ours, report.Case("feed", "keras", "shuffled")) == []
 
@@ -93,10 +117,16 @@ def test_ratios_are_of_the_same_round() -> None:
         ((900, 599), 1.0, 106, [True, False, True, False]),
     ],
 )
-def test_records_start_and_memory_have_their_limits(raw: tuple[int, int], first: float, rss: int, passed: list[bool]) -> None:
+def test_records_start_and_memory_have_their_limits(
+    raw: tuple[int, int], first: float, rss: int, passed: list[bool]
+) -> None:
     report = load("read_report")
     reading = {("tfrecord", "sequential"): [1000] * 3}
-    reading |= {(name, order): [rate] * 3 for name in ("reader", "load") for order, rate in zip(ORDERS, raw, strict=True)}
+    reading |= {
+        (name, order): [rate] * 3
+        for name in ("reader", "load")
+        for order, rate in zip(ORDERS, raw, strict=True)
+    }
     starts = {("reader", "shuffled"): [0.5, 0.5, 0.5], ("load", "shuffled"): [0.5, first, 0.5]}
     grown = (10**8, 10**8, 10**8, 10**8, rss * 10**6, rss * 10**6)
     results = made_results({}, raw=reading, first=starts, rss=grown)
@@ -109,8 +139,17 @@ def test_records_start_and_memory_have_their_limits(raw: tuple[int, int], first:
 def test_the_page_has_every_figure() -> None:
     report = load("read_report")
     raw = {("tfrecord", "sequential"): [20_000], ("reader", "shuffled"): [15_000]}
-    results = made_results(rates(1000, 950, 1234, 900), raw=raw, first={("load", "shuffled"): [1.5]}, rss=(10**8,) * 6)
-    page = report.render(results, report.targets(results), ["- Machine"], tuned={"slow": 1.0, "fast": 2.0}, chosen="fast", shards=10_000)
+    results = made_results(
+        rates(1000, 950, 1234, 900), raw=raw, first={("load", "shuffled"): [1.5]}, rss=(10**8,) * 6
+    )
+    page = report.render(
+        results,
+        report.targets(results),
+        ["- Machine"],
+        tuned={"slow": 1.0, "fast": 2.0},
+        chosen="fast",
+        shards=10_000,
+    )
     for line in (
         "| reader, shuffled | 1,234 (1,234-2,468) | 1.23 (1.23-1.23) | 617 | 0.50 (0.50-0.50) | 1,000 | 100 / 100 / 100 |",
         "| fast | 2 |\n| slow | 1 |",
@@ -138,7 +177,9 @@ def batches_of(size: int) -> Iterator[np.ndarray]:
 
 @settings(max_examples=30, deadline=None)  # each looks through /proc
 @given(size=st.integers(1, 70), warm_up=st.integers(0, 100), items=st.integers(1, 300))
-def test_whole_batches_are_timed_and_no_fewer_than_asked_for(size: int, warm_up: int, items: int) -> None:
+def test_whole_batches_are_timed_and_no_fewer_than_asked_for(
+    size: int, warm_up: int, items: int
+) -> None:
     taken = 0
 
     def counted() -> Iterator[np.ndarray]:
@@ -174,7 +215,9 @@ def test_a_run_by_time_ends_after_it() -> None:
         ((8,), "uint8", False),
     ],
 )
-def test_a_loader_that_does_other_work_is_refused(shape: tuple[int, ...], dtype: str, good: bool) -> None:
+def test_a_loader_that_does_other_work_is_refused(
+    shape: tuple[int, ...], dtype: str, good: bool
+) -> None:
     check = load("read_feeds").check_images
     if good:
         check(np.zeros(shape, dtype), 8)
@@ -183,7 +226,9 @@ def test_a_loader_that_does_other_work_is_refused(shape: tuple[int, ...], dtype:
             check(np.zeros(shape, dtype), 8)
 
 
-@pytest.mark.parametrize(("size", "count", "good"), [(80_000, 8, True), (80_000, 9, False), (10, 8, False)])
+@pytest.mark.parametrize(
+    ("size", "count", "good"), [(80_000, 8, True), (80_000, 9, False), (10, 8, False)]
+)
 def test_records_that_hold_no_images_are_refused(size: int, count: int, good: bool) -> None:
     batch = np.array([bytes(size)] * count, object)
     if good:
@@ -205,13 +250,20 @@ def test_the_formats_hold_the_photos(tmp_path: Path) -> None:
 
     read_data = load("read_data")
     data = read_data.make_data(tmp_path, 16, ["grain", "webdataset"], Path("no-python"))
-    photos = sorted((path.read_bytes(), label) for path, label in read_data.labelled(data / "photos"))
+    photos = sorted(
+        (path.read_bytes(), label) for path, label in read_data.labelled(data / "photos")
+    )
     assert len({image for image, _ in photos}) == 16
     records = ArrayRecordDataSource(sorted(map(str, data.glob("array_record/*.arrayrecord"))))
     assert sorted(map(read_data.unpack, records.__getitems__(range(len(records))))) == photos
     tars = sorted(map(str, data.glob("tars/*.tar")))
     assert len(tars) > 4
-    assert sorted((sample["jpg"], int(sample["cls"])) for sample in WebDataset(tars, shardshuffle=False)) == photos
+    assert (
+        sorted(
+            (sample["jpg"], int(sample["cls"])) for sample in WebDataset(tars, shardshuffle=False)
+        )
+        == photos
+    )
     made = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     assert read_data.make_data(tmp_path, 16, ["grain", "webdataset"], Path("no-python")) == data
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == made
@@ -219,7 +271,9 @@ def test_the_formats_hold_the_photos(tmp_path: Path) -> None:
 
 @given(height=st.integers(1, 600), width=st.integers(1, 600), seed=st.integers(0, 2**32 - 1))
 def test_a_drawn_crop_is_inside_the_image(height: int, width: int, seed: int) -> None:
-    top, left, high, wide = load("read_systems")._draw_crop(height, width, np.random.default_rng(seed))
+    top, left, high, wide = load("read_systems")._draw_crop(
+        height, width, np.random.default_rng(seed)
+    )
     assert 0 <= top < top + high <= height
     assert 0 <= left < left + wide <= width
 
@@ -243,7 +297,12 @@ def test_a_small_run_fills_its_tables(tmp_path: Path) -> None:
     words = ["--quick", "--parts", "feed,memory", "--systems", "grain", "--dir", str(tmp_path)]
     done = run_script(str(BENCHMARKS / "read.py"), *words)
     assert done.returncode == 0, done.stderr
-    for line in ("| grain, shuffled |", "| reader, shuffled |", "### RSS in MB over 1 s", "--dir DIR`"):
+    for line in (
+        "| grain, shuffled |",
+        "| reader, shuffled |",
+        "### RSS in MB over 1 s",
+        "--dir DIR`",
+    ):
         assert line in done.stdout
     assert str(tmp_path) not in done.stdout
 
@@ -251,7 +310,11 @@ def test_a_small_run_fills_its_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
-        (["--systems", "reader,pytorch"], 2, "unknown ['pytorch']; choose from reader, reader.tf_data, load, tf.data, keras"),
+        (
+            ["--systems", "reader,pytorch"],
+            2,
+            "unknown ['pytorch']; choose from reader, reader.tf_data, load, tf.data, keras",
+        ),
         (["--parts", "feeds"], 2, "unknown ['feeds']; choose from feed, raw, start, memory"),
         (
             ["--systems", "reader,torch,litdata", "--torch-python", "no/python"],
@@ -267,13 +330,15 @@ def test_odd_arguments_are_told(words: list[str], status: int, message: str) -> 
 
 
 def test_the_shown_command_tells_no_path() -> None:
-    assert load("read").shown(["--quick", "--torch-python", "/somewhere/bin/python", "--write"]) == [
-        *("--quick", "--torch-python", "PYTHON", "--write")
-    ]
+    assert load("read").shown(
+        ["--quick", "--torch-python", "/somewhere/bin/python", "--write"]
+    ) == [*("--quick", "--torch-python", "PYTHON", "--write")]
 
 
 def test_what_torch_lacks_is_left_out_and_told() -> None:
-    line, missing = load("read").look_at_torch(Path(sys.executable), ["reader", "webdataset", "streaming"])
+    line, missing = load("read").look_at_torch(
+        Path(sys.executable), ["reader", "webdataset", "streaming"]
+    )
     assert missing == ["streaming"]
     assert "webdataset 1." in line
     assert line.endswith("not installed, so left out: streaming")

@@ -21,9 +21,14 @@ def report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("runners_report")
 
 
-def results_of(report: ModuleType, seconds: dict[str, tuple[float, float]], digest: str = "same") -> ModuleType:
+def results_of(
+    report: ModuleType, seconds: dict[str, tuple[float, float]], digest: str = "same"
+) -> ModuleType:
     """Two rounds of each runner: (seconds of 8 photos, of all)."""
-    works = [report.Work(report.START, Path(), 8, ()), report.Work("photos", Path(), 1000, ("--shard-size", "20MB"))]
+    works = [
+        report.Work(report.START, Path(), 8, ()),
+        report.Work("photos", Path(), 1000, ("--shard-size", "20MB")),
+    ]
     results = report.Results(works)
     for runner, (first, whole) in seconds.items():
         for _ in range(2):
@@ -35,7 +40,10 @@ def results_of(report: ModuleType, seconds: dict[str, tuple[float, float]], dige
 def test_speeds_and_ratios(report: ModuleType) -> None:
     results = results_of(report, {report.THREADS: (4.0, 14.0), report.PROCESSES: (10.0, 30.0)})
     assert report.ratios(results, report.PROCESSES, results.works[1]) == [0.5, 0.5]
-    assert report.ratios(results, report.PROCESSES, results.works[1], of="cpu_s") == [24 / 50, 24 / 50]
+    assert report.ratios(results, report.PROCESSES, results.works[1], of="cpu_s") == [
+        24 / 50,
+        24 / 50,
+    ]
     text = report.render(results, ["- machine"])
     assert f"| {report.THREADS} | 4.0 | yes | 71 | 2.00 |" in text
     assert f"| {report.PROCESSES}: speed | 0.50 (0.50-0.50)x |" in text
@@ -60,7 +68,14 @@ def test_what_went_wrong_is_told(report: ModuleType) -> None:
 def test_one_sha256_for_all_shards(tmp_path: Path) -> None:
     for name in ("a.tfrecord-00001-of-00002", "a.tfrecord-00000-of-00002", "manifest.json"):
         (tmp_path / name).write_text(name)
-    wanted = subprocess.run("sha256sum *.tfrecord-* | sha256sum", shell=True, cwd=tmp_path, capture_output=True, text=True, check=True)
+    wanted = subprocess.run(
+        "sha256sum *.tfrecord-* | sha256sum",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert importlib.import_module("runners").digest(tmp_path) == wanted.stdout.split()[0]
 
 

@@ -15,7 +15,14 @@ import pytest
 from tests.servers.processes import BINARIES
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-ROWS_OF_A_READ = ("s3 shardwright", "s3 obstore-threads", "s3 boto3-threads", "gs shardwright", "gs google-threads", "gs gcsfs")
+ROWS_OF_A_READ = (
+    "s3 shardwright",
+    "s3 obstore-threads",
+    "s3 boto3-threads",
+    "gs shardwright",
+    "gs google-threads",
+    "gs gcsfs",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +35,18 @@ def load(name: str) -> ModuleType:
 
 
 def run_quick(folder: Path, parts: str) -> tuple[int, str, str]:
-    words = [sys.executable, str(BENCHMARKS / "storage.py"), "--quick", "--no-beam", "--parts", parts, "--msec", "30", "--dir", str(folder)]
+    words = [
+        sys.executable,
+        str(BENCHMARKS / "storage.py"),
+        "--quick",
+        "--no-beam",
+        "--parts",
+        parts,
+        "--msec",
+        "30",
+        "--dir",
+        str(folder),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240)
     return done.returncode, done.stdout, done.stderr
 
@@ -36,8 +54,18 @@ def run_quick(folder: Path, parts: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("parts", "lines"),
     [
-        ("read", [*(f"| {row} | 30 |" for row in ROWS_OF_A_READ), "The proxy with 1 ms added passes"]),
-        ("upload,list", ["| s3 boto3-transfer | 0 |", "| gs google-resumable | 0 |", "| boto3-paginator, one folder | 2,000 |"]),
+        (
+            "read",
+            [*(f"| {row} | 30 |" for row in ROWS_OF_A_READ), "The proxy with 1 ms added passes"],
+        ),
+        (
+            "upload,list",
+            [
+                "| s3 boto3-transfer | 0 |",
+                "| gs google-resumable | 0 |",
+                "| boto3-paginator, one folder | 2,000 |",
+            ],
+        ),
     ],
     ids=["read", "upload and list"],
 )
@@ -68,7 +96,15 @@ def made_results(ours: float, boto3: float, beam: float, server_s: float) -> obj
         for name, rate in rates.items():
             for size in (1000, 3000):
                 wall_s = 5 + size / rate
-                run = report.Run(size, wall_s, 4 + 1.2 * size / rate, 0, 400_000_000, server_s * size / rate, 0.1 * size / rate)
+                run = report.Run(
+                    size,
+                    wall_s,
+                    4 + 1.2 * size / rate,
+                    0,
+                    400_000_000,
+                    server_s * size / rate,
+                    0.1 * size / rate,
+                )
                 results.add(("build", output, name, size), run)
     return results
 
@@ -96,10 +132,18 @@ def test_listings_and_uploads_are_compared_round_by_round() -> None:
     report = load("storage_report")
     results = report.Results()
     for ours_s, theirs_s in ((1.0, 1.5), (2.0, 1.9), (1.0, 1.1)):
-        results.add(("upload", 0, "s3", "shardwright"), report.Run(1, ours_s, 0.2, 60_000_000, 10**8))
-        results.add(("upload", 0, "s3", "boto3-transfer"), report.Run(1, theirs_s, 0.4, 120_000_000, 10**8))
-    results.add(("list", "one folder", "shardwright"), report.Run(200_000, 6.0, 2.0, 65_000_000, 10**8))
-    results.add(("list", "one folder", "boto3-paginator"), report.Run(200_000, 30.0, 25.0, 1_000_000, 10**8))
+        results.add(
+            ("upload", 0, "s3", "shardwright"), report.Run(1, ours_s, 0.2, 60_000_000, 10**8)
+        )
+        results.add(
+            ("upload", 0, "s3", "boto3-transfer"), report.Run(1, theirs_s, 0.4, 120_000_000, 10**8)
+        )
+    results.add(
+        ("list", "one folder", "shardwright"), report.Run(200_000, 6.0, 2.0, 65_000_000, 10**8)
+    )
+    results.add(
+        ("list", "one folder", "boto3-paginator"), report.Run(200_000, 30.0, 25.0, 1_000_000, 10**8)
+    )
     found = {target.text: (target.found, target.passed) for target in report.targets(results)}
     assert list(found.values()) == [
         ("1.10 (0.95-1.50)x", True),

@@ -24,7 +24,10 @@ VERBS = {
     "assign_splits", "clear_output", "drop_duplicates", "encode_features", "estimate_sizes", "join_labels", "list_images", "plan_shards",
     "publish", "write_shards", "write_stock",
 }  # fmt: skip
-BEAM_HELPERS = {"routing", "metrics"}  # what verb files share; it imports Beam, so no noun file may import it
+BEAM_HELPERS = {
+    "routing",
+    "metrics",
+}  # what verb files share; it imports Beam, so no noun file may import it
 READER_PACKAGES = {"numpy", "pyarrow", "obstore", "google_crc32c", "google", "PIL"}
 # The stores' own clients are optional, slow to import, and asked only for what obstore cannot do: in functions of these files.
 PEER_FILES = {"storage/credentials.py", "storage/peers.py"}
@@ -38,7 +41,13 @@ STORAGE_MAY_IMPORT = {"errors", "naming", "storage"}  # of the rest of the packa
 TRAINER_PACKAGES = {"tensorflow", "keras", "jax", "torch", "grain"}
 TRAINER_FILES = ("tfdata.py", "trainers/")
 DEVICE_FILES = {"doctor.py"}  # looks, in functions, which accelerator is there
-NOUN_PACKAGES = READER_PACKAGES | {"shardwright", "schemas", "transforms", "tfx_bsl", "tensorflow_metadata"}
+NOUN_PACKAGES = READER_PACKAGES | {
+    "shardwright",
+    "schemas",
+    "transforms",
+    "tfx_bsl",
+    "tensorflow_metadata",
+}
 
 
 def modules_of(package: str) -> list[Path]:
@@ -100,30 +109,54 @@ def test_the_reader_stands_alone(path: Path) -> None:
 @pytest.mark.parametrize("path", modules_of("shardwright"), ids=name_of)
 def test_trainers_are_imported_when_they_are_asked_for(path: Path) -> None:
     if not is_trainer_file(path):
-        found = [name for name in imports_at_once(path) if name.startswith(("shardwright.trainers", "shardwright.tfdata"))]
+        found = [
+            name
+            for name in imports_at_once(path)
+            if name.startswith(("shardwright.trainers", "shardwright.tfdata"))
+        ]
         assert found == []
-        assert [name for name in imports_at_once(path) if name.partition(".")[0] in TRAINER_PACKAGES] == []
+        assert [
+            name for name in imports_at_once(path) if name.partition(".")[0] in TRAINER_PACKAGES
+        ] == []
 
 
 @pytest.mark.parametrize("path", modules_of("shardwright"), ids=name_of)
 def test_the_stores_own_clients_are_imported_when_they_are_needed(path: Path) -> None:
-    found = [name for name in imports_at_once(path) if name.partition(".")[0] in PEER_PACKAGES | {"google", "http"}]
+    found = [
+        name
+        for name in imports_at_once(path)
+        if name.partition(".")[0] in PEER_PACKAGES | {"google", "http"}
+    ]
     assert [name for name in found if not name.startswith("google.protobuf.")] == []
 
 
-@pytest.mark.parametrize("path", [path for package in PACKAGES for path in modules_of(package)], ids=name_of)
+@pytest.mark.parametrize(
+    "path", [path for package in PACKAGES for path in modules_of(package)], ids=name_of
+)
 def test_only_storage_knows_the_storage_client(path: Path) -> None:
     """One seam: what is not below it asks `Folder`, and a change of client changes nothing else."""
     if path.parent != ROOT / "shardwright" / "storage":
-        assert [name for name in imports_of(path) if name.partition(".")[0] in {"obstore", *PEER_PACKAGES}] == []
+        assert [
+            name
+            for name in imports_of(path)
+            if name.partition(".")[0] in {"obstore", *PEER_PACKAGES}
+        ] == []
         return
     ours = [name for name in imports_of(path) if name.startswith("shardwright.")]
     assert [name for name in ours if name.split(".")[1] not in STORAGE_MAY_IMPORT] == []
 
 
 def test_the_command_names_no_application() -> None:
-    texts = {node.value for node in ast.walk(ast.parse((ROOT / "shardwright" / "cli.py").read_text())) if isinstance(node, ast.Constant)}
-    assert not [text for text in texts if isinstance(text, str) and any(f"{name}." in text for name in PACKAGES[1:])]
+    texts = {
+        node.value
+        for node in ast.walk(ast.parse((ROOT / "shardwright" / "cli.py").read_text()))
+        if isinstance(node, ast.Constant)
+    }
+    assert not [
+        text
+        for text in texts
+        if isinstance(text, str) and any(f"{name}." in text for name in PACKAGES[1:])
+    ]
 
 
 @pytest.mark.parametrize("path", modules_of("schemas"), ids=lambda path: path.stem)
@@ -139,9 +172,13 @@ def test_transforms(path: Path) -> None:
     beam = path.stem in VERBS | BEAM_HELPERS
     assert strangers(path, NOUN_PACKAGES | ({"apache_beam"} if beam else set())) == []
     if not beam:
-        assert transform_imports(path) & (VERBS | BEAM_HELPERS) == set(), "a noun file must import without Beam"
+        assert transform_imports(path) & (VERBS | BEAM_HELPERS) == set(), (
+            "a noun file must import without Beam"
+        )
     else:
-        assert transform_imports(path) & VERBS == set(), "verb files are put together by pipelines only"
+        assert transform_imports(path) & VERBS == set(), (
+            "verb files are put together by pipelines only"
+        )
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -152,11 +189,23 @@ def test_nothing_that_is_shipped_imports_what_is_not(package: str) -> None:
 
 def test_only_setup_ships_these_packages() -> None:
     """What a wheel holds is an allow-list: each package is on it, and nothing of the rest is."""
-    calls = (node for node in ast.walk(ast.parse((ROOT / "setup.py").read_text())) if isinstance(node, ast.Call))
-    (listed,) = (keyword.value for call in calls for keyword in call.keywords if keyword.arg == "packages")
-    there = [path.parent.relative_to(ROOT) for package in PACKAGES for path in (ROOT / package).rglob("__init__.py")]
+    calls = (
+        node
+        for node in ast.walk(ast.parse((ROOT / "setup.py").read_text()))
+        if isinstance(node, ast.Call)
+    )
+    (listed,) = (
+        keyword.value for call in calls for keyword in call.keywords if keyword.arg == "packages"
+    )
+    there = [
+        path.parent.relative_to(ROOT)
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("__init__.py")
+    ]
     assert sorted(ast.literal_eval(listed)) == sorted(".".join(path.parts) for path in there)
-    assert not any((ROOT / folder / "__init__.py").exists() for folder in OUTSIDE if folder != "tests")
+    assert not any(
+        (ROOT / folder / "__init__.py").exists() for folder in OUTSIDE if folder != "tests"
+    )
 
 
 def test_the_extras_that_messages_name_are_there() -> None:
@@ -165,7 +214,11 @@ def test_the_extras_that_messages_name_are_there() -> None:
     needed = {re.split(r"[<>=\[;]", requirement)[0] for requirement in project["dependencies"]}
     assert needed >= {"obstore", "pyarrow", "numpy", "google-crc32c", "protobuf"}
     assert needed.isdisjoint({"boto3", "requests", "google-auth", "tensorflow", "apache-beam"})
-    named = {name for path in modules_of("shardwright") for name in re.findall(r"shardwright\[(\w+)\]", path.read_text())}
+    named = {
+        name
+        for path in modules_of("shardwright")
+        for name in re.findall(r"shardwright\[(\w+)\]", path.read_text())
+    }
     assert {"aws", "gcp", "build"} <= named <= set(project["optional-dependencies"])
 
 
@@ -179,7 +232,14 @@ assert not loaded, loaded
 def run_python(code: str, *args: str, cwd: Path | None = None) -> str:
     """Run code in a fresh interpreter; where `cwd` is given its folders come first on the path."""
     env = {**os.environ, "PYTHONPATH": str(cwd)} if cwd else dict(os.environ)
-    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False, cwd=cwd, env=env)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *args],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env=env,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -206,14 +266,20 @@ for place in (".", "ftp://host/x"):
 
 def test_every_file_of_the_reader_imports_lightly() -> None:
     light = [path for path in modules_of("shardwright") if not is_trainer_file(path)]
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in light]
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in light
+    ]
     imports = "\n".join(f"import {name}" for name in names)
     run_python(f"{imports}\n{LOADED}", HEAVY)
 
 
 def test_noun_files_import_neither_beam_nor_tensorflow() -> None:
     nouns = [path for path in modules_of("transforms") if path.stem not in VERBS | BEAM_HELPERS]
-    names = [".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in nouns]
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in nouns
+    ]
     imports = "\n".join(f"import {name}" for name in names)
     run_python(f"{imports}\n{LOADED}", "tensorflow apache_beam pipelines")
 
@@ -247,7 +313,9 @@ def decoys(tmp_path: Path) -> Path:
     """A trainer's working folder that has folders named like the application's, which break when they are imported."""
     for package in PACKAGES[1:]:
         (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").write_text(f"raise RuntimeError('the decoy {package} was imported')\n")
+        (tmp_path / package / "__init__.py").write_text(
+            f"raise RuntimeError('the decoy {package} was imported')\n"
+        )
     return tmp_path
 
 

@@ -12,7 +12,15 @@ import pytest
 from shardwright.errors import NotADatasetError
 from shardwright.manifest import read_manifest
 from shardwright.storage import Folder
-from tests.build_helpers import build, hashes_of, make_images, manifest_of, png_of, reasons_of, stamps_of
+from tests.build_helpers import (
+    build,
+    hashes_of,
+    make_images,
+    manifest_of,
+    png_of,
+    reasons_of,
+    stamps_of,
+)
 
 TINY = ("--name", "tiny", "--records-per-shard", "5")
 
@@ -48,7 +56,9 @@ def finished(small: Path) -> Path:
     return small.with_name("out")
 
 
-def test_a_finished_build_is_up_to_date_and_nothing_is_touched(kept: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_build_is_up_to_date_and_nothing_is_touched(
+    kept: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
     small, finished = kept
     before = stamps_of(finished)
     capfd.readouterr()
@@ -87,7 +97,9 @@ def _damage(path: Path) -> None:
         ("report.html", _cut),
     ],
 )
-def test_what_is_lost_of_a_finished_dataset_is_made_again(kept: tuple[Path, Path], name: str, fault: Callable[[Path], None]) -> None:
+def test_what_is_lost_of_a_finished_dataset_is_made_again(
+    kept: tuple[Path, Path], name: str, fault: Callable[[Path], None]
+) -> None:
     small, finished = kept
     whole, stamps = (finished / name).read_bytes(), stamps_of(finished)
     fault(finished / name)
@@ -124,9 +136,20 @@ def test_other_options_are_refused_by_name(
     assert stamps_of(finished) == before
 
 
-def test_overwrite_rebuilds_and_leaves_nothing_stale(small: Path, finished: Path, tmp_path: Path) -> None:
+def test_overwrite_rebuilds_and_leaves_nothing_stale(
+    small: Path, finished: Path, tmp_path: Path
+) -> None:
     (finished / "thesis.tex").write_text("mine")
-    options = ("--name", "tiny", "--records-per-shard", "9", "--seed", "1", "--split", "a=0.5,b=0.5")
+    options = (
+        "--name",
+        "tiny",
+        "--records-per-shard",
+        "9",
+        "--seed",
+        "1",
+        "--split",
+        "a=0.5,b=0.5",
+    )
     assert build(small, finished, *options, "--if-exists", "overwrite") == 0
     assert build(small, tmp_path / "fresh", *options) == 0
     assert sorted(stamps_of(finished)) == sorted([*stamps_of(tmp_path / "fresh"), "thesis.tex"])
@@ -134,15 +157,22 @@ def test_overwrite_rebuilds_and_leaves_nothing_stale(small: Path, finished: Path
     assert (finished / "thesis.tex").read_text() == "mine"
 
 
-def test_if_exists_error_refuses_even_the_same_build(kept: tuple[Path, Path], capfd: pytest.CaptureFixture[str]) -> None:
+def test_if_exists_error_refuses_even_the_same_build(
+    kept: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+) -> None:
     small, finished = kept
     before = stamps_of(finished)
     assert build(small, finished, *TINY, "--if-exists", "error") == 1
-    assert "already holds a dataset, and --if-exists error was given" in capfd.readouterr().err.splitlines()[-1]
+    assert (
+        "already holds a dataset, and --if-exists error was given"
+        in capfd.readouterr().err.splitlines()[-1]
+    )
     assert stamps_of(finished) == before
 
 
-def test_an_output_of_strangers_is_refused(small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_output_of_strangers_is_refused(
+    small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.tex").write_text("mine")
     assert build(small, tmp_path / "out", *TINY) == 1
@@ -174,12 +204,18 @@ def test_a_finished_dataset_does_not_take_a_changed_input(
     assert stamps_of(finished) == before
 
 
-def test_a_file_that_is_no_image_changes_no_shard_and_is_listed(small: Path, finished: Path) -> None:
+def test_a_file_that_is_no_image_changes_no_shard_and_is_listed(
+    small: Path, finished: Path
+) -> None:
     before = stamps_of(finished)
     (small / "notes.txt").write_text("x")
     assert build(small, finished, *TINY) == 0
     after = stamps_of(finished)
-    assert {name for name in after if before.get(name) != after[name]} == {"manifest.json", "report.html", "rejects/plan.parquet"}
+    assert {name for name in after if before.get(name) != after[name]} == {
+        "manifest.json",
+        "report.html",
+        "rejects/plan.parquet",
+    }
     assert reasons_of(finished) == {"notes.txt": "other_file"}
     assert manifest_of(finished)["rejects"] == {"other_file": 1}
 
@@ -197,7 +233,9 @@ def test_an_unfinished_build_goes_on_with_a_changed_input(
     assert sorted(stamps_of(finished)) == sorted(stamps_of(tmp_path / "fresh"))
 
 
-def test_an_overwrite_that_fails_on_its_plan_leaves_the_old_dataset(small: Path, finished: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_overwrite_that_fails_on_its_plan_leaves_the_old_dataset(
+    small: Path, finished: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     before = stamps_of(finished)
     for path in (small / "cat").iterdir():
         path.write_bytes(b"")
@@ -213,7 +251,11 @@ def test_a_build_that_died_before_its_manifest_only_publishes(small: Path, finis
     before = stamps_of(finished)
     (finished / "manifest.json").unlink()
     assert build(small, finished, *TINY) == 0
-    assert {name for name, stamp in stamps_of(finished).items() if before[name] != stamp} <= {"manifest.json", "plan.json", "report.html"}
+    assert {name for name, stamp in stamps_of(finished).items() if before[name] != stamp} <= {
+        "manifest.json",
+        "plan.json",
+        "report.html",
+    }
 
 
 def test_an_overwrite_that_is_stopped_leaves_no_half_dataset(small: Path, finished: Path) -> None:
@@ -223,4 +265,6 @@ def test_an_overwrite_that_is_stopped_leaves_no_half_dataset(small: Path, finish
     assert not (finished / "manifest.json").exists()
     with pytest.raises(NotADatasetError, match="unfinished build"):
         read_manifest(Folder(str(finished)))
-    assert build(small, finished, *TINY, "--max-reject-fraction", "0.5") == 0, "a resumed build, without overwrite"
+    assert build(small, finished, *TINY, "--max-reject-fraction", "0.5") == 0, (
+        "a resumed build, without overwrite"
+    )

@@ -73,7 +73,9 @@ def test_every_bad_file_of_a_table_is_a_reject_with_a_reason(tmp_path: Path) -> 
     table = make_table(tmp_path, [{"path": path} for path in bad])
     assert build(table, tmp_path / "out", "--max-reject-fraction", "0.6") == 0
     found = {row["id"]: (row["reason"], row["detail"]) for row in rejects_of(tmp_path / "out")}
-    assert {image_id: reason for image_id, (reason, _) in found.items()} == {image_id: reason for image_id, (reason, _) in bad.items()}
+    assert {image_id: reason for image_id, (reason, _) in found.items()} == {
+        image_id: reason for image_id, (reason, _) in bad.items()
+    }
     for image_id, (_, detail) in bad.items():
         assert detail in found[image_id][1]
         assert "\n" not in found[image_id][1]
@@ -84,9 +86,20 @@ def test_the_same_files_with_a_size_column_are_found_out_when_they_are_read(tmp_
     (tmp_path / "empty.png").touch()
     (tmp_path / "folder.png").mkdir()
     os.mkfifo(tmp_path / "pipe.png")
-    bad = ["empty.png", "folder.png", "pipe.png", "missing.png", "good0.png/below.png", "nul\0.png", "n" * 300]
+    bad = [
+        "empty.png",
+        "folder.png",
+        "pipe.png",
+        "missing.png",
+        "good0.png/below.png",
+        "nul\0.png",
+        "n" * 300,
+    ]
     table = make_table(tmp_path, [{"path": path} for path in bad])
-    rows = [{"path": path, "bytes": 300} for path in [*bad, *(f"good{number}.png" for number in range(10))]]
+    rows = [
+        {"path": path, "bytes": 300}
+        for path in [*bad, *(f"good{number}.png" for number in range(10))]
+    ]
     write_table(table, rows)
     options = ("--size-column", "bytes", "--max-reject-fraction", "0.6", "--records-per-shard", "3")
     assert build(table, tmp_path / "out", *options) == 0
@@ -112,18 +125,27 @@ def test_an_unknown_label_is_a_reject(images: Path, tmp_path: Path) -> None:
     assert len(record_ids(tmp_path / "out")) == 8
 
 
-def test_too_many_rejects_before_writing(images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_many_rejects_before_writing(
+    images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (images / "cat/empty.png").touch()
     assert build(images, tmp_path / "out") == 1
     said = last_line(capfd)
-    assert "1 of 13 inputs (7.69%) are rejects, more than --max-reject-fraction 0.01 allows (1 empty_file)" in said
+    assert (
+        "1 of 13 inputs (7.69%) are rejects, more than --max-reject-fraction 0.01 allows (1 empty_file)"
+        in said
+    )
     assert sorted(stamps_of(tmp_path / "out")) == ["rejects/failed.parquet"]
     assert reasons_of(tmp_path / "out") == {"cat/empty.png": "empty_file"}
-    assert build(images, tmp_path / "out", "--max-reject-fraction", "0.1") == 0, "the list is no obstacle"
+    assert build(images, tmp_path / "out", "--max-reject-fraction", "0.1") == 0, (
+        "the list is no obstacle"
+    )
     assert not (tmp_path / "out/rejects/failed.parquet").exists()
 
 
-def test_too_many_rejects_after_writing(images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_too_many_rejects_after_writing(
+    images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (images / "cat/text.png").write_text("no image")
     assert build(images, tmp_path / "out", "--records-per-shard", "4") == 1
     assert "1 of 13 inputs (7.69%) are rejects" in last_line(capfd)
@@ -131,12 +153,19 @@ def test_too_many_rejects_after_writing(images: Path, tmp_path: Path, capfd: pyt
         read_manifest(Folder(str(tmp_path / "out")))
     assert reasons_of(tmp_path / "out") == {"cat/text.png": "not_an_image"}
     before = {path.name: path.stat().st_ino for path in shards_of(tmp_path / "out")}
-    assert build(images, tmp_path / "out", "--records-per-shard", "4", "--max-reject-fraction", "0.1") == 0
-    assert {path.name: path.stat().st_ino for path in shards_of(tmp_path / "out")} == before, "only published, not written again"
+    assert (
+        build(images, tmp_path / "out", "--records-per-shard", "4", "--max-reject-fraction", "0.1")
+        == 0
+    )
+    assert {path.name: path.stat().st_ino for path in shards_of(tmp_path / "out")} == before, (
+        "only published, not written again"
+    )
 
 
 @pytest.mark.parametrize("content", ["nothing", "folders", "other files", "bad images"])
-def test_an_input_without_any_image(tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str) -> None:
+def test_an_input_without_any_image(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str
+) -> None:
     (tmp_path / "in/cat").mkdir(parents=True)
     if content == "nothing":
         (tmp_path / "in/cat").rmdir()
@@ -147,7 +176,9 @@ def test_an_input_without_any_image(tmp_path: Path, capfd: pytest.CaptureFixture
     assert not (tmp_path / "out/plan.json").exists()
 
 
-def test_images_that_all_turn_out_to_be_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_images_that_all_turn_out_to_be_none(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.png").write_text("no image")
     assert build(tmp_path / "in", tmp_path / "out", "--max-reject-fraction", "1") == 1
@@ -167,7 +198,12 @@ def test_images_that_all_turn_out_to_be_none(tmp_path: Path, capfd: pytest.Captu
         ("in", "file.png", 1, "is a file; give a folder"),
         ("in", "file.png/out", 1, "cannot write"),
         ("in", "ftp://host/out", 2, "ftp:// addresses are not read or written"),
-        ("in", "/proc/nope/out", 1, "cannot write /proc/nope/out/plan.json: No such file or directory"),
+        (
+            "in",
+            "/proc/nope/out",
+            1,
+            "cannot write /proc/nope/out/plan.json: No such file or directory",
+        ),
     ],
 )
 def test_places_that_cannot_be(
@@ -195,7 +231,9 @@ def largest_file(num_bytes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("limit", [0, 3000])
-def test_a_disk_that_is_full(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: int) -> None:
+def test_a_disk_that_is_full(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: int
+) -> None:
     root = tmp_path / "out"
     with largest_file(limit):
         assert build(images, root, "--name", "x") == 1
@@ -229,7 +267,10 @@ def test_a_disk_that_fills_up_under_a_finished_dataset_leaves_it_whole(
         (("--max-reject-fraction", "1.5"), "--max-reject-fraction is 1.5"),
         (("--shard-size", "0"), "--shard-size '0' is no size"),
         (("--records-per-shard", "0"), "--records-per-shard is 0; it must be 1 or more"),
-        (("--records-per-shard", "3", "--shard-count", "2"), "give one of --shard-size, --records-per-shard and --shard-count"),
+        (
+            ("--records-per-shard", "3", "--shard-count", "2"),
+            "give one of --shard-size, --records-per-shard and --shard-count",
+        ),
         (("--split", "train=0.5"), "fractions must each be above 0 and add up to 1"),
         (("--resize", "big"), "--resize 'big' is no size"),
         (("--class-names", "nowhere.txt"), "--class-names nowhere.txt cannot be read"),
@@ -240,7 +281,11 @@ def test_a_disk_that_fills_up_under_a_finished_dataset_leaves_it_whole(
     ],
 )
 def test_bad_options_are_told_with_the_rule(
-    images: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
+    images: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    said: str,
 ) -> None:
     assert build(images, tmp_path / "out", *options) == 2
     assert said in last_line(capfd)

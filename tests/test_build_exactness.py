@@ -60,7 +60,9 @@ def parsed_records(root: Path) -> dict[str, list[dict[str, list[object]]]]:
 
 
 @pytest.mark.parametrize(("size", "expected"), [(7, [7] * 7 + [1]), (25, [25, 25]), (51, [50])])
-def test_records_per_shard_is_exact(images: Path, tmp_path: Path, size: int, expected: list[int]) -> None:
+def test_records_per_shard_is_exact(
+    images: Path, tmp_path: Path, size: int, expected: list[int]
+) -> None:
     assert build(images, tmp_path / "out", "--records-per-shard", size) == 0
     assert records_per_shard(tmp_path / "out") == expected
 
@@ -74,22 +76,34 @@ def test_shard_size_is_kept_to_within_one_record(images: Path, tmp_path: Path, s
     if len(records) < NUM_IMAGES:
         wanted = {"3000": 3000, "4.5kB": 4500, "1GB": 10**9}[size]
         mean = sum(path.stat().st_size for path in shards_of(tmp_path / "out")) / len(records)
-        assert wanted >= mean * 0.9, "no more than the size asked for, but for the estimate of a record's own bytes"
+        assert wanted >= mean * 0.9, (
+            "no more than the size asked for, but for the estimate of a record's own bytes"
+        )
         assert len(records) == 1 or wanted <= 1.3 * mean
 
 
 @pytest.mark.parametrize(
     ("options", "expected"),
-    [(("--shard-count", 4), [13, 13, 12, 12]), (("--shard-count", 3, "--shard-count-multiple-of", 4), [13, 13, 12, 12])],
+    [
+        (("--shard-count", 4), [13, 13, 12, 12]),
+        (("--shard-count", 3, "--shard-count-multiple-of", 4), [13, 13, 12, 12]),
+    ],
 )
-def test_shard_count_is_exact(images: Path, tmp_path: Path, options: tuple[str, ...], expected: list[int]) -> None:
+def test_shard_count_is_exact(
+    images: Path, tmp_path: Path, options: tuple[str, ...], expected: list[int]
+) -> None:
     assert build(images, tmp_path / "out", *map(str, options)) == 0
     assert records_per_shard(tmp_path / "out") == expected
 
 
 def test_every_split_is_cut_exactly(images: Path, tmp_path: Path) -> None:
     root = tmp_path / "out"
-    assert build(images, root, "--split", "train=0.6,validation=0.2,test=0.2", "--records-per-shard", 4) == 0
+    assert (
+        build(
+            images, root, "--split", "train=0.6,validation=0.2,test=0.2", "--records-per-shard", 4
+        )
+        == 0
+    )
     splits = manifest_of(root)["splits"]
     for split in splits.values():
         records = [shard["num_records"] for shard in split["shards"]]
@@ -128,7 +142,9 @@ def test_every_input_is_in_one_shard_or_one_reject_row(mixed: Path, tmp_path: Pa
     assert len(rejects_of(root)) == len(reasons)
     assert len(set(records)) == len(records) == 41
     assert set(records) == ids_below(mixed) - set(reasons)
-    formats = {row["id"]: row["format"] for table in index_of(root).values() for row in table.to_pylist()}
+    formats = {
+        row["id"]: row["format"] for table in index_of(root).values() for row in table.to_pylist()
+    }
     assert formats["cat/really_png.gif"] == "png"
     assert leftovers_of(root) == []
 
@@ -144,7 +160,9 @@ def test_the_manifest_counts_what_the_files_hold(mixed: Path, tmp_path: Path) ->
     planned = [6, 6, 6, 6, 6, 6, 6, 1]
     assert len(records_per_shard(root)) == len(planned)
     missing = [whole - found for whole, found in zip(planned, records_per_shard(root), strict=True)]
-    assert (min(missing), sum(missing)) == (0, 2), "only what failed while it was read leaves a shard short"
+    assert (min(missing), sum(missing)) == (0, 2), (
+        "only what failed while it was read leaves a shard short"
+    )
 
 
 def test_a_row_given_twice_is_written_once(tmp_path: Path) -> None:
@@ -163,15 +181,30 @@ def test_a_row_given_twice_is_written_once(tmp_path: Path) -> None:
 CAUSES = st.sampled_from(["good", "good", "good", "empty", "broken", "missing", "twice"])
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(causes=st.lists(CAUSES, min_size=1, max_size=30), size=st.integers(1, 9), seed=st.integers(0, 99))
-def test_nothing_is_lost_whatever_is_wrong(tmp_path_factory: pytest.TempPathFactory, causes: list[str], size: int, seed: int) -> None:
+@settings(
+    max_examples=4,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(
+    causes=st.lists(CAUSES, min_size=1, max_size=30),
+    size=st.integers(1, 9),
+    seed=st.integers(0, 99),
+)
+def test_nothing_is_lost_whatever_is_wrong(
+    tmp_path_factory: pytest.TempPathFactory, causes: list[str], size: int, seed: int
+) -> None:
     folder = tmp_path_factory.mktemp("any")
     rows = [{"path": "ok.png", "id": "ok"}]
     (folder / "ok.png").write_bytes(png_of(0))
     for number, cause in enumerate(causes):
         path = folder / f"{number}.png"
-        content = {"good": png_of(number), "twice": png_of(number), "empty": b"", "broken": b"GIF89a?"}.get(cause)
+        content = {
+            "good": png_of(number),
+            "twice": png_of(number),
+            "empty": b"",
+            "broken": b"GIF89a?",
+        }.get(cause)
         if content is not None:
             path.write_bytes(content)
         rows.append({"path": path.name, "id": "ok" if cause == "twice" else f"id{number}"})

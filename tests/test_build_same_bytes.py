@@ -13,9 +13,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.build_helpers import bare_index_of, build, hashes_of, index_of, make_images, manifest_of, png_of, shards_of, write_table
+from tests.build_helpers import (
+    bare_index_of,
+    build,
+    hashes_of,
+    index_of,
+    make_images,
+    manifest_of,
+    png_of,
+    shards_of,
+    write_table,
+)
 
-OPTIONS = ("--name", "same", "--records-per-shard", "7", "--split", "train=0.7,test=0.3", "--seed", "5")
+OPTIONS = (
+    "--name",
+    "same",
+    "--records-per-shard",
+    "7",
+    "--split",
+    "train=0.7,test=0.3",
+    "--seed",
+    "5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,23 +62,33 @@ def assert_equal(root: Path, reference: Path) -> None:
         ("--threads", "2"),
         ("--threads", "8"),
         ("--runner=FnApiRunner", "--direct_running_mode=multi_threading", "--direct_num_workers=2"),
-        ("--runner=FnApiRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=2"),
+        (
+            "--runner=FnApiRunner",
+            "--direct_running_mode=multi_processing",
+            "--direct_num_workers=2",
+        ),
     ],
     ids=" ".join,
 )
-def test_workers_decide_nothing(images: Path, reference: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_workers_decide_nothing(
+    images: Path, reference: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     assert build(images, tmp_path / "out", *OPTIONS, *options) == 0
     assert_equal(tmp_path / "out", reference)
     assert index_of(tmp_path / "out") == index_of(reference)
 
 
-def test_the_whole_sidecar_is_the_same_for_the_same_files(images: Path, reference: Path, tmp_path: Path) -> None:
+def test_the_whole_sidecar_is_the_same_for_the_same_files(
+    images: Path, reference: Path, tmp_path: Path
+) -> None:
     assert build(images, tmp_path / "out", *OPTIONS, "--threads", "1") == 0
     for path in sorted((reference / "index").iterdir()):
         assert (tmp_path / "out/index" / path.name).read_bytes() == path.read_bytes()
 
 
-def test_a_copy_elsewhere_of_another_time_and_another_listing_order(images: Path, reference: Path, tmp_path: Path) -> None:
+def test_a_copy_elsewhere_of_another_time_and_another_listing_order(
+    images: Path, reference: Path, tmp_path: Path
+) -> None:
     copy = tmp_path / "a copy, ü"
     files = [path.relative_to(images) for path in images.rglob("*.png")]
     random.Random(1).shuffle(files)
@@ -76,15 +105,38 @@ def test_a_copy_elsewhere_of_another_time_and_another_listing_order(images: Path
         assert not set(table["uri"].to_pylist()) & set(there["uri"].to_pylist())
 
 
-def test_another_hash_seed_and_another_process(images: Path, reference: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pipelines.build_dataset", str(images), str(tmp_path / "out"), *OPTIONS]
-    environment = {**os.environ, "PYTHONHASHSEED": "4242", "TZ": "Asia/Tokyo", "LANG": "C", "LC_ALL": "C"}
+def test_another_hash_seed_and_another_process(
+    images: Path, reference: Path, tmp_path: Path
+) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.build_dataset",
+        str(images),
+        str(tmp_path / "out"),
+        *OPTIONS,
+    ]
+    environment = {
+        **os.environ,
+        "PYTHONHASHSEED": "4242",
+        "TZ": "Asia/Tokyo",
+        "LANG": "C",
+        "LC_ALL": "C",
+    }
     subprocess.run(command, env=environment, check=True, stderr=subprocess.DEVNULL)
     assert_equal(tmp_path / "out", reference)
 
 
 def test_the_order_of_a_tables_rows_decides_nothing(tmp_path: Path) -> None:
-    rows = [{"path": f"{number}.png", "label": "abc"[number % 3], "age": number, "tags": ["x"] * (number % 3)} for number in range(40)]
+    rows = [
+        {
+            "path": f"{number}.png",
+            "label": "abc"[number % 3],
+            "age": number,
+            "tags": ["x"] * (number % 3),
+        }
+        for number in range(40)
+    ]
     for number in range(40):
         (tmp_path / f"{number}.png").write_bytes(png_of(number))
     options = ("--name", "t", "--records-per-shard", "9")
@@ -94,19 +146,30 @@ def test_the_order_of_a_tables_rows_decides_nothing(tmp_path: Path) -> None:
     assert_equal(tmp_path / "b", tmp_path / "a")
 
 
-@pytest.mark.parametrize("options", [("--encode", "jpeg", "--resize", "6x6"), ("--feature-names", "model-garden")])
-def test_images_encoded_anew_are_the_same_too(images: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "options", [("--encode", "jpeg", "--resize", "6x6"), ("--feature-names", "model-garden")]
+)
+def test_images_encoded_anew_are_the_same_too(
+    images: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     for name, threads in (("a", "1"), ("b", "8")):
         assert build(images, tmp_path / name, *OPTIONS, *options, "--threads", threads) == 0
     assert_equal(tmp_path / "b", tmp_path / "a")
 
 
-def test_another_seed_is_another_order_of_the_same_records(images: Path, reference: Path, tmp_path: Path) -> None:
+def test_another_seed_is_another_order_of_the_same_records(
+    images: Path, reference: Path, tmp_path: Path
+) -> None:
     assert build(images, tmp_path / "out", *OPTIONS, "--seed", "6") == 0
     assert set(hashes_of(tmp_path / "out").values()).isdisjoint(hashes_of(reference).values())
     for split in ("train", "test"):
         ids = [
-            {image_id for name, table in index_of(root).items() if name.startswith(split) for image_id in table["id"].to_pylist()}
+            {
+                image_id
+                for name, table in index_of(root).items()
+                if name.startswith(split)
+                for image_id in table["id"].to_pylist()
+            }
             for root in (tmp_path / "out", reference)
         ]
         assert ids[0] == ids[1], "splits do not depend on the seed of the shuffle"
@@ -114,7 +177,16 @@ def test_another_seed_is_another_order_of_the_same_records(images: Path, referen
 
 def test_no_shard_knows_where_when_or_by_whom_it_was_written(images: Path, reference: Path) -> None:
     created = manifest_of(reference)["provenance"]["created"]
-    traces = {str(images), str(images.parent), images.name + "/", socket.gethostname(), created, created[:10], "reference", "shardwright"}
+    traces = {
+        str(images),
+        str(images.parent),
+        images.name + "/",
+        socket.gethostname(),
+        created,
+        created[:10],
+        "reference",
+        "shardwright",
+    }
     traces |= {sys.prefix, os.getcwd()}
     data = b"".join(path.read_bytes() for path in shards_of(reference))
     images_cut_out = data

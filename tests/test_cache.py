@@ -57,7 +57,9 @@ def asked_for(proxy: FaultProxy, text: str = "tfrecord") -> int:
 
 
 @pytest.mark.parametrize("server_name", ["s3_server", "moto_server", "gcs_server"])
-def test_gives_what_the_store_has_and_keeps_it(request: pytest.FixtureRequest, server_name: str, tmp_path: Path) -> None:
+def test_gives_what_the_store_has_and_keeps_it(
+    request: pytest.FixtureRequest, server_name: str, tmp_path: Path
+) -> None:
     server: StoreServer = request.getfixturevalue(server_name)
     root = put_dataset(server, tmp_path / "data", [SIZE, 0, 20])
     names = names_of(3)
@@ -66,8 +68,13 @@ def test_gives_what_the_store_has_and_keeps_it(request: pytest.FixtureRequest, s
             with ShardCache.open(behind(root, proxy.endpoint), at(tmp_path / "cache")) as cache:
                 for name in names:
                     with cache.open_shard(name) as shard:
-                        assert Path(shard.path).read_bytes() == (tmp_path / "data" / name.shard).read_bytes()
-        gets = [target for method, target in proxy.requests if method == "GET" and "tfrecord" in target]
+                        assert (
+                            Path(shard.path).read_bytes()
+                            == (tmp_path / "data" / name.shard).read_bytes()
+                        )
+        gets = [
+            target for method, target in proxy.requests if method == "GET" and "tfrecord" in target
+        ]
         assert len(gets) == 2  # the one that is empty takes no request for its bytes
 
 
@@ -105,7 +112,11 @@ def test_evicts_with_its_index_what_is_expected_last(root: Folder, tmp_path: Pat
         cache.expect(lambda name: None if name.index == 3 else 3600.0 * name.index)
         cache.index(NAMES[3])
         assert shards_in(tmp_path) == [0, 3]
-        assert {path.name[6:11] for path in tmp_path.rglob("*.parquet")} == {"00000", "00001", "00003"}
+        assert {path.name[6:11] for path in tmp_path.rglob("*.parquet")} == {
+            "00000",
+            "00001",
+            "00003",
+        }
 
 
 def test_never_evicts_what_a_process_has_open(root: Folder, tmp_path: Path) -> None:
@@ -122,7 +133,11 @@ def test_never_evicts_what_a_process_has_open(root: Folder, tmp_path: Path) -> N
 
 
 def test_a_killed_reader_holds_nothing(root: Folder, tmp_path: Path) -> None:
-    reader = start_reader(root, at(tmp_path, SIZE), "shard = cache.open_shard(names[0]); say('open'); sys.stdin.read()")
+    reader = start_reader(
+        root,
+        at(tmp_path, SIZE),
+        "shard = cache.open_shard(names[0]); say('open'); sys.stdin.read()",
+    )
     line_of(reader)
     os.kill(reader.pid, signal.SIGKILL)
     reader.communicate()
@@ -131,17 +146,27 @@ def test_a_killed_reader_holds_nothing(root: Folder, tmp_path: Path) -> None:
     assert shards_in(tmp_path) == [1]
 
 
-def test_waits_for_room_and_says_when_there_is_none(root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_for_room_and_says_when_there_is_none(
+    root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("shardwright.cache.files.ROOM_SECONDS", 0.3)
     with ShardCache.open(root, at(tmp_path, 2 * SIZE + 500)) as cache:
-        with cache.open_shard(NAMES[0]), cache.open_shard(NAMES[1]), pytest.raises(NoRoomError) as caught:
+        with (
+            cache.open_shard(NAMES[0]),
+            cache.open_shard(NAMES[1]),
+            pytest.raises(NoRoomError) as caught,
+        ):
             cache.open_shard(NAMES[2])
         assert "no room for noise-train.tfrecord-00002-of-00004 (1.0 kB)" in str(caught.value)
-        assert "in use, 500 B too much for its 2.5 kB: raise SHARDWRIGHT_CACHE_BYTES" in str(caught.value)
+        assert "in use, 500 B too much for its 2.5 kB: raise SHARDWRIGHT_CACHE_BYTES" in str(
+            caught.value
+        )
         touch(cache, 2)
 
 
-def test_a_shard_larger_than_the_cap_is_refused_before_it_is_asked_for(root: Folder, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_shard_larger_than_the_cap_is_refused_before_it_is_asked_for(
+    root: Folder, proxy: FaultProxy, tmp_path: Path
+) -> None:
     message = (
         r"s3://.*/noise-train.tfrecord-00001-of-00004 has 1.0 kB, and the cache at .* may hold 999 B: "
         r"set SHARDWRIGHT_CACHE_BYTES \(cache_bytes=\) to 1000 or more"
@@ -149,12 +174,17 @@ def test_a_shard_larger_than_the_cap_is_refused_before_it_is_asked_for(root: Fol
     with ShardCache.open(behind(root, proxy.endpoint), at(tmp_path, SIZE - 1)) as cache:
         with pytest.raises(UsageError, match=message):
             cache.open_shard(NAMES[1])
-        with pytest.raises(UsageError, match=r"shuffling needs 4 shards of up to 1.0 kB at a time, 4.0 kB together, .* to 4000 or more"):
+        with pytest.raises(
+            UsageError,
+            match=r"shuffling needs 4 shards of up to 1.0 kB at a time, 4.0 kB together, .* to 4000 or more",
+        ):
             cache.shards_ahead(NAMES, 4, "shuffling")
     assert asked_for(proxy) == 0
 
 
-@pytest.mark.parametrize(("max_bytes", "ahead"), [(SIZE, 0), (2 * SIZE - 1, 0), (3 * SIZE, 2), (10**9, 8)])
+@pytest.mark.parametrize(
+    ("max_bytes", "ahead"), [(SIZE, 0), (2 * SIZE - 1, 0), (3 * SIZE, 2), (10**9, 8)]
+)
 def test_how_many_go_ahead(root: Folder, tmp_path: Path, max_bytes: int, ahead: int) -> None:
     assert ShardCache.open(root, at(tmp_path, max_bytes)).shards_ahead(NAMES, 1, "reading") == ahead
 
@@ -171,12 +201,20 @@ def test_prefetch_brings_shards_in_the_background_and_what_fails_is_told_on_open
         cache.prefetch(NAMES[:2])
         touch(cache, 0, 1, 2)
         assert asked_for(proxy, "tfrecord-00000") + asked_for(proxy, "tfrecord-00001") == before
-        with pytest.raises(MissingError, match=r"tfrecord-00003-of-00004 is missing, and the manifest names it"):
+        with pytest.raises(
+            MissingError, match=r"tfrecord-00003-of-00004 is missing, and the manifest names it"
+        ):
             cache.open_shard(NAMES[3])
 
 
-def test_prefetch_waits_for_no_room_and_evicts_nothing_that_is_open(root: Folder, tmp_path: Path) -> None:
-    with ShardCache.open(root, at(tmp_path, 2 * SIZE)) as cache, cache.open_shard(NAMES[0]), cache.open_shard(NAMES[1]):
+def test_prefetch_waits_for_no_room_and_evicts_nothing_that_is_open(
+    root: Folder, tmp_path: Path
+) -> None:
+    with (
+        ShardCache.open(root, at(tmp_path, 2 * SIZE)) as cache,
+        cache.open_shard(NAMES[0]),
+        cache.open_shard(NAMES[1]),
+    ):
         started = time.monotonic()
         cache.prefetch(NAMES[2:])
         cache.close()
@@ -184,16 +222,22 @@ def test_prefetch_waits_for_no_room_and_evicts_nothing_that_is_open(root: Folder
         assert shards_in(tmp_path) == [0, 1]
 
 
-def test_a_process_that_ends_does_not_wait_for_what_was_to_come(root: Folder, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_process_that_ends_does_not_wait_for_what_was_to_come(
+    root: Folder, proxy: FaultProxy, tmp_path: Path
+) -> None:
     proxy.add(Fault("latency", None, method="GET", path_contains="tfrecord", latency_msec=500))
-    reader = start_reader(behind(root, proxy.endpoint), at(tmp_path), "cache.prefetch(names * 50); say('going')")
+    reader = start_reader(
+        behind(root, proxy.endpoint), at(tmp_path), "cache.prefetch(names * 50); say('going')"
+    )
     line_of(reader)
     started = time.monotonic()
     finish(reader)
     assert time.monotonic() - started < 4
 
 
-def test_a_rebuilt_dataset_never_mixes_with_the_old_one(s3_server: StoreServer, tmp_path: Path) -> None:
+def test_a_rebuilt_dataset_never_mixes_with_the_old_one(
+    s3_server: StoreServer, tmp_path: Path
+) -> None:
     old = put_dataset(s3_server, tmp_path / "old", [SIZE] * 4)
     with ShardCache.open(old, at(tmp_path / "cache", 6 * SIZE)) as cache:
         touch(cache, 0, 1, 2, 3)
@@ -203,17 +247,24 @@ def test_a_rebuilt_dataset_never_mixes_with_the_old_one(s3_server: StoreServer, 
             with again.open_shard(name) as shard:
                 assert Path(shard.path).read_bytes() == (tmp_path / "new" / name.shard).read_bytes()
         assert shards_in(tmp_path / "cache") == [0, 0, 1, 1, 2, 3]
-        with cache.open_shard(NAMES[0]) as shard:  # who has the old manifest still gets what it states
+        with cache.open_shard(
+            NAMES[0]
+        ) as shard:  # who has the old manifest still gets what it states
             assert Path(shard.path).read_bytes() == (tmp_path / "old" / NAMES[0].shard).read_bytes()
             touch(again, 2, 3)
             assert shards_in(tmp_path / "cache") == [0, 0, 1, 2, 3, 3]
             assert Path(shard.path).exists()
         touch(again, 0, 1, 2, 3)
-        with pytest.raises(StorageError, match=r"has crc32c .*: if the dataset was built again meanwhile, open it again"):
+        with pytest.raises(
+            StorageError,
+            match=r"has crc32c .*: if the dataset was built again meanwhile, open it again",
+        ):
             touch(cache, 1, 2, 3)
 
 
-def test_indexes_are_kept_and_are_those_of_the_manifest(s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path, zoo: Path) -> None:
+def test_indexes_are_kept_and_are_those_of_the_manifest(
+    s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path, zoo: Path
+) -> None:
     root = put_dataset(s3_server, tmp_path / "data", [10])
     upload_folder(s3_server, zoo, f"{root.uri}/zoo")
     remote = behind(Folder(f"{root.uri}/zoo", root.options), proxy.endpoint)
@@ -226,7 +277,9 @@ def test_indexes_are_kept_and_are_those_of_the_manifest(s3_server: StoreServer, 
         for damage in (
             b"",
             kept.read_bytes()[:100],
-            bytes([kept.read_bytes()[60] ^ 255]).join([kept.read_bytes()[:60], kept.read_bytes()[61:]]),
+            bytes([kept.read_bytes()[60] ^ 255]).join(
+                [kept.read_bytes()[:60], kept.read_bytes()[61:]]
+            ),
         ):
             kept.write_bytes(damage)
             assert cache.index(name).equals(read_index(Folder(str(zoo)), name))
@@ -236,14 +289,21 @@ def test_indexes_are_kept_and_are_those_of_the_manifest(s3_server: StoreServer, 
 
 def test_an_index_of_another_shard_or_none_is_told(s3_server: StoreServer, tmp_path: Path) -> None:
     root = put_dataset(s3_server, tmp_path / "data", [SIZE] * 4)
-    put_object(s3_server, root.path(NAMES[0].sidecar), get_object(s3_server, root.path(NAMES[1].sidecar)))
+    put_object(
+        s3_server, root.path(NAMES[0].sidecar), get_object(s3_server, root.path(NAMES[1].sidecar))
+    )
     put_object(s3_server, root.path(NAMES[1].sidecar), b"PAR1")
     delete_object(s3_server, root.path(NAMES[2].sidecar))
     with ShardCache.open(root, at(tmp_path / "cache")) as cache:
         for index, fault in enumerate(("is not the index of the shard", "cannot be read")):
-            with pytest.raises(StorageError, match=rf"index/train-0000{index}-of-00004.parquet {fault}"):
+            with pytest.raises(
+                StorageError, match=rf"index/train-0000{index}-of-00004.parquet {fault}"
+            ):
                 cache.index(NAMES[index])
-        with pytest.raises(MissingError, match=r"s3://.*/index/train-00002-of-00004.parquet is missing: the index of noise-train"):
+        with pytest.raises(
+            MissingError,
+            match=r"s3://.*/index/train-00002-of-00004.parquet is missing: the index of noise-train",
+        ):
             cache.index(NAMES[2])
         assert list((tmp_path / "cache").rglob("*.parquet")) == []
 
@@ -262,18 +322,26 @@ def test_indexes_make_room_like_shards(root: Folder, tmp_path: Path) -> None:
             for name in NAMES:
                 cache.index(name)
                 cache.open_shard(name).close()
-                counted = sum(path.stat().st_size for path in tmp_path.rglob("*-of-*") if path.suffix != ".lock")
+                counted = sum(
+                    path.stat().st_size
+                    for path in tmp_path.rglob("*-of-*")
+                    if path.suffix != ".lock"
+                )
                 assert counted <= 8 * SIZE
                 assert at(tmp_path, 8 * SIZE).open().num_bytes() == counted
 
 
 def test_a_local_dataset_needs_no_cache(tmp_path: Path) -> None:
     manifest = write_dataset(tmp_path / "data", [10])
-    with pytest.raises(UsageError, match=r"is a local folder, which needs no cache: read it where it is"):
+    with pytest.raises(
+        UsageError, match=r"is a local folder, which needs no cache: read it where it is"
+    ):
         ShardCache(Folder(str(tmp_path / "data")), manifest, at(tmp_path / "cache"))
 
 
-def test_a_damaged_or_cut_file_in_the_cache_is_downloaded_again(root: Folder, tmp_path: Path) -> None:
+def test_a_damaged_or_cut_file_in_the_cache_is_downloaded_again(
+    root: Folder, tmp_path: Path
+) -> None:
     with ShardCache.open(root, at(tmp_path)) as cache:
         with cache.open_shard(NAMES[0]) as shard:
             path = Path(shard.path)
@@ -286,11 +354,23 @@ def test_a_damaged_or_cut_file_in_the_cache_is_downloaded_again(root: Folder, tm
 
 def test_many_threads_share_one_cache(root: Folder, proxy: FaultProxy, tmp_path: Path) -> None:
     remote = behind(root, proxy.endpoint)
-    with ShardCache.open(remote, at(tmp_path, 10 * SIZE)) as cache, concurrent.futures.ThreadPoolExecutor(8) as pool:
+    with (
+        ShardCache.open(remote, at(tmp_path, 10 * SIZE)) as cache,
+        concurrent.futures.ThreadPoolExecutor(8) as pool,
+    ):
 
         def read(number: int) -> int:
             with cache.open_shard(NAMES[number % 4]) as shard:
                 return os.stat(shard.path).st_size
 
         assert set(pool.map(read, range(64))) == {SIZE}
-    assert len([target for method, target in proxy.requests if method == "GET" and "tfrecord" in target]) == 4
+    assert (
+        len(
+            [
+                target
+                for method, target in proxy.requests
+                if method == "GET" and "tfrecord" in target
+            ]
+        )
+        == 4
+    )

@@ -17,7 +17,17 @@ from shardwright.cache.downloads import PartJournal, missing_spans
 from shardwright.errors import MissingError, StorageError, ThrottledError, TimedOutError
 from shardwright.storage import Folder
 from shardwright.storage.downloads import PART_BYTES
-from tests.cached_datasets import at, behind, finish, line_of, names_of, put_dataset, shards_in, start_reader, wait_until
+from tests.cached_datasets import (
+    at,
+    behind,
+    finish,
+    line_of,
+    names_of,
+    put_dataset,
+    shards_in,
+    start_reader,
+    wait_until,
+)
 from tests.fault_proxy import Fault, FaultProxy
 from tests.object_stores import delete_object, put_object
 from tests.servers.store_server import StoreServer
@@ -42,27 +52,43 @@ def proxy(s3_server: StoreServer) -> Iterator[FaultProxy]:
 
 
 def parts_asked_for(proxy: FaultProxy) -> int:
-    return len([target for method, target in proxy.requests if method == "GET" and "tfrecord" in target])
+    return len(
+        [target for method, target in proxy.requests if method == "GET" and "tfrecord" in target]
+    )
 
 
 def journal_lines(cache: Path) -> int:
     return sum(len(path.read_bytes().splitlines()) - 1 for path in cache.rglob("*.parts"))
 
 
-def test_several_parts_make_the_shard(big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path) -> None:
+def test_several_parts_make_the_shard(
+    big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path
+) -> None:
     root, data = big
     proxy.latency_msec = 30
-    with ShardCache.open(behind(root, proxy.endpoint), at(tmp_path)) as cache, cache.open_shard(SHARD) as shard:
+    with (
+        ShardCache.open(behind(root, proxy.endpoint), at(tmp_path)) as cache,
+        cache.open_shard(SHARD) as shard,
+    ):
         assert Path(shard.path).read_bytes() == data
         assert Path(shard.path).name == SHARD.shard
     assert parts_asked_for(proxy) == NUM_PARTS
     assert proxy.max_in_flight > 1
-    assert [path.name for path in Path(shard.path).parent.iterdir() if path.suffix in (".part", ".parts")] == []
-    with ShardCache.open(behind(root, proxy.endpoint), at(tmp_path)) as cache, cache.open_shard(SHARD):
+    assert [
+        path.name
+        for path in Path(shard.path).parent.iterdir()
+        if path.suffix in (".part", ".parts")
+    ] == []
+    with (
+        ShardCache.open(behind(root, proxy.endpoint), at(tmp_path)) as cache,
+        cache.open_shard(SHARD),
+    ):
         assert parts_asked_for(proxy) == NUM_PARTS
 
 
-def test_a_killed_download_goes_on_where_it_stopped(big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_killed_download_goes_on_where_it_stopped(
+    big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path
+) -> None:
     root, data = big
     remote = behind(root, proxy.endpoint)
     proxy.add(Fault("stall", None, method="GET", path_contains="tfrecord", skip=3))
@@ -105,7 +131,9 @@ def test_one_downloads_the_others_wait_and_one_takes_over_when_it_is_killed(
     assert parts_asked_for(proxy) == NUM_PARTS - 2
 
 
-def test_two_at_once_download_one_copy(big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path) -> None:
+def test_two_at_once_download_one_copy(
+    big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path
+) -> None:
     root, _ = big
     proxy.latency_msec = 100
     code = "say('ready'); sys.stdin.readline()\nwith cache.open_shard(names[0]) as shard: say(len(open(shard.path, 'rb').read()))"
@@ -131,18 +159,28 @@ def test_two_at_once_download_one_copy(big: tuple[Folder, bytes], proxy: FaultPr
     ],
     ids=lambda fault: f"{fault.kind}-{fault.method}",
 )
-def test_gets_over_faults_that_pass(big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path, fault: Fault) -> None:
+def test_gets_over_faults_that_pass(
+    big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path, fault: Fault
+) -> None:
     root, data = big
     proxy.add(fault)
-    with ShardCache.open(behind(root, proxy.endpoint, deadline="20"), at(tmp_path)) as cache, cache.open_shard(SHARD) as shard:
+    with (
+        ShardCache.open(behind(root, proxy.endpoint, deadline="20"), at(tmp_path)) as cache,
+        cache.open_shard(SHARD) as shard,
+    ):
         assert Path(shard.path).read_bytes() == data
     assert proxy.hits(fault) == fault.times
 
 
-def test_a_bit_that_flipped_on_the_way_is_downloaded_once_more(big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_bit_that_flipped_on_the_way_is_downloaded_once_more(
+    big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path
+) -> None:
     root, data = big
     proxy.add(fault := Fault("corrupt", 1, method="GET", path_contains="tfrecord", at_byte=77))
-    with ShardCache.open(behind(root, proxy.endpoint), at(tmp_path)) as cache, cache.open_shard(SHARD) as shard:
+    with (
+        ShardCache.open(behind(root, proxy.endpoint), at(tmp_path)) as cache,
+        cache.open_shard(SHARD) as shard,
+    ):
         assert Path(shard.path).read_bytes() == data
     assert proxy.hits(fault) == 1
     assert parts_asked_for(proxy) == 2 * NUM_PARTS
@@ -152,13 +190,30 @@ def test_a_bit_that_flipped_on_the_way_is_downloaded_once_more(big: tuple[Folder
 @pytest.mark.parametrize(
     ("damage", "error", "message"),
     [
-        ("flip", StorageError, r"has crc32c [0-9a-f]{8}, downloaded twice, and the manifest states [0-9a-f]{8}: if the dataset was built"),
-        ("cut", StorageError, r"is 999 bytes long, and the manifest states 1,000: if the dataset was built again meanwhile"),
-        ("remove", MissingError, r"is missing, and the manifest names it: if the dataset was built again meanwhile, open it again"),
+        (
+            "flip",
+            StorageError,
+            r"has crc32c [0-9a-f]{8}, downloaded twice, and the manifest states [0-9a-f]{8}: if the dataset was built",
+        ),
+        (
+            "cut",
+            StorageError,
+            r"is 999 bytes long, and the manifest states 1,000: if the dataset was built again meanwhile",
+        ),
+        (
+            "remove",
+            MissingError,
+            r"is missing, and the manifest names it: if the dataset was built again meanwhile, open it again",
+        ),
     ],
 )
 def test_what_is_not_what_the_manifest_says_is_refused(
-    request: pytest.FixtureRequest, server_name: str, tmp_path: Path, damage: str, error: type[StorageError], message: str
+    request: pytest.FixtureRequest,
+    server_name: str,
+    tmp_path: Path,
+    damage: str,
+    error: type[StorageError],
+    message: str,
 ) -> None:
     server: StoreServer = request.getfixturevalue(server_name)
     root = put_dataset(server, tmp_path / "data", [1000])
@@ -168,10 +223,16 @@ def test_what_is_not_what_the_manifest_says_is_refused(
         if damage == "remove":
             delete_object(server, uri)
         else:
-            put_object(server, uri, data[:-1] if damage == "cut" else data[:-1] + bytes([data[-1] ^ 1]))
+            put_object(
+                server, uri, data[:-1] if damage == "cut" else data[:-1] + bytes([data[-1] ^ 1])
+            )
         with pytest.raises(error, match=f"{uri} {message}"):
             cache.open_shard(SHARD)
-        assert [path.name for path in (tmp_path / "cache").rglob("noise-*") if path.is_file() and path.suffix != ".lock"] == []
+        assert [
+            path.name
+            for path in (tmp_path / "cache").rglob("noise-*")
+            if path.is_file() and path.suffix != ".lock"
+        ] == []
         put_object(server, uri, data)
         with cache.open_shard(SHARD) as shard:
             assert Path(shard.path).read_bytes() == data
@@ -180,13 +241,26 @@ def test_what_is_not_what_the_manifest_says_is_refused(
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
-        (Fault("status", None, path_contains="tfrecord"), ThrottledError, r"tfrecord-00000-of-00001 cannot be read: .* answers 503"),
-        (Fault("stall", None, method="GET", path_contains="tfrecord", skip=2), TimedOutError, r"tfrecord-00000-of-00001: .* is silent"),
+        (
+            Fault("status", None, path_contains="tfrecord"),
+            ThrottledError,
+            r"tfrecord-00000-of-00001 cannot be read: .* answers 503",
+        ),
+        (
+            Fault("stall", None, method="GET", path_contains="tfrecord", skip=2),
+            TimedOutError,
+            r"tfrecord-00000-of-00001: .* is silent",
+        ),
     ],
     ids=["throttled", "stalled"],
 )
 def test_a_store_that_goes_on_failing_is_told_and_the_parts_that_came_are_kept(
-    big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path, fault: Fault, error: type[StorageError], message: str
+    big: tuple[Folder, bytes],
+    proxy: FaultProxy,
+    tmp_path: Path,
+    fault: Fault,
+    error: type[StorageError],
+    message: str,
 ) -> None:
     root, data = big
     remote = behind(root, proxy.endpoint, read_timeout="1", deadline="1")
@@ -194,7 +268,9 @@ def test_a_store_that_goes_on_failing_is_told_and_the_parts_that_came_are_kept(
         proxy.add(fault)
         with pytest.raises(StorageError, match=message) as caught:
             cache.open_shard(SHARD)
-        assert isinstance(caught.value, error) or "while other objects are served" in str(caught.value)
+        assert isinstance(caught.value, error) or "while other objects are served" in str(
+            caught.value
+        )
         arrived = journal_lines(tmp_path)
         assert arrived == fault.skip
         proxy.clear()
@@ -204,7 +280,9 @@ def test_a_store_that_goes_on_failing_is_told_and_the_parts_that_came_are_kept(
     assert parts_asked_for(proxy) == NUM_PARTS - arrived
 
 
-def test_parts_of_an_object_that_was_replaced_are_not_used(s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_parts_of_an_object_that_was_replaced_are_not_used(
+    s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path
+) -> None:
     """It has the same bytes, but another etag tells only that somebody wrote it."""
     root = put_dataset(s3_server, tmp_path / "data", [2 * PART_BYTES])
     data = (tmp_path / "data" / SHARD.shard).read_bytes()
@@ -222,7 +300,9 @@ def test_parts_of_an_object_that_was_replaced_are_not_used(s3_server: StoreServe
     assert parts_asked_for(proxy) == 2
 
 
-def test_a_journal_that_lies_costs_one_more_download(big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_journal_that_lies_costs_one_more_download(
+    big: tuple[Folder, bytes], proxy: FaultProxy, tmp_path: Path
+) -> None:
     """As when the machine lost power, and with it a part, but not the line that says it is there."""
     root, data = big
     with ShardCache.open(behind(root, proxy.endpoint), at(tmp_path)) as cache:
@@ -263,7 +343,9 @@ def test_a_journal_that_was_cut_anywhere_gives_a_beginning_of_it(
 
 
 @given(st.integers(0, 3), st.integers(8, 60))
-def test_a_flipped_byte_in_a_journal_ends_it(tmp_path_factory: pytest.TempPathFactory, line: int, place: int) -> None:
+def test_a_flipped_byte_in_a_journal_ends_it(
+    tmp_path_factory: pytest.TempPathFactory, line: int, place: int
+) -> None:
     path = tmp_path_factory.mktemp("journal") / "x.parts"
     spans = [(1000 * number, 1000 * number + 999) for number in range(3)]
     journal = PartJournal(str(path), "stamp")
@@ -282,11 +364,17 @@ def test_missing_spans_are_what_is_left(num_bytes: int, spans: list[tuple[int, i
     finished = [(min(span), min(max(span), num_bytes)) for span in spans if min(span) <= num_bytes]
     missing = missing_spans(num_bytes, finished)
     there = {place for start, stop in finished for place in range(start, stop)}
-    assert [place for start, stop in missing for place in range(start, stop)] == [place for place in range(num_bytes) if place not in there]
+    assert [place for start, stop in missing for place in range(start, stop)] == [
+        place for place in range(num_bytes) if place not in there
+    ]
 
 
-def test_what_does_not_belong_to_the_dataset_is_told(big: tuple[Folder, bytes], tmp_path: Path) -> None:
+def test_what_does_not_belong_to_the_dataset_is_told(
+    big: tuple[Folder, bytes], tmp_path: Path
+) -> None:
     with ShardCache.open(big[0], at(tmp_path)) as cache:
         for ask in (cache.open_shard, cache.index, lambda name: cache.prefetch([name])):
-            with pytest.raises(Exception, match=r"noise-train.tfrecord-00007-of-00001 is no shard of s3://"):
+            with pytest.raises(
+                Exception, match=r"noise-train.tfrecord-00007-of-00001 is no shard of s3://"
+            ):
                 ask(replace(SHARD, index=7))

@@ -35,7 +35,11 @@ def reserve(files: CacheFiles, root: Path, name: str, num_bytes: int) -> None:
 
 
 def left(root: Path) -> set[str]:
-    return {path.name for path in root.rglob("*") if path.is_file() and path.suffix != ".lock"} - {"lock", USAGE, CURRENT}
+    return {path.name for path in root.rglob("*") if path.is_file() and path.suffix != ".lock"} - {
+        "lock",
+        USAGE,
+        CURRENT,
+    }
 
 
 @pytest.mark.parametrize(
@@ -49,7 +53,9 @@ def left(root: Path) -> set[str]:
         (401, {"new"}),
     ],
 )
-def test_stale_builds_go_first_and_then_what_was_used_least_recently(tmp_path: Path, num_bytes: int, stay: set[str]) -> None:
+def test_stale_builds_go_first_and_then_what_was_used_least_recently(
+    tmp_path: Path, num_bytes: int, stay: set[str]
+) -> None:
     make(tmp_path, "a", 100, 3000)
     make(tmp_path, "b", 100, 2000)
     make(tmp_path, "x.parquet", 100, 4000, "data/new/index")
@@ -73,7 +79,9 @@ def test_stale_builds_go_first_and_then_what_was_used_least_recently(tmp_path: P
         ({"a": 1, "b": 2, "c": 3}, {"a": 9.0, "b": 8.0, "c": 7.0}, {"b", "c"}),
     ],
 )
-def test_what_is_used_again_last_goes_first(tmp_path: Path, noted: dict[str, int], known: dict[str, float], stay: set[str]) -> None:
+def test_what_is_used_again_last_goes_first(
+    tmp_path: Path, noted: dict[str, int], known: dict[str, float], stay: set[str]
+) -> None:
     for name, seconds in noted.items():
         make(tmp_path, name, 100, int(time.time()) + seconds)
     files = CacheFiles(str(tmp_path), 300)
@@ -85,7 +93,9 @@ def test_what_is_used_again_last_goes_first(tmp_path: Path, noted: dict[str, int
 
 
 @pytest.mark.parametrize(("noted", "seconds", "then"), [(-50, 10, 10), (60, 10, 10), (60, 90, 60)])
-def test_of_several_readers_the_one_that_comes_first_counts(tmp_path: Path, noted: int, seconds: int, then: int) -> None:
+def test_of_several_readers_the_one_that_comes_first_counts(
+    tmp_path: Path, noted: int, seconds: int, then: int
+) -> None:
     path = make(tmp_path, "a", 100, int(time.time()) + noted)
     note_next_use(str(path), seconds)
     assert path.stat().st_mtime - time.time() == pytest.approx(then, abs=1.5)
@@ -112,7 +122,10 @@ def test_what_is_locked_stays_whatever_its_age(tmp_path: Path, shared: bool) -> 
     reserve(files, tmp_path, "new", 100)
     assert left(tmp_path) == {"used", "new"}
     (tmp_path / "data/new/new").unlink()
-    with pytest.raises(NoRoomError, match=r"no room for big \(150 B\): what the cache at .* holds is in use, 50 B too much for its 200 B"):
+    with pytest.raises(
+        NoRoomError,
+        match=r"no room for big \(150 B\): what the cache at .* holds is in use, 50 B too much for its 200 B",
+    ):
         reserve(files, tmp_path, "big", 150)
     assert left(tmp_path) == {"used"}
     lock.release()
@@ -155,8 +168,12 @@ def test_temporary_files_of_the_dead_go_and_those_of_the_living_stay(tmp_path: P
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 60), st.booleans()), max_size=25))
-def test_never_over_the_cap_and_always_counted_right(tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, bool]]) -> None:
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(0, 60), st.booleans()), max_size=25)
+)
+def test_never_over_the_cap_and_always_counted_right(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int, bool]]
+) -> None:
     root = tmp_path_factory.mktemp("cache")
     files = CacheFiles(str(root), 100)
     for name, num_bytes, removes in steps:
@@ -175,7 +192,9 @@ def test_a_lost_or_cut_count_is_made_again(tmp_path: Path) -> None:
     for text in ("", "x"):
         (tmp_path / USAGE).write_text(text)
         assert files.num_bytes() == 70
-    (tmp_path / USAGE).write_text("100")  # too high, as after a kill: counting before evicting tells
+    (tmp_path / USAGE).write_text(
+        "100"
+    )  # too high, as after a kill: counting before evicting tells
     reserve(files, tmp_path, "b", 30)
     assert left(tmp_path) == {"a", "b"}
     assert files.num_bytes() == 100
@@ -190,7 +209,9 @@ def test_locks_between_threads_and_processes(tmp_path: Path) -> None:
     one.release()
     two.release()
     code = f"import fcntl, sys; f = open({str(path)!r}); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
-    other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
     assert other.stdout
     assert other.stdout.readline() == b"held\n"
     assert not alone.acquire(shared=True, wait=False)
@@ -213,7 +234,9 @@ def test_a_forked_process_lets_go_of_nothing(tmp_path: Path) -> None:
     assert FileLock(str(path)).acquire(shared=False, wait=False)
 
 
-def test_a_lock_whose_file_was_removed_by_its_holder_is_taken_on_the_new_file(tmp_path: Path) -> None:
+def test_a_lock_whose_file_was_removed_by_its_holder_is_taken_on_the_new_file(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "lock"
     holder, waiter = FileLock(str(path)), FileLock(str(path))
     holder.acquire(shared=False)
@@ -261,12 +284,23 @@ try:
 except DiskFullError as error:
     print(error)
 """
-    command = f"mount -t tmpfs -o size=4M none {tmp_path} && exec {sys.executable} -c '{code}' {tmp_path}"
-    done = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    command = (
+        f"mount -t tmpfs -o size=4M none {tmp_path} && exec {sys.executable} -c '{code}' {tmp_path}"
+    )
+    done = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
     if "unshare" in done.stderr or "mount" in done.stderr:
         pytest.skip(f"no disk of one's own to be had here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
-    assert "is full, 1.5 MB are needed, and nothing in the cache can go: free some, or set SHARDWRIGHT_CACHE to" in done.stdout
+    assert (
+        "is full, 1.5 MB are needed, and nothing in the cache can go: free some, or set SHARDWRIGHT_CACHE to"
+        in done.stdout
+    )
 
 
 def test_a_disk_that_stays_full_ends_with_an_error(tmp_path: Path) -> None:
@@ -284,8 +318,14 @@ def test_a_disk_that_stays_full_ends_with_an_error(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_locked_in_is_told(tmp_path: Path) -> None:
     (tmp_path / "lock").mkdir()
-    with pytest.raises(StorageError, match=r"cannot lock .*: Is a directory: set SHARDWRIGHT_CACHE to a folder on a local disk"):
+    with pytest.raises(
+        StorageError,
+        match=r"cannot lock .*: Is a directory: set SHARDWRIGHT_CACHE to a folder on a local disk",
+    ):
         CacheFiles(str(tmp_path), 5).num_bytes()
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match=r"the cache cannot be at .*: Not a directory: set SHARDWRIGHT_CACHE to another folder"):
+    with pytest.raises(
+        StorageError,
+        match=r"the cache cannot be at .*: Not a directory: set SHARDWRIGHT_CACHE to another folder",
+    ):
         CacheSettings(str(tmp_path / "file" / "cache"), 5).open()

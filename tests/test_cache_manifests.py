@@ -46,13 +46,17 @@ def test_a_build_is_told_by_its_shards(tmp_path: Path, change: str) -> None:
     split = manifest.splits["train"]
     changes = {} if change in ("none", "fingerprint") else {change: 7}
     shards = (split.shards[0], replace(split.shards[1], **changes))
-    other = replace(manifest, splits={"train": replace(split, shards=shards)}, provenance={"time": "later"})
+    other = replace(
+        manifest, splits={"train": replace(split, shards=shards)}, provenance={"time": "later"}
+    )
     if change == "fingerprint":
         other = replace(other, fingerprint="other")
     assert (build_key(other) == build_key(manifest)) is (change == "none")
 
 
-def test_a_bucket_of_the_same_name_elsewhere_is_another(root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_of_the_same_name_elsewhere_is_another(
+    root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bare = Folder(root.uri)
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://a")
@@ -71,9 +75,18 @@ OFFLINE = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "error"), OFFLINE, ids=lambda value: f"{value.kind}-{value.status}" if isinstance(value, Fault) else "")
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    OFFLINE,
+    ids=lambda value: f"{value.kind}-{value.status}" if isinstance(value, Fault) else "",
+)
 def test_goes_on_offline_once_warm(
-    root: Folder, proxy: FaultProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: Fault, error: type[Exception]
+    root: Folder,
+    proxy: FaultProxy,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    fault: Fault,
+    error: type[Exception],
 ) -> None:
     remote = behind(root, proxy.endpoint, read_timeout="1", deadline="1")
     with ShardCache.open(remote, at(tmp_path)) as cache:
@@ -82,19 +95,28 @@ def test_goes_on_offline_once_warm(
     proxy.add(fault)
     with pytest.raises(error):
         read_manifest(remote)
-    with caplog.at_level(logging.WARNING, "shardwright.cache"), ShardCache.open(remote, at(tmp_path)) as cache:
+    with (
+        caplog.at_level(logging.WARNING, "shardwright.cache"),
+        ShardCache.open(remote, at(tmp_path)) as cache,
+    ):
         assert cache.manifest == read_manifest(root)
         touch(cache, 0)
         assert cache.index(NAMES[1]).equals(rows)
         with pytest.raises(error, match=r"noise-train.tfrecord-00001-of-00004|s3://"):
             touch(cache, 1)
-    [said] = [record.getMessage() for record in caplog.records if record.name == "shardwright.cache"]
+    [said] = [
+        record.getMessage() for record in caplog.records if record.name == "shardwright.cache"
+    ]
     assert "going on offline with what the cache has of it (manifest of 20" in said
     assert MANIFEST in said or "s3://" in said
 
 
 def test_goes_on_offline_when_nobody_answers_and_without_credentials(
-    s3_server: StoreServer, root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    s3_server: StoreServer,
+    root: Folder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with FaultProxy(s3_server.endpoint) as proxy:
         remote = behind(root, proxy.endpoint)
@@ -109,16 +131,23 @@ def test_goes_on_offline_when_nobody_answers_and_without_credentials(
     for there in (remote, bare):
         with ShardCache.open(there, at(tmp_path)) as cache:
             touch(cache, 0)
-    assert [part in caplog.text for part in ("nobody answers at", "no AWS credentials")] == [True, True]
+    assert [part in caplog.text for part in ("nobody answers at", "no AWS credentials")] == [
+        True,
+        True,
+    ]
 
 
-def test_offline_and_cold_is_the_stores_error(root: Folder, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_offline_and_cold_is_the_stores_error(
+    root: Folder, proxy: FaultProxy, tmp_path: Path
+) -> None:
     proxy.add(Fault("status", None))
     with pytest.raises(ThrottledError, match=r"manifest.json cannot be read"):
         ShardCache.open(behind(root, proxy.endpoint), at(tmp_path))
 
 
-def test_a_store_that_says_no_is_not_offline(s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_store_that_says_no_is_not_offline(
+    s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path
+) -> None:
     root = put_dataset(s3_server, tmp_path / "data", [SIZE] * 4)
     remote = behind(root, proxy.endpoint)
     with ShardCache.open(remote, at(tmp_path / "cache")) as cache:
@@ -127,11 +156,15 @@ def test_a_store_that_says_no_is_not_offline(s3_server: StoreServer, proxy: Faul
     with pytest.raises(DeniedError):
         ShardCache.open(remote, at(tmp_path / "cache"))
     delete_object(s3_server, root.path(MANIFEST))
-    with pytest.raises(NotADatasetError, match=r"is not a shardwright dataset: it has no manifest.json"):
+    with pytest.raises(
+        NotADatasetError, match=r"is not a shardwright dataset: it has no manifest.json"
+    ):
         ShardCache.open(remote, at(tmp_path / "cache"))
 
 
-def test_a_damaged_manifest_in_the_cache_is_none(root: Folder, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_damaged_manifest_in_the_cache_is_none(
+    root: Folder, proxy: FaultProxy, tmp_path: Path
+) -> None:
     remote = behind(root, proxy.endpoint)
     ShardCache.open(remote, at(tmp_path))
     [kept] = tmp_path.rglob(MANIFEST)

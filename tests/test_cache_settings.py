@@ -32,27 +32,48 @@ def make(root: Path, name: str, num_bytes: int, last_use: int, build: str = "dat
     ],
 )
 def test_settings(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, env: dict[str, str], arguments: dict[str, str], folder: str, max_bytes: int | None
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    env: dict[str, str],
+    arguments: dict[str, str],
+    folder: str,
+    max_bytes: int | None,
 ) -> None:
     for name in (PLACE, CAP, "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     for name, value in {**env, "HOME": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
 
-    assert CacheSettings.of(**arguments) == CacheSettings(folder.replace("HOME", str(tmp_path)), max_bytes)  # type: ignore[arg-type]
+    assert CacheSettings.of(**arguments) == CacheSettings(
+        folder.replace("HOME", str(tmp_path)), max_bytes
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("env", "arguments", "message"),
     [
-        ({CAP: "lots"}, {}, r"SHARDWRIGHT_CACHE_BYTES 'lots' is no size; write a number above 0 with a unit"),
+        (
+            {CAP: "lots"},
+            {},
+            r"SHARDWRIGHT_CACHE_BYTES 'lots' is no size; write a number above 0 with a unit",
+        ),
         ({}, {"max_bytes": 0}, r"cache_bytes '0' is no size"),
-        ({}, {"max_bytes": True}, r"cache_bytes=True must be a number of bytes, or a size such as '200GB'"),
+        (
+            {},
+            {"max_bytes": True},
+            r"cache_bytes=True must be a number of bytes, or a size such as '200GB'",
+        ),
         ({}, {"max_bytes": 1.5}, r"cache_bytes=1.5 must be a number"),
-        ({PLACE: "s3://b/c"}, {}, r"'s3://b/c' is the address of a store, and this must be a local path"),
+        (
+            {PLACE: "s3://b/c"},
+            {},
+            r"'s3://b/c' is the address of a store, and this must be a local path",
+        ),
     ],
 )
-def test_settings_that_are_none(monkeypatch: pytest.MonkeyPatch, env: dict[str, str], arguments: dict[str, object], message: str) -> None:
+def test_settings_that_are_none(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], arguments: dict[str, object], message: str
+) -> None:
     for name in (PLACE, CAP):
         monkeypatch.delenv(name, raising=False)
     for name, value in env.items():
@@ -65,8 +86,14 @@ def test_the_default_cap_is_half_of_what_the_disk_could_give(tmp_path: Path) -> 
     make(tmp_path, "a", 10**6, 1000)
     status = os.statvfs(tmp_path)
     free = status.f_bavail * status.f_frsize
-    assert CacheSettings(str(tmp_path)).open().max_bytes == pytest.approx((free + 10**6) / 2, rel=0.05)
-    assert (tmp_path / "CACHEDIR.TAG").read_text().startswith("Signature: 8a477f597d28d172789f06886806bc55")
+    assert CacheSettings(str(tmp_path)).open().max_bytes == pytest.approx(
+        (free + 10**6) / 2, rel=0.05
+    )
+    assert (
+        (tmp_path / "CACHEDIR.TAG")
+        .read_text()
+        .startswith("Signature: 8a477f597d28d172789f06886806bc55")
+    )
 
 
 def test_only_its_owner_sees_a_cache_that_is_made(tmp_path: Path) -> None:

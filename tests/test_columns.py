@@ -47,11 +47,19 @@ def test_encodings_by_name() -> None:
     }  # fmt: skip
     columns = ColumnReader(SCHEMA, features)
     batch = fill(columns, [record(), record(label=[0], tags=[], boxes=[], scores=[])])
-    assert list(batch) == [feature.name for feature in columns.features] == ["tags", "label", "boxes", "scores", "caption", "id"]
+    assert (
+        list(batch)
+        == [feature.name for feature in columns.features]
+        == ["tags", "label", "boxes", "scores", "caption", "id"]
+    )
     assert columns.encodings["label"] == OneHot(3)
     sparse = batch.pop("scores")
     assert isinstance(sparse, SparseColumn)
-    assert (sparse.indices.tolist(), sparse.values.tolist(), sparse.dense_shape) == ([[0, 0], [0, 1]], [0.25, 0.5], (2, 2))
+    assert (sparse.indices.tolist(), sparse.values.tolist(), sparse.dense_shape) == (
+        [[0, 0], [0, 1]],
+        [0.25, 0.5],
+        (2, 2),
+    )
     assert plain(batch) == {
         "tags": [[1, 1, 0], [0, 0, 0]],
         "label": [[0, 0, 1], [1, 0, 0]],
@@ -60,14 +68,25 @@ def test_encodings_by_name() -> None:
         "id": ["a/Löwe.png"] * 2,
     }
     shapes = {name: shape for name, (shape, _) in columns.spec(2).items()}
-    assert shapes == {"tags": (2, 3), "label": (2, 3), "boxes": (2, 4), "scores": (2, None), "caption": (2, 6), "id": (2,)}
+    assert shapes == {
+        "tags": (2, 3),
+        "label": (2, 3),
+        "boxes": (2, 4),
+        "scores": (2, None),
+        "caption": (2, 6),
+        "id": (2,),
+    }
 
 
-@pytest.mark.parametrize("names", [["label"], ["id", "boxes"], ["image"], ["caption", "caption"], ("count",)])
+@pytest.mark.parametrize(
+    "names", [["label"], ["id", "boxes"], ["image"], ["caption", "caption"], ("count",)]
+)
 def test_only_what_is_wanted_is_parsed(names: Sequence[str]) -> None:
     """The other features may be missing, of another kind, or no features at all."""
     kept = {name: values for name, values in RECORD.items() if name in names}
-    broken = b"".join(b"\x0a" + varint(len(entry)) + entry for entry in [b"\x0a\x03odd\x12\x02\xff\xff"])
+    broken = b"".join(
+        b"\x0a" + varint(len(entry)) + entry for entry in [b"\x0a\x03odd\x12\x02\xff\xff"]
+    )
     data = damage.example(kept)
     body = broken + data[1 + len(varint(len(data) - 2)) :]
     data = b"\x0a" + varint(len(body)) + body
@@ -103,24 +122,45 @@ def test_model_garden_names_stay_flat() -> None:
         "image/encoded": [b"png"], "image/filename": [b"x"], "image/format": [b"png"], "image/height": [3], "image/width": [4],
         "image/class/label": [1], "image/class/text": [b"bee"],
     }  # fmt: skip
-    columns = ColumnReader(GARDEN, {"image/encoded": None, "image/class/label": OneHot(), "image/class/text": None, "image/width": None})
+    columns = ColumnReader(
+        GARDEN,
+        {
+            "image/encoded": None,
+            "image/class/label": OneHot(),
+            "image/class/text": None,
+            "image/width": None,
+        },
+    )
     assert columns.image is not None
     assert columns.image.name == "image/encoded"
     found = plain(fill(columns, [damage.example(features)]))
-    assert found == {"image/class/label": [[0, 1, 0]], "image/class/text": ["bee"], "image/width": [4]}
+    assert found == {
+        "image/class/label": [[0, 1, 0]],
+        "image/class/text": ["bee"],
+        "image/width": [4],
+    }
 
 
 @pytest.mark.parametrize(
     ("features", "what"),
     [
-        ("label", "features='label' must be names, such as ['image', 'id'], or names with encodings"),
+        (
+            "label",
+            "features='label' must be names, such as ['image', 'id'], or names with encodings",
+        ),
         ([], "features=[] must be names"),
         ({}, "features={} must be names"),
         (5, "features=5 must be names"),
         (["labels"], "feature 'labels' is not in this dataset, which has image, id, label, count"),
-        ({"label": "one_hot"}, "feature 'label': 'one_hot' is no encoding; give one such as OneHot(), or None"),
+        (
+            {"label": "one_hot"},
+            "feature 'label': 'one_hot' is no encoding; give one such as OneHot(), or None",
+        ),
         ({"label": OneHot}, "is no encoding"),
-        ({"image": RawTensor("u1", 3)}, "feature 'image' is the image, which takes no encoding: say by image=... how it is decoded"),
+        (
+            {"image": RawTensor("u1", 3)},
+            "feature 'image' is the image, which takes no encoding: say by image=... how it is decoded",
+        ),
         ({"tags": OneHot(3)}, "feature 'tags' holds bytes values, and OneHot takes integers"),
     ],
 )
@@ -131,7 +171,15 @@ def test_features_that_cannot_be_wanted(features: Any, what: str) -> None:
 
 
 def test_it_can_be_sent_to_another_process() -> None:
-    columns = ColumnReader(SCHEMA, {"image": None, "label": OneHot(), "tags": MultiHot(vocabulary=["a", "b"]), "caption": Text()})
+    columns = ColumnReader(
+        SCHEMA,
+        {
+            "image": None,
+            "label": OneHot(),
+            "tags": MultiHot(vocabulary=["a", "b"]),
+            "caption": Text(),
+        },
+    )
     sent = pickle.loads(pickle.dumps(columns))
     assert plain(fill(sent, [record()])) == plain(fill(columns, [record()]))
 
@@ -162,11 +210,15 @@ def test_faults_name_the_feature_and_the_rule(changes: dict[str, Any], what: str
 
 def test_a_fault_of_an_encoding() -> None:
     columns = ColumnReader(SCHEMA, {"label": OneHot()})
-    with pytest.raises(ExampleFault, match=r"^feature 'label' is 7, and of 3 classes the last is 2$"):
+    with pytest.raises(
+        ExampleFault, match=r"^feature 'label' is 7, and of 3 classes the last is 2$"
+    ):
         columns.fill(columns.allocate(1), 0, record(label=[7]))
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05\x0a", b"not an example at all", record()[:-1]])
+@pytest.mark.parametrize(
+    "data", [b"\xff", b"\x0a\x05\x0a", b"not an example at all", record()[:-1]]
+)
 def test_what_is_no_example_is_a_fault(data: bytes) -> None:
     columns = ColumnReader(SCHEMA)
     with pytest.raises(ExampleFault, match=r"^not a tf\.Example: "):

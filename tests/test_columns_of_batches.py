@@ -46,7 +46,12 @@ def test_whether_the_record_is_needed(features: Any, indexed: Any, needs_record:
 def test_labels_from_the_index_are_those_of_the_records(encoding: Encoding | None) -> None:
     features = {"image/class/label": encoding, "image/class/text": None}
     labels = [2, 0, 1, 1]
-    records = [damage.example({"image/class/label": [label], "image/class/text": [CLASSES[label].encode()]}) for label in labels]
+    records = [
+        damage.example(
+            {"image/class/label": [label], "image/class/text": [CLASSES[label].encode()]}
+        )
+        for label in labels
+    ]
     columns = ColumnReader(GARDEN, features, indexed={Source.LABEL})
     assert columns.index_sources == {Source.LABEL}
     store = columns.allocate(4)
@@ -60,15 +65,30 @@ def test_sizes_and_ids_from_the_index() -> None:
     assert columns.index_sources == {Source.ID, Source.FORMAT, Source.HEIGHT, Source.WIDTH}
     store = columns.allocate(2)
     texts, sizes = np.array(["Löwe.png", "b"], object), np.array([3, 4], np.int32)
-    given = {Source.ID: texts, Source.FORMAT: texts, Source.HEIGHT: sizes, Source.WIDTH: sizes.astype(np.int64)}
+    given = {
+        Source.ID: texts,
+        Source.FORMAT: texts,
+        Source.HEIGHT: sizes,
+        Source.WIDTH: sizes.astype(np.int64),
+    }
     assert columns.fill_indexed(store, given) == {}
     found = columns.finish(store)
-    assert plain(found) == {names[0]: ["Löwe.png", "b"], names[1]: ["Löwe.png", "b"], names[2]: [3, 4], names[3]: [3, 4]}
-    assert {column.dtype for column in found.values() if isinstance(column, np.ndarray)} == {np.dtype(object), np.dtype(np.int64)}
+    assert plain(found) == {
+        names[0]: ["Löwe.png", "b"],
+        names[1]: ["Löwe.png", "b"],
+        names[2]: [3, 4],
+        names[3]: [3, 4],
+    }
+    assert {column.dtype for column in found.values() if isinstance(column, np.ndarray)} == {
+        np.dtype(object),
+        np.dtype(np.int64),
+    }
 
 
 def test_labels_of_the_index_without_a_place() -> None:
-    columns = ColumnReader(GARDEN, {"image/class/label": OneHot(), "image/class/text": None}, indexed={Source.LABEL})
+    columns = ColumnReader(
+        GARDEN, {"image/class/label": OneHot(), "image/class/text": None}, indexed={Source.LABEL}
+    )
     store = columns.allocate(4)
     faults = columns.fill_indexed(store, {Source.LABEL: np.array([1, 3, 2, -1])})
     assert {row: str(fault) for row, fault in faults.items()} == {
@@ -80,15 +100,26 @@ def test_labels_of_the_index_without_a_place() -> None:
         "image/class/label": [[0, 1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0]],
         "image/class/text": ["bee", "", "Löwe", ""],
     }
-    texts = ColumnReader(GARDEN, ["image/class/text", "image/filename"], indexed={Source.LABEL, Source.ID})
+    texts = ColumnReader(
+        GARDEN, ["image/class/text", "image/filename"], indexed={Source.LABEL, Source.ID}
+    )
     given = {Source.LABEL: np.array([-1, 2]), Source.ID: np.array(["a", None], object)}
     faults = texts.fill_indexed(texts.allocate(2), given)
-    assert str(faults[0]) == "feature 'image/class/text' is that of label -1, and there are 3 classes"
+    assert (
+        str(faults[0]) == "feature 'image/class/text' is that of label -1, and there are 3 classes"
+    )
     assert str(faults[1]) == "feature 'image/filename' is missing in the index"
 
 
 def test_rows_left_out_and_rows_blanked() -> None:
-    features = {"label": OneHot(), "id": None, "tags": None, "boxes": Dense(3, fill=-1), "scores": Sparse(), "ratio": None}
+    features = {
+        "label": OneHot(),
+        "id": None,
+        "tags": None,
+        "boxes": Dense(3, fill=-1),
+        "scores": Sparse(),
+        "ratio": None,
+    }
     columns = ColumnReader(SCHEMA, features)
     records = [record(label=[label], id=[b"%d" % label], ratio=[0.5 + label]) for label in range(3)]
     cut = fill(columns, records, [True, False, True])
@@ -117,13 +148,24 @@ def test_a_record_with_a_fault_leaves_its_row_as_it_was() -> None:
     columns.fill(store, 0, record())
     with pytest.raises(ExampleFault):
         columns.fill(store, 1, record(ratio=None))
-    assert plain(columns.finish(store)) == {"id": ["a/Löwe.png", ""], "label": [2, 0], "ratio": [0.5, 0]}
+    assert plain(columns.finish(store)) == {
+        "id": ["a/Löwe.png", ""],
+        "label": [2, 0],
+        "ratio": [0.5, 0],
+    }
 
 
 def test_rows_from_many_threads_in_any_order() -> None:
-    features = {"label": OneHot(), "id": None, "boxes": None, "tags": MultiHot(vocabulary=["a", "b"])}
+    features = {
+        "label": OneHot(),
+        "id": None,
+        "boxes": None,
+        "tags": MultiHot(vocabulary=["a", "b"]),
+    }
     columns = ColumnReader(SCHEMA, features)
-    records = [record(label=[row % 3], id=[b"%d" % row], boxes=list(range(row % 5))) for row in range(600)]
+    records = [
+        record(label=[row % 3], id=[b"%d" % row], boxes=list(range(row % 5))) for row in range(600)
+    ]
     store = columns.allocate(600)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda row: columns.fill(store, row, records[row]), reversed(range(600))))

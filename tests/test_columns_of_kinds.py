@@ -25,7 +25,9 @@ NAMES = ("a", "b", "c", "d")
 
 def fill(feature: Feature, rows: list[dict[str, Any]], encoding: Encoding | None = None) -> Any:
     """The finished column of one feature, from records with these values; its shape and dtype must be those announced."""
-    schema = ExampleSchema((feature,), vocabularies={feature.name: NAMES} if not feature.names else {})
+    schema = ExampleSchema(
+        (feature,), vocabularies={feature.name: NAMES} if not feature.names else {}
+    )
     columns = ColumnReader(schema, {feature.name: encoding})
     store = columns.allocate(len(rows))
     for row, values in enumerate(rows):
@@ -72,7 +74,9 @@ def test_arrays(feature: Feature, values: list[Any], wanted: np.ndarray) -> None
         (Feature("t", K.TENSOR, shape=(None,), dtype="int64"), [to_tensor_proto(np.array([], np.int64))], np.array([], np.int64)),
     ],
 )  # fmt: skip
-def test_what_differs_from_record_to_record(feature: Feature, values: list[Any], wanted: np.ndarray) -> None:
+def test_what_differs_from_record_to_record(
+    feature: Feature, values: list[Any], wanted: np.ndarray
+) -> None:
     (value,) = fill(feature, [{feature.name: values}])
     assert (value.dtype, value.shape) == (wanted.dtype, wanted.shape)
     assert value.tolist() == wanted.tolist()
@@ -91,8 +95,12 @@ def test_boxes_as_one_array() -> None:
 
 
 def test_classes_of_their_own() -> None:
-    assert fill(Feature("m", K.MULTI_LABEL), [{"m": [1, 3]}], sw.MultiHot()).tolist() == [[0, 1, 0, 1]]
-    assert fill(Feature("c", K.CLASS_LABEL, names=("x", "y")), [{"c": [1]}], sw.OneHot()).tolist() == [[0, 1]]
+    assert fill(Feature("m", K.MULTI_LABEL), [{"m": [1, 3]}], sw.MultiHot()).tolist() == [
+        [0, 1, 0, 1]
+    ]
+    assert fill(
+        Feature("c", K.CLASS_LABEL, names=("x", "y")), [{"c": [1]}], sw.OneHot()
+    ).tolist() == [[0, 1]]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,9 @@ def test_classes_of_their_own() -> None:
         (Feature("w", K.BAG_OF_WORDS), {"w/indices": [4]}, "feature 'w/values' is missing"),
     ],
 )  # fmt: skip
-def test_records_that_are_not_as_declared(feature: Feature, values: dict[str, Any], message: str) -> None:
+def test_records_that_are_not_as_declared(
+    feature: Feature, values: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ExampleFault, match=message):
         fill(feature, [values])
 

@@ -46,8 +46,14 @@ def test_it_is_what_tensorflow_parses(rows: list[dict[str, Any]], draw: st.DataO
     records = []
     for row in rows:
         keys = draw.draw(st.permutations(list(row)))
-        stale = b"".join(damage.entry(key, RECORD[key]) for key in draw.draw(st.lists(st.sampled_from(keys), max_size=2)) if row[key])
-        body = stale + b"".join(damage.entry(key, row[key]) if row[key] else kindless_entry(key) for key in keys)
+        stale = b"".join(
+            damage.entry(key, RECORD[key])
+            for key in draw.draw(st.lists(st.sampled_from(keys), max_size=2))
+            if row[key]
+        )
+        body = stale + b"".join(
+            damage.entry(key, row[key]) if row[key] else kindless_entry(key) for key in keys
+        )
         records.append(b"\x0a" + varint(len(body)) + body)
     assert_as_tensorflow(SCHEMA, records)
 
@@ -56,12 +62,21 @@ def test_it_is_what_tensorflow_parses(rows: list[dict[str, Any]], draw: st.DataO
 def tensorflow_parser(schema: ExampleSchema) -> Callable[[bytes], dict[str, Any]]:
     import tensorflow as tf
 
-    dtypes = {FeatureKind.CLASS_LABEL: tf.int64, FeatureKind.INT64: tf.int64, FeatureKind.FLOAT32: tf.float32}
+    dtypes = {
+        FeatureKind.CLASS_LABEL: tf.int64,
+        FeatureKind.INT64: tf.int64,
+        FeatureKind.FLOAT32: tf.float32,
+    }
     spec = {}
     for feature in schema.features:
         dtype = dtypes.get(feature.kind, tf.string)
-        spec[feature.name] = tf.io.RaggedFeature(dtype) if feature.is_list else tf.io.FixedLenFeature((), dtype)
-    parse = tf.function(lambda data: tf.io.parse_single_example(data, spec), input_signature=[tf.TensorSpec((), tf.string)])
+        spec[feature.name] = (
+            tf.io.RaggedFeature(dtype) if feature.is_list else tf.io.FixedLenFeature((), dtype)
+        )
+    parse = tf.function(
+        lambda data: tf.io.parse_single_example(data, spec),
+        input_signature=[tf.TensorSpec((), tf.string)],
+    )
     return lambda data: {name: value.numpy() for name, value in parse(tf.constant(data)).items()}
 
 
@@ -86,7 +101,9 @@ def assert_as_tensorflow(schema: ExampleSchema, records: Sequence[bytes]) -> Non
 
 
 @pytest.mark.parametrize("name", ["tabled", "garden", "raw"])
-def test_datasets_as_tensorflow_parses_them(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_datasets_as_tensorflow_parses_them(
+    name: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     from tests.small_datasets import Datasets
 
     datasets = Datasets(tmp_path_factory)
@@ -116,9 +133,13 @@ def test_a_table_encoded(tmp_path_factory: pytest.TempPathFactory) -> None:
     batch: dict[str, Any] = fill(ColumnReader(schema, features), records)
     rows = [next(row for row in TABLE if row["path"] == path) for path in batch["id"]]
     assert len(rows) == len(TABLE)
-    assert [schema.class_names[place] for place in batch["label"].argmax(axis=1)] == [row["label"] for row in rows]
+    assert [schema.class_names[place] for place in batch["label"].argmax(axis=1)] == [
+        row["label"] for row in rows
+    ]
     assert batch["caption"].tolist() == [row["caption"] for row in rows]
-    assert batch["tags"].tolist() == [[float(tag in row["tags"]) for tag in ("tag2", "tag1", "tag0")] for row in rows]  # type: ignore[operator]
+    assert batch["tags"].tolist() == [
+        [float(tag in row["tags"]) for tag in ("tag2", "tag1", "tag0")] for row in rows
+    ]  # type: ignore[operator]
     assert batch["boxes"].tolist() == [[*row["boxes"], -1, -1][:2] for row in rows]  # type: ignore[misc]
     assert batch["scores"].values.tolist() == [score for row in rows for score in row["scores"]]  # type: ignore[attr-defined]
     assert batch["good"].argmax(axis=1).tolist() == [int(bool(row["good"])) for row in rows]

@@ -46,7 +46,9 @@ OBJECTS = ("objects", "sequence", "feature", "featuresDict", "features")
         ((), {"bag": {"text": {}}}, "feature 'bag/indices' is missing, the schema says list of tensor"),
     ],
 )  # fmt: skip
-def test_what_tfds_would_read_otherwise_is_named(path: tuple[str, ...], change: dict[str, Any], what: str, tmp_path: Path) -> None:
+def test_what_tfds_would_read_otherwise_is_named(
+    path: tuple[str, ...], change: dict[str, Any], what: str, tmp_path: Path
+) -> None:
     file = write_dataset(tmp_path) / "features.json"
     content = json.loads(file.read_text())
     node = content["featuresDict"]["features"]
@@ -63,14 +65,32 @@ def test_what_tfds_would_read_otherwise_is_named(path: tuple[str, ...], change: 
     ("name", "damage", "what"),
     [
         ("words.vocab.txt", Path.unlink, "the file is missing"),
-        ("words.vocab.txt", lambda path: path.write_text("a\nb\n"), "it names 2 words that are not the 3 of the manifest"),
-        ("bag.vocab.txt", lambda path: path.write_text("a\nb\nc\nD\n"), "it names 4 words that are not the 4 of the manifest"),
+        (
+            "words.vocab.txt",
+            lambda path: path.write_text("a\nb\n"),
+            "it names 2 words that are not the 3 of the manifest",
+        ),
+        (
+            "bag.vocab.txt",
+            lambda path: path.write_text("a\nb\nc\nD\n"),
+            "it names 4 words that are not the 4 of the manifest",
+        ),
         ("objects-label.labels.txt", Path.unlink, "the file is missing"),
-        ("scenes.labels.txt", lambda path: path.write_text("outdoor\nindoor\n"), "it names 2 classes that are not the 2 of the manifest"),
-        ("weather-sky.labels.txt", lambda path: path.write_bytes(b"\xff\n"), "the file cannot be read: "),
+        (
+            "scenes.labels.txt",
+            lambda path: path.write_text("outdoor\nindoor\n"),
+            "it names 2 classes that are not the 2 of the manifest",
+        ),
+        (
+            "weather-sky.labels.txt",
+            lambda path: path.write_bytes(b"\xff\n"),
+            "the file cannot be read: ",
+        ),
     ],
 )
-def test_names_and_words_that_are_others_are_named(name: str, damage: Callable[[Path], Any], what: str, tmp_path: Path) -> None:
+def test_names_and_words_that_are_others_are_named(
+    name: str, damage: Callable[[Path], Any], what: str, tmp_path: Path
+) -> None:
     damage(write_dataset(tmp_path) / name)
     ((file, message),) = faults_of(tmp_path)
     assert file == name

@@ -38,7 +38,9 @@ def make_manifest(schema: ExampleSchema) -> Manifest:
 
 
 def features_of(schema: ExampleSchema) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(features_json(schema)))["featuresDict"]["features"]
+    found: dict[str, Any] = json.loads(json.dumps(features_json(schema)))["featuresDict"][
+        "features"
+    ]
     return found
 
 
@@ -55,7 +57,10 @@ def test_every_node_of_features_json_names_its_class(feature_names: str) -> None
 
 
 def test_each_kind_of_feature_has_its_own_class() -> None:
-    classes = {name: node["pythonClassName"].rpartition(".")[2] for name, node in features_of(make_schema()).items()}
+    classes = {
+        name: node["pythonClassName"].rpartition(".")[2]
+        for name, node in features_of(make_schema()).items()
+    }
     assert classes == {
         "age": "Scalar", "boxes": "Sequence", "id": "Text", "image": "Image", "label": "ClassLabel", "note": "Scalar", "score": "Scalar"
     }  # fmt: skip
@@ -63,36 +68,74 @@ def test_each_kind_of_feature_has_its_own_class() -> None:
 
 def test_slashes_nest() -> None:
     features = features_of(make_schema(feature_names="model-garden"))
-    assert set(features["image"]["featuresDict"]["features"]) == {"class", "encoded", "filename", "format", "height", "width"}
+    assert set(features["image"]["featuresDict"]["features"]) == {
+        "class",
+        "encoded",
+        "filename",
+        "format",
+        "height",
+        "width",
+    }
 
 
 @pytest.mark.parametrize(
     ("encoding", "shape", "node"),
     [
         (None, (), {"shape": {"dimensions": ["-1", "-1", "3"]}, "dtype": "uint8"}),
-        ("jpeg", (), {"shape": {"dimensions": ["-1", "-1", "3"]}, "dtype": "uint8", "encodingFormat": "jpeg"}),
-        ("png", (4, 6, 3), {"shape": {"dimensions": ["4", "6", "3"]}, "dtype": "uint8", "encodingFormat": "png"}),
+        (
+            "jpeg",
+            (),
+            {
+                "shape": {"dimensions": ["-1", "-1", "3"]},
+                "dtype": "uint8",
+                "encodingFormat": "jpeg",
+            },
+        ),
+        (
+            "png",
+            (4, 6, 3),
+            {"shape": {"dimensions": ["4", "6", "3"]}, "dtype": "uint8", "encodingFormat": "png"},
+        ),
     ],
 )
-def test_the_image_says_how_it_is_stored(encoding: str | None, shape: tuple[int, ...], node: dict[str, Any]) -> None:
-    assert features_of(make_schema(image_encoding=encoding, image_shape=shape))["image"]["image"] == node
+def test_the_image_says_how_it_is_stored(
+    encoding: str | None, shape: tuple[int, ...], node: dict[str, Any]
+) -> None:
+    assert (
+        features_of(make_schema(image_encoding=encoding, image_shape=shape))["image"]["image"]
+        == node
+    )
 
 
 def test_raw_pixels_are_a_tensor_of_bytes() -> None:
     node = features_of(make_schema(image_encoding="raw", image_shape=(4, 6, 3)))["image"]
-    assert node["tensor"] == {"shape": {"dimensions": ["4", "6", "3"]}, "dtype": "uint8", "encoding": "bytes"}
+    assert node["tensor"] == {
+        "shape": {"dimensions": ["4", "6", "3"]},
+        "dtype": "uint8",
+        "encoding": "bytes",
+    }
 
 
 def test_dataset_info_has_the_exact_length_of_every_shard() -> None:
     info = dataset_info_json(make_manifest(make_schema()))
     assert (info["name"], info["version"], info["fileFormat"]) == ("pets", "1.2.3", "tfrecord")
-    assert {split["name"]: split["shardLengths"] for split in info["splits"]} == {"test": ["3"], "train": ["3", "2"]}
-    assert {split["numBytes"] for split in info["splits"]} == {"300", "500"}, "without the 16 bytes of each frame"
-    assert info["supervisedKeys"]["tuple"]["items"] == [{"featureKey": "image"}, {"featureKey": "label"}]
+    assert {split["name"]: split["shardLengths"] for split in info["splits"]} == {
+        "test": ["3"],
+        "train": ["3", "2"],
+    }
+    assert {split["numBytes"] for split in info["splits"]} == {"300", "500"}, (
+        "without the 16 bytes of each frame"
+    )
+    assert info["supervisedKeys"]["tuple"]["items"] == [
+        {"featureKey": "image"},
+        {"featureKey": "label"},
+    ]
 
 
 @pytest.mark.parametrize(
-    "schema", [make_schema(feature_names="model-garden"), make_schema().with_class_names(())], ids=["nested", "no labels"]
+    "schema",
+    [make_schema(feature_names="model-garden"), make_schema().with_class_names(())],
+    ids=["nested", "no labels"],
 )
 def test_pairs_are_left_out_where_tfds_cannot_name_them(schema: ExampleSchema) -> None:
     assert "supervisedKeys" not in dataset_info_json(make_manifest(schema))
@@ -112,8 +155,12 @@ def test_the_schema_for_tfx_has_every_feature_with_its_type() -> None:
     assert by_name["age"].presence.min_fraction == 1.0
 
 
-def entries_of(*features: Feature, vocabularies: Mapping[str, tuple[str, ...]] | None = None) -> dict[str, schema_pb2.Feature]:
-    proto = text_format.Parse(schema_pbtxt(ExampleSchema(features, vocabularies=vocabularies or {})), schema_pb2.Schema())
+def entries_of(
+    *features: Feature, vocabularies: Mapping[str, tuple[str, ...]] | None = None
+) -> dict[str, schema_pb2.Feature]:
+    proto = text_format.Parse(
+        schema_pbtxt(ExampleSchema(features, vocabularies=vocabularies or {})), schema_pb2.Schema()
+    )
     return {feature.name: feature for feature in proto.feature}
 
 
@@ -127,7 +174,10 @@ def entries_of(*features: Feature, vocabularies: Mapping[str, tuple[str, ...]] |
 )  # fmt: skip
 def test_integers_have_the_range_of_their_type(dtype: str, domain: str) -> None:
     entry = entries_of(Feature("x", FeatureKind.INT64, dtype=dtype))["x"]
-    wanted = text_format.Parse(f'name: "x" type: INT presence {{ min_fraction: 1 min_count: 1 }} shape {{}} {domain}', schema_pb2.Feature())
+    wanted = text_format.Parse(
+        f'name: "x" type: INT presence {{ min_fraction: 1 min_count: 1 }} shape {{}} {domain}',
+        schema_pb2.Feature(),
+    )
     assert entry == wanted
 
 
@@ -156,7 +206,9 @@ def test_each_kind_has_its_shape_and_range(feature: Feature, wanted: str) -> Non
 
 def test_a_bag_of_words_is_a_sparse_feature_of_its_two_lists() -> None:
     bag = Feature("text", FeatureKind.BAG_OF_WORDS, keys=("ids", "counts"))
-    proto = text_format.Parse(schema_pbtxt(ExampleSchema((bag,), vocabularies={"text": ("a", "b")})), schema_pb2.Schema())
+    proto = text_format.Parse(
+        schema_pbtxt(ExampleSchema((bag,), vocabularies={"text": ("a", "b")})), schema_pb2.Schema()
+    )
     wanted = """
         feature { name: "ids" type: INT value_count { min: 0 } int_domain { min: 0 max: 1 is_categorical: true } }
         feature { name: "counts" type: FLOAT value_count { min: 0 } }
@@ -176,11 +228,17 @@ def test_tfx_reads_every_kind_as_arrow(tfxio: TFExampleRecord) -> None:
     (batch,) = tfxio.RecordBatches(RecordBatchesOptions(batch_size=2, num_epochs=1, shuffle=False))
     assert batch.schema == tfxio.ArrowSchema()
     stored = {key: values for case in CASES.values() for key, values in case.stored.items()}
-    assert {key: batch.column(key).to_pylist() for key in batch.schema.names} == {key: list(values) for key, values in stored.items()}
+    assert {key: batch.column(key).to_pylist() for key in batch.schema.names} == {
+        key: list(values) for key, values in stored.items()
+    }
 
 
-def test_tfx_reads_arrays_as_arrays_and_bags_of_words_as_one_sparse_tensor(tfxio: TFExampleRecord) -> None:
-    (batch,) = tfxio.TensorFlowDataset(TensorFlowDatasetOptions(batch_size=2, num_epochs=1, shuffle=False))
+def test_tfx_reads_arrays_as_arrays_and_bags_of_words_as_one_sparse_tensor(
+    tfxio: TFExampleRecord,
+) -> None:
+    (batch,) = tfxio.TensorFlowDataset(
+        TensorFlowDatasetOptions(batch_size=2, num_epochs=1, shuffle=False)
+    )
     assert tf.sparse.to_dense(batch["bag"]).numpy().tolist() == [[2, 0, 0, 1], [0, 0, 0, 0]]
     assert tf.sparse.to_dense(batch["tags"]).numpy().tolist() == [[0, 2], [1, 1]]
     assert batch["pose"].shape == (2, 2, 3)

@@ -38,7 +38,9 @@ def distance(found: list[float], low: float, high: float) -> float:
 def test_the_numbers_are_splitmix64s() -> None:
     # The first outputs of the reference implementation (Vigna, splitmix64.c) from seed 1234567.
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
-    assert [uniform(1234567, number) for number in range(4)] == [(value >> 11) * 2.0**-53 for value in expected]
+    assert [uniform(1234567, number) for number in range(4)] == [
+        (value >> 11) * 2.0**-53 for value in expected
+    ]
 
 
 @pytest.mark.parametrize(("draw", "expected"), [
@@ -70,7 +72,9 @@ def test_a_crop_lies_inside(draw: int, height: int, width: int) -> None:
 ])  # fmt: skip
 def test_the_fallback_is_the_largest_centred_crop(size: tuple[int, int], expected: Crop) -> None:
     """Of an image so narrow that no attempt at a crop of the asked area fits."""
-    assert {draw_crop(draw, *size, scale=(0.9, 1.0), ratio=RATIO) for draw in range(50)} == {expected}
+    assert {draw_crop(draw, *size, scale=(0.9, 1.0), ratio=RATIO) for draw in range(50)} == {
+        expected
+    }
 
 
 def test_a_narrow_image_often_falls_back_and_always_gives_a_crop() -> None:
@@ -98,11 +102,21 @@ def test_area_shape_and_place_are_spread_evenly(made: str) -> None:
     shapes = [math.log(crop.width / crop.height) for crop in crops]
     assert distance(areas, 0.1, 0.5) < 1.95
     assert distance(shapes, math.log(3 / 4), math.log(4 / 3)) < 1.95
-    for offsets in ([(c.top + 0.5) / (3001 - c.height) for c in crops], [(c.left + 0.5) / (3001 - c.width) for c in crops]):
+    for offsets in (
+        [(c.top + 0.5) / (3001 - c.height) for c in crops],
+        [(c.left + 0.5) / (3001 - c.width) for c in crops],
+    ):
         assert distance(offsets, 0, 1) < 1.95
         assert min(offsets) < 0.001
         assert max(offsets) > 0.999
-    assert np.abs(np.corrcoef([areas, shapes, [float(draw_flip(draw)) for draw in draws]])[np.triu_indices(3, 1)]).max() < 0.03
+    assert (
+        np.abs(
+            np.corrcoef([areas, shapes, [float(draw_flip(draw)) for draw in draws]])[
+                np.triu_indices(3, 1)
+            ]
+        ).max()
+        < 0.03
+    )
 
 
 def test_every_place_of_a_small_image_comes_as_often() -> None:
@@ -121,7 +135,9 @@ def test_the_distribution_of_torchvision() -> None:
     areas = np.array([crop.height * crop.width / (HEIGHT * WIDTH) for crop in crops])
     assert np.quantile(areas, [0.1, 0.5, 0.9]) == pytest.approx([0.1480, 0.4219, 0.7357], abs=0.012)
     shapes = np.array([crop.width / crop.height for crop in crops])
-    assert np.quantile(shapes, [0.1, 0.5, 0.9]) == pytest.approx([0.8105, 1.0467, 1.2761], abs=0.012)
+    assert np.quantile(shapes, [0.1, 0.5, 0.9]) == pytest.approx(
+        [0.8105, 1.0467, 1.2761], abs=0.012
+    )
 
 
 def test_half_are_mirrored() -> None:
@@ -142,12 +158,16 @@ def test_half_are_mirrored() -> None:
     ((1, 5000), (224, 224), 256, Crop(0, 2499, 1, 1)),
     ((1, 1), (224, 224), 256, Crop(0, 0, 1, 1)),
 ])  # fmt: skip
-def test_evaluation_crops(image: tuple[int, int], size: tuple[int, int], resize: int, expected: Crop) -> None:
+def test_evaluation_crops(
+    image: tuple[int, int], size: tuple[int, int], resize: int, expected: Crop
+) -> None:
     assert evaluation_crop(*image, size=size, resize=resize) == expected
 
 
 @given(sides, sides, st.tuples(st.integers(1, 600), st.integers(1, 600)), st.integers(1, 700))
-def test_an_evaluation_crop_lies_inside_in_the_middle(height: int, width: int, size: tuple[int, int], resize: int) -> None:
+def test_an_evaluation_crop_lies_inside_in_the_middle(
+    height: int, width: int, size: tuple[int, int], resize: int
+) -> None:
     top, left, crop_height, crop_width = evaluation_crop(height, width, size=size, resize=resize)
     assert 1 <= crop_height <= height
     assert 1 <= crop_width <= width

@@ -30,7 +30,11 @@ def added(*beam_args: str, output: str = "gs://b/flowers") -> list[str]:
 
 
 def test_what_is_left_open_is_filled_in() -> None:
-    told = dict(arg.removeprefix("--").partition("=")[::2] for arg in added() if not arg.startswith("--labels="))
+    told = dict(
+        arg.removeprefix("--").partition("=")[::2]
+        for arg in added()
+        if not arg.startswith("--labels=")
+    )
     assert told == {
         "setup_file": str(dataflow.SETUP_FILE),
         "requirements_file": str(dataflow.REQUIREMENTS),
@@ -39,17 +43,28 @@ def test_what_is_left_open_is_filled_in() -> None:
         "number_of_worker_harness_threads": "2",
         "no_save_main_session": "",
     }
-    assert [arg for arg in added() if arg.startswith("--labels=")] == ["--labels=shardwright=0-1-0", "--labels=dataset=my_flowers"]
+    assert [arg for arg in added() if arg.startswith("--labels=")] == [
+        "--labels=shardwright=0-1-0",
+        "--labels=dataset=my_flowers",
+    ]
 
 
 def test_what_is_given_stays() -> None:
-    given = ["--job_name=mine", "--labels=dataset=other", "--labels=team=x", "--number_of_worker_harness_threads=5", "--save_main_session"]
+    given = [
+        "--job_name=mine",
+        "--labels=dataset=other",
+        "--labels=team=x",
+        "--number_of_worker_harness_threads=5",
+        "--save_main_session",
+    ]
     assert added(*given, "--sdk_container_image=gcr.io/p/i:1") == ["--labels=shardwright=0-1-0"]
 
 
 def test_labels_may_be_one_json_object() -> None:
     labels = '--labels={"dataset": "other", "team": "x"}'
-    assert [arg for arg in added(labels) if arg.startswith("--labels")] == ["--labels=shardwright=0-1-0"]
+    assert [arg for arg in added(labels) if arg.startswith("--labels")] == [
+        "--labels=shardwright=0-1-0"
+    ]
     with pytest.raises(UsageError, match="give key=value, or a JSON object"):
         added('--labels={"dataset"}')
 
@@ -57,7 +72,9 @@ def test_labels_may_be_one_json_object() -> None:
 def test_project_and_region_are_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_CLOUD_PROJECT", "p2")
     monkeypatch.setenv("CLOUDSDK_COMPUTE_REGION", "r2")
-    whole = dataflow_arguments(["--runner=DataflowRunner", "--staging_location=gs://b/s"], dataset="d", output="gs://b/d")
+    whole = dataflow_arguments(
+        ["--runner=DataflowRunner", "--staging_location=gs://b/s"], dataset="d", output="gs://b/d"
+    )
     assert {"--project=p2", "--region=r2"} <= set(whole)
 
 
@@ -66,7 +83,9 @@ def test_all_that_is_missing_is_told_at_once() -> None:
         dataflow_arguments(["--runner=DataflowRunner"], dataset="d", output="gs://b/d")
 
 
-def test_without_a_checkout_the_ways_on_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_checkout_the_ways_on_are_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(dataflow, "SETUP_FILE", tmp_path / "setup.py")
     monkeypatch.setattr(dataflow, "REQUIREMENTS", tmp_path / "deploy" / "worker-requirements.txt")
     with pytest.raises(UsageError, match="give --sdk_container_image"):

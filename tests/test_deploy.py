@@ -44,9 +44,15 @@ def needed(requirements: list[str], *, without: frozenset[str] = frozenset()) ->
         if key in seen:
             continue
         seen.add(key)
-        below = [] if key[0] in without else map(Requirement, metadata.requires(requirement.name) or [])
+        below = (
+            [] if key[0] in without else map(Requirement, metadata.requires(requirement.name) or [])
+        )
         environments = [{"extra": extra} for extra in requirement.extras or {""}]
-        todo += [each for each in below if each.marker is None or any(map(each.marker.evaluate, environments))]
+        todo += [
+            each
+            for each in below
+            if each.marker is None or any(map(each.marker.evaluate, environments))
+        ]
     return {name for name, _ in seen}
 
 
@@ -54,14 +60,20 @@ def direct_requirements() -> list[str]:
     """Of the base install and of [build], Beam left out, which a worker's image has."""
     return [
         *PROJECT["dependencies"],
-        *(text for text in PROJECT["optional-dependencies"]["build"] if Requirement(text).name != "apache-beam"),
+        *(
+            text
+            for text in PROJECT["optional-dependencies"]["build"]
+            if Requirement(text).name != "apache-beam"
+        ),
     ]
 
 
 def test_worker_requirements_are_what_build_needs_beside_beam() -> None:
     """Of tfx-bsl one extension module is imported, which needs none of its requirements but tensorflow-metadata and pyarrow."""
     direct = {canonicalize_name(Requirement(text).name) for text in direct_requirements()}
-    beside_beam = needed(direct_requirements(), without=frozenset({"tfx-bsl"})) - needed(["apache-beam[gcp]"])
+    beside_beam = needed(direct_requirements(), without=frozenset({"tfx-bsl"})) - needed(
+        ["apache-beam[gcp]"]
+    )
 
     assert set(pins(DEPLOY / "worker-requirements.txt")) == direct | beside_beam
 
@@ -73,32 +85,50 @@ def test_worker_requirements_are_the_versions_the_tests_ran_with() -> None:
 
 
 def test_worker_requirements_bring_no_framework() -> None:
-    assert not {"tensorflow", "torch", "jax", "apache-beam"} & set(pins(DEPLOY / "worker-requirements.txt"))
+    assert not {"tensorflow", "torch", "jax", "apache-beam"} & set(
+        pins(DEPLOY / "worker-requirements.txt")
+    )
 
 
 def test_the_image_has_the_tested_beam() -> None:
     """Workers refuse pipelines of another version."""
-    [version] = re.findall(r"^ARG BEAM_VERSION=(.+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    [version] = re.findall(
+        r"^ARG BEAM_VERSION=(.+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE
+    )
 
     assert version == pins(ROOT / "constraints.txt")["apache-beam"]
 
 
 def test_the_build_context_has_what_the_package_is_made_from() -> None:
-    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    let_in = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     packages = set(re.findall(r'^        "(\w+)', (ROOT / "setup.py").read_text(), re.MULTILINE))
 
-    assert let_in == packages | {"setup.py", "pyproject.toml", "README.md", "LICENSE", *copied_by_the_image()}
+    assert let_in == packages | {
+        "setup.py",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        *copied_by_the_image(),
+    }
     assert all((ROOT / name).exists() for name in let_in)
 
 
 def copied_by_the_image() -> set[str]:
     text = (DEPLOY / "Dockerfile").read_text()
-    return set(re.findall(r"^COPY (deploy/\S+)", text, re.MULTILINE)) | set(re.findall(r"source=(\S+?),", text))
+    return set(re.findall(r"^COPY (deploy/\S+)", text, re.MULTILINE)) | set(
+        re.findall(r"source=(\S+?),", text)
+    )
 
 
 @pytest.fixture(scope="module")
 def template() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_template", DEPLOY / "dataflow" / "make_template.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_template", DEPLOY / "dataflow" / "make_template.py"
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -116,7 +146,14 @@ def test_check_finds_another_file(tmp_path: Path) -> None:
     (tmp_path / "metadata.json").write_text("{}\n")
     command = [sys.executable, str(script), "--check"]
 
-    stale = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False)
+    stale = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert stale.returncode == 1
     assert f"{tmp_path / 'metadata.json'} is not what the parser makes" in stale.stderr
@@ -126,12 +163,19 @@ def test_the_template_has_the_form_that_google_documents(template: ModuleType) -
     """The client library's own messages, which take no field that they do not know."""
     from google.cloud.dataflow_v1beta3.types import ContainerSpec, ParameterType, TemplateMetadata
 
-    told = TemplateMetadata.from_json(json.dumps(template.template_metadata()), ignore_unknown_fields=False)
-    spec = ContainerSpec.from_json(json.dumps(template.container_spec("r/p/i:1")), ignore_unknown_fields=False)
+    told = TemplateMetadata.from_json(
+        json.dumps(template.template_metadata()), ignore_unknown_fields=False
+    )
+    spec = ContainerSpec.from_json(
+        json.dumps(template.container_spec("r/p/i:1")), ignore_unknown_fields=False
+    )
 
     assert spec.image == spec.default_environment.sdk_container_image == "r/p/i:1"
     assert spec.metadata == told
-    assert [parameter.name for parameter in told.parameters if not parameter.is_optional] == ["input", "output"]
+    assert [parameter.name for parameter in told.parameters if not parameter.is_optional] == [
+        "input",
+        "output",
+    ]
     for parameter in told.parameters:
         assert parameter.label
         assert parameter.help_text
@@ -147,7 +191,11 @@ def as_launched(parameters: dict[str, str]) -> list[str]:
 
 def test_defaults_of_the_template_are_those_of_the_command(template: ModuleType) -> None:
     """All of them given, as the console's form does, is the same build as none given."""
-    defaults = {p["name"]: p["defaultValue"] for p in template.template_metadata()["parameters"] if "defaultValue" in p}
+    defaults = {
+        p["name"]: p["defaultValue"]
+        for p in template.template_metadata()["parameters"]
+        if "defaultValue" in p
+    }
 
     assert len(defaults) > 10
     assert parse_options([*PLACES, *as_launched(defaults)]) == parse_options(PLACES)
@@ -177,16 +225,27 @@ def test_a_flag_takes_no_other_value(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_beams_own_options_pass_through() -> None:
-    assert parse_options([*PLACES, "--job_name=x", "--no_use_public_ips"]).beam_args == ("--job_name=x", "--no_use_public_ips")
+    assert parse_options([*PLACES, "--job_name=x", "--no_use_public_ips"]).beam_args == (
+        "--job_name=x",
+        "--no_use_public_ips",
+    )
 
 
 def test_what_is_no_option_is_still_told() -> None:
-    with pytest.raises(UsageError, match="'--recordsper_shard=3' is no option of shardwright or of Beam; did you mean --records-per-shard"):
+    with pytest.raises(
+        UsageError,
+        match="'--recordsper_shard=3' is no option of shardwright or of Beam; did you mean --records-per-shard",
+    ):
         parse_options([*PLACES, "--recordsper_shard=3"])
 
 
 def test_the_documented_costs_are_the_scripts() -> None:
-    table = subprocess.run([sys.executable, ROOT / "benchmarks" / "cost.py"], capture_output=True, text=True, check=True).stdout
+    table = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / "cost.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
 
     assert table.count("\n") == 6
     assert table in (ROOT / "docs" / "runners.md").read_text()
@@ -199,7 +258,11 @@ def manifest(kind: str) -> list[dict[str, Any]]:
 
 
 def containers() -> list[dict[str, Any]]:
-    pods = [each["spec"]["template"]["spec"] for kind in ("Deployment", "Job") for each in manifest(kind)]
+    pods = [
+        each["spec"]["template"]["spec"]
+        for kind in ("Deployment", "Job")
+        for each in manifest(kind)
+    ]
     return [container for pod in pods for container in pod["containers"]]
 
 
@@ -211,17 +274,24 @@ def test_the_manifests_build_is_a_command_line() -> None:
     assert container["command"] == ["shardwright"]
     assert container["args"][0] == "build"
     assert "--environment_config=localhost:50000" in options.beam_args
-    [workers] = [each for each in manifest("Deployment") if each["metadata"]["name"] == "flink-taskmanager"]
+    [workers] = [
+        each for each in manifest("Deployment") if each["metadata"]["name"] == "flink-taskmanager"
+    ]
     settings = yaml.safe_load(manifest("ConfigMap")[0]["data"]["config.yaml"])
     slots = workers["spec"]["replicas"] * settings["taskmanager.numberOfTaskSlots"]
     assert f"--parallelism={slots}" in options.beam_args
 
 
 def test_the_manifest_has_the_tested_beam_and_flink() -> None:
-    [flink] = set(re.findall(r"beam-runners-flink-([0-9.]+)<", (DEPLOY / "flink" / "pom.xml").read_text()))
+    [flink] = set(
+        re.findall(r"beam-runners-flink-([0-9.]+)<", (DEPLOY / "flink" / "pom.xml").read_text())
+    )
     others = {each["image"] for each in containers()} - {"REGISTRY/shardwright:TAG"}
 
-    assert others == {f"flink:{flink}-java17", f"apache/beam_flink{flink}_job_server:{pins(ROOT / 'constraints.txt')['apache-beam']}"}
+    assert others == {
+        f"flink:{flink}-java17",
+        f"apache/beam_flink{flink}_job_server:{pins(ROOT / 'constraints.txt')['apache-beam']}",
+    }
 
 
 def test_nothing_in_the_manifest_is_root() -> None:
@@ -230,18 +300,31 @@ def test_nothing_in_the_manifest_is_root() -> None:
             pod = each["spec"]["template"]["spec"]
             assert pod["securityContext"]["runAsNonRoot"] is True
             for container in pod["containers"]:
-                users = [context.get("runAsUser") for context in (pod["securityContext"], container["securityContext"])]
+                users = [
+                    context.get("runAsUser")
+                    for context in (pod["securityContext"], container["securityContext"])
+                ]
                 assert any(users)
                 assert container["securityContext"]["allowPrivilegeEscalation"] is False
-                assert container["resources"]["requests"]["memory"] == container["resources"]["limits"]["memory"]
+                assert (
+                    container["resources"]["requests"]["memory"]
+                    == container["resources"]["limits"]["memory"]
+                )
 
 
 def test_the_workflow_runs_what_ci_runs() -> None:
     """Every target of .ci/run is in a job of the public workflow, whose targets are the Makefile's."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]
-    commands = [step["run"].partition("#")[0] for job in jobs.values() for step in job["steps"] if "run" in step]
+    commands = [
+        step["run"].partition("#")[0]
+        for job in jobs.values()
+        for step in job["steps"]
+        if "run" in step
+    ]
     engines = jobs["engine"]["strategy"]["matrix"]["engine"]
-    targets = {target.strip('"') for command in commands for target in command.split()[1:]} - {"test-$ENGINE"}
+    targets = {target.strip('"') for command in commands for target in command.split()[1:]} - {
+        "test-$ENGINE"
+    }
 
     targets |= {f"test-{engine}" for engine in engines}
 

@@ -44,15 +44,29 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (),
         ("--split", "train=0.5,test=0.5", "--encode", "jpeg", "--check", "decode"),
-        ("--split", "test=3,train=rest", "--stratify", "--duplicates", "reject", "--labels", "labels.csv", "--labels-key", "stem"),
+        (
+            "--split",
+            "test=3,train=rest",
+            "--stratify",
+            "--duplicates",
+            "reject",
+            "--labels",
+            "labels.csv",
+            "--labels-key",
+            "stem",
+        ),
         ("--transform", "tests.user_transforms:tiles", "--threads", "1"),
         ("--writer", "beam", "--shard-count", "2"),
     ],
     ids=" ".join,
 )
-def test_no_transform_rules_prism_out(images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]) -> None:
+def test_no_transform_rules_prism_out(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Sequence[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
-    job = prepare_job(parse_options([str(images), str(tmp_path / "out"), *options, "--runner=DirectRunner"]))
+    job = prepare_job(
+        parse_options([str(images), str(tmp_path / "out"), *options, "--runner=DirectRunner"])
+    )
     pipeline = beam.Pipeline(options=PipelineOptions(job.options.all_beam_args))
     if job.options.writer == "beam":
         stock_graph(pipeline, job, planned=plan_locally(job).layout.cuts)
@@ -93,13 +107,29 @@ def test_a_build_goes_on_without_prism(images: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("silent_proxy")
-def test_prism_by_name_that_cannot_be_fetched(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_prism_by_name_that_cannot_be_fetched(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert build(images, tmp_path / "out", "--runner", "PrismRunner") == 1
     assert "error: Prism could not be fetched (" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("runner", ["PrismRunner", "DirectRunner"])
-def test_a_prism_that_is_not_there(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: str) -> None:
-    assert build(images, tmp_path / "out", "--runner", runner, "--prism_location", str(tmp_path / "prism")) == 2
-    assert f"--prism_location {tmp_path / 'prism'}: there is no such file" in capsys.readouterr().err
+def test_a_prism_that_is_not_there(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], runner: str
+) -> None:
+    assert (
+        build(
+            images,
+            tmp_path / "out",
+            "--runner",
+            runner,
+            "--prism_location",
+            str(tmp_path / "prism"),
+        )
+        == 2
+    )
+    assert (
+        f"--prism_location {tmp_path / 'prism'}: there is no such file" in capsys.readouterr().err
+    )

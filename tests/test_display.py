@@ -16,7 +16,9 @@ from pipelines.display import ProgressDisplay
 from tests.build_helpers import COMMAND, make_images
 from transforms.progress import Progress
 
-LINE = re.compile(r"shardwright: (\d+)/100 images, (\d+)/s, ([\d.]+) (k?B)/s, (\d+)/4 shards, (\S+) left")
+LINE = re.compile(
+    r"shardwright: (\d+)/100 images, (\d+)/s, ([\d.]+) (k?B)/s, (\d+)/4 shards, (\S+) left"
+)
 
 
 def test_plain_lines_tell_rate_and_time_left(capfd: pytest.CaptureFixture[str]) -> None:
@@ -37,7 +39,9 @@ def test_plain_lines_tell_rate_and_time_left(capfd: pytest.CaptureFixture[str]) 
     assert left in ("0:01", "0:02")
 
 
-def test_work_of_an_earlier_build_does_not_raise_the_rate(capfd: pytest.CaptureFixture[str]) -> None:
+def test_work_of_an_earlier_build_does_not_raise_the_rate(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     progress = Progress()
     progress.start(total_images=100, total_shards=4)
     progress.add_reused(images=60, shards=2)
@@ -65,7 +69,9 @@ def run_on_a_terminal(*argv: str | Path) -> tuple[int, str]:
     """The exit code, and all that a terminal of 100 columns was sent."""
     terminal, end = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(list(map(str, argv)), stdin=end, stdout=end, stderr=end, env=environment) as process:
+    with subprocess.Popen(
+        list(map(str, argv)), stdin=end, stdout=end, stderr=end, env=environment
+    ) as process:
         os.close(end)
         output = b""
         while chunk := _read(terminal):
@@ -84,14 +90,29 @@ def _read(terminal: int) -> bytes:
 def test_a_terminal_gets_a_bar_that_goes_away(tmp_path: Path) -> None:
     images = make_images(tmp_path / "in", 160, side=240)
     code, output = run_on_a_terminal(
-        COMMAND, "build", images, tmp_path / "out", "--records-per-shard", "20", "--encode", "png", "--threads", "2"
+        COMMAND,
+        "build",
+        images,
+        tmp_path / "out",
+        "--records-per-shard",
+        "20",
+        "--encode",
+        "png",
+        "--threads",
+        "2",
     )
     assert code == 0, output
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     assert "planning" in plain
-    assert re.search(r"writing .*\d+/160 images, \d+/s, [\d.]+ [kM]?B/s, \d+/8 shards, \S+ left", plain), plain
+    assert re.search(
+        r"writing .*\d+/160 images, \d+/s, [\d.]+ [kM]?B/s, \d+/8 shards, \S+ left", plain
+    ), plain
     assert "\x1b[2K" in output, "the bar is wiped"
-    assert plain.rstrip().splitlines()[-1].startswith(f"shardwright: {tmp_path}/out: 160 records in 8 shards, 0:")
+    assert (
+        plain.rstrip()
+        .splitlines()[-1]
+        .startswith(f"shardwright: {tmp_path}/out: 160 records in 8 shards, 0:")
+    )
     assert "Traceback" not in plain
 
 

@@ -14,7 +14,14 @@ from shardwright.doctor_report import advice, format_diagnosis, limiting_stage
 
 
 def diagnosis(**changes: Any) -> Diagnosis:
-    stages = {"read": 0.05, "parse": 0.01, "decode": 1.0, "augment": 0.1, "batch": 0.02, "device copy": 5.0}
+    stages = {
+        "read": 0.05,
+        "parse": 0.01,
+        "decode": 1.0,
+        "augment": 0.1,
+        "batch": 0.02,
+        "device copy": 5.0,
+    }
     values = {
         "stage_msec": stages | changes.pop("stages", {}),
         "device": "memory: no accelerator here",
@@ -34,17 +41,34 @@ def diagnosis(**changes: Any) -> Diagnosis:
 @pytest.mark.parametrize(
     ("changes", "target", "stage", "text"),
     [
-        ({}, None, "decode", "--encode raw --resize 224x224, which needs no decoding, and 150.5 kB an image, not 80.0 kB"),
+        (
+            {},
+            None,
+            "decode",
+            "--encode raw --resize 224x224, which needs no decoding, and 150.5 kB an image, not 80.0 kB",
+        ),
         ({}, 3200, "decode", "use more cores, 4 for 3,200 images/s"),
         ({}, 1500, "decode", "None: 1,600 images/s is enough for 1,500"),
-        ({"stored_pixels": 4000.0 * 3000}, None, "decode", "stored with 183.1 times the pixels of 256x256: build with --encode jpeg"),
+        (
+            {"stored_pixels": 4000.0 * 3000},
+            None,
+            "decode",
+            "stored with 183.1 times the pixels of 256x256: build with --encode jpeg",
+        ),
         ({"stages": {"read": 3.0}}, None, "read", "copy the dataset to a faster one"),
-        ({"stages": {"read": 3.0}, "is_remote": True}, None, "read", "give the cache room for the whole dataset"),
+        (
+            {"stages": {"read": 3.0}, "is_remote": True},
+            None,
+            "read",
+            "give the cache room for the whole dataset",
+        ),
         ({"stages": {"parse": 3.0}}, None, "parse", "features=['image', 'label']"),
         ({"stages": {"batch": 3.0}}, None, "batch", "memory's speed"),
     ],
 )
-def test_the_stage_that_limits_and_the_change_to_make(changes: dict[str, Any], target: float | None, stage: str, text: str) -> None:
+def test_the_stage_that_limits_and_the_change_to_make(
+    changes: dict[str, Any], target: float | None, stage: str, text: str
+) -> None:
     found = diagnosis(**changes)
 
     assert limiting_stage(found) == stage

@@ -11,7 +11,16 @@ from pipelines import plan_dataset
 from pipelines.arguments import ROLES
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from tests.buckets import Bucket
-from tests.build_helpers import build, hashes_of, make_images, manifest_of, png_of, reasons_of, record_ids, rejects_of
+from tests.build_helpers import (
+    build,
+    hashes_of,
+    make_images,
+    manifest_of,
+    png_of,
+    reasons_of,
+    record_ids,
+    rejects_of,
+)
 from tests.fault_proxy import Fault, FaultProxy
 from tests.helpers import run_transform
 from transforms.drop_duplicates import DropDuplicates
@@ -66,17 +75,38 @@ def test_only_images_of_one_length_are_read(s3_bucket: Bucket, s3_proxy: FaultPr
     run = run_transform(DropDuplicates("drop", storage=storage), batches)
     assert run.rejects == [("1.png", "dropped_duplicate")]
     assert [row["id"] for row in run.rows] == ["0.png", "2.png", "3.png", "4.png", "5.png"]
-    assert {target.partition("?")[0][-5:] for _, target in s3_proxy.requests} == {"0.png", "1.png", "4.png"}
+    assert {target.partition("?")[0][-5:] for _, target in s3_proxy.requests} == {
+        "0.png",
+        "1.png",
+        "4.png",
+    }
     assert s3_proxy.hits(fault) == 1
 
 
-def test_dropped_images_are_no_faults(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dropped_images_are_no_faults(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
-    assert build(images, out, "--duplicates", "drop", "--split", "test=10,train=rest", "--max-reject-fraction", "0") == 0
+    assert (
+        build(
+            images,
+            out,
+            "--duplicates",
+            "drop",
+            "--split",
+            "test=10,train=rest",
+            "--max-reject-fraction",
+            "0",
+        )
+        == 0
+    )
     assert len(record_ids(out)) == 30
     manifest = manifest_of(out)
     assert manifest["rejects"] == {"dropped_duplicate": 3}
-    assert (manifest["splits"]["test"]["num_records"], manifest["settings"]["duplicates"]) == (10, "drop")
+    assert (manifest["splits"]["test"]["num_records"], manifest["settings"]["duplicates"]) == (
+        10,
+        "drop",
+    )
     assert reasons_of(out) == dict.fromkeys(DROPPED, "dropped_duplicate")
     assert {row["id"]: row["detail"] for row in rejects_of(out)} == {
         "bird/copy.png": "the same bytes as 'bird/0000.png', which stays",
@@ -84,20 +114,42 @@ def test_dropped_images_are_no_faults(images: Path, tmp_path: Path, capsys: pyte
         "cat/b.png": "the same bytes as 'cat/0001.png', which stays",
     }
     before = hashes_of(out)
-    assert build(images, out, "--duplicates", "drop", "--split", "test=10,train=rest", "--max-reject-fraction", "0") == 0
+    assert (
+        build(
+            images,
+            out,
+            "--duplicates",
+            "drop",
+            "--split",
+            "test=10,train=rest",
+            "--max-reject-fraction",
+            "0",
+        )
+        == 0
+    )
     assert "up to date" in capsys.readouterr().err
     assert hashes_of(out) == before
 
 
-def test_rejected_images_are_faults(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejected_images_are_faults(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert build(images, tmp_path / "out", "--duplicates", "reject") == 1
     error = capsys.readouterr().err
-    assert "3 of 33 inputs (9.09%) are rejects, more than --max-reject-fraction 0.01 allows (3 duplicate_image)" in error
+    assert (
+        "3 of 33 inputs (9.09%) are rejects, more than --max-reject-fraction 0.01 allows (3 duplicate_image)"
+        in error
+    )
     assert "duplicate_image: cat/b.png: the same bytes as 'cat/0001.png', which stays" in error
-    assert build(images, tmp_path / "out", "--duplicates", "reject", "--max-reject-fraction", "0.1") == 0
+    assert (
+        build(images, tmp_path / "out", "--duplicates", "reject", "--max-reject-fraction", "0.1")
+        == 0
+    )
 
 
-def test_a_plan_counts_what_a_build_writes(images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_counts_what_a_build_writes(
+    images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert plan_dataset.main([str(images), str(tmp_path / "out"), "--duplicates", "drop"]) == 0
     assert "train: 30 records" in capsys.readouterr().out
     assert not (tmp_path / "out").exists()
@@ -106,4 +158,8 @@ def test_a_plan_counts_what_a_build_writes(images: Path, tmp_path: Path, capsys:
 def test_by_default_all_are_kept(images: Path, tmp_path: Path) -> None:
     assert build(images, tmp_path / "out") == 0
     manifest = manifest_of(tmp_path / "out")
-    assert (manifest["num_records"], manifest["rejects"], "duplicates" in manifest["settings"]) == (33, {}, False)
+    assert (manifest["num_records"], manifest["rejects"], "duplicates" in manifest["settings"]) == (
+        33,
+        {},
+        False,
+    )

@@ -44,7 +44,9 @@ def files(root: Path, **contents: bytes) -> pa.RecordBatch:
 
 
 def hashed(rows: list[tuple[str, bytes]], **columns: Any) -> pa.RecordBatch:
-    batch = references([image_id for image_id, _ in rows], **columns).select(["id", "uri", "row", "label"])
+    batch = references([image_id for image_id, _ in rows], **columns).select(
+        ["id", "uri", "row", "label"]
+    )
     return batch.append_column(CONTENT, pa.array([content for _, content in rows], pa.binary()))
 
 
@@ -53,7 +55,12 @@ def hashed(rows: list[tuple[str, bytes]], **columns: Any) -> pa.RecordBatch:
 def test_lengths_that_come_again(lengths: list[int], size: int) -> None:
     batches = [references([str(row) for row in range(start, start + len(part))], num_bytes=part)
                for start in range(0, len(lengths), size) if (part := lengths[start : start + size])]  # fmt: skip
-    found = merge_lengths([merge_lengths(map(count_lengths, batches[:2])), merge_lengths(map(count_lengths, batches[2:]))])
+    found = merge_lengths(
+        [
+            merge_lengths(map(count_lengths, batches[:2])),
+            merge_lengths(map(count_lengths, batches[2:])),
+        ]
+    )
     assert found.lengths.tolist() == sorted(set(lengths))
     assert found.repeated.tolist() == [lengths.count(length) > 1 for length in sorted(set(lengths))]
     for batch in batches:
@@ -72,7 +79,11 @@ def test_hashes_are_those_of_the_bytes(tmp_path: Path) -> None:
     found = hash_images(batch, NO_OPTIONS)
     assert found.schema.names == ["id", "uri", "row", "label", CONTENT]
     first, second, third, empty = found.column(CONTENT).to_pylist()
-    assert (first == third, len({first, second, empty}), {len(first), len(empty)}) == (True, 3, {16})
+    assert (first == third, len({first, second, empty}), {len(first), len(empty)}) == (
+        True,
+        3,
+        {16},
+    )
 
 
 def test_byte_ranges_are_hashed_alone(tmp_path: Path) -> None:
@@ -93,15 +104,25 @@ def test_what_cannot_be_read_is_left_to_the_writer(tmp_path: Path) -> None:
 
 def test_few_bytes_are_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "AHEAD_BYTES", 10)
-    batch = files(tmp_path, **{f"f{number}": bytes([number // 2]) * (4 if number else 20) for number in range(9)})
-    places = [duplicates.Place(*row) for row in zip(*(batch.column(name).to_pylist() for name in duplicates.Place._fields), strict=True)]
+    batch = files(
+        tmp_path,
+        **{f"f{number}": bytes([number // 2]) * (4 if number else 20) for number in range(9)},
+    )
+    places = [
+        duplicates.Place(*row)
+        for row in zip(
+            *(batch.column(name).to_pylist() for name in duplicates.Place._fields), strict=True
+        )
+    ]
     assert list(duplicates._runs(places)) == [(0, 1), (1, 3), (3, 5), (5, 7), (7, 9)]
     found = hash_images(batch, NO_OPTIONS, threads=2)
     assert (found.num_rows, len(set(found.column(CONTENT).to_pylist()))) == (9, 6)
 
 
 def test_all_of_one_content_are_in_one_bucket() -> None:
-    batch = hashed([(str(number), bytes([number % 50, number % 50]) + bytes(14)) for number in range(200)])
+    batch = hashed(
+        [(str(number), bytes([number % 50, number % 50]) + bytes(14)) for number in range(200)]
+    )
     buckets = dict(spread_hashed(batch))
     assert sum(rows.num_rows for rows in buckets.values()) == 200
     contents = [set(rows.column(CONTENT).to_pylist()) for rows in buckets.values()]
@@ -109,14 +130,26 @@ def test_all_of_one_content_are_in_one_bucket() -> None:
     assert list(spread_hashed(batch.slice(0, 0))) == []
 
 
-@pytest.mark.parametrize(("policy", "reason"), [("drop", "dropped_duplicate"), ("reject", "duplicate_image")])
+@pytest.mark.parametrize(
+    ("policy", "reason"), [("drop", "dropped_duplicate"), ("reject", "duplicate_image")]
+)
 def test_the_first_by_id_stays(policy: str, reason: str) -> None:
     first = hashed([("c", b"1"), ("b", b"2"), ("d", b"1")], label=["cat", "dog", "cat"])
     second = hashed([("a", b"1"), ("e", b"3")], label=["ape", None])
     keys, rejects = find_duplicates([first, second], policy)
-    assert [(reject.id, reject.uri, str(reject.reason)) for reject in rejects] == [("c", "/in/c", reason), ("d", "/in/d", reason)]
-    assert rejects[0].detail == "the same bytes as 'a', which stays, and another label: 'cat' here, 'ape' there"
-    left = [row for batch in (first, second) for row in leave_out(batch, np.sort(keys)).column("id").to_pylist()]
+    assert [(reject.id, reject.uri, str(reject.reason)) for reject in rejects] == [
+        ("c", "/in/c", reason),
+        ("d", "/in/d", reason),
+    ]
+    assert (
+        rejects[0].detail
+        == "the same bytes as 'a', which stays, and another label: 'cat' here, 'ape' there"
+    )
+    left = [
+        row
+        for batch in (first, second)
+        for row in leave_out(batch, np.sort(keys)).column("id").to_pylist()
+    ]
     assert left == ["b", "a", "e"]
     again, _ = find_duplicates([second, first], policy)
     assert set(again.tolist()) == set(keys.tolist())

@@ -15,7 +15,15 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.schema import FeatureKind
 from tests.buckets import Bucket
-from tests.build_helpers import CLASSES, build, make_images, manifest_of, png_of, reasons_of, stamps_of
+from tests.build_helpers import (
+    CLASSES,
+    build,
+    make_images,
+    manifest_of,
+    png_of,
+    reasons_of,
+    stamps_of,
+)
 from tests.helpers import make_files, rows_of
 from tests.helpers import rejects_of as rejects_among
 from tests.tfrecord_makers import NONE, examples_of, read_back, source_of
@@ -31,10 +39,23 @@ HUB_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 def hub(number: int, start: int = 0, *, names: Sequence[str] = CLASSES, **more: Any) -> pa.Table:
     """A table as the hub has it: images as structs, labels as numbers whose names are in the schema's metadata."""
     indices = range(start, start + number)
-    images = pa.array([{"bytes": png_of(index), "path": f"{index}.png"} for index in indices], HUB_IMAGE)
-    features: dict[str, Any] = {"image": {"_type": "Image"}, "label": {"names": list(names), "_type": "ClassLabel"}}
-    table = pa.table({"image": images, "label": pa.array([index % len(names) for index in indices], pa.int64()), **more})
-    return table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    images = pa.array(
+        [{"bytes": png_of(index), "path": f"{index}.png"} for index in indices], HUB_IMAGE
+    )
+    features: dict[str, Any] = {
+        "image": {"_type": "Image"},
+        "label": {"names": list(names), "_type": "ClassLabel"},
+    }
+    table = pa.table(
+        {
+            "image": images,
+            "label": pa.array([index % len(names) for index in indices], pa.int64()),
+            **more,
+        }
+    )
+    return table.replace_schema_metadata(
+        {"huggingface": json.dumps({"info": {"features": features}})}
+    )
 
 
 def write(path: Path, table: pa.Table, *, rows: int = 100) -> Path:
@@ -55,7 +76,10 @@ def test_hub_layout(tmp_path: Path, name: str) -> None:
     number = ROWS_AT_A_TIME + 7
     source = source_of(write(tmp_path / name, hub(number), rows=30), tmp_path / "spool")
     assert isinstance(source, EmbeddedSource)
-    assert source.describe() == f"a file with images in a column at {tmp_path}/{name}, columns image='image', label='label'"
+    assert (
+        source.describe()
+        == f"a file with images in a column at {tmp_path}/{name}, columns image='image', label='label'"
+    )
     assert source.class_names == CLASSES
     assert not source.has_integer_labels
     rows = rows_of(list_source(source))
@@ -67,12 +91,18 @@ def test_hub_layout(tmp_path: Path, name: str) -> None:
 
 def test_columns(tmp_path: Path) -> None:
     """A plain binary column, a second picture, other columns as they are, and numbers that stand for names."""
-    features = {"sex": {"names": ["f", "m"], "_type": "ClassLabel"}, "parts": {"feature": {"names": ["x", "y"], "_type": "ClassLabel"}}}
+    features = {
+        "sex": {"names": ["f", "m"], "_type": "ClassLabel"},
+        "parts": {"feature": {"names": ["x", "y"], "_type": "ClassLabel"}},
+    }
     features["parts"]["_type"] = "Sequence"
     table = pa.table(
         {
             "img": pa.array([png_of(0), png_of(1), png_of(2)], pa.large_binary()),
-            "mask": pa.array([{"bytes": png_of(50), "path": None}, None, {"bytes": png_of(52), "path": None}], HUB_IMAGE),
+            "mask": pa.array(
+                [{"bytes": png_of(50), "path": None}, None, {"bytes": png_of(52), "path": None}],
+                HUB_IMAGE,
+            ),
             "class": ["a", " b", None],
             "key": [7, 8, 9],
             "sex": pa.array([1, -1, 5], pa.int8()),
@@ -81,7 +111,9 @@ def test_columns(tmp_path: Path) -> None:
         }
     ).replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
     source = source_of(write(tmp_path / "x.parquet", table), tmp_path / "spool", id="key")
-    kinds = {feature.name: (feature.kind, feature.shape, feature.names) for feature in source.features}
+    kinds = {
+        feature.name: (feature.kind, feature.shape, feature.names) for feature in source.features
+    }
     assert kinds["mask"] == (FeatureKind.IMAGE, (), ())
     assert kinds["sex"] == (FeatureKind.CLASS_LABEL, (), ("f", "m"))
     assert kinds["parts"] == (FeatureKind.CLASS_LABEL, (None,), ("x", "y"))
@@ -89,7 +121,9 @@ def test_columns(tmp_path: Path) -> None:
     assert isinstance(batch, pa.RecordBatch)
     assert (batch.schema.names, batch.schema.types) == (source.schema.names, source.schema.types)
     rows = rows_of([batch])
-    assert [(row["id"], row["label"], row["x/sex"], row["x/parts"], row["x/text"]) for row in rows] == [
+    assert [
+        (row["id"], row["label"], row["x/sex"], row["x/parts"], row["x/text"]) for row in rows
+    ] == [
         ("7", "a", "m", ["x", "y"], "BM not an image"),
         ("8", "b", None, [], ""),
         ("9", None, "5", None, "é"),
@@ -104,7 +138,9 @@ def test_rows_that_can_be_no_record(tmp_path: Path) -> None:
         {"bytes": png_of(0), "path": None}, {"bytes": None, "path": "there.png"}, {"bytes": None, "path": "gone.png"},
         {"bytes": b"", "path": "there.png"}, {"bytes": None, "path": None}, None, {"bytes": png_of(6), "path": "x"},
     ]  # fmt: skip
-    table = pa.table({"image": pa.array(images, HUB_IMAGE), "id": ["a", "b", "c", "d", "e", "f", " "]})
+    table = pa.table(
+        {"image": pa.array(images, HUB_IMAGE), "id": ["a", "b", "c", "d", "e", "f", " "]}
+    )
     parts = list(list_source(source_of(write(tmp_path / "x.parquet", table), tmp_path / "spool")))
     rows = rows_of(parts)
     assert [row["id"] for row in rows] == ["a", "b"]
@@ -147,30 +183,53 @@ def test_tables_of_paths_are_left_to_the_table(tmp_path: Path) -> None:
     make_files(tmp_path, "1.png")
     pq.write_table(pa.table({"image": ["1.png"], "data": [b"bytes"]}), tmp_path / "x.parquet")
     assert isinstance(source_of(tmp_path / "x.parquet"), TableSource)
-    with pytest.raises(UsageError, match=r"no column of .*x.parquet holds encoded images .*; it has the columns 'image', 'data'"):
+    with pytest.raises(
+        UsageError,
+        match=r"no column of .*x.parquet holds encoded images .*; it has the columns 'image', 'data'",
+    ):
         detect_source(f"{tmp_path}/x.parquet", NONE, input_format="embedded")
 
 
 @pytest.mark.parametrize(
     ("columns", "given", "message"),
     [
-        ({"images": [[png_of(1), png_of(2)]]}, {}, r"column 'images' of .* holds lists of images, and a record has one main image"),
-        ({"image": [png_of(1)], "more": [[png_of(1)]]}, {"image": "more"}, "column 'more' of .* holds lists of images"),
-        ({"one": [png_of(1)], "two": [png_of(2)]}, {}, "several columns of images, 'one', 'two': name the main one by --image-column"),
-        ({"image": [png_of(1)]}, {"image": "x"}, "--image-column 'x' is not in .*, which has the columns 'image'"),
+        (
+            {"images": [[png_of(1), png_of(2)]]},
+            {},
+            r"column 'images' of .* holds lists of images, and a record has one main image",
+        ),
+        (
+            {"image": [png_of(1)], "more": [[png_of(1)]]},
+            {"image": "more"},
+            "column 'more' of .* holds lists of images",
+        ),
+        (
+            {"one": [png_of(1)], "two": [png_of(2)]},
+            {},
+            "several columns of images, 'one', 'two': name the main one by --image-column",
+        ),
+        (
+            {"image": [png_of(1)]},
+            {"image": "x"},
+            "--image-column 'x' is not in .*, which has the columns 'image'",
+        ),
         ({"image": [png_of(1)]}, {"label": "x"}, "--label-column 'x' is not in"),
         ({"image": [png_of(1)], "n": [1]}, {"size": "n"}, "--size-column is for a table of paths"),
         ({"text": ["a"]}, {}, "no column of .*x.feather holds encoded images"),
     ],
 )
-def test_refused(tmp_path: Path, columns: Mapping[str, Any], given: dict[str, str], message: str) -> None:
+def test_refused(
+    tmp_path: Path, columns: Mapping[str, Any], given: dict[str, str], message: str
+) -> None:
     path = write(tmp_path / "x.feather", pa.table(columns))
     with pytest.raises(UsageError, match=message):
         source_of(path, **given)
 
 
 def test_lists_of_hub_images_are_refused(tmp_path: Path) -> None:
-    table = pa.table({"images": pa.array([[{"bytes": png_of(1), "path": None}]], pa.list_(HUB_IMAGE))})
+    table = pa.table(
+        {"images": pa.array([[{"bytes": png_of(1), "path": None}]], pa.list_(HUB_IMAGE))}
+    )
     with pytest.raises(UsageError, match="holds lists of images"):
         source_of(write(tmp_path / "x.parquet", table))
 
@@ -181,7 +240,10 @@ def test_files_of_other_columns(tmp_path: Path) -> None:
     write(tmp_path / "c.parquet", hub(1, more=pa.array(["a"])))
     source = source_of(tmp_path, tmp_path / "spool")
     assert [row["x/text"] for row in rows_of(source.list_part(f"{tmp_path}/b.parquet"))] == [None]
-    with pytest.raises(BuildError, match=r"c.parquet has the columns .*, and the first file .*: build from files with the same columns"):
+    with pytest.raises(
+        BuildError,
+        match=r"c.parquet has the columns .*, and the first file .*: build from files with the same columns",
+    ):
         list(source.list_part(f"{tmp_path}/c.parquet"))
 
 
@@ -196,7 +258,9 @@ def test_broken_files(tmp_path: Path) -> None:
     (tmp_path / "in" / "a.parquet").write_bytes(b"")
     write(tmp_path / "in" / "b.parquet", hub(1))
     parts = list(list_source(source_of(tmp_path / "in", tmp_path / "spool")))
-    assert [(reject.id, reject.reason) for reject in rejects_among(parts)] == [("a.parquet", RejectReason.EMPTY_FILE)]
+    assert [(reject.id, reject.reason) for reject in rejects_among(parts)] == [
+        ("a.parquet", RejectReason.EMPTY_FILE)
+    ]
     assert len(rows_of(parts)) == 1
 
 
@@ -204,24 +268,43 @@ def test_the_same_pictures_as_class_folders(tmp_path: Path) -> None:
     images = make_images(tmp_path / "in", 12)
     names = sorted(CLASSES)
     labels = pa.array([names.index(CLASSES[index % 3]) for index in range(12)])
-    write(tmp_path / "hub" / "train-00000-of-00001.parquet", hub(12, names=names).set_column(1, "label", labels))
+    write(
+        tmp_path / "hub" / "train-00000-of-00001.parquet",
+        hub(12, names=names).set_column(1, "label", labels),
+    )
     assert build(images, tmp_path / "a") == 0
     assert build(tmp_path / "hub", tmp_path / "b") == 0
-    found = [sorted((f["image"][0], f["label"][0]) for _, f in examples_of(root).values()) for root in (tmp_path / "a", tmp_path / "b")]
+    found = [
+        sorted((f["image"][0], f["label"][0]) for _, f in examples_of(root).values())
+        for root in (tmp_path / "a", tmp_path / "b")
+    ]
     assert found[0] == found[1]
-    assert {tuple(manifest_of(tmp_path / name)["schema"]["class_names"]) for name in "ab"} == {tuple(names)}
+    assert {tuple(manifest_of(tmp_path / name)["schema"]["class_names"]) for name in "ab"} == {
+        tuple(names)
+    }
 
 
 def test_a_build_that_draws_splits_and_has_a_reject(tmp_path: Path) -> None:
-    depths = pa.array([{"bytes": png_of(n + 50), "path": None} if n % 2 else None for n in range(10)], HUB_IMAGE)
+    depths = pa.array(
+        [{"bytes": png_of(n + 50), "path": None} if n % 2 else None for n in range(10)], HUB_IMAGE
+    )
     table = hub(10, caption=pa.array([f"a {n}" for n in range(10)]), depth=depths)
-    bad = pa.table({**{name: table[name] for name in table.schema.names}, "image": [*table["image"].to_pylist()[:9], None]}, table.schema)
+    bad = pa.table(
+        {
+            **{name: table[name] for name in table.schema.names},
+            "image": [*table["image"].to_pylist()[:9], None],
+        },
+        table.schema,
+    )
     write(tmp_path / "train.parquet", bad)
     options = ("--split", "a=0.5,b=0.5", "--max-reject-fraction", "0.2")
     assert build(tmp_path / "train.parquet", tmp_path / "out", *options) == 0
     found = examples_of(tmp_path / "out")
     assert {split for split, _ in found.values()} == {"a", "b"}
-    assert (found[b"train.parquet#3"][1]["caption"], found[b"train.parquet#3"][1]["depth"]) == ([b"a 3"], [png_of(53)])
+    assert (found[b"train.parquet#3"][1]["caption"], found[b"train.parquet#3"][1]["depth"]) == (
+        [b"a 3"],
+        [png_of(53)],
+    )
     assert found[b"train.parquet#4"][1]["depth"] == [b""]
     assert reasons_of(tmp_path / "out") == {"train.parquet#9": "bad_value"}
     assert not list((tmp_path / "out" / "spool").glob("*.bin"))
@@ -235,7 +318,11 @@ def remote_build(bucket: Bucket, tmp_path: Path, name: str) -> None:
     for split in ("train", "test"):
         bucket.put(f"in/data/{split}-00000-of-00001{path.suffix}", path.read_bytes())
     bucket.put("in/README.md", b"text")
-    options = [part for key, value in bucket.server.options.items() for part in ("--storage-option", f"{key}={value}")]
+    options = [
+        part
+        for key, value in bucket.server.options.items()
+        for part in ("--storage-option", f"{key}={value}")
+    ]
     assert build(f"{bucket.uri}/in", f"{bucket.uri}/out", *options) == 0
     assert build(f"{bucket.uri}/in", tmp_path / "out", *options) == 0
     found = examples_of(tmp_path / "out")

@@ -41,23 +41,37 @@ def rich_references(ids: list[str], split: str = "train", **changes: Any) -> pa.
         "objects/label": ["cat"],
         "unasked": "x",
     }
-    extras: dict[str, Any] = {f"x/{name}": [changes.get(name, value)] * len(ids) for name, value in one.items()}
+    extras: dict[str, Any] = {
+        f"x/{name}": [changes.get(name, value)] * len(ids) for name, value in one.items()
+    }
     extras["x/mask"] = pa.array([changes.get("mask", PLACE)] * len(ids), PICTURE_TYPE)
     return references(ids, label=changes.get("label", "q"), split=split, extras=extras)
 
 
 def test_class_names_are_learned_from_all_batches() -> None:
-    batches = [references(["1", "2"], label=["dog", "cat"]), references(["3", "4"], label=["ant", None]), references(["5"], label="cat")]
+    batches = [
+        references(["1", "2"], label=["dog", "cat"]),
+        references(["3", "4"], label=["ant", None]),
+        references(["5"], label="cat"),
+    ]
     run = run_transform(EncodeFeatures(image_classification()), batches)
     assert run.outputs["vocabularies"] == [{"label": ("ant", "cat", "dog")}]
-    assert [(row["id"], row[LABEL_INDEX]) for row in run.rows] == [("1", 2), ("2", 1), ("3", 0), ("5", 1)]
+    assert [(row["id"], row[LABEL_INDEX]) for row in run.rows] == [
+        ("1", 2),
+        ("2", 1),
+        ("3", 0),
+        ("5", 1),
+    ]
     assert run.rejects == [("4", "missing_label")]
     assert run.counters == {"rejects_missing_label": 1}
 
 
 @pytest.mark.parametrize(("integers", "names"), [(True, ("2", "10")), (False, ("10", "2"))])
 def test_integer_labels_are_ordered_by_value(integers: bool, names: tuple[str, ...]) -> None:
-    run = run_transform(EncodeFeatures(image_classification(), integer_labels=integers), [references(["1", "2"], label=["10", "2"])])
+    run = run_transform(
+        EncodeFeatures(image_classification(), integer_labels=integers),
+        [references(["1", "2"], label=["10", "2"])],
+    )
     assert run.outputs["vocabularies"] == [{"label": names}]
     assert [names[row[LABEL_INDEX]] for row in run.rows] == ["10", "2"]
 
@@ -78,21 +92,45 @@ def test_without_any_label_the_dataset_is_unlabeled(batches: list[pa.RecordBatch
 
 
 def test_every_kind_at_once() -> None:
-    batches = [rich_references(["1", "2"]), rich_references(["3"], split="test", text="a new dog", tags=["c"], mask=None)]
+    batches = [
+        rich_references(["1", "2"]),
+        rich_references(["3"], split="test", text="a new dog", tags=["c"], mask=None),
+    ]
     run = run_transform(EncodeFeatures(RICH), batches)
     assert run.rejects == []
     assert run.outputs["vocabularies"] == [
-        {"label": ("q",), "tags": ("a", "b", "c"), "words": ("dog", "the"), "tokens": ("[UNK]", "dog", "the"), "objects/label": ("cat",)}
+        {
+            "label": ("q",),
+            "tags": ("a", "b", "c"),
+            "words": ("dog", "the"),
+            "tokens": ("[UNK]", "dog", "the"),
+            "objects/label": ("cat",),
+        }
     ]
     stored = {
         "label_index": 0, "x/n": 7, "x/tags": [0, 1], "x/words/i": [0, 1], "x/words/v": [1, 2], "x/tokens": [2, 1, 2], "x/mask": PLACE,
         "x/objects/bbox": [0, 0, 0.5, 1], "x/objects/label": [0],
     }  # fmt: skip
-    changed = {"x/tags": [2], "x/words/i": [0], "x/words/v": [1], "x/tokens": [0, 1], "x/mask": None}
-    own = [{name: row[name] for name in row if name not in REFERENCE_SCHEMA.names} for row in run.rows]
+    changed = {
+        "x/tags": [2],
+        "x/words/i": [0],
+        "x/words/v": [1],
+        "x/tokens": [0, 1],
+        "x/mask": None,
+    }
+    own = [
+        {name: row[name] for name in row if name not in REFERENCE_SCHEMA.names} for row in run.rows
+    ]
     assert own == [stored, stored, stored | changed]
-    assert list(own[0]) == ["label_index", *(name for name in stored if name != "label_index")]  # in writing order
-    types = {batch.schema.field(name).type for batch in run.outputs["main"] for name in ("x/n", "x/words/v", "x/mask")}
+    assert list(own[0]) == [
+        "label_index",
+        *(name for name in stored if name != "label_index"),
+    ]  # in writing order
+    types = {
+        batch.schema.field(name).type
+        for batch in run.outputs["main"]
+        for name in ("x/n", "x/words/v", "x/mask")
+    }
     assert types == {pa.int64(), pa.list_(pa.float32()), PICTURE_TYPE}
 
 
@@ -121,23 +159,39 @@ def test_a_row_that_does_not_fit(changes: dict[str, Any], reason: str, detail: s
 
 def test_a_long_value_is_cut_in_the_message() -> None:
     schema = ExampleSchema((IMAGE, Feature("n", FeatureKind.INT64, shape=(2,))))
-    (reject,) = rejects_of(settle_references(references(["a"], extras={"x/n": [list(range(500))]}), schema))
-    assert reject.detail == f"row 0: 'n' is {str(list(range(500)))[:80]}..., which has not the shape (2)"
+    (reject,) = rejects_of(
+        settle_references(references(["a"], extras={"x/n": [list(range(500))]}), schema)
+    )
+    assert (
+        reject.detail
+        == f"row 0: 'n' is {str(list(range(500)))[:80]}..., which has not the shape (2)"
+    )
 
 
 def test_one_reject_a_row() -> None:
-    schema = ExampleSchema((IMAGE, Feature("a", FeatureKind.INT64), Feature("b", FeatureKind.INT64)))
-    batch = references(["1", "2"], extras={"x/a": pa.array([None, 1], pa.int64()), "x/b": pa.array([None, 2], pa.int64())})
+    schema = ExampleSchema(
+        (IMAGE, Feature("a", FeatureKind.INT64), Feature("b", FeatureKind.INT64))
+    )
+    batch = references(
+        ["1", "2"],
+        extras={"x/a": pa.array([None, 1], pa.int64()), "x/b": pa.array([None, 2], pa.int64())},
+    )
     parts = list(settle_references(batch, schema))
-    assert [reject.detail for reject in rejects_of(parts)] == ["row 0: 'a' has no value, and an integer feature needs one"]
+    assert [reject.detail for reject in rejects_of(parts)] == [
+        "row 0: 'a' has no value, and an integer feature needs one"
+    ]
     assert [row["id"] for row in rows_of(parts)] == ["2"]
 
 
 def test_names_that_are_given_reject_others() -> None:
     schema = ExampleSchema((IMAGE, Feature("c", FeatureKind.CLASS_LABEL, names=("dog", "cat"))))
-    run = run_transform(EncodeFeatures(schema), [references(["1", "2"], extras={"x/c": ["cat", "cow"]})])
+    run = run_transform(
+        EncodeFeatures(schema), [references(["1", "2"], extras={"x/c": ["cat", "cow"]})]
+    )
     assert [(row["id"], row["x/c"]) for row in run.rows] == [("1", 1)]
-    assert [reject.detail for reject in run.outputs["rejects"]] == ["row 1: 'c' is 'cow', which is not all known class names"]
+    assert [reject.detail for reject in run.outputs["rejects"]] == [
+        "row 1: 'c' is 'cow', which is not all known class names"
+    ]
 
 
 def test_indices() -> None:

@@ -108,11 +108,15 @@ def test_as_stored(feature: Feature, rows: list[list[Any]], wanted: list[Any]) -
 
 
 @pytest.mark.parametrize(("encoding", "feature", "rows", "wanted"), ENCODED)
-def test_encoded(encoding: Encoding, feature: Feature, rows: list[list[Any]], wanted: list[Any]) -> None:
+def test_encoded(
+    encoding: Encoding, feature: Feature, rows: list[list[Any]], wanted: list[Any]
+) -> None:
     assert plain(column(encoding, feature, rows)) == wanted
 
 
-@pytest.mark.parametrize("encoding", [encoding for encoding, *_ in ENCODED] + [Encoding(), Sparse()])
+@pytest.mark.parametrize(
+    "encoding", [encoding for encoding, *_ in ENCODED] + [Encoding(), Sparse()]
+)
 def test_they_are_values(encoding: Encoding) -> None:
     """Equal by their arguments, and fit to be sent to another process."""
     assert pickle.loads(pickle.dumps(encoding)) == encoding
@@ -223,14 +227,18 @@ def test_bad_arguments(make: Any, what: str) -> None:
         (RawTensor("f4", 2), TAGS, "feature 'tags' is a list, and RawTensor takes the bytes of one tensor"),
     ],
 )  # fmt: skip
-def test_encodings_that_do_not_go_with_a_feature(encoding: Encoding, feature: Feature, what: str) -> None:
+def test_encodings_that_do_not_go_with_a_feature(
+    encoding: Encoding, feature: Feature, what: str
+) -> None:
     with pytest.raises(UsageError) as told:
         encoding.complete(feature, CLASSES)
     assert what in str(told.value)
 
 
 def test_class_encodings_of_an_unlabeled_dataset() -> None:
-    with pytest.raises(UsageError, match=r"'label' has no classes of its own: give OneHot\(num_classes"):
+    with pytest.raises(
+        UsageError, match=r"'label' has no classes of its own: give OneHot\(num_classes"
+    ):
         OneHot().complete(LABEL, ())
     assert OneHot(5).complete(LABEL, ()).spec(LABEL, 2)[0] == (2, 5)
 
@@ -251,7 +259,9 @@ def test_class_encodings_of_an_unlabeled_dataset() -> None:
         (RawTensor("f4", 1), CAPTION, [b""], "feature 'caption' has 0 bytes, and a tensor [1] of float32 has 4"),
     ],
 )  # fmt: skip
-def test_values_without_a_place(encoding: Encoding, feature: Feature, values: list[Any], what: str) -> None:
+def test_values_without_a_place(
+    encoding: Encoding, feature: Feature, values: list[Any], what: str
+) -> None:
     with pytest.raises(ExampleFault) as told:
         encoding.complete(feature, CLASSES).encode(feature, values)
     assert what in str(told.value)

@@ -58,18 +58,24 @@ ints = st.lists(int64s, max_size=6)
 floats = st.lists(float32s, max_size=6)
 lists = st.one_of(
     st.binary(max_size=300).map(lambda value: (0x0A, field(0x0A, value))),
-    st.lists(st.binary(max_size=40), max_size=4).map(lambda values: (0x0A, b"".join(field(0x0A, value) for value in values))),
+    st.lists(st.binary(max_size=40), max_size=4).map(
+        lambda values: (0x0A, b"".join(field(0x0A, value) for value in values))
+    ),
     floats.map(lambda values: (0x12, field(0x0A, packed_floats(values)))),
     floats.map(lambda values: (0x12, unpacked(values))),
     ints.map(lambda values: (0x1A, field(0x0A, packed_ints(values)))),
-    st.lists(st.integers(0, 127), max_size=6).map(lambda values: (0x1A, field(0x0A, packed_ints(values)))),
+    st.lists(st.integers(0, 127), max_size=6).map(
+        lambda values: (0x1A, field(0x0A, packed_ints(values)))
+    ),
     ints.map(lambda values: (0x1A, unpacked(values))),
-    st.tuples(ints, ints).map(lambda two: (0x1A, field(0x0A, packed_ints(two[0])) + unpacked(two[1]))),
+    st.tuples(ints, ints).map(
+        lambda two: (0x1A, field(0x0A, packed_ints(two[0])) + unpacked(two[1]))
+    ),
 )
 # Now and then a Feature of no kind, or of several fields: of one kind they are merged, of two the last holds.
-features = st.lists(lists, min_size=0, max_size=2).map(lambda found: b"".join(field(*one) for one in found)) | lists.map(
-    lambda one: field(*one)
-)
+features = st.lists(lists, min_size=0, max_size=2).map(
+    lambda found: b"".join(field(*one) for one in found)
+) | lists.map(lambda one: field(*one))
 
 
 FORMS = (
@@ -104,7 +110,11 @@ def examples(draw: st.DrawFn) -> bytes:
     body = b"".join(draw(st.lists(entries(usual), max_size=6)))
     if usual:
         return field(0x0A, body)
-    parts = [field(0x0A, body + draw(unknown)), draw(unknown), field(0x0A, b"".join(draw(st.lists(entries(True), max_size=2))))]
+    parts = [
+        field(0x0A, body + draw(unknown)),
+        draw(unknown),
+        field(0x0A, b"".join(draw(st.lists(entries(True), max_size=2)))),
+    ]
     return b"".join(parts[: draw(st.integers(1, 3))])
 
 
@@ -115,23 +125,34 @@ def walked(block: bytes, start: int, stop: int, names: list[str]) -> dict[str, l
         place = bytes_span(found, span)
         if place is not None:
             assert read[key.decode()] == ("bytes_list", [found[place[0] : place[1]]])
-    return {name: values.tolist() if isinstance(values, np.ndarray) else list(values) for name, (_, values) in read.items()}
+    return {
+        name: values.tolist() if isinstance(values, np.ndarray) else list(values)
+        for name, (_, values) in read.items()
+    }
 
 
 @given(examples(), st.binary(max_size=20), st.binary(max_size=20), st.sets(st.sampled_from(NAMES)))
 @settings(max_examples=150)
 @example(b"", b"", b"", set(NAMES))
-def test_it_finds_what_protobuf_finds(data: bytes, before: bytes, after: bytes, names: set[str]) -> None:
+def test_it_finds_what_protobuf_finds(
+    data: bytes, before: bytes, after: bytes, names: set[str]
+) -> None:
     """Also amid a block of other bytes, and without the features that are not wanted."""
     parsed = parse_example(data)
     block = before + data + after
-    assert walked(block, len(before), len(before) + len(data), NAMES) == {name: parsed[name] for name in NAMES if name in parsed}
-    assert walked(block, len(before), len(before) + len(data), list(names)) == {name: parsed[name] for name in names if name in parsed}
+    assert walked(block, len(before), len(before) + len(data), NAMES) == {
+        name: parsed[name] for name in NAMES if name in parsed
+    }
+    assert walked(block, len(before), len(before) + len(data), list(names)) == {
+        name: parsed[name] for name in names if name in parsed
+    }
 
 
 @given(examples(), st.data())
 @settings(max_examples=150)
-def test_damaged_bytes_are_a_fault_or_what_protobuf_makes_of_them(data: bytes, draw: st.DataObject) -> None:
+def test_damaged_bytes_are_a_fault_or_what_protobuf_makes_of_them(
+    data: bytes, draw: st.DataObject
+) -> None:
     damaged = bytearray(data or b"\x0a\x00")
     for _ in range(draw.draw(st.integers(0, 2))):
         damaged[draw.draw(st.integers(0, len(damaged) - 1))] = draw.draw(st.integers(0, 255))
@@ -158,7 +179,9 @@ def field5(tag: int, content: bytes) -> bytes:
 
 
 LABEL = b"\x1a\x03\x0a\x01\x07"
-LONG_KEY = "k" * 129 + "\x12"  # its last byte, where a walk that misread its length would look for a value of 18 bytes
+LONG_KEY = (
+    "k" * 129 + "\x12"
+)  # its last byte, where a walk that misread its length would look for a value of 18 bytes
 
 
 @pytest.mark.parametrize(
@@ -166,11 +189,33 @@ LONG_KEY = "k" * 129 + "\x12"  # its last byte, where a walk that misread its le
     [
         (field5(0x0A, damage.entry("n", [7])), {"n": [7]}),
         (field(0x0A, field5(0x0A, field(0x0A, b"n") + field(0x12, LABEL))), {"n": [7]}),
-        (field(0x0A, field(0x0A, field(0x0A, b"n") + field5(0x12, field5(0x0A, field5(0x0A, bytes(201)))))), {"n": [bytes(201)]}),
+        (
+            field(
+                0x0A,
+                field(
+                    0x0A, field(0x0A, b"n") + field5(0x12, field5(0x0A, field5(0x0A, bytes(201))))
+                ),
+            ),
+            {"n": [bytes(201)]},
+        ),
         (field(0x0A, damage.entry(LONG_KEY, [bytes(13)])), {LONG_KEY: [bytes(13)]}),
-        (field(0x0A, damage.entry("n", [1]) + field(0x7A, field(0x0A, b"n") + field(0x12, LABEL))), {"n": [1]}),  # of no known field
-        (field(0x0A, field(0x0A, field(0x7A, b"n") + field(0x12, LABEL))), {}),  # no key, but an unknown field like one
-        (field(0x0A, field(0x0A, field(0x0A, b"n") + field(0x12, field(0x1A, field(0x12, b"\x07"))))), {"n": []}),
+        (
+            field(
+                0x0A, damage.entry("n", [1]) + field(0x7A, field(0x0A, b"n") + field(0x12, LABEL))
+            ),
+            {"n": [1]},
+        ),  # of no known field
+        (
+            field(0x0A, field(0x0A, field(0x7A, b"n") + field(0x12, LABEL))),
+            {},
+        ),  # no key, but an unknown field like one
+        (
+            field(
+                0x0A,
+                field(0x0A, field(0x0A, b"n") + field(0x12, field(0x1A, field(0x12, b"\x07")))),
+            ),
+            {"n": []},
+        ),
         (field(0x0A, damage.entry("n", [1])) + field(0x0A, damage.entry("n", [2])), {"n": [2]}),
     ],
 )
@@ -204,7 +249,9 @@ def test_an_entry_longer_than_the_example() -> None:
         walked(data + entry[-1:] + bytes(10), 0, len(data), ["n"])
 
 
-@pytest.mark.parametrize("num_bytes", [0, 1, 100, 110, 120, 127, 128, 16_370, 16_383, 16_384, 2_097_151, 2_097_152])
+@pytest.mark.parametrize(
+    "num_bytes", [0, 1, 100, 110, 120, 127, 128, 16_370, 16_383, 16_384, 2_097_151, 2_097_152]
+)
 def test_lengths_of_every_size(num_bytes: int) -> None:
     """Where the lengths around the image's bytes grow by a byte, each at another size."""
     for size in range(max(0, num_bytes - 12), num_bytes + 1, 3):
@@ -230,7 +277,10 @@ def test_what_is_not_wanted_is_not_parsed() -> None:
 def test_a_mapped_file(tmp_path: Path) -> None:
     data = damage.example({"id": [b"x"], "scores": [0.5, 1.5], "image": [bytes(300)]})
     (tmp_path / "shard").write_bytes(b"frame" + data)
-    with open(tmp_path / "shard", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as block:
+    with (
+        open(tmp_path / "shard", "rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as block,
+    ):
         found, spans = find_features(block, 5, len(block), {b"image", b"scores"})
         place = bytes_span(found, spans[b"image"])
         assert place is not None

@@ -16,7 +16,11 @@ MD5 = "900150983cd24fb0d6963f7d28e17f72"
         (MD5, MD5, True),
         (f'"{MD5}-12"', f"{MD5}-12", False),  # of an object made of parts
         (f'"{MD5.upper()}"', MD5.upper(), False),
-        ('"0x227D0E262ACEDA0"', "0x227D0E262ACEDA0", False),  # Azure's GET; its listing leaves the quotes out
+        (
+            '"0x227D0E262ACEDA0"',
+            "0x227D0E262ACEDA0",
+            False,
+        ),  # Azure's GET; its listing leaves the quotes out
         ("0x227D0E262ACEDA0", "0x227D0E262ACEDA0", False),
         ('""', "", False),
         ("", "", False),

@@ -21,13 +21,19 @@ Found = set[tuple[str, str, bytes]]  # split, class name, the image's bytes
 
 def wanted(form: Form) -> Found:
     names = dict(zip(CLASSES, form.classes, strict=True))
-    return {(picture.split if form.states_splits else "train", names[picture.label], picture.data) for picture in PICTURES}
+    return {
+        (picture.split if form.states_splits else "train", names[picture.label], picture.data)
+        for picture in PICTURES
+    }
 
 
 def found_in(root: Path, form: Form) -> Found:
     dataset = sw.open(str(root))
     assert not list(verify(str(root)).faults)
-    return {(split, _class_of(dataset, form, features), features["image"][0]) for split, features in _examples(dataset, root)}
+    return {
+        (split, _class_of(dataset, form, features), features["image"][0])
+        for split, features in _examples(dataset, root)
+    }
 
 
 def _examples(dataset: sw.Dataset, root: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -24,7 +24,9 @@ VALUES = st.one_of(
 FEATURES = st.dictionaries(st.text(st.characters(codec="utf-8"), max_size=20), VALUES, max_size=5)
 
 
-def tensorflow_example(features: dict[str, list[bytes] | list[int] | list[float]]) -> tf.train.Example:
+def tensorflow_example(
+    features: dict[str, list[bytes] | list[int] | list[float]],
+) -> tf.train.Example:
     message = tf.train.Example()
     for name, values in features.items():
         feature = message.features.feature[name]
@@ -38,16 +40,22 @@ def tensorflow_example(features: dict[str, list[bytes] | list[int] | list[float]
 
 
 @given(FEATURES)
-def test_parses_what_tensorflow_writes(features: dict[str, list[bytes] | list[int] | list[float]]) -> None:
+def test_parses_what_tensorflow_writes(
+    features: dict[str, list[bytes] | list[int] | list[float]],
+) -> None:
     assert parse_example(tensorflow_example(features).SerializeToString()) == features
 
 
 @given(FEATURES)
-def test_a_hand_written_example_is_tensorflows_message(features: dict[str, list[bytes] | list[int] | list[float]]) -> None:
+def test_a_hand_written_example_is_tensorflows_message(
+    features: dict[str, list[bytes] | list[int] | list[float]],
+) -> None:
     """The encoder of these tests, which knows nothing of protobuf's, is right, so what it forges is what it says."""
     message = tf.train.Example.FromString(example(features))
     kept = {name: values for name, values in features.items() if values}
-    assert {name: value for name, value in parse_example(message.SerializeToString()).items() if value} == kept
+    assert {
+        name: value for name, value in parse_example(message.SerializeToString()).items() if value
+    } == kept
 
 
 def test_packed_and_unpacked_numbers_are_the_same() -> None:
@@ -62,12 +70,18 @@ def test_packed_and_unpacked_numbers_are_the_same() -> None:
 
 def test_no_features_and_no_kind() -> None:
     assert parse_example(b"") == {}
-    assert parse_example(tf.train.Example(features={"feature": {"a": tf.train.Feature()}}).SerializeToString()) == {"a": []}
+    assert parse_example(
+        tf.train.Example(features={"feature": {"a": tf.train.Feature()}}).SerializeToString()
+    ) == {"a": []}
     empty = tf.train.Feature(int64_list=tf.train.Int64List())
-    assert parse_example(tf.train.Example(features={"feature": {"a": empty}}).SerializeToString()) == {"a": []}
+    assert parse_example(
+        tf.train.Example(features={"feature": {"a": empty}}).SerializeToString()
+    ) == {"a": []}
 
 
-@pytest.mark.parametrize("data", [b"\xff", b"\x0a\x05\x0a", b"not an example at all", b"\x0a\x02\xff\xff"])
+@pytest.mark.parametrize(
+    "data", [b"\xff", b"\x0a\x05\x0a", b"not an example at all", b"\x0a\x02\xff\xff"]
+)
 def test_what_is_no_example_is_a_fault(data: bytes) -> None:
     with pytest.raises(ExampleFault, match=r"^not a tf\.Example: "):
         parse_example(data)
@@ -78,7 +92,10 @@ def test_varints_are_protobufs(value: int) -> None:
     assert varint(value) == encoder._VarintBytes(value)
 
 
-@pytest.mark.parametrize(("value", "encoded"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**31, "8080808008")])
+@pytest.mark.parametrize(
+    ("value", "encoded"),
+    [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02"), (2**31, "8080808008")],
+)
 def test_varints_by_hand(value: int, encoded: str) -> None:
     assert varint(value).hex() == encoded
 
@@ -87,7 +104,9 @@ def test_varints_by_hand(value: int, encoded: str) -> None:
 def test_an_entry_header_makes_bytes_a_feature(key: str, value: bytes) -> None:
     entry = bytes_entry_header(key.encode(), len(value)) + value
     message = tf.train.Example.FromString(b"\x0a" + varint(len(entry)) + entry)
-    assert dict(message.features.feature) == {key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))}
+    assert dict(message.features.feature) == {
+        key: tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
+    }
     assert entry == message.features.SerializeToString()
 
 
@@ -106,4 +125,6 @@ def test_it_lives_beside_tensorflow_whichever_comes_first() -> None:
         "data = tf.train.Example(features=dict(feature=dict(a=tf.train.Feature(int64_list=dict(value=[3]))))).SerializeToString()\n"
         "assert parse_example(data) == dict(a=[3])\n"
     )
-    subprocess.run([sys.executable, "-c", code.format("shardwright.example", "tensorflow")], check=True)
+    subprocess.run(
+        [sys.executable, "-c", code.format("shardwright.example", "tensorflow")], check=True
+    )

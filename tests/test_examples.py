@@ -25,8 +25,17 @@ from transforms.writing.examples import ExampleEncoder, FramedRecords
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT32 = st.floats(width=32, allow_nan=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
-VALUES = {FeatureKind.INT64: INT64, FeatureKind.FLOAT32: FLOAT32, FeatureKind.BYTES: st.binary(max_size=12), FeatureKind.TEXT: TEXT}
-EXTRAS = tuple(Feature(f"{'many ' if shape else 'ein '}{kind} ä", kind, shape=shape) for kind in VALUES for shape in ((), (None,)))
+VALUES = {
+    FeatureKind.INT64: INT64,
+    FeatureKind.FLOAT32: FLOAT32,
+    FeatureKind.BYTES: st.binary(max_size=12),
+    FeatureKind.TEXT: TEXT,
+}
+EXTRAS = tuple(
+    Feature(f"{'many ' if shape else 'ein '}{kind} ä", kind, shape=shape)
+    for kind in VALUES
+    for shape in ((), (None,))
+)
 
 
 @st.composite
@@ -37,15 +46,22 @@ def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
             "id": TEXT,
             "label_index": st.integers(0, 2),
             "image": st.binary(max_size=300),
-            "info": st.builds(ImageInfo, TEXT, st.integers(0, 70_000), st.integers(0, 70_000), st.just(3)),
-            **{f.name: st.lists(VALUES[f.kind], max_size=4) if f.is_list else VALUES[f.kind] for f in EXTRAS},
+            "info": st.builds(
+                ImageInfo, TEXT, st.integers(0, 70_000), st.integers(0, 70_000), st.just(3)
+            ),
+            **{
+                f.name: st.lists(VALUES[f.kind], max_size=4) if f.is_list else VALUES[f.kind]
+                for f in EXTRAS
+            },
         }
     )
     return draw(st.lists(one, min_size=1, max_size=3))
 
 
 def make_schema(feature_names: str = "tfds") -> ExampleSchema:
-    return image_classification(feature_names=feature_names, extras=EXTRAS).with_class_names(("a", "b", "c"))
+    return image_classification(feature_names=feature_names, extras=EXTRAS).with_class_names(
+        ("a", "b", "c")
+    )
 
 
 def make_batch(given_rows: list[dict[str, Any]]) -> pa.RecordBatch:
@@ -97,16 +113,22 @@ def expected_example(row: dict[str, Any], image_key: str) -> tf.train.Example:
     for feature in EXTRAS:
         values = row[feature.name] if feature.is_list else [row[feature.name]]
         entry = features[feature.name]
-        kind = {FeatureKind.INT64: entry.int64_list, FeatureKind.FLOAT32: entry.float_list}.get(feature.kind, entry.bytes_list)
+        kind = {FeatureKind.INT64: entry.int64_list, FeatureKind.FLOAT32: entry.float_list}.get(
+            feature.kind, entry.bytes_list
+        )
         kind.SetInParent()
         kind.value.extend(value.encode() if isinstance(value, str) else value for value in values)
     return example
 
 
-@pytest.mark.parametrize(("feature_names", "image_key"), [("tfds", "image"), ("model-garden", "image/encoded")])
+@pytest.mark.parametrize(
+    ("feature_names", "image_key"), [("tfds", "image"), ("model-garden", "image/encoded")]
+)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(given_rows=rows())
-def test_a_record_is_the_message_tensorflow_would_make(feature_names: str, image_key: str, given_rows: list[dict[str, Any]]) -> None:
+def test_a_record_is_the_message_tensorflow_would_make(
+    feature_names: str, image_key: str, given_rows: list[dict[str, Any]]
+) -> None:
     framed = frame(make_schema(feature_names), given_rows)
     for record, row in zip(records_of(framed), given_rows, strict=True):
         assert tf.train.Example.FromString(record) == expected_example(row, image_key)
@@ -117,16 +139,25 @@ def test_a_record_is_the_message_tensorflow_would_make(feature_names: str, image
 def test_offsets_and_checksums_are_those_of_the_image(given_rows: list[dict[str, Any]]) -> None:
     framed = frame(make_schema(), given_rows)
     whole, start = b"".join(framed.pieces), 0
-    for row, length, offset, crc in zip(given_rows, framed.lengths, framed.image_offsets, framed.image_crcs, strict=True):
+    for row, length, offset, crc in zip(
+        given_rows, framed.lengths, framed.image_offsets, framed.image_crcs, strict=True
+    ):
         image = row["image"]
         assert whole[start + offset : start + offset + len(image)] == image
-        assert start + offset + len(image) == start + length - 4, "the image is the record's last entry"
+        assert start + offset + len(image) == start + length - 4, (
+            "the image is the record's last entry"
+        )
         assert crc == google_crc32c.value(image)
         start += length
 
 
 def sample_rows(number: int) -> list[dict[str, Any]]:
-    one = {FeatureKind.INT64: -1, FeatureKind.FLOAT32: 0.5, FeatureKind.BYTES: b"\0\xff", FeatureKind.TEXT: "ü"}
+    one = {
+        FeatureKind.INT64: -1,
+        FeatureKind.FLOAT32: 0.5,
+        FeatureKind.BYTES: b"\0\xff",
+        FeatureKind.TEXT: "ü",
+    }
     return [
         {
             "id": f"{index}/ä.png",
@@ -144,21 +175,33 @@ def test_tensorflow_reads_the_file(tmp_path: Path) -> None:
     path = tmp_path / "records"
     path.write_bytes(b"".join(frame(make_schema(), given_rows).pieces))
     read = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    assert [tf.train.Example.FromString(record) for record in read] == [expected_example(row, "image") for row in given_rows]
+    assert [tf.train.Example.FromString(record) for record in read] == [
+        expected_example(row, "image") for row in given_rows
+    ]
 
 
 def test_image_bytes_are_never_copied() -> None:
     given_rows = sample_rows(5)
     pieces = frame(make_schema(), given_rows).pieces
     for row in given_rows:
-        assert any(piece is row["image"] for piece in pieces), "the piece must be the very object that was read"
+        assert any(piece is row["image"] for piece in pieces), (
+            "the piece must be the very object that was read"
+        )
 
 
 def test_not_a_number_keeps_its_place() -> None:
     schema = image_classification(extras=(Feature("f", FeatureKind.FLOAT32),))
-    batch = references(["a"], labelled=True).append_column(extra_name("f"), pa.array([float("nan")], pa.float32()))
+    batch = references(["a"], labelled=True).append_column(
+        extra_name("f"), pa.array([float("nan")], pa.float32())
+    )
     encoder = ExampleEncoder(schema)
-    record = records_of(encoder.frame(encoder.encode_known(batch), encoder.encode_measured([ImageInfo("png", 1, 1, 3)]), [b"i"]))[0]
+    record = records_of(
+        encoder.frame(
+            encoder.encode_known(batch),
+            encoder.encode_measured([ImageInfo("png", 1, 1, 3)]),
+            [b"i"],
+        )
+    )[0]
     value = tf.train.Example.FromString(record).features.feature["f"].float_list.value
     assert len(value) == 1
     assert value[0] != value[0]
@@ -197,7 +240,11 @@ assert "apache_beam" not in sys.modules
 
 def test_bytes_are_the_same_in_every_process_and_need_no_tensorflow() -> None:
     running = [
-        subprocess.Popen([sys.executable, "-c", _PRINT_RECORDS], env={**os.environ, "PYTHONHASHSEED": seed}, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", _PRINT_RECORDS],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdout=subprocess.PIPE,
+        )
         for seed in ("1", "2")
     ]
     printed = {process.communicate()[0] for process in running}

@@ -18,7 +18,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fault_proxy import FaultProxy
-from tests.fault_upstream import Upstream, ask, ask_once, connect, raw, read_to_end, running_upstream, wait_until
+from tests.fault_upstream import (
+    Upstream,
+    ask,
+    ask_once,
+    connect,
+    raw,
+    read_to_end,
+    running_upstream,
+    wait_until,
+)
 from tests.fault_wire import BUFFER_BYTES
 
 SIZES = (0, 1, 1000, 65_535, BUFFER_BYTES - 1, BUFFER_BYTES, 5_000_000)
@@ -41,19 +50,31 @@ def proxy(upstream: Upstream) -> Iterator[FaultProxy]:
 class TestTransparent:
     @pytest.mark.parametrize("framing", FRAMINGS)
     @pytest.mark.parametrize("size", SIZES)
-    def test_bodies_both_ways(self, proxy: FaultProxy, upstream: Upstream, size: int, framing: str) -> None:
+    def test_bodies_both_ways(
+        self, proxy: FaultProxy, upstream: Upstream, size: int, framing: str
+    ) -> None:
         data = os.urandom(size)
         connection = connect(proxy.endpoint)
-        body: object = iter([data[:7], data[7:]] if size > 7 else [data] * (size > 0)) if framing == "/chunked" else data
+        body: object = (
+            iter([data[:7], data[7:]] if size > 7 else [data] * (size > 0))
+            if framing == "/chunked"
+            else data
+        )
         assert ask(connection, "PUT", f"{framing}/a?b=%20c", body) == (200, b"")
         assert upstream.objects[f"{framing}/a?b=%20c"] == data
         assert ask(connection, "GET", f"{framing}/a?b=%20c") == (200, data)
         connection.close()
-        assert proxy.requests == upstream.seen == [("PUT", f"{framing}/a?b=%20c"), ("GET", f"{framing}/a?b=%20c")]
+        assert (
+            proxy.requests
+            == upstream.seen
+            == [("PUT", f"{framing}/a?b=%20c"), ("GET", f"{framing}/a?b=%20c")]
+        )
         if framing != "/chunked":
             assert (proxy.num_bytes_up, proxy.num_bytes_down) == (size, size)
 
-    def test_answers_without_bodies_keep_the_connection(self, proxy: FaultProxy, upstream: Upstream) -> None:
+    def test_answers_without_bodies_keep_the_connection(
+        self, proxy: FaultProxy, upstream: Upstream
+    ) -> None:
         upstream.objects["/x"] = b"12345"
         before = upstream.num_connections
         connection = connect(proxy.endpoint)
@@ -63,10 +84,17 @@ class TestTransparent:
         assert ask(connection, "GET", "/none") == (404, b"")
         assert ask(connection, "GET", "/x") == (200, b"12345")
         connection.close()
-        assert (upstream.num_connections - before, proxy.num_connections, proxy.num_requests) == (1, 1, 5)
+        assert (upstream.num_connections - before, proxy.num_connections, proxy.num_requests) == (
+            1,
+            1,
+            5,
+        )
 
     def test_the_host_header_stays(self, proxy: FaultProxy) -> None:
-        assert ask_once(proxy, "GET", "/host") == (200, proxy.endpoint.removeprefix("http://").encode())
+        assert ask_once(proxy, "GET", "/host") == (
+            200,
+            proxy.endpoint.removeprefix("http://").encode(),
+        )
         assert ask_once(proxy, "GET", "/host", Host="b.s3.example:9") == (200, b"b.s3.example:9")
 
     def test_expect_continue(self, proxy: FaultProxy) -> None:
@@ -79,7 +107,10 @@ class TestTransparent:
         assert read_to_end(client).endswith(b"\r\n\r\nabc")
 
     def test_a_refused_expectation_ends_the_connection(self, proxy: FaultProxy) -> None:
-        client = raw(proxy, b"PUT /refused HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n")
+        client = raw(
+            proxy,
+            b"PUT /refused HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n",
+        )
         assert read_to_end(client).startswith(b"HTTP/1.1 403 Forbidden\r\n")
 
     def test_an_early_answer_comes_before_the_end_of_the_upload(self, proxy: FaultProxy) -> None:
@@ -93,7 +124,16 @@ class TestTransparent:
         requests.insert(2, b"PUT /p HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nab")
         requests.append(b"GET /p HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         answers = read_to_end(raw(proxy, b"".join(requests))).split(b"HTTP/1.1 200 OK")
-        assert [answer.rpartition(b"\r\n\r\n")[2] for answer in answers] == [b"", b"0", b"1", b"", b"2", b"3", b"4", b"ab"]
+        assert [answer.rpartition(b"\r\n\r\n")[2] for answer in answers] == [
+            b"",
+            b"0",
+            b"1",
+            b"",
+            b"2",
+            b"3",
+            b"4",
+            b"ab",
+        ]
 
     def test_an_answer_is_read_by_a_client_that_sends_no_more(self, proxy: FaultProxy) -> None:
         client = raw(proxy, b"GET /host HTTP/1.1\r\nHost: half\r\n\r\n")
@@ -119,7 +159,10 @@ class TestTransparent:
     def test_chunks_however_they_are_cut(self, chunks: list[bytes], step: int) -> None:
         body = b"".join(b"%X\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
         with running_upstream() as upstream, FaultProxy(upstream.endpoint) as proxy:
-            client = raw(proxy, b"PUT /p HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
+            client = raw(
+                proxy,
+                b"PUT /p HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n",
+            )
             for place in range(0, len(body), step):
                 client.sendall(body[place : place + step])
             assert read_to_end(client).startswith(b"HTTP/1.1 200")
@@ -127,7 +170,9 @@ class TestTransparent:
 
 
 class TestEnds:
-    def test_a_client_that_leaves_breaks_its_upload_off(self, proxy: FaultProxy, upstream: Upstream) -> None:
+    def test_a_client_that_leaves_breaks_its_upload_off(
+        self, proxy: FaultProxy, upstream: Upstream
+    ) -> None:
         before = upstream.num_broken_uploads
         raw(proxy, b"PUT /gone HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nabc").close()
         wait_until(lambda: upstream.num_broken_uploads == before + 1)
@@ -144,8 +189,13 @@ class TestEnds:
         assert 0 < proxy.num_bytes_down < 20_000_000
 
     @pytest.mark.parametrize("reads", [False, True])
-    def test_clients_that_leave_by_a_reset_at_any_moment(self, proxy: FaultProxy, reads: bool) -> None:
-        requests = [b"GET /host HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", b"PUT /refused HTTP/1.1\r\nContent-Length: 9\r\n\r\n123"]
+    def test_clients_that_leave_by_a_reset_at_any_moment(
+        self, proxy: FaultProxy, reads: bool
+    ) -> None:
+        requests = [
+            b"GET /host HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+            b"PUT /refused HTTP/1.1\r\nContent-Length: 9\r\n\r\n123",
+        ]
         for number in range(300):
             client = raw(proxy, requests[number % 2])
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -157,7 +207,9 @@ class TestEnds:
         wait_until(lambda: proxy.num_in_flight == 0)
         assert ask_once(proxy, "GET", "/host", Host="well")[1] == b"well"
 
-    def test_a_download_waits_for_a_slow_client(self, proxy: FaultProxy, upstream: Upstream) -> None:
+    def test_a_download_waits_for_a_slow_client(
+        self, proxy: FaultProxy, upstream: Upstream
+    ) -> None:
         """Neither side is read ahead of the other by more than sockets and buffers hold."""
         upstream.objects["/slow"] = bytes(50_000_000)
         client = raw(proxy, b"GET /slow HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
@@ -176,7 +228,10 @@ class TestEnds:
     def test_an_upstream_that_ends_idle_connections(self) -> None:
         """Servers do so without a word; the client's connection stays, and the next request goes over a new one."""
         answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-        with socket.create_server(("127.0.0.1", 0)) as listener, FaultProxy(f"127.0.0.1:{listener.getsockname()[1]}") as proxy:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            FaultProxy(f"127.0.0.1:{listener.getsockname()[1]}") as proxy,
+        ):
             connection = connect(proxy.endpoint)
             for _ in range(3):
                 connection.request("GET", "/")
@@ -190,7 +245,10 @@ class TestEnds:
             connection.close()
 
     def test_an_upstream_that_ends_without_an_answer(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listener, FaultProxy(f"127.0.0.1:{listener.getsockname()[1]}") as proxy:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as listener,
+            FaultProxy(f"127.0.0.1:{listener.getsockname()[1]}") as proxy,
+        ):
             client = raw(proxy, b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
             accepted, _address = listener.accept()
             accepted.recv(1000)
@@ -216,8 +274,18 @@ class TestEnds:
         assert "fault-proxy" not in [thread.name for thread in threading.enumerate()]
 
     def test_as_a_process(self, upstream: Upstream) -> None:
-        command = [sys.executable, "-m", "tests.fault_proxy", "--upstream", upstream.endpoint, "--latency-msec", "50"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]) as process:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fault_proxy",
+            "--upstream",
+            upstream.endpoint,
+            "--latency-msec",
+            "50",
+        ]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+        ) as process:
             assert process.stdout
             endpoint = f"http://127.0.0.1:{int(process.stdout.readline())}"
             connection, started = connect(endpoint), time.monotonic()

@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fault_proxy import Fault, FaultProxy
-from tests.fault_upstream import Upstream, ask, ask_once, connect, raw, read_to_end, running_upstream, wait_until
+from tests.fault_upstream import (
+    Upstream,
+    ask,
+    ask_once,
+    connect,
+    raw,
+    read_to_end,
+    running_upstream,
+    wait_until,
+)
 
 DATA = bytes(range(256)) * 4000  # more than a piece of it is passed on at a time
 HIT_AT = (0, 1, 9_999, 10_000, 500_000, len(DATA) - 1)
@@ -22,7 +31,9 @@ GET = b"GET %s HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[Upstream]:
     with running_upstream() as server:
-        server.objects.update({f"{framing}/data": DATA for framing in ("/plain", "/chunked", "/until-close")})
+        server.objects.update(
+            {f"{framing}/data": DATA for framing in ("/plain", "/chunked", "/until-close")}
+        )
         server.objects["/short"] = b"short"
         yield server
 
@@ -58,12 +69,16 @@ def test_status_tells_when_to_come_again(proxy: FaultProxy) -> None:
 
 def test_status_before_an_upload_begins(proxy: FaultProxy) -> None:
     proxy.add(Fault("status"))
-    client = raw(proxy, b"PUT /x HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n")
+    client = raw(
+        proxy, b"PUT /x HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n"
+    )
     assert read_to_end(client).startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
 
 
 @pytest.mark.parametrize(("method", "body"), [("GET", None), ("PUT", DATA)])
-def test_reset_before_the_upstream_is_asked(proxy: FaultProxy, upstream: Upstream, method: str, body: bytes | None) -> None:
+def test_reset_before_the_upstream_is_asked(
+    proxy: FaultProxy, upstream: Upstream, method: str, body: bytes | None
+) -> None:
     proxy.add(fault := Fault("reset"))
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         ask_once(proxy, method, "/plain/data", body)
@@ -100,7 +115,9 @@ def content(answer: bytes) -> bytes:
 
 def test_a_truncated_body_is_seen_by_a_client(proxy: FaultProxy) -> None:
     proxy.add(Fault("truncate", at_byte=1000))
-    with pytest.raises(http.client.IncompleteRead, match=f"1000 bytes read, {len(DATA) - 1000} more expected"):
+    with pytest.raises(
+        http.client.IncompleteRead, match=f"1000 bytes read, {len(DATA) - 1000} more expected"
+    ):
         ask_once(proxy, "GET", "/plain/data")
 
 
@@ -132,20 +149,30 @@ def test_corrupt_flips_one_bit(proxy: FaultProxy, framing: str, at_byte: int) ->
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("at_byte", HIT_AT)
-def test_corrupt_an_upload(proxy: FaultProxy, upstream: Upstream, at_byte: int, chunked: bool) -> None:
+def test_corrupt_an_upload(
+    proxy: FaultProxy, upstream: Upstream, at_byte: int, chunked: bool
+) -> None:
     proxy.add(Fault("corrupt", at_byte=at_byte, upload=True))
-    assert ask_once(proxy, "PUT", "/up", iter([DATA[:70_000], DATA[70_000:]]) if chunked else DATA) == (200, b"")
+    assert ask_once(
+        proxy, "PUT", "/up", iter([DATA[:70_000], DATA[70_000:]]) if chunked else DATA
+    ) == (200, b"")
     assert one_bit_apart(upstream.objects["/up"], DATA, at_byte)
 
 
 def one_bit_apart(data: bytes, other: bytes, at_byte: int) -> bool:
     differ = [place for place in range(len(data)) if data[place] != other[place]]
-    return len(data) == len(other) and differ == [at_byte] and (data[at_byte] ^ other[at_byte]).bit_count() == 1
+    return (
+        len(data) == len(other)
+        and differ == [at_byte]
+        and (data[at_byte] ^ other[at_byte]).bit_count() == 1
+    )
 
 
 @given(st.binary(min_size=1, max_size=40), st.data())
 @settings(max_examples=50, deadline=None)
-def test_a_fault_of_a_small_upload_is_at_its_byte(upload_proxy: tuple[FaultProxy, Upstream], body: bytes, drawn: st.DataObject) -> None:
+def test_a_fault_of_a_small_upload_is_at_its_byte(
+    upload_proxy: tuple[FaultProxy, Upstream], body: bytes, drawn: st.DataObject
+) -> None:
     """Those that come whole with their head take another way through the proxy."""
     proxy, upstream = upload_proxy
     at_byte = drawn.draw(st.integers(0, len(body) - 1))
@@ -167,7 +194,11 @@ def test_reset_an_upload(proxy: FaultProxy, upstream: Upstream, at_byte: int) ->
     with pytest.raises((ConnectionResetError, BrokenPipeError)):
         ask_once(proxy, "PUT", "/never", DATA)
     wait_until(lambda: upstream.num_broken_uploads == broken + 1)
-    assert (proxy.hits(fault), proxy.num_bytes_up, "/never" in upstream.objects) == (1, at_byte, False)
+    assert (proxy.hits(fault), proxy.num_bytes_up, "/never" in upstream.objects) == (
+        1,
+        at_byte,
+        False,
+    )
 
 
 def test_stall_an_upload(proxy: FaultProxy, upstream: Upstream) -> None:
@@ -190,7 +221,11 @@ def test_the_answer_of_what_was_done_is_lost(proxy: FaultProxy, upstream: Upstre
 
 def test_latency_comes_on_top(proxy: FaultProxy) -> None:
     proxy.latency_msec = 40
-    proxy.add(Fault("latency", 1, latency_msec=100), Fault("latency", None, latency_msec=20), Fault("status", 2))
+    proxy.add(
+        Fault("latency", 1, latency_msec=100),
+        Fault("latency", None, latency_msec=20),
+        Fault("status", 2),
+    )
     times = []
     for status in (503, 503, 200):
         started = time.monotonic()
@@ -215,7 +250,9 @@ def test_latency_comes_on_top(proxy: FaultProxy) -> None:
     ],
     ids=str,
 )
-def test_which_requests_are_hit(proxy: FaultProxy, upstream: Upstream, fault: Fault, statuses: str) -> None:
+def test_which_requests_are_hit(
+    proxy: FaultProxy, upstream: Upstream, fault: Fault, statuses: str
+) -> None:
     upstream.objects.update({"/a": b"a", "/a?part=2": b"2"})
     requests = [("GET", "/a", None), ("PUT", "/a", b"b"), ("GET", "/a?part=2", None)] * 2
     fault = Fault(**{**vars(fault), "status": 500})

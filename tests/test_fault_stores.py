@@ -22,7 +22,11 @@ from tests.servers.store_server import StoreServer
 SIZES = (0, 1, 80_000, 600_000, 5_000_000)
 RETRY: Any = {
     "max_retries": 3,
-    "backoff": {"init_backoff": timedelta(milliseconds=5), "max_backoff": timedelta(milliseconds=20), "base": 2},
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=5),
+        "max_backoff": timedelta(milliseconds=20),
+        "base": 2,
+    },
 }
 
 
@@ -35,13 +39,20 @@ def proxy(s3_server: StoreServer) -> Iterator[FaultProxy]:
 def behind(proxy: FaultProxy, server: StoreServer) -> StoreServer:
     """The server, as reached through the proxy."""
     key = "endpoint" if server.scheme == "s3" else "base_url"
-    return dataclasses.replace(server, endpoint=proxy.endpoint, options={**server.options, key: proxy.endpoint})
+    return dataclasses.replace(
+        server, endpoint=proxy.endpoint, options={**server.options, key: proxy.endpoint}
+    )
 
 
 def store_of(server: StoreServer, bucket: str, **client_options: Any) -> Any:
     options: Any = {key: value for key, value in server.options.items() if key != "allow_http"}
     kind: Any = S3Store if server.scheme == "s3" else GCSStore
-    return kind(bucket, config=options, client_options={"allow_http": True, **client_options}, retry_config=RETRY)
+    return kind(
+        bucket,
+        config=options,
+        client_options={"allow_http": True, **client_options},
+        retry_config=RETRY,
+    )
 
 
 @pytest.mark.parametrize("name", ["s3_server", "moto_server", "gcs_server"])
@@ -55,15 +66,25 @@ def test_stores_and_their_clients_notice_nothing(name: str, request: pytest.Fixt
             data, uri = os.urandom(size), f"{server.scheme}://{bucket}/"
             obstore.put(store, f"ours {size}", data)
             put_object(through, f"{uri}theirs {size}", data)
-            assert get_object(server, f"{uri}ours {size}") == get_object(through, f"{uri}theirs {size}") == data
-            assert bytes(obstore.get(store, f"ours {size}").bytes()) == bytes(obstore.get(store, f"theirs {size}").bytes()) == data
+            assert (
+                get_object(server, f"{uri}ours {size}")
+                == get_object(through, f"{uri}theirs {size}")
+                == data
+            )
+            assert (
+                bytes(obstore.get(store, f"ours {size}").bytes())
+                == bytes(obstore.get(store, f"theirs {size}").bytes())
+                == data
+            )
         assert len([entry for batch in obstore.list(store) for entry in batch]) == 2 * len(SIZES)
         assert proxy.num_bytes_up >= 2 * sum(SIZES)
 
 
 def test_a_multipart_upload(s3_server: StoreServer, proxy: FaultProxy) -> None:
     bucket, data = new_bucket(s3_server), os.urandom(12_000_000)
-    with obstore.open_writer(store_of(behind(proxy, s3_server), bucket), "m", buffer_size=5 << 20) as writer:
+    with obstore.open_writer(
+        store_of(behind(proxy, s3_server), bucket), "m", buffer_size=5 << 20
+    ) as writer:
         writer.write(data)
     assert get_object(s3_server, f"s3://{bucket}/m") == data
     assert len([target for _, target in proxy.requests if "partNumber=" in target]) == 3
@@ -95,17 +116,23 @@ def test_obstore_gets_over_it(s3_server: StoreServer, proxy: FaultProxy, fault: 
     assert len(proxy.requests) == 1 + proxy.hits(fault)
 
 
-def test_a_corrupt_download_is_what_was_stored_but_for_a_bit(s3_server: StoreServer, proxy: FaultProxy) -> None:
+def test_a_corrupt_download_is_what_was_stored_but_for_a_bit(
+    s3_server: StoreServer, proxy: FaultProxy
+) -> None:
     bucket = new_bucket(s3_server)
     put_object(s3_server, f"s3://{bucket}/k", bytes(1000))
     proxy.add(Fault("corrupt", at_byte=500))
-    assert bytes(obstore.get(store_of(behind(proxy, s3_server), bucket), "k").bytes()) == bytes(500) + b"\1" + bytes(499)
+    assert bytes(obstore.get(store_of(behind(proxy, s3_server), bucket), "k").bytes()) == bytes(
+        500
+    ) + b"\1" + bytes(499)
 
 
 def test_a_corrupt_upload_is_refused(s3_server: StoreServer, proxy: FaultProxy) -> None:
     bucket = new_bucket(s3_server)
     proxy.add(Fault("corrupt", None, at_byte=5_000, method="PUT", upload=True))
-    with pytest.raises(ClientError, match=r"BadDigest|XAmzContentSHA256Mismatch|SignatureDoesNotMatch"):
+    with pytest.raises(
+        ClientError, match=r"BadDigest|XAmzContentSHA256Mismatch|SignatureDoesNotMatch"
+    ):
         put_object(behind(proxy, s3_server), f"s3://{bucket}/boto3", bytes(10_000))
     with pytest.raises(obstore.exceptions.BaseError, match=r"BadDigest|XAmzContentSHA256Mismatch"):
         obstore.put(store_of(behind(proxy, s3_server), bucket), "obstore", bytes(10_000))
@@ -140,10 +167,21 @@ def test_a_put_whose_answer_is_lost(s3_server: StoreServer, proxy: FaultProxy) -
 def test_a_completion_whose_answer_is_lost(s3_server: StoreServer, proxy: FaultProxy) -> None:
     bucket, data = new_bucket(s3_server), os.urandom(6_000_000)
     proxy.add(fault := Fault("reset_after_upstream", method="POST", path_contains="uploadId="))
-    with obstore.open_writer(store_of(behind(proxy, s3_server), bucket), "m", buffer_size=5 << 20) as writer:
+    with obstore.open_writer(
+        store_of(behind(proxy, s3_server), bucket), "m", buffer_size=5 << 20
+    ) as writer:
         writer.write(data)
     assert proxy.hits(fault) == 1
-    assert len([target for method, target in proxy.requests if method == "POST" and "uploadId=" in target]) == 2
+    assert (
+        len(
+            [
+                target
+                for method, target in proxy.requests
+                if method == "POST" and "uploadId=" in target
+            ]
+        )
+        == 2
+    )
     assert get_object(s3_server, f"s3://{bucket}/m") == data
 
 

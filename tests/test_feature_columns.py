@@ -18,7 +18,12 @@ from transforms.features.indices import index_column
 from transforms.references import PICTURE_TYPE
 
 NAN = pytest.approx(float("nan"), nan_ok=True)
-INT, FLOAT, TEXT, BYTES = FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.TEXT, FeatureKind.BYTES
+INT, FLOAT, TEXT, BYTES = (
+    FeatureKind.INT64,
+    FeatureKind.FLOAT32,
+    FeatureKind.TEXT,
+    FeatureKind.BYTES,
+)
 CLASS, MULTI, BOX = FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.BOX
 
 
@@ -51,13 +56,23 @@ def settle(column: pa.Array, kind: FeatureKind, **options: Any) -> tuple[list[An
         (pa.array([None, 4]), INT, {"default": -1}, [-1, 4]),
         (pa.array([None, True]), INT, {"default": False, "dtype": "bool"}, [0, 1]),
         (pa.array([None, 0.5]), FLOAT, {"default": 1}, [1.0, 0.5]),
-        (pa.array([None, [0.0, 0, 1, 1]]), BOX, {"default": 0, "shape": (4,)}, [[0, 0, 0, 0], [0, 0, 1, 1]]),
+        (
+            pa.array([None, [0.0, 0, 1, 1]]),
+            BOX,
+            {"default": 0, "shape": (4,)},
+            [[0, 0, 0, 0], [0, 0, 1, 1]],
+        ),
         (pa.array([b"ab", None], pa.binary(2)), CLASS, {"default": "?"}, ["ab", "?"]),
         (pa.array([None, ""], pa.string()), INT, {"default": 3}, [3, 3]),
         (pa.array([0.5, None, float("inf")]), FLOAT, {}, [0.5, NAN, float("inf")]),
         (pa.array([1.5], pa.float16()), FLOAT, {"dtype": "float16"}, [1.5]),
         (pa.array([3, 2**24]), FLOAT, {"dtype": "float64"}, [3.0, 2.0**24]),
-        (pa.array(["0.5", "-inf", "nan", ".5", "1e-3"]), FLOAT, {}, [0.5, float("-inf"), NAN, 0.5, pytest.approx(1e-3)]),
+        (
+            pa.array(["0.5", "-inf", "nan", ".5", "1e-3"]),
+            FLOAT,
+            {},
+            [0.5, float("-inf"), NAN, 0.5, pytest.approx(1e-3)],
+        ),
         (pa.array([Decimal("0.25")]), FLOAT, {}, [0.25]),
         (pa.array([None, 1.0]), FLOAT, {"default": 9.5}, [9.5, 1.0]),
         (pa.array(["a", None, ""]), TEXT, {}, [b"a", b"", b""]),
@@ -75,17 +90,42 @@ def settle(column: pa.Array, kind: FeatureKind, **options: Any) -> tuple[list[An
         (pa.array([[1, 2], None, []]), INT, {"shape": (None,)}, [[1, 2], [], []]),
         (pa.array([[9], [1, 2], None, [3]]).slice(1), INT, {"shape": (None,)}, [[1, 2], [], [3]]),
         (pa.array([[1], [2]], pa.large_list(pa.int32())), INT, {"shape": (None,)}, [[1], [2]]),
-        (pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int16(), 2)), INT, {"shape": (None,)}, [[1, 2], [], [3, 4]]),
-        (pa.array([[1, 2], None], pa.list_(pa.int16(), 2)), INT, {"shape": (2,), "default": 7}, [[1, 2], [7, 7]]),
+        (
+            pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int16(), 2)),
+            INT,
+            {"shape": (None,)},
+            [[1, 2], [], [3, 4]],
+        ),
+        (
+            pa.array([[1, 2], None], pa.list_(pa.int16(), 2)),
+            INT,
+            {"shape": (2,), "default": 7},
+            [[1, 2], [7, 7]],
+        ),
         (pa.array([[1, None, 3]]), INT, {"shape": (3,), "default": 0}, [[1, 0, 3]]),
         (pa.array([[0.5, None]]), FLOAT, {"shape": (None,)}, [[0.5, NAN]]),
         (pa.array([5, 6]), INT, {"shape": (None,)}, [[5], [6]]),
         (pa.array([[5], [6]]), INT, {}, [5, 6]),
         (pa.array([[[1, 2], [3, 4]]]), INT, {"shape": (2, 2)}, [[1, 2, 3, 4]]),
         (pa.array([[[1, 2]], []]), INT, {"shape": (None, 2)}, [[1, 2], []]),
-        (pa.array(["[1, 2]", "3|4", "", "[[5], [6]]", "7"]), INT, {"shape": (None,)}, [[1, 2], [3, 4], [], [5, 6], [7]]),
-        (pa.array(['["a|b", "c"]', "d|e"]), TEXT, {"shape": (None,)}, [[b"a|b", b"c"], [b"d", b"e"]]),
-        (pa.array([[[0, 0.25, 0.5, 1]], []], pa.list_(pa.list_(pa.float64()))), BOX, {"shape": (None, 4)}, [[0, 0.25, 0.5, 1], []]),
+        (
+            pa.array(["[1, 2]", "3|4", "", "[[5], [6]]", "7"]),
+            INT,
+            {"shape": (None,)},
+            [[1, 2], [3, 4], [], [5, 6], [7]],
+        ),
+        (
+            pa.array(['["a|b", "c"]', "d|e"]),
+            TEXT,
+            {"shape": (None,)},
+            [[b"a|b", b"c"], [b"d", b"e"]],
+        ),
+        (
+            pa.array([[[0, 0.25, 0.5, 1]], []], pa.list_(pa.list_(pa.float64()))),
+            BOX,
+            {"shape": (None, 4)},
+            [[0, 0.25, 0.5, 1], []],
+        ),
         (pa.array([[0.0, 0, 1, 1]]), BOX, {"shape": (4,)}, [[0, 0, 1, 1]]),
         (pa.array([" cat ", "dog"]), CLASS, {}, ["cat", "dog"]),
         (pa.array([3, 10], pa.uint8()), CLASS, {}, [3, 10]),
@@ -97,10 +137,17 @@ def settle(column: pa.Array, kind: FeatureKind, **options: Any) -> tuple[list[An
         (pa.array([["a", "b"], None]), MULTI, {}, [["a", "b"], []]),
         (pa.array(["a|b", None]), MULTI, {}, [["a", "b"], []]),
         (pa.array(["a b", None]), FeatureKind.TOKENS, {}, ["a b", ""]),
-        (pa.array([["a b", None, "c"], [], None]), FeatureKind.BAG_OF_WORDS, {"default": "none"}, ["a b  c", "", "none"]),
+        (
+            pa.array([["a b", None, "c"], [], None]),
+            FeatureKind.BAG_OF_WORDS,
+            {"default": "none"},
+            ["a b  c", "", "none"],
+        ),
     ],
 )
-def test_values_that_fit(column: pa.Array, kind: FeatureKind, options: dict[str, Any], values: list[Any]) -> None:
+def test_values_that_fit(
+    column: pa.Array, kind: FeatureKind, options: dict[str, Any], values: list[Any]
+) -> None:
     assert settle(column, kind, **options) == (values, {})
 
 
@@ -166,7 +213,11 @@ def misshapen(shape: str) -> str:
     ],
 )  # fmt: skip
 def test_values_that_do_not_fit(
-    column: pa.Array, kind: FeatureKind, options: dict[str, Any], values: list[Any], told: dict[int, str]
+    column: pa.Array,
+    kind: FeatureKind,
+    options: dict[str, Any],
+    values: list[Any],
+    told: dict[int, str],
 ) -> None:
     assert settle(column, kind, **options) == (values, told)
 
@@ -185,21 +236,42 @@ def test_values_that_do_not_fit(
     ],
 )
 def test_types_that_cannot_be_the_feature(kind: pa.DataType, feature: Feature) -> None:
-    with pytest.raises(BuildError, match=r"column 'n' is of type .*, which cannot be .*: cast it to text or a number, or leave it out"):
+    with pytest.raises(
+        BuildError,
+        match=r"column 'n' is of type .*, which cannot be .*: cast it to text or a number, or leave it out",
+    ):
         check_column(kind, feature)
 
 
 @pytest.mark.parametrize(
     ("feature", "message"),
     [
-        (Feature("n", INT, dtype="float32"), "of kind int64 has the dtype 'float32'; give one of bool, int16, int32"),
-        (Feature("n", BOX), r"of kind box has the shape \(\); give \(4,\) for one box, or \(None, 4\) for any number"),
-        (Feature("n", FLOAT, dtype="int8"), "of kind float32 has the dtype 'int8'; give one of bfloat16, float16"),
+        (
+            Feature("n", INT, dtype="float32"),
+            "of kind int64 has the dtype 'float32'; give one of bool, int16, int32",
+        ),
+        (
+            Feature("n", BOX),
+            r"of kind box has the shape \(\); give \(4,\) for one box, or \(None, 4\) for any number",
+        ),
+        (
+            Feature("n", FLOAT, dtype="int8"),
+            "of kind float32 has the dtype 'int8'; give one of bfloat16, float16",
+        ),
         (Feature("n", INT, default="x"), "has the default 'x', which is no value of int64"),
         (Feature("n", INT, default=0.5), "has the default 0.5, which is no value of int64"),
-        (Feature("n", FeatureKind.TENSOR, dtype="float8"), "of kind tensor has the dtype 'float8'; give one of float32"),
-        (Feature("n", FeatureKind.TOKENS, vocabulary=VocabularyRule(token_pattern="(")), r"token_pattern '\(' is no regular expression"),
-        (Feature("n", INT, dtype="uint8", default=-1), "has the default -1, which is no value of uint8"),
+        (
+            Feature("n", FeatureKind.TENSOR, dtype="float8"),
+            "of kind tensor has the dtype 'float8'; give one of float32",
+        ),
+        (
+            Feature("n", FeatureKind.TOKENS, vocabulary=VocabularyRule(token_pattern="(")),
+            r"token_pattern '\(' is no regular expression",
+        ),
+        (
+            Feature("n", INT, dtype="uint8", default=-1),
+            "has the default -1, which is no value of uint8",
+        ),
     ],
 )
 def test_declarations_that_are_wrong(feature: Feature, message: str) -> None:
@@ -210,7 +282,10 @@ def test_declarations_that_are_wrong(feature: Feature, message: str) -> None:
 def test_pictures_pass_as_they_are() -> None:
     place = {"uri": "/a.png", "offset": None, "num_bytes": 5, "etag": "e"}
     column = pa.array([place, None], PICTURE_TYPE)
-    assert settle(column, FeatureKind.MASK) == ([place], {1: "has no picture, and the feature has no default"})
+    assert settle(column, FeatureKind.MASK) == (
+        [place],
+        {1: "has no picture, and the feature has no default"},
+    )
     settled, misfits = settle_column(column, Feature("n", FeatureKind.MASK, default=""))
     assert (settled.to_pylist(), misfits) == ([place, None], [])
 
@@ -219,7 +294,10 @@ def test_tensors() -> None:
     column = pa.array([[[1.0, 2.0]], None, [[1.0]]])
     values, told = settle(column, FeatureKind.TENSOR, shape=(1, 2))
     assert len(values) == 1
-    assert told == {1: "has no value, and a tensor needs one", 2: "is {value}, which is no tensor of float32 and the shape (1, 2)"}
+    assert told == {
+        1: "has no value, and a tensor needs one",
+        2: "is {value}, which is no tensor of float32 and the shape (1, 2)",
+    }
 
 
 @pytest.mark.parametrize(
@@ -237,7 +315,13 @@ def test_tensors() -> None:
         (pa.array(["yes no yes", "what"]), Feature("n", FeatureKind.TOKENS), ("[UNK]", "no", "yes"), {"n": [[2, 1, 2], [0]]}, []),
     ],
 )  # fmt: skip
-def test_indices(column: pa.Array, feature: Feature, words: tuple[str, ...], stored: dict[str, Any], unknown: list[int]) -> None:
+def test_indices(
+    column: pa.Array,
+    feature: Feature,
+    words: tuple[str, ...],
+    stored: dict[str, Any],
+    unknown: list[int],
+) -> None:
     columns, rows = index_column(column, feature, words)
     assert {key: values.to_pylist() for key, values in columns.items()} == stored
     assert np.flatnonzero(rows).tolist() == unknown
@@ -245,13 +329,23 @@ def test_indices(column: pa.Array, feature: Feature, words: tuple[str, ...], sto
 
 @settings(max_examples=60, deadline=None)
 @given(
-    values=st.lists(st.none() | st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=5), max_size=12),
+    values=st.lists(
+        st.none() | st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=5), max_size=12
+    ),
     shape=st.sampled_from([(None,), (2,), (None, 2), (2, 2)]),
     dtype=st.sampled_from(["", "uint8", "int32", "bool", "uint64"]),
 )
-def test_every_row_goes_one_way_and_keeps_its_value(values: list[Any], shape: tuple[int | None, ...], dtype: str) -> None:
+def test_every_row_goes_one_way_and_keeps_its_value(
+    values: list[Any], shape: tuple[int | None, ...], dtype: str
+) -> None:
     """What is kept is what Python says fits, whatever stands in the rows around it."""
-    limits = {"": (-(2**63), 2**63), "uint8": (0, 256), "int32": (-(2**31), 2**31), "bool": (0, 2), "uint64": (0, 2**63)}
+    limits = {
+        "": (-(2**63), 2**63),
+        "uint8": (0, 256),
+        "int32": (-(2**31), 2**31),
+        "bool": (0, 2),
+        "uint64": (0, 2**63),
+    }
     low, high = limits[dtype]
     sizes = [size for size in shape if size is not None]
     unit = int(np.prod(sizes)) if sizes else 1

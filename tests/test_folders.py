@@ -55,12 +55,23 @@ def listing(root: Path) -> Listing:
          {"cat/with space%20#1?.png": (None, "cat"), "cat/new\nline.png": (None, "cat"), "🐱/é.png": (None, "🐱")}),
     ],
 )  # fmt: skip
-def test_splits_and_labels(tmp_path: Path, files: list[str], rows: dict[str, tuple[str | None, str | None]]) -> None:
+def test_splits_and_labels(
+    tmp_path: Path, files: list[str], rows: dict[str, tuple[str | None, str | None]]
+) -> None:
     assert listing(make_files(tmp_path, *files)) == (rows, {})
 
 
 def test_companions_of_split_folders_do_not_hide_them(tmp_path: Path) -> None:
-    make_files(tmp_path, "train/cat/1.png", "val/cat/2.png", ".DS_Store", "README.md", "labels.txt", "__MACOSX/x.png", data=b"text")
+    make_files(
+        tmp_path,
+        "train/cat/1.png",
+        "val/cat/2.png",
+        ".DS_Store",
+        "README.md",
+        "labels.txt",
+        "__MACOSX/x.png",
+        data=b"text",
+    )
     assert find_split_folders(str(tmp_path)) == ("train", "val")
 
 
@@ -68,7 +79,9 @@ def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/1.png")
     row = next(iter(list_folder(str(tmp_path), ())))
     path = tmp_path / "cat" / "1.png"
-    assert row == FileRow("cat/1.png", str(path), len(TINY_PNG), etag_of(path.stat()), split=None, label="cat")
+    assert row == FileRow(
+        "cat/1.png", str(path), len(TINY_PNG), etag_of(path.stat()), split=None, label="cat"
+    )
     os.utime(path, ns=(0, 12345))
     assert etag_of(path.stat()) == "3039"
 
@@ -93,9 +106,13 @@ def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
         ("photo.HEIC", b"whatever", None),
     ],
 )
-def test_files_that_are_no_images(tmp_path: Path, name: str, data: bytes, reason: str | None) -> None:
+def test_files_that_are_no_images(
+    tmp_path: Path, name: str, data: bytes, reason: str | None
+) -> None:
     rows, rejects = listing(make_files(tmp_path, f"cat/{name}", data=data))
-    listed = f"cat/{name.split('/')[0]}" if name.startswith((".git", "__")) else f"cat/{name}"  # a hidden folder is one reject
+    listed = (
+        f"cat/{name.split('/')[0]}" if name.startswith((".git", "__")) else f"cat/{name}"
+    )  # a hidden folder is one reject
     assert (list(rows), rejects) == (([listed], {}) if reason is None else ([], {listed: reason}))
 
 
@@ -104,7 +121,10 @@ def test_links_are_followed(tmp_path: Path) -> None:
     root = make_files(tmp_path / "in", "cat/1.png")
     (root / "cat" / "link.png").symlink_to(elsewhere / "real.png")
     (root / "dog").symlink_to(elsewhere / "more")
-    assert listing(root) == ({"cat/1.png": (None, "cat"), "cat/link.png": (None, "cat"), "dog/deep.png": (None, "dog")}, {})
+    assert listing(root) == (
+        {"cat/1.png": (None, "cat"), "cat/link.png": (None, "cat"), "dog/deep.png": (None, "dog")},
+        {},
+    )
 
 
 def test_links_that_lead_nowhere(tmp_path: Path) -> None:
@@ -136,7 +156,10 @@ def test_things_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(root / "cat" / "pipe.png")  # opening it would wait for ever
     os.mkfifo(root / "cat" / "pipe")
     rows, rejects = listing(root)
-    assert (list(rows), rejects) == (["cat/1.png"], {"cat/pipe.png": "unreadable", "cat/pipe": "unreadable"})
+    assert (list(rows), rejects) == (
+        ["cat/1.png"],
+        {"cat/pipe.png": "unreadable", "cat/pipe": "unreadable"},
+    )
 
 
 def test_files_too_large_for_a_record(tmp_path: Path) -> None:
@@ -161,7 +184,10 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
         ("bad_id", "", f"{root}/d\\xff/2.png"),
     ]
     assert rejects[0].detail == "the file's name is not UTF-8: rename it"
-    assert [row["id"] for row in rows_of(list_source(FolderSource(str(root), find_split_folders(str(root)))))] == ["cat/1.png"]
+    assert [
+        row["id"]
+        for row in rows_of(list_source(FolderSource(str(root), find_split_folders(str(root)))))
+    ] == ["cat/1.png"]
 
 
 def test_what_goes_away_while_it_is_listed(tmp_path: Path) -> None:
@@ -200,10 +226,28 @@ def test_folders_nested_deeper_than_python_calls(tmp_path: Path) -> None:
 
 
 def test_order_does_not_depend_on_the_file_system(tmp_path: Path) -> None:
-    names = ["b/2.png", "a/9.png", "B/1.png", "a/10.png", "ä.png", "a.png", "a/b/1.png", "a-b/1.png"]
+    names = [
+        "b/2.png",
+        "a/9.png",
+        "B/1.png",
+        "a/10.png",
+        "ä.png",
+        "a.png",
+        "a/b/1.png",
+        "a-b/1.png",
+    ]
     make_files(tmp_path, *names)
     ids = [row["id"] for row in rows_of(list_source(FolderSource(str(tmp_path))))]
-    assert ids == ["B/1.png", "a/10.png", "a/9.png", "a/b/1.png", "a-b/1.png", "a.png", "b/2.png", "ä.png"]
+    assert ids == [
+        "B/1.png",
+        "a/10.png",
+        "a/9.png",
+        "a/b/1.png",
+        "a-b/1.png",
+        "a.png",
+        "b/2.png",
+        "ä.png",
+    ]
 
 
 def test_batches_end_at_their_size(tmp_path: Path) -> None:

@@ -42,16 +42,36 @@ def built(images: Path, out: Path, *options: str) -> dict[str, Any]:
 
 def records_of(out: Path) -> dict[str, Any]:
     """The parsed examples of a dataset, by id."""
-    examples = [tf.train.Example.FromString(raw.numpy()) for raw in tf.data.TFRecordDataset(sorted(map(str, out.glob("*.tfrecord*"))))]
-    return {example.features.feature["id"].bytes_list.value[0].decode(): example.features.feature for example in examples}
+    examples = [
+        tf.train.Example.FromString(raw.numpy())
+        for raw in tf.data.TFRecordDataset(sorted(map(str, out.glob("*.tfrecord*"))))
+    ]
+    return {
+        example.features.feature["id"].bytes_list.value[0].decode(): example.features.feature
+        for example in examples
+    }
 
 
 def test_fixes_and_rejects_are_counted(images: Path, tmp_path: Path) -> None:
-    options = ["--on", "exif=fix", "--on", "alpha=fix", "--min-side", "20", "--on", "extension=reject", "--check", "decode"]
+    options = [
+        "--on",
+        "exif=fix",
+        "--on",
+        "alpha=fix",
+        "--min-side",
+        "20",
+        "--on",
+        "extension=reject",
+        "--check",
+        "decode",
+    ]
     manifest = built(images, tmp_path / "out", *options)
     assert manifest["splits"]["train"]["stats"]["fixes"] == {"alpha": 1, "exif": 1}
     assert manifest["rejects"] == {"policy_extension": 1, "policy_small": 1}
-    assert manifest["settings"]["encode"]["policy"] == {"on": {"alpha": "fix", "exif": "fix", "extension": "reject"}, "min_side": 20}
+    assert manifest["settings"]["encode"]["policy"] == {
+        "on": {"alpha": "fix", "exif": "fix", "extension": "reject"},
+        "min_side": 20,
+    }
     rows = pq.read_table(sorted((tmp_path / "out" / "rejects").glob("*.parquet"))).to_pylist()
     assert {row["id"]: row["detail"] for row in rows} == {
         "a/called.png": "the name says png, the content is jpeg (--on extension=reject)",
@@ -60,9 +80,17 @@ def test_fixes_and_rejects_are_counted(images: Path, tmp_path: Path) -> None:
     report = (tmp_path / "out" / "report.html").read_text()
     assert "<h2>Fixes</h2>" in report
     records = records_of(tmp_path / "out")
-    assert records["a/plain.jpg"]["image"].bytes_list.value[0] == (images / "a" / "plain.jpg").read_bytes()
-    shapes = {name: tuple(tf.io.decode_image(record["image"].bytes_list.value[0], 3).shape) for name, record in records.items()}
-    assert shapes == dict.fromkeys(("a/plain.jpg", "a/alpha.webp", "a/gray.png"), (47, 61, 3)) | {"a/turned.jpg": (61, 47, 3)}
+    assert (
+        records["a/plain.jpg"]["image"].bytes_list.value[0]
+        == (images / "a" / "plain.jpg").read_bytes()
+    )
+    shapes = {
+        name: tuple(tf.io.decode_image(record["image"].bytes_list.value[0], 3).shape)
+        for name, record in records.items()
+    }
+    assert shapes == dict.fromkeys(("a/plain.jpg", "a/alpha.webp", "a/gray.png"), (47, 61, 3)) | {
+        "a/turned.jpg": (61, 47, 3)
+    }
 
 
 def test_without_faults_there_are_no_fixes(images: Path, tmp_path: Path) -> None:
@@ -74,16 +102,25 @@ def test_without_faults_there_are_no_fixes(images: Path, tmp_path: Path) -> None
 
 def test_stripped_of_metadata_the_orientation_is_a_feature(images: Path, tmp_path: Path) -> None:
     manifest = built(images, tmp_path / "out", "--strip-metadata")
-    assert {"name": "orientation", "kind": "int64", "source": "orientation"} in manifest["schema"]["features"]
-    found = {name: record["orientation"].int64_list.value[0] for name, record in records_of(tmp_path / "out").items()}
+    assert {"name": "orientation", "kind": "int64", "source": "orientation"} in manifest["schema"][
+        "features"
+    ]
+    found = {
+        name: record["orientation"].int64_list.value[0]
+        for name, record in records_of(tmp_path / "out").items()
+    }
     assert found.pop("a/turned.jpg") == 6
     assert set(found.values()) == {1}
     assert not any(b"Exif" in path.read_bytes() for path in (tmp_path / "out").glob("*.tfrecord*"))
 
 
 def test_tensors(images: Path, tmp_path: Path) -> None:
-    manifest = built(images, tmp_path / "out", "--encode", "tensor", "--tensor-dtype", "float32", "--grayscale")
-    image = next(feature for feature in manifest["schema"]["features"] if feature["name"] == "image")
+    manifest = built(
+        images, tmp_path / "out", "--encode", "tensor", "--tensor-dtype", "float32", "--grayscale"
+    )
+    image = next(
+        feature for feature in manifest["schema"]["features"] if feature["name"] == "image"
+    )
     assert image == {
         "name": "image",
         "kind": "image",

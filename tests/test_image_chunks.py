@@ -21,7 +21,13 @@ from transforms.inputs.file_rules import etag_of
 from transforms.rejects import Reject
 from transforms.rejects import RejectReason as R
 from transforms.writing.examples import ExampleEncoder
-from transforms.writing.image_chunks import CHUNK_BYTES, CHUNK_RECORDS, Chunk, chunk_bounds, make_chunk
+from transforms.writing.image_chunks import (
+    CHUNK_BYTES,
+    CHUNK_RECORDS,
+    Chunk,
+    chunk_bounds,
+    make_chunk,
+)
 from transforms.writing.image_reads import start_reads
 from transforms.writing.write_job import WriteJob
 
@@ -48,7 +54,16 @@ def test_chunks_keep_both_limits_and_are_as_long_as_they_allow(sizes: list[int])
 
 def make_job(**changes: Any) -> WriteJob:
     schema = image_classification().with_class_names(("a",))
-    return WriteJob(**{"root": Folder("/nowhere"), "schema": schema, "check": "header", "encode": EncodeOptions(), "threads": 2, **changes})
+    return WriteJob(
+        **{
+            "root": Folder("/nowhere"),
+            "schema": schema,
+            "check": "header",
+            "encode": EncodeOptions(),
+            "threads": 2,
+            **changes,
+        }
+    )
 
 
 def chunk_of(*paths: Path, listed: bool = True, first_row: int = 0, **changes: Any) -> Chunk:
@@ -64,7 +79,14 @@ def chunk_of(*paths: Path, listed: bool = True, first_row: int = 0, **changes: A
     job = make_job(**changes)
     encoder = ExampleEncoder(job.schema)
     reads = start_reads(batch, job.storage, job.threads)
-    return make_chunk(batch, reads, first_row=first_row, entries=encoder.encode_known(batch), encoder=encoder, job=job)
+    return make_chunk(
+        batch,
+        reads,
+        first_row=first_row,
+        entries=encoder.encode_known(batch),
+        encoder=encoder,
+        job=job,
+    )
 
 
 def write(path: Path, data: bytes = PNG) -> Path:
@@ -77,12 +99,20 @@ def reasons(chunk: Chunk) -> dict[str, tuple[R, str]]:
 
 
 def test_good_rows_and_rejects_keep_their_own_places(tmp_path: Path) -> None:
-    paths = [write(tmp_path / "a"), write(tmp_path / "b", b"no image"), write(tmp_path / "c", PNG[:-5]), write(tmp_path / "d")]
+    paths = [
+        write(tmp_path / "a"),
+        write(tmp_path / "b", b"no image"),
+        write(tmp_path / "c", PNG[:-5]),
+        write(tmp_path / "d"),
+    ]
     chunk = chunk_of(*paths, first_row=64)
     assert chunk.rows == [64, 67]
     assert chunk.image_bytes == [len(PNG)] * 2
     assert [info.format for info in chunk.infos] == ["png", "png"]
-    assert {name: reason for name, (reason, _) in reasons(chunk).items()} == {"b": R.NOT_AN_IMAGE, "c": R.TRUNCATED}
+    assert {name: reason for name, (reason, _) in reasons(chunk).items()} == {
+        "b": R.NOT_AN_IMAGE,
+        "c": R.TRUNCATED,
+    }
     assert [reject.uri for reject in chunk.rejects] == [str(paths[1]), str(paths[2])]
 
 
@@ -98,12 +128,17 @@ def test_a_chunk_of_rejects_has_no_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("check", ["header", "none"])
-def test_an_image_that_cannot_be_read_is_a_reject_whatever_is_checked(tmp_path: Path, check: str) -> None:
+def test_an_image_that_cannot_be_read_is_a_reject_whatever_is_checked(
+    tmp_path: Path, check: str
+) -> None:
     """What the read raised is told as it is; the rows beside it keep their places."""
     good = write(tmp_path / "good")
     chunk = chunk_of(tmp_path / "missing", good, tmp_path / "nul\0", listed=False, check=check)
     assert chunk.rows == [1]
-    assert reasons(chunk) == {"missing": (R.MISSING_FILE, "there is no such file"), "nul\0": (R.UNREADABLE, "embedded null byte")}
+    assert reasons(chunk) == {
+        "missing": (R.MISSING_FILE, "there is no such file"),
+        "nul\0": (R.UNREADABLE, "embedded null byte"),
+    }
 
 
 def test_reads_are_taken_one_after_another() -> None:
@@ -120,12 +155,16 @@ def test_reads_are_taken_one_after_another() -> None:
         return PNG
 
     reads = [functools.partial(read, number) for number in range(3)]
-    chunk = make_chunk(batch, reads, first_row=10, entries=encoder.encode_known(batch), encoder=encoder, job=job)
+    chunk = make_chunk(
+        batch, reads, first_row=10, entries=encoder.encode_known(batch), encoder=encoder, job=job
+    )
     assert (taken, chunk.rows, chunk.image_bytes) == ([0, 1, 2], [10, 12], [len(PNG)] * 2)
     assert chunk.rejects == [Reject("b", "/in/b", R.CHANGED, "it is another one now")]
 
 
-@pytest.mark.parametrize("error", [StorageError("the store is down"), RuntimeError("a programming error"), KeyError("x")])
+@pytest.mark.parametrize(
+    "error", [StorageError("the store is down"), RuntimeError("a programming error"), KeyError("x")]
+)
 def test_what_is_no_fault_of_the_image_is_no_reject(error: Exception) -> None:
     def read() -> bytes:
         raise error
@@ -134,7 +173,14 @@ def test_what_is_no_fault_of_the_image_is_no_reject(error: Exception) -> None:
     encoder = ExampleEncoder(job.schema)
     batch = references(["a"], labelled=True)
     with pytest.raises(type(error)) as caught:
-        make_chunk(batch, [read], first_row=0, entries=encoder.encode_known(batch), encoder=encoder, job=job)
+        make_chunk(
+            batch,
+            [read],
+            first_row=0,
+            entries=encoder.encode_known(batch),
+            encoder=encoder,
+            job=job,
+        )
     assert caught.value is error
 
 
@@ -143,8 +189,17 @@ def test_each_row_has_a_read(number: int) -> None:
     job = make_job()
     encoder = ExampleEncoder(job.schema)
     batch = references(["a", "b"], labelled=True)
-    with pytest.raises(ValueError, match="2 rows with 0 further pictures each need as many reads, got"):
-        make_chunk(batch, [lambda: PNG] * number, first_row=0, entries=encoder.encode_known(batch), encoder=encoder, job=job)
+    with pytest.raises(
+        ValueError, match="2 rows with 0 further pictures each need as many reads, got"
+    ):
+        make_chunk(
+            batch,
+            [lambda: PNG] * number,
+            first_row=0,
+            entries=encoder.encode_known(batch),
+            encoder=encoder,
+            job=job,
+        )
 
 
 def test_encoded_anew_what_is_stored_is_described(tmp_path: Path) -> None:

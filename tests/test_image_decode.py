@@ -53,7 +53,12 @@ def theirs(data: bytes) -> NDArray[np.uint8] | None:
 
 
 def same(one: NDArray[np.uint8] | None, other: NDArray[np.uint8] | None) -> bool:
-    return one is not None and other is not None and one.shape == other.shape and bool((one == other).all())
+    return (
+        one is not None
+        and other is not None
+        and one.shape == other.shape
+        and bool((one == other).all())
+    )
 
 
 def random_bytes(num_bytes: int, seed: int = 0) -> bytes:
@@ -93,15 +98,32 @@ def odd_pngs() -> Iterator[tuple[str, bytes]]:
                 ("significant-bits", chunk(b"sBIT", b"\5" * samples)),
                 ("background", chunk(b"bKGD", bytes(2 * (1 + 2 * (color in (2, 6)))))),
             ):
-                yield f"color{color}-{depth}bits-{name}", png((7, 5), depth=depth, color=color, rows=rows, before=before)
+                yield (
+                    f"color{color}-{depth}bits-{name}",
+                    png((7, 5), depth=depth, color=color, rows=rows, before=before),
+                )
     for depth in (1, 2, 4, 8):
         rows = b"".join(b"\0" + random_bytes((7 * depth + 7) // 8, row) for row in range(5))
         palette = chunk(b"PLTE", random_bytes(3 << depth))
         clear = chunk(b"tRNS", random_bytes(1 << depth))
         yield f"palette-{depth}bits", png((7, 5), depth=depth, color=3, rows=rows, before=palette)
-        yield f"palette-{depth}bits-transparent", png((7, 5), depth=depth, color=3, rows=rows, before=palette + clear)
-        yield f"gray-{depth}bits-transparent", png((7, 5), depth=depth, rows=rows, before=chunk(b"tRNS", b"\0\0"))
-    yield "short-palette", png((7, 5), color=3, rows=(b"\0" + bytes(range(7))) * 5, before=chunk(b"PLTE", bytes(range(9))))
+        yield (
+            f"palette-{depth}bits-transparent",
+            png((7, 5), depth=depth, color=3, rows=rows, before=palette + clear),
+        )
+        yield (
+            f"gray-{depth}bits-transparent",
+            png((7, 5), depth=depth, rows=rows, before=chunk(b"tRNS", b"\0\0")),
+        )
+    yield (
+        "short-palette",
+        png(
+            (7, 5),
+            color=3,
+            rows=(b"\0" + bytes(range(7))) * 5,
+            before=chunk(b"PLTE", bytes(range(9))),
+        ),
+    )
     yield "rgb-transparent", saved(picture(), "PNG", transparency=(0, 0, 0))
 
 
@@ -118,7 +140,10 @@ def odd_gifs() -> Iterator[tuple[str, bytes]]:
     for bits in range(1, 9):
         values = bytes(value % (1 << bits) for value in indices)
         yield f"{bits}-bits", gif_with_codes((150, 140), lzw_codes(values, bits), bits)
-        yield f"{bits}-bits-table-kept", gif_with_codes((150, 140), lzw_codes(values, bits, keep_full_table=True), bits)
+        yield (
+            f"{bits}-bits-table-kept",
+            gif_with_codes((150, 140), lzw_codes(values, bits, keep_full_table=True), bits),
+        )
     codes = lzw_codes(indices, 8)
     yield "small-blocks", gif_with_codes((150, 140), codes, 8, block_bytes=7)
     yield "no-first-clear", gif_with_codes((150, 140), lzw_codes(indices, 8, clear_first=False), 8)
@@ -143,15 +168,29 @@ def odd_jpegs() -> Iterator[tuple[str, bytes]]:
     yield "cmyk-adobe", adobe
     yield "cmyk-plain", adobe[:mark] + adobe[mark + 16 :]
     yield "ycck", adobe[: mark + 15] + b"\2" + adobe[mark + 16 :]
-    yield "noise", saved(Image.frombytes("RGB", (61, 47), random_bytes(61 * 47 * 3)), "JPEG", quality=100, subsampling=0)
+    yield (
+        "noise",
+        saved(
+            Image.frombytes("RGB", (61, 47), random_bytes(61 * 47 * 3)),
+            "JPEG",
+            quality=100,
+            subsampling=0,
+        ),
+    )
     for quality in (5, 50, 95):
         for subsampling in (0, 1, 2):
-            yield f"quality-{quality}-{subsampling}", saved(picture(), "JPEG", quality=quality, subsampling=subsampling)
+            yield (
+                f"quality-{quality}-{subsampling}",
+                saved(picture(), "JPEG", quality=quality, subsampling=subsampling),
+            )
     revision = JPEG.index(b"JFIF") + 5
     yield "jfif-0", JPEG[:revision] + b"\0" + JPEG[revision + 1 :]
     yield "jfif-3", JPEG[:revision] + b"\3" + JPEG[revision + 1 :]
     yield "stray-bytes-at-the-end", JPEG[:-2] + bytes(range(1, 200)) + JPEG[-2:]
-    yield "stray-bytes-in-the-header-and-at-the-end", JPEG[:20] + b"abc" + JPEG[20:-2] + bytes(range(1, 99)) + JPEG[-2:]
+    yield (
+        "stray-bytes-in-the-header-and-at-the-end",
+        JPEG[:20] + b"abc" + JPEG[20:-2] + bytes(range(1, 99)) + JPEG[-2:],
+    )
     later = PROGRESSIVE.index(b"\xff\xc4", PROGRESSIVE.index(b"\xff\xda"))
     yield "stray-bytes-between-scans", PROGRESSIVE[:later] + b"abcdefgh" + PROGRESSIVE[later:]
     yield "3-to-1-sampling", jpeg_of_gray_blocks((24, 8), (3, 1))
@@ -205,8 +244,13 @@ def test_decoding_to_a_size_is_tensorflows_resize(size: tuple[int, int]) -> None
 def test_fast_differs_by_colour_at_edges_alone() -> None:
     """Of an image without colour nothing differs; of one with the colour at full resolution neither."""
     for data in (saved(picture("L"), "JPEG"), saved(picture(), "JPEG", subsampling=0)):
-        assert same(EvalImage(32).apply(data, FILES, 0, None), EvalImage(32, fast=True).apply(data, FILES, 0, None))
-    differences = EvalImage(32).apply(JPEG, FILES, 0, None).astype(int) - EvalImage(32, fast=True).apply(JPEG, FILES, 0, None)
+        assert same(
+            EvalImage(32).apply(data, FILES, 0, None),
+            EvalImage(32, fast=True).apply(data, FILES, 0, None),
+        )
+    differences = EvalImage(32).apply(JPEG, FILES, 0, None).astype(int) - EvalImage(
+        32, fast=True
+    ).apply(JPEG, FILES, 0, None)
     assert 0 < np.abs(differences).mean() < 3
 
 

@@ -58,7 +58,9 @@ def test_what_pillow_opens_is_encoded_in_the_size_asked_for(sample: Sample, enco
 @pytest.mark.parametrize("sample", OPENS, ids=lambda sample: sample.name)
 @pytest.mark.parametrize("encode", ["jpeg", "png"])
 def test_without_resize_the_size_stays(sample: Sample, encode: Any) -> None:
-    size = opened(sample.data).size if sample.info is None else (sample.info.width, sample.info.height)
+    size = (
+        opened(sample.data).size if sample.info is None else (sample.info.width, sample.info.height)
+    )
     if sample.name == "jpeg-turned":
         size = (size[1], size[0])
     if max(size) > 65_500 and encode == "jpeg":
@@ -81,7 +83,9 @@ def test_the_same_bytes_from_every_thread(encode: Any) -> None:
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP"])
-def test_orientation_is_applied_as_pillow_does(orientation: int, order: str, image_format: str) -> None:
+def test_orientation_is_applied_as_pillow_does(
+    orientation: int, order: str, image_format: str
+) -> None:
     data = saved(picture(), image_format, exif=exif_block(orientation, order=order))
     encoded, info = encode_image(data, EncodeOptions(encode="png"))
     expected = ImageOps.exif_transpose(opened(data))
@@ -92,7 +96,16 @@ def test_orientation_is_applied_as_pillow_does(orientation: int, order: str, ima
 
 @pytest.mark.parametrize(
     "exif",
-    [b"", b"Exif\0\0", b"II*\0", b"Exif\0\0II*\0\xff\xff\xff\xff", exif_block(6)[:-12], exif_block(9), exif_block(0), b"XX" * 30],
+    [
+        b"",
+        b"Exif\0\0",
+        b"II*\0",
+        b"Exif\0\0II*\0\xff\xff\xff\xff",
+        exif_block(6)[:-12],
+        exif_block(9),
+        exif_block(0),
+        b"XX" * 30,
+    ],
 )
 def test_a_damaged_orientation_counts_as_none(exif: bytes) -> None:
     assert exif_orientation(exif) == 1
@@ -135,20 +148,36 @@ WHITE, RED = (255, 255, 255), (255, 0, 0)
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        pytest.param(saved(Image.new("RGBA", (2, 2), (0, 0, 0, 0)), "PNG"), WHITE, id="png-transparent"),
-        pytest.param(saved(Image.new("RGBA", (2, 2), (255, 0, 0, 255)), "PNG"), RED, id="png-opaque"),
-        pytest.param(saved(Image.new("RGBA", (2, 2), (0, 0, 0, 128)), "PNG"), (127, 127, 127), id="png-half"),
+        pytest.param(
+            saved(Image.new("RGBA", (2, 2), (0, 0, 0, 0)), "PNG"), WHITE, id="png-transparent"
+        ),
+        pytest.param(
+            saved(Image.new("RGBA", (2, 2), (255, 0, 0, 255)), "PNG"), RED, id="png-opaque"
+        ),
+        pytest.param(
+            saved(Image.new("RGBA", (2, 2), (0, 0, 0, 128)), "PNG"), (127, 127, 127), id="png-half"
+        ),
         pytest.param(saved(Image.new("LA", (2, 2), (0, 0)), "PNG"), WHITE, id="gray-transparent"),
-        pytest.param(saved(Image.new("P", (2, 2), 0), "PNG", transparency=0), WHITE, id="palette-transparent"),
+        pytest.param(
+            saved(Image.new("P", (2, 2), 0), "PNG", transparency=0), WHITE, id="palette-transparent"
+        ),
         pytest.param(saved(Image.new("L", (2, 2), 7), "PNG", transparency=7), WHITE, id="gray-key"),
-        pytest.param(saved(Image.new("RGBA", (2, 2), (0, 0, 0, 0)), "WEBP", lossless=True), WHITE, id="webp"),
+        pytest.param(
+            saved(Image.new("RGBA", (2, 2), (0, 0, 0, 0)), "WEBP", lossless=True), WHITE, id="webp"
+        ),
         pytest.param(png((2, 2), depth=16), (0x5A, 0x5A, 0x5A), id="16-bits-keep-the-high-byte"),
-        pytest.param(bmp(32, bytes((0, 0, 255, 0)) * 40, compression=3, tail=BGR_MASKS), RED, id="bmp-32"),
+        pytest.param(
+            bmp(32, bytes((0, 0, 255, 0)) * 40, compression=3, tail=BGR_MASKS), RED, id="bmp-32"
+        ),
     ],
 )
 def test_colours_as_raw(data: bytes, expected: tuple[int, int, int]) -> None:
-    assert corner(data, EncodeOptions(encode="raw", resize=(2, 2))) == pytest.approx(expected, abs=1)
-    assert corner(data, EncodeOptions(encode="raw", resize=(1, 1))) == pytest.approx(expected, abs=1)
+    assert corner(data, EncodeOptions(encode="raw", resize=(2, 2))) == pytest.approx(
+        expected, abs=1
+    )
+    assert corner(data, EncodeOptions(encode="raw", resize=(1, 1))) == pytest.approx(
+        expected, abs=1
+    )
 
 
 def test_raw_is_rows_from_the_top_left() -> None:
@@ -172,7 +201,9 @@ def test_quality_and_metadata() -> None:
     large, _ = encode_image(data, EncodeOptions(encode="jpeg", quality=95))
     assert len(small) < len(large)
     assert not {"comment", "icc_profile", "dpi"} & set(opened(large).info)
-    assert not {"icc_profile", "dpi"} & set(opened(encode_image(data, EncodeOptions(encode="png"))[0]).info)
+    assert not {"icc_profile", "dpi"} & set(
+        opened(encode_image(data, EncodeOptions(encode="png"))[0]).info
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,18 +229,45 @@ def test_what_does_not_decode(data: bytes, reason: RejectReason) -> None:
     ("values", "message"),
     [
         ({"encode": "webp"}, "encode must be one of keep, jpeg, png, raw, tensor, got 'webp'"),
-        ({"encode": "keep", "resize": (8, 8)}, "encode 'keep' stores files as they are, got resize 8x8: choose jpeg, png, raw or tensor"),
-        ({"encode": "raw"}, "encode 'raw' needs one shape for all images, got no resize: give a width and height"),
-        ({"encode": "jpeg", "quality": 0}, "quality must be a whole number from 1 to 100, got 0: 90 is the default"),
-        ({"encode": "jpeg", "quality": 101}, "quality must be a whole number from 1 to 100, got 101: 90 is the default"),
-        ({"encode": "jpeg", "quality": 90.0}, "quality must be a whole number from 1 to 100, got 90.0: 90 is the default"),
-        ({"encode": "jpeg", "quality": True}, "quality must be a whole number from 1 to 100, got True: 90 is the default"),
-        ({"encode": "png", "resize": (0, 8)}, "resize must be two whole numbers of pixels (width, height) from 1 to 65,500, got (0, 8)"),
-        ({"encode": "png", "resize": (8, 70_000)}, "resize must be two whole numbers of pixels (width, height) from 1 to 65,500"),
+        (
+            {"encode": "keep", "resize": (8, 8)},
+            "encode 'keep' stores files as they are, got resize 8x8: choose jpeg, png, raw or tensor",
+        ),
+        (
+            {"encode": "raw"},
+            "encode 'raw' needs one shape for all images, got no resize: give a width and height",
+        ),
+        (
+            {"encode": "jpeg", "quality": 0},
+            "quality must be a whole number from 1 to 100, got 0: 90 is the default",
+        ),
+        (
+            {"encode": "jpeg", "quality": 101},
+            "quality must be a whole number from 1 to 100, got 101: 90 is the default",
+        ),
+        (
+            {"encode": "jpeg", "quality": 90.0},
+            "quality must be a whole number from 1 to 100, got 90.0: 90 is the default",
+        ),
+        (
+            {"encode": "jpeg", "quality": True},
+            "quality must be a whole number from 1 to 100, got True: 90 is the default",
+        ),
+        (
+            {"encode": "png", "resize": (0, 8)},
+            "resize must be two whole numbers of pixels (width, height) from 1 to 65,500, got (0, 8)",
+        ),
+        (
+            {"encode": "png", "resize": (8, 70_000)},
+            "resize must be two whole numbers of pixels (width, height) from 1 to 65,500",
+        ),
         ({"encode": "png", "resize": (8,)}, "got (8,): give for example (224, 224)"),
         ({"encode": "png", "resize": "8x8"}, "got '8x8': give for example (224, 224)"),
         ({"encode": "png", "resize": (8.0, 8)}, "got (8.0, 8): give for example (224, 224)"),
-        ({"encode": "raw", "resize": (60_000, 60_000)}, "resize must ask for at most 178,956,970 pixels, got (60000, 60000)"),
+        (
+            {"encode": "raw", "resize": (60_000, 60_000)},
+            "resize must ask for at most 178,956,970 pixels, got (60000, 60000)",
+        ),
     ],
 )
 def test_options_say_what_is_wrong(values: dict[str, Any], message: str) -> None:
@@ -219,7 +277,12 @@ def test_options_say_what_is_wrong(values: dict[str, Any], message: str) -> None
 
 
 def test_options_that_go_together() -> None:
-    for values in ({}, {"encode": "jpeg", "quality": 1}, {"encode": "png", "resize": (1, 1)}, {"encode": "raw", "resize": (224, 224)}):
+    for values in (
+        {},
+        {"encode": "jpeg", "quality": 1},
+        {"encode": "png", "resize": (1, 1)},
+        {"encode": "raw", "resize": (224, 224)},
+    ):
         EncodeOptions(**values)
 
 

@@ -12,7 +12,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shardwright.errors import ImageFault
-from shardwright.images import DecodedImage, EvalImage, ImageTransform, StoredImage, TrainImage, headers
+from shardwright.images import (
+    DecodedImage,
+    EvalImage,
+    ImageTransform,
+    StoredImage,
+    TrainImage,
+    headers,
+)
 from tests.image_corpus import BMP, GIF, JPEG, PNG, PROGRESSIVE, SCAN, WEBP
 from tests.image_makers import bmp, chunk, png
 from tests.odd_images import gif_with_codes, lzw_codes
@@ -58,7 +65,11 @@ def test_a_fault_says_what_is_wrong(data: bytes, said: str) -> None:
             spec.apply(data, FILES, 3, None)
 
 
-@pytest.mark.parametrize("data", [JPEG, PROGRESSIVE, PNG, GIF, BMP, WEBP], ids=["jpeg", "progressive", "png", "gif", "bmp", "webp"])
+@pytest.mark.parametrize(
+    "data",
+    [JPEG, PROGRESSIVE, PNG, GIF, BMP, WEBP],
+    ids=["jpeg", "progressive", "png", "gif", "bmp", "webp"],
+)
 def test_no_cut_passes(data: bytes) -> None:
     """Wherever a file is cut it is a fault, whatever is to become of it; but for the trailer of a GIF, which no decoder misses."""
     needed = len(data) - 1 if data is GIF else len(data)
@@ -70,7 +81,9 @@ def test_no_cut_passes(data: bytes) -> None:
 
 
 FRAME = JPEG.index(b"\xff\xc0")
-SCANS_LIKE_SAND = PROGRESSIVE[:-2] + PROGRESSIVE[PROGRESSIVE.rindex(b"\xff\xda") : -2] * 600 + b"\xff\xd9"
+SCANS_LIKE_SAND = (
+    PROGRESSIVE[:-2] + PROGRESSIVE[PROGRESSIVE.rindex(b"\xff\xda") : -2] * 600 + b"\xff\xd9"
+)
 
 
 def enlarged(data: bytes, sides: bytes) -> bytes:
@@ -104,7 +117,9 @@ def test_the_limit_is_that_of_the_build() -> None:
 def test_ancillary_chunks_of_a_png_make_no_noise(capfd: pytest.CaptureFixture[str]) -> None:
     """libpng prints a warning for each image with a profile that it does not like: in each epoch again."""
     profile = chunk(b"iCCP", b"sRGB\0\0" + zlib.compress(bytes(128)))
-    found = DecodedImage().apply(png((7, 5), before=profile + chunk(b"tEXt", b"a\0b", damage=1)), FILES, 0, None)
+    found = DecodedImage().apply(
+        png((7, 5), before=profile + chunk(b"tEXt", b"a\0b", damage=1)), FILES, 0, None
+    )
     assert capfd.readouterr() == ("", "")
     assert (found == 0x5A).all()
 

@@ -14,10 +14,19 @@ from tests.image_corpus import JPEG, all_samples
 from tests.image_makers import exif_block, picture, saved
 from tests.policy_images import policy_of
 from tests.test_image_encode import opened
-from transforms.images import EncodeOptions, ImageFault, PolicyFault, check_image, encode_mask, store_image
+from transforms.images import (
+    EncodeOptions,
+    ImageFault,
+    PolicyFault,
+    check_image,
+    encode_mask,
+    store_image,
+)
 from transforms.rejects import RejectReason
 
-NUMBERS = np.kron(np.arange(12, dtype=np.uint8).reshape(3, 4) * 20, np.ones((10, 10), np.uint8))  # 40 x 30 pixels
+NUMBERS = np.kron(
+    np.arange(12, dtype=np.uint8).reshape(3, 4) * 20, np.ones((10, 10), np.uint8)
+)  # 40 x 30 pixels
 KEEP = EncodeOptions()
 
 
@@ -41,13 +50,20 @@ def test_a_gray_png_is_kept_as_it_is() -> None:
 def palette_mask() -> Image.Image:
     image = Image.fromarray(NUMBERS // 20).convert("P")
     image = Image.frombytes("P", image.size, (NUMBERS // 20).tobytes())
-    image.putpalette([value for number in range(256) for value in (number * 37 % 256, number * 91 % 256, number)])
+    image.putpalette(
+        [value for number in range(256) for value in (number * 37 % 256, number * 91 % 256, number)]
+    )
     return image
 
 
 @pytest.mark.parametrize("image_format", ["PNG", "GIF", "BMP"])
 def test_the_numbers_of_a_palette_are_its_indices(image_format: str) -> None:
-    stored, info = encode_mask(saved(palette_mask(), image_format, **({"optimize": False} if image_format == "GIF" else {})), KEEP)
+    stored, info = encode_mask(
+        saved(
+            palette_mask(), image_format, **({"optimize": False} if image_format == "GIF" else {})
+        ),
+        KEEP,
+    )
     assert np.array_equal(numbers_of(stored), NUMBERS // 20)
     assert (info.format, info.channels) == ("png", 1)
     assert info == check_image(stored, "decode")
@@ -57,7 +73,12 @@ def test_alike_channels_are_one() -> None:
     rgb = np.repeat(NUMBERS[:, :, None], 3, axis=2)
     for image in (Image.fromarray(rgb), Image.fromarray(rgb).convert("RGBA")):
         for image_format in ("PNG", "WEBP"):
-            stored, info = encode_mask(saved(image, image_format, **({"lossless": True} if image_format == "WEBP" else {})), KEEP)
+            stored, info = encode_mask(
+                saved(
+                    image, image_format, **({"lossless": True} if image_format == "WEBP" else {})
+                ),
+                KEEP,
+            )
             assert info.channels == 1
             assert np.array_equal(numbers_of(stored), NUMBERS)
     stored, _ = encode_mask(saved(Image.fromarray(NUMBERS).convert("LA"), "PNG"), KEEP)
@@ -67,7 +88,11 @@ def test_alike_channels_are_one() -> None:
 @pytest.mark.parametrize(
     ("data", "reason", "said"),
     [
-        (JPEG, RejectReason.UNSUPPORTED_FORMAT, "a mask as JPEG: compression has changed its numbers"),
+        (
+            JPEG,
+            RejectReason.UNSUPPORTED_FORMAT,
+            "a mask as JPEG: compression has changed its numbers",
+        ),
         (saved(picture(), "PNG"), RejectReason.UNSUPPORTED_FORMAT, "a mask in colours"),
         (mask_png()[:-20], RejectReason.TRUNCATED, "fetch it again"),
         (b"", RejectReason.EMPTY_FILE, "no bytes"),
@@ -95,7 +120,9 @@ def test_it_is_a_png_whatever_the_images_are(encode: Any) -> None:
     fit=st.sampled_from(["cover", "contain", "stretch"]),
     deep=st.booleans(),
 )
-def test_no_number_is_made_up(size: tuple[int, int], resize: tuple[int, int], fit: Any, deep: bool) -> None:
+def test_no_number_is_made_up(
+    size: tuple[int, int], resize: tuple[int, int], fit: Any, deep: bool
+) -> None:
     values = np.array([0, 1, 7, 255 if not deep else 60_000], np.uint16 if deep else np.uint8)
     numbers = values[np.add.outer(np.arange(size[1]) // 7, np.arange(size[0]) // 5) % 4]
     options = EncodeOptions("png", resize, fit=fit)

@@ -44,7 +44,9 @@ def test_small_ones_pass_while_there_is_room_and_room_comes_back_after_an_error(
     budget = PixelBudget(100)
     with budget.hold(60), budget.hold(40):
         passed = threading.Event()
-        waiting = threading.Thread(target=lambda: [passed.set() for _ in [None] if budget.hold(1).__enter__() is None])
+        waiting = threading.Thread(
+            target=lambda: [passed.set() for _ in [None] if budget.hold(1).__enter__() is None]
+        )
         waiting.start()
         assert not passed.wait(0.05)
     assert passed.wait(5)
@@ -102,8 +104,16 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize(("work", "limit_mb"), [("decode", 500), ("full", 600), ("upright", 600)])
-def test_images_of_50_megapixels_stay_below_1_gb(mixed: list[str], work: str, limit_mb: int) -> None:
+def test_images_of_50_megapixels_stay_below_1_gb(
+    mixed: list[str], work: str, limit_mb: int
+) -> None:
     """Eight threads, and no more at a time than the budget allows; a build has some 250 MB of its own before its first image."""
     root = Path(__file__).parents[1]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, work, *mixed], capture_output=True, text=True, check=True, cwd=root)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, work, *mixed],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+    )
     assert float(done.stdout) < limit_mb

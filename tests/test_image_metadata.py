@@ -15,10 +15,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from tests.image_corpus import ANIMATED_GIF, BMP, FRAMES, GIF, JPEG, PNG, PROGRESSIVE, WEBP, all_samples, good_samples
+from tests.image_corpus import (
+    ANIMATED_GIF,
+    BMP,
+    FRAMES,
+    GIF,
+    JPEG,
+    PNG,
+    PROGRESSIVE,
+    WEBP,
+    all_samples,
+    good_samples,
+)
 from tests.image_makers import chunk, exif_block, picture, riff, saved, vp8x, webp_chunk
 from tests.test_image_encode import opened
-from transforms.images import EncodeOptions, ImageFault, ImagePolicy, PolicyFault, check_image, store_image
+from transforms.images import (
+    EncodeOptions,
+    ImageFault,
+    ImagePolicy,
+    PolicyFault,
+    check_image,
+    store_image,
+)
 from transforms.images.metadata import strip
 from transforms.rejects import RejectReason
 
@@ -29,7 +47,20 @@ SECRET = b"GPS 52.5200 13.4050 of someone's home"
 XMP = b"http://ns.adobe.com/xap/1.0/\0<x:xmpmeta>" + SECRET + b"</x:xmpmeta>"
 PROFILE = bytes(16) + b"RGB XYZ " + bytes(12) + b"acsp" + bytes(88)
 STRIP = EncodeOptions(strip_metadata=True)
-TRACES = (SECRET, b"Exif", b"EXIF", b"eXIf", b"xmpmeta", b"XMP ", b"MakerNote", b"tEXt", b"zTXt", b"iTXt", b"tIME", b"JFXX")
+TRACES = (
+    SECRET,
+    b"Exif",
+    b"EXIF",
+    b"eXIf",
+    b"xmpmeta",
+    b"XMP ",
+    b"MakerNote",
+    b"tEXt",
+    b"zTXt",
+    b"iTXt",
+    b"tIME",
+    b"JFXX",
+)
 
 
 def segment(marker: int, body: bytes) -> bytes:
@@ -49,32 +80,75 @@ def jpeg_with_everything(base: bytes) -> bytes:
         + segment(0xFE, SECRET)
     )
     assert base[2:6] == b"\xff\xe0\0\x10"
-    jfif = segment(0xE0, base[6:18] + b"\1\2" + SECRET[:6])  # with a thumbnail of 1 x 2 pixels of its own
+    jfif = segment(
+        0xE0, base[6:18] + b"\1\2" + SECRET[:6]
+    )  # with a thumbnail of 1 x 2 pixels of its own
     scan = base.rindex(b"\xff\xda")
     start, rest, end = base[:2], base[20:scan], base[scan:]
-    return start + jfif + before + rest + segment(0xFE, SECRET) + end + b"trailer " + SECRET + thumbnail
+    return (
+        start
+        + jfif
+        + before
+        + rest
+        + segment(0xFE, SECRET)
+        + end
+        + b"trailer "
+        + SECRET
+        + thumbnail
+    )
 
 
 def png_with_everything(base: bytes) -> bytes:
-    before = chunk(b"iCCP", b"name\0\0" + zlib.compress(PROFILE)) + chunk(b"gAMA", struct.pack(">I", 45_455))
-    text = (
-        chunk(b"tEXt", b"Comment\0" + SECRET) + chunk(b"zTXt", b"k\0\0" + zlib.compress(SECRET)) + chunk(b"iTXt", b"k\0\0\0\0\0" + SECRET)
+    before = chunk(b"iCCP", b"name\0\0" + zlib.compress(PROFILE)) + chunk(
+        b"gAMA", struct.pack(">I", 45_455)
     )
-    dates = chunk(b"tIME", bytes(7)) + chunk(b"pHYs", bytes(9)) + chunk(b"eXIf", exif_block(1)[6:] + SECRET)
-    return base[:33] + before + text + dates + base[33:-12] + chunk(b"tEXt", b"After\0" + SECRET) + base[-12:] + SECRET
+    text = (
+        chunk(b"tEXt", b"Comment\0" + SECRET)
+        + chunk(b"zTXt", b"k\0\0" + zlib.compress(SECRET))
+        + chunk(b"iTXt", b"k\0\0\0\0\0" + SECRET)
+    )
+    dates = (
+        chunk(b"tIME", bytes(7))
+        + chunk(b"pHYs", bytes(9))
+        + chunk(b"eXIf", exif_block(1)[6:] + SECRET)
+    )
+    return (
+        base[:33]
+        + before
+        + text
+        + dates
+        + base[33:-12]
+        + chunk(b"tEXt", b"After\0" + SECRET)
+        + base[-12:]
+        + SECRET
+    )
 
 
 def webp_with_everything(kind: bytes, base: bytes) -> bytes:
-    parts = ((b"ICCP", PROFILE), (kind, webp_chunk(base, kind)), (b"EXIF", exif_block(1) + SECRET), (b"XMP ", XMP), (b"MINE", SECRET))
+    parts = (
+        (b"ICCP", PROFILE),
+        (kind, webp_chunk(base, kind)),
+        (b"EXIF", exif_block(1) + SECRET),
+        (b"XMP ", XMP),
+        (b"MINE", SECRET),
+    )
     return riff(vp8x(0x2C), *parts) + SECRET
 
 
 def gif_with_everything(base: bytes) -> bytes:
     def extension(label: int, *blocks: bytes) -> bytes:
-        return bytes((0x21, label)) + b"".join(bytes((len(block),)) + block for block in blocks) + b"\0"
+        return (
+            bytes((0x21, label))
+            + b"".join(bytes((len(block),)) + block for block in blocks)
+            + b"\0"
+        )
 
     first = 13 + 3 * 2 ** ((base[10] & 7) + 1)
-    added = extension(0xFE, SECRET) + extension(0xFF, b"XMP DataXMP", SECRET) + extension(0x01, bytes(12), SECRET)
+    added = (
+        extension(0xFE, SECRET)
+        + extension(0xFF, b"XMP DataXMP", SECRET)
+        + extension(0x01, bytes(12), SECRET)
+    )
     return base[:first] + added + base[first:-1] + extension(0xFE, SECRET) + b";" + SECRET
 
 
@@ -86,14 +160,26 @@ def laden() -> Iterable[tuple[str, bytes]]:
     for mode in ("L", "P", "RGBA", "I;16"):
         yield f"png-{mode}", png_with_everything(saved(picture(mode), "PNG"))
     yield "png-transparent", png_with_everything(saved(picture("P"), "PNG", transparency=3))
-    yield "apng", png_with_everything(saved(picture(), "PNG", save_all=True, append_images=FRAMES[1:]))
+    yield (
+        "apng",
+        png_with_everything(saved(picture(), "PNG", save_all=True, append_images=FRAMES[1:])),
+    )
     yield "webp", webp_with_everything(b"VP8 ", WEBP)
     yield "webp-lossless", webp_with_everything(b"VP8L", saved(picture(), "WEBP", lossless=True))
     yield "gif", gif_with_everything(GIF)
-    yield "gif-animated", gif_with_everything(saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:], duration=50, loop=0))
+    yield (
+        "gif-animated",
+        gif_with_everything(
+            saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:], duration=50, loop=0)
+        ),
+    )
 
 
-PILLOW_FAILS = {"png-7x5-wrong-text-crc", "png-7x5-bad-profile", "png-7x5-text-bomb"}  # over metadata, where libpng does not
+PILLOW_FAILS = {
+    "png-7x5-wrong-text-crc",
+    "png-7x5-bad-profile",
+    "png-7x5-text-bomb",
+}  # over metadata, where libpng does not
 LADEN = dict(laden())
 each_laden = pytest.mark.parametrize("name", LADEN)
 
@@ -142,7 +228,11 @@ def test_profiles_go_only_where_that_is_asked_for(name: str) -> None:
     assert check_image(bare.data, "decode") == bare.info
 
 
-@pytest.mark.parametrize("sample", [sample for sample in good_samples() if sample.data[:2] != b"BM"], ids=lambda sample: sample.name)
+@pytest.mark.parametrize(
+    "sample",
+    [sample for sample in good_samples() if sample.data[:2] != b"BM"],
+    ids=lambda sample: sample.name,
+)
 def test_every_good_image_stays_as_it_shows(sample: Any) -> None:
     stored = store_image(sample.data, STRIP, check="decode")
     if sample.name not in PILLOW_FAILS:
@@ -172,10 +262,19 @@ def test_the_orientation_becomes_a_feature(orientation: int, image_format: str) 
 
 def test_or_it_is_applied() -> None:
     options = EncodeOptions(strip_metadata=True, policy=ImagePolicy({PolicyFault.EXIF: "fix"}))
-    assert (STRIP.tells_orientation, options.tells_orientation, EncodeOptions().tells_orientation) == (True, False, False)
+    assert (
+        STRIP.tells_orientation,
+        options.tells_orientation,
+        EncodeOptions().tells_orientation,
+    ) == (True, False, False)
     turned = saved(picture(), "JPEG", exif=exif_block(6), comment=SECRET)
     stored = store_image(turned, options)
-    assert (stored.info.width, stored.info.height, stored.info.orientation, stored.fixes) == (47, 61, 1, ("exif",))
+    assert (stored.info.width, stored.info.height, stored.info.orientation, stored.fixes) == (
+        47,
+        61,
+        1,
+        ("exif",),
+    )
     assert [trace for trace in TRACES if trace in stored.data] == []
     upright = store_image(jpeg_with_everything(JPEG), options)
     assert upright.fixes == ()
@@ -189,7 +288,9 @@ def test_or_it_is_applied() -> None:
         (ANIMATED_GIF[:-60], "gif"), (GIF[:-1] + b"?;", "gif"),
     ],
 )  # fmt: skip
-def test_where_the_parts_do_not_lead_to_the_end_nothing_is_stored(data: bytes, image_format: str) -> None:
+def test_where_the_parts_do_not_lead_to_the_end_nothing_is_stored(
+    data: bytes, image_format: str
+) -> None:
     with pytest.raises(ImageFault, match="metadata cannot be taken out") as caught:
         strip(data, image_format, metadata=True, profile=False)
     assert caught.value.reason == RejectReason.CORRUPT
@@ -203,7 +304,11 @@ def test_what_is_no_image_is_not_stored_unseen() -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(sample=st.sampled_from(all_samples()), check=st.sampled_from(["header", "none"]), cut=st.floats(0, 1))
+@given(
+    sample=st.sampled_from(all_samples()),
+    check=st.sampled_from(["header", "none"]),
+    cut=st.floats(0, 1),
+)
 def test_damage_is_a_typed_fault(sample: Any, check: str, cut: float) -> None:
     for data in (sample.data, sample.data[: int(cut * len(sample.data))]):
         try:

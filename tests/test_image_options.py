@@ -35,7 +35,9 @@ def test_all_of_them_from_the_command_line() -> None:
         strip_metadata=True,
         policy=ImagePolicy({PolicyFault.EXIF: "keep", PolicyFault.ALPHA: "reject"}, 1000, 2.5, 9),
     )
-    assert options_of("--encode", "jpeg", "--max-side", "640", "--quality", "7").encode == EncodeOptions("jpeg", max_side=640, quality=7)
+    assert options_of(
+        "--encode", "jpeg", "--max-side", "640", "--quality", "7"
+    ).encode == EncodeOptions("jpeg", max_side=640, quality=7)
     assert options_of().encode == EncodeOptions()
 
 
@@ -51,13 +53,28 @@ def test_all_of_them_from_the_command_line() -> None:
         ("--encode jpeg --on alpha=keep", "--on alpha=keep: encode 'jpeg' cannot hold that"),
         ("--max-side 64", "--encode 'keep' stores files as they are, got max-side 64"),
         ("--grayscale", "--encode 'keep' stores files as they are, got grayscale"),
-        ("--encode png --max-side 0", "--max-side must be a whole number of pixels from 1 to 65,500, got 0"),
-        ("--encode png --max-side 64 --resize 8x8", "--resize gives all images one size, max-side a largest one"),
+        (
+            "--encode png --max-side 0",
+            "--max-side must be a whole number of pixels from 1 to 65,500, got 0",
+        ),
+        (
+            "--encode png --max-side 64 --resize 8x8",
+            "--resize gives all images one size, max-side a largest one",
+        ),
         ("--encode png --fit cover", "--fit 'cover' says how images get one size, got no resize"),
         ("--encode raw --max-side 64", "--encode 'raw' needs one shape for all images"),
-        ("--encode png --tensor-dtype float32", "--tensor-dtype float32 goes with encode 'tensor', got 'png'"),
-        ("--encode tensor --color-profile keep", "--color-profile keep: encode 'tensor' has no place for a profile"),
-        ("--encode png --max-side 64 --min-side 65", "--min-side 65 is above max-side 64: no image has both"),
+        (
+            "--encode png --tensor-dtype float32",
+            "--tensor-dtype float32 goes with encode 'tensor', got 'png'",
+        ),
+        (
+            "--encode tensor --color-profile keep",
+            "--color-profile keep: encode 'tensor' has no place for a profile",
+        ),
+        (
+            "--encode png --max-side 64 --min-side 65",
+            "--min-side 65 is above max-side 64: no image has both",
+        ),
     ],
 )
 def test_wrong_values_on_the_command_line(args: str, message: str) -> None:
@@ -68,7 +85,9 @@ def test_wrong_values_on_the_command_line(args: str, message: str) -> None:
 
 @pytest.mark.parametrize("name", ["fit", "tensor_dtype", "color_profile"])
 def test_choices(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name.replace('_', '-')} must be one of .*, got 'other'"):
+    with pytest.raises(
+        ValueError, match=f"{name.replace('_', '-')} must be one of .*, got 'other'"
+    ):
         EncodeOptions("tensor", (8, 8), **{name: "other"})  # type: ignore[arg-type]
 
 
@@ -79,7 +98,9 @@ def test_settings_tell_all_that_decides_bytes() -> None:
         "--fit cover", "--fit contain", "--grayscale", "--tensor-dtype float32", "--color-profile srgb", "--strip-metadata",
         "--on exif=keep", "--on exif=reject", "--on alpha=reject", "--max-pixels 9", "--max-aspect 3", "--min-side 3", "--quality 3",
     )  # fmt: skip
-    records = [options_of(*f"{base} {change}".split()).settings["encode"] for change in ("", *changes)]
+    records = [
+        options_of(*f"{base} {change}".split()).settings["encode"] for change in ("", *changes)
+    ]
     assert all(record not in records[:number] for number, record in enumerate(records))
 
 
@@ -93,7 +114,11 @@ def test_options_travel_to_workers() -> None:
 def test_settings_of_older_datasets_are_still_the_same() -> None:
     assert options_of().settings["encode"] == {"encode": "keep", "resize": [], "quality": 90}
     args = ["--encode", "jpeg", "--resize", "8x6", "--quality", "80"]
-    assert options_of(*args).settings["encode"] == {"encode": "jpeg", "resize": [8, 6], "quality": 80}
+    assert options_of(*args).settings["encode"] == {
+        "encode": "jpeg",
+        "resize": [8, 6],
+        "quality": 80,
+    }
 
 
 @pytest.mark.parametrize(
@@ -116,8 +141,16 @@ def test_shape(values: Any, shape: tuple[int | None, ...]) -> None:
     ("size", "values", "expected"),
     [
         ((400, 300), {"resize": (64, 64)}, Geometry((400, 300), (64, 64), (64, 64))),
-        ((400, 300), {"resize": (64, 64), "fit": "cover"}, Geometry((300, 300), (64, 64), (64, 64))),
-        ((400, 300), {"resize": (64, 64), "fit": "contain"}, Geometry((400, 300), (64, 48), (64, 64))),
+        (
+            (400, 300),
+            {"resize": (64, 64), "fit": "cover"},
+            Geometry((300, 300), (64, 64), (64, 64)),
+        ),
+        (
+            (400, 300),
+            {"resize": (64, 64), "fit": "contain"},
+            Geometry((400, 300), (64, 48), (64, 64)),
+        ),
         ((30, 40), {"resize": (60, 60), "fit": "contain"}, Geometry((30, 40), (45, 60), (60, 60))),
         ((400, 300), {"max_side": 100}, Geometry((400, 300), (100, 75), (100, 75))),
         ((40, 30), {"max_side": 100}, Geometry((40, 30), (40, 30), (40, 30))),
@@ -129,10 +162,14 @@ def test_geometry(size: tuple[int, int], values: Any, expected: Geometry) -> Non
 
 
 @given(size=SIZES, resize=SIZES, fit=st.sampled_from(["cover", "contain", "stretch"]))
-def test_every_fit_gives_the_size_and_takes_a_middle_part(size: tuple[int, int], resize: tuple[int, int], fit: Any) -> None:
+def test_every_fit_gives_the_size_and_takes_a_middle_part(
+    size: tuple[int, int], resize: tuple[int, int], fit: Any
+) -> None:
     geometry = plan_geometry(size, EncodeOptions("png", resize, fit=fit))
     assert geometry.canvas == resize
-    assert all(scaled <= canvas for scaled, canvas in zip(geometry.scaled, geometry.canvas, strict=True))
+    assert all(
+        scaled <= canvas for scaled, canvas in zip(geometry.scaled, geometry.canvas, strict=True)
+    )
     left, top, right, bottom = geometry.box(size, size)
     assert 0 <= left < right <= size[0]
     assert 0 <= top < bottom <= size[1]
@@ -143,10 +180,18 @@ def test_every_fit_gives_the_size_and_takes_a_middle_part(size: tuple[int, int],
     else:
         assert geometry.crop == size
     if fit == "contain":
-        assert any(scaled == canvas for scaled, canvas in zip(geometry.scaled, geometry.canvas, strict=True))
+        assert any(
+            scaled == canvas
+            for scaled, canvas in zip(geometry.scaled, geometry.canvas, strict=True)
+        )
 
 
-LIMITED = ImagePolicy(dict.fromkeys((PolicyFault.BOMB, PolicyFault.ASPECT, PolicyFault.SMALL), "fix"), 500_000, 3.0, 40)
+LIMITED = ImagePolicy(
+    dict.fromkeys((PolicyFault.BOMB, PolicyFault.ASPECT, PolicyFault.SMALL), "fix"),
+    500_000,
+    3.0,
+    40,
+)
 
 
 @given(size=SIZES)
@@ -164,11 +209,16 @@ def test_what_is_fixed_keeps_the_limits(size: tuple[int, int]) -> None:
 def test_max_side_never_enlarges_and_keeps_the_aspect(size: tuple[int, int], max_side: int) -> None:
     canvas = plan_geometry(size, EncodeOptions("png", max_side=max_side)).canvas
     assert max(canvas) == min(max_side, max(size))
-    assert all(abs(to - max(1, side * max(canvas) / max(size))) <= 0.5 for to, side in zip(canvas, size, strict=True))
+    assert all(
+        abs(to - max(1, side * max(canvas) / max(size))) <= 0.5
+        for to, side in zip(canvas, size, strict=True)
+    )
 
 
 @given(size=SIZES, resize=SIZES, fit=st.sampled_from(["cover", "contain", "stretch"]))
-def test_a_jpeg_is_decoded_no_smaller_than_needed(size: tuple[int, int], resize: tuple[int, int], fit: Any) -> None:
+def test_a_jpeg_is_decoded_no_smaller_than_needed(
+    size: tuple[int, int], resize: tuple[int, int], fit: Any
+) -> None:
     geometry = plan_geometry(size, EncodeOptions("png", resize, fit=fit))
     needed = geometry.needed(size)
     for need, side, crop, scaled in zip(needed, size, geometry.crop, geometry.scaled, strict=True):

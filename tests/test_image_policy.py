@@ -13,7 +13,16 @@ from tests.image_corpus import BMP, GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.image_makers import picture, png, saved
 from tests.policy_images import Faulty, faulty_images, policy_of
 from tests.test_image_encode import opened
-from transforms.images import EncodeOptions, ImageFault, ImagePolicy, ImageToStore, PolicyFault, check_image, policy_table, store_image
+from transforms.images import (
+    EncodeOptions,
+    ImageFault,
+    ImagePolicy,
+    ImageToStore,
+    PolicyFault,
+    check_image,
+    policy_table,
+    store_image,
+)
 from transforms.images.checks import look_at
 from transforms.images.faults import find_faults, named_format
 from transforms.rejects import RejectReason
@@ -22,10 +31,25 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 FAULTY = faulty_images()
-each_faulty = pytest.mark.parametrize("image", FAULTY, ids=lambda image: f"{image.fault}-{image.name}")
-PLAIN = {"plain.jpg": JPEG, "plain.png": PNG, "plain.gif": GIF, "plain.webp": WEBP, "plain.bmp": BMP}
+each_faulty = pytest.mark.parametrize(
+    "image", FAULTY, ids=lambda image: f"{image.fault}-{image.name}"
+)
+PLAIN = {
+    "plain.jpg": JPEG,
+    "plain.png": PNG,
+    "plain.gif": GIF,
+    "plain.webp": WEBP,
+    "plain.bmp": BMP,
+}
 # Of the faulty images, those that TensorFlow does not decode, so that they cannot be kept.
-NEVER_KEPT = {"palette.bmp", "one-bit.bmp", "alpha.webp", "alpha-lossless.webp", "frames.webp", "frames-alpha.webp"}
+NEVER_KEPT = {
+    "palette.bmp",
+    "one-bit.bmp",
+    "alpha.webp",
+    "alpha-lossless.webp",
+    "frames.webp",
+    "frames-alpha.webp",
+}
 
 
 def keeping(policy: ImagePolicy, **changes: Any) -> EncodeOptions:
@@ -42,13 +66,19 @@ def assert_decodes(stored: ImageToStore) -> None:
 
 
 def reason_of(fault: PolicyFault) -> RejectReason:
-    return RejectReason.TOO_MANY_PIXELS if fault == PolicyFault.BOMB else RejectReason(f"policy_{fault}")
+    return (
+        RejectReason.TOO_MANY_PIXELS
+        if fault == PolicyFault.BOMB
+        else RejectReason(f"policy_{fault}")
+    )
 
 
 @each_faulty
 def test_rejected(image: Faulty) -> None:
     with pytest.raises(ImageFault, match=f"--on {image.fault}=reject") as caught:
-        store_image(image.data, keeping(policy_of("reject", image.fault)), check="decode", name=image.name)
+        store_image(
+            image.data, keeping(policy_of("reject", image.fault)), check="decode", name=image.name
+        )
     assert caught.value.reason == reason_of(image.fault)
 
 
@@ -93,7 +123,11 @@ CAN_BE_ANYTHING = [sample for sample in all_samples() if sample.name != "png-7x5
 @pytest.mark.parametrize("sample", CAN_BE_ANYTHING, ids=lambda sample: sample.name)
 def test_whatever_is_let_through_decodes_in_tensorflow(sample: Sample, action: str) -> None:
     """Over the whole corpus of odd images, with all faults treated alike; all that is said otherwise is a typed fault."""
-    options = keeping(ImagePolicy(dict.fromkeys(PolicyFault, action), max_aspect=20, min_side=2, max_pixels=4_000_000))  # type: ignore[arg-type]
+    options = keeping(
+        ImagePolicy(
+            dict.fromkeys(PolicyFault, action), max_aspect=20, min_side=2, max_pixels=4_000_000
+        )
+    )  # type: ignore[arg-type]
     name = "x.jpg" if sample.info and sample.info.format == "jpeg" else "x"
     try:
         stored = store_image(sample.data, options, check="decode", name=name)
@@ -105,7 +139,9 @@ def test_whatever_is_let_through_decodes_in_tensorflow(sample: Sample, action: s
     if found is not None:
         return
     assert sample.reencode is None, "what does not open is not stored"
-    if sample.name != "gif-frame-offset" or stored.fixes:  # TensorFlow shows a GIF's frame without its canvas
+    if (
+        sample.name != "gif-frame-offset" or stored.fixes
+    ):  # TensorFlow shows a GIF's frame without its canvas
         assert_decodes(stored)
 
 
@@ -113,9 +149,13 @@ def test_whatever_is_let_through_decodes_in_tensorflow(sample: Sample, action: s
 @pytest.mark.parametrize("encode", ["jpeg", "png"])
 def test_encoded_anew_it_decodes_as_well(image: Faulty, encode: Any) -> None:
     policy = ImagePolicy({PolicyFault.ALPHA: "fix", PolicyFault.GRAYSCALE: "fix"})
-    stored = store_image(image.data, EncodeOptions(encode, policy=policy), check="decode", name=image.name)
+    stored = store_image(
+        image.data, EncodeOptions(encode, policy=policy), check="decode", name=image.name
+    )
     assert stored.info.format == encode
-    assert stored.info.channels == (1 if image.name == "one-bit.bmp" else 3)  # whose header does not tell that it is gray
+    assert stored.info.channels == (
+        1 if image.name == "one-bit.bmp" else 3
+    )  # whose header does not tell that it is gray
     assert_decodes(stored)
 
 
@@ -175,19 +215,28 @@ def test_sixteen_bits_become_their_upper_eight() -> None:
 )
 def test_sizes_after_a_fix(fault: str, name: str, size: tuple[int, int]) -> None:
     image = next(image for image in FAULTY if image.name == name)
-    stored = store_image(image.data, keeping(policy_of("fix", PolicyFault(fault), PolicyFault.EXIF)), name=name)
+    stored = store_image(
+        image.data, keeping(policy_of("fix", PolicyFault(fault), PolicyFault.EXIF)), name=name
+    )
     assert (stored.info.width, stored.info.height) == size
 
 
 def test_an_aspect_is_cropped_in_the_middle_without_scaling() -> None:
     image = next(image for image in FAULTY if image.name == "long.png")
     stored = store_image(image.data, keeping(policy_of("fix", PolicyFault.ASPECT)))
-    assert np.array_equal(np.asarray(decoded(stored.data)), np.asarray(opened(image.data))[:, 15:115])
+    assert np.array_equal(
+        np.asarray(decoded(stored.data)), np.asarray(opened(image.data))[:, 15:115]
+    )
 
 
-@pytest.mark.parametrize(("name", "said"), [("a.gif", "gif"), ("a.webp", "webp"), ("a.tiff", "tiff")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.gif", "gif"), ("a.webp", "webp"), ("a.tiff", "tiff")]
+)
 def test_a_name_of_a_format_that_is_not_written(name: str, said: str) -> None:
-    with pytest.raises(ImageFault, match=f"the name says {said}, the content is jpeg; only JPEG and PNG are written") as caught:
+    with pytest.raises(
+        ImageFault,
+        match=f"the name says {said}, the content is jpeg; only JPEG and PNG are written",
+    ) as caught:
         store_image(JPEG, keeping(policy_of("fix", PolicyFault.EXTENSION)), name=name)
     assert caught.value.reason == RejectReason.POLICY_EXTENSION
 
@@ -226,7 +275,10 @@ def test_a_damaged_image_is_called_damaged_and_not_fixed() -> None:
         ({"actions": {"exif": "repair"}}, "on exif=repair: the actions are keep, fix, reject"),
         ({"max_pixels": 0}, "max-pixels must be from 1 to 178,956,970, got 0"),
         ({"max_pixels": 10**9}, "max-pixels must be from 1 to 178,956,970, got 1,000,000,000"),
-        ({"max_aspect": 0.5}, "max-aspect must be 1 or more, the longer side over the shorter one, got 0.5"),
+        (
+            {"max_aspect": 0.5},
+            "max-aspect must be 1 or more, the longer side over the shorter one, got 0.5",
+        ),
         ({"max_aspect": float("nan")}, "got nan"),
         ({"min_side": 0}, "min-side must be 1 pixel or more, got 0"),
         ({"actions": {"aspect": "fix"}}, "on aspect=fix needs a limit: give --max-aspect"),
@@ -241,10 +293,16 @@ def test_policies_say_what_is_wrong(values: dict[str, Any], message: str) -> Non
 
 def test_actions_that_an_encoding_cannot_follow() -> None:
     for encode in ("jpeg", "raw", "tensor"):
-        with pytest.raises(ValueError, match=f"on alpha=keep: encode '{encode}' cannot hold that; choose fix or reject"):
+        with pytest.raises(
+            ValueError,
+            match=f"on alpha=keep: encode '{encode}' cannot hold that; choose fix or reject",
+        ):
             EncodeOptions(encode, (8, 8), policy=ImagePolicy({PolicyFault.ALPHA: "keep"}))  # type: ignore[arg-type]
     EncodeOptions("png", policy=ImagePolicy({PolicyFault.ALPHA: "keep"}))
-    with pytest.raises(ValueError, match="on extension=fix stores a file as its name says, and encode 'png' stores all alike"):
+    with pytest.raises(
+        ValueError,
+        match="on extension=fix stores a file as its name says, and encode 'png' stores all alike",
+    ):
         EncodeOptions("png", policy=ImagePolicy({PolicyFault.EXTENSION: "fix"}))
     with pytest.raises(ValueError, match="choose one"):
         EncodeOptions("png", grayscale=True, policy=ImagePolicy({PolicyFault.GRAYSCALE: "fix"}))
@@ -264,7 +322,9 @@ def test_what_an_encoding_cannot_hold_is_counted_as_fixed() -> None:
 
 def test_orientation_may_be_left_alone_when_encoding() -> None:
     turned = next(image for image in FAULTY if image.name == "turned-6.jpg").data
-    stored = store_image(turned, EncodeOptions("png", policy=ImagePolicy({PolicyFault.EXIF: "keep"})))
+    stored = store_image(
+        turned, EncodeOptions("png", policy=ImagePolicy({PolicyFault.EXIF: "keep"}))
+    )
     assert (stored.info.width, stored.info.height, stored.fixes) == (61, 47, ())
 
 
@@ -280,4 +340,6 @@ def test_the_default_looks_at_nothing() -> None:
 def test_the_table_of_help_names_every_fault_once() -> None:
     rows = policy_table().splitlines()[1:]
     assert [row.split()[0] for row in rows] == list(PolicyFault)
-    assert [row.split()[1] for row in rows] == [EncodeOptions().actions[fault] for fault in PolicyFault]
+    assert [row.split()[1] for row in rows] == [
+        EncodeOptions().actions[fault] for fault in PolicyFault
+    ]

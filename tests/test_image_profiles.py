@@ -23,20 +23,44 @@ CONVERT = EncodeOptions(color_profile="srgb")
 
 def swapped() -> bytes:
     """sRGB with its red and green primaries exchanged: whoever applies it shows red as green."""
-    names = {SRGB[pos : pos + 4]: pos for pos in range(132, 132 + 12 * int.from_bytes(SRGB[128:132], "big"), 12)}
+    names = {
+        SRGB[pos : pos + 4]: pos
+        for pos in range(132, 132 + 12 * int.from_bytes(SRGB[128:132], "big"), 12)
+    }
     profile = bytearray(SRGB)
     red, green = names[b"rXYZ"], names[b"gXYZ"]
-    profile[red + 4 : red + 12], profile[green + 4 : green + 12] = SRGB[green + 4 : green + 12], SRGB[red + 4 : red + 12]
-    return bytes(profile).replace("sRGB".encode("utf-16-be"), "odd!".encode("utf-16-be")).replace(b"sRGB", b"odd!")
+    profile[red + 4 : red + 12], profile[green + 4 : green + 12] = (
+        SRGB[green + 4 : green + 12],
+        SRGB[red + 4 : red + 12],
+    )
+    return (
+        bytes(profile)
+        .replace("sRGB".encode("utf-16-be"), "odd!".encode("utf-16-be"))
+        .replace(b"sRGB", b"odd!")
+    )
 
 
 def gray_profile() -> bytes:
     """Linear gray, put together by hand (ICC.1, 8.3): a white point and a curve without entries."""
     white = b"XYZ \0\0\0\0" + struct.pack(">iii", 63_190, 65_536, 54_061)
     curve = b"curv\0\0\0\0\0\0\0\0"
-    tags = struct.pack(">I", 2) + b"wtpt" + struct.pack(">II", 156, 20) + b"kTRC" + struct.pack(">II", 176, 12)
+    tags = (
+        struct.pack(">I", 2)
+        + b"wtpt"
+        + struct.pack(">II", 156, 20)
+        + b"kTRC"
+        + struct.pack(">II", 176, 12)
+    )
     body = tags + white + curve
-    head = struct.pack(">I", 128 + len(body)) + b"lcms" + b"\4\x30\0\0" + b"mntrGRAYXYZ " + bytes(12) + b"acsp" + bytes(28)
+    head = (
+        struct.pack(">I", 128 + len(body))
+        + b"lcms"
+        + b"\4\x30\0\0"
+        + b"mntrGRAYXYZ "
+        + bytes(12)
+        + b"acsp"
+        + bytes(28)
+    )
     return head + struct.pack(">iii", 63_190, 65_536, 54_061) + bytes(48) + body
 
 
@@ -50,7 +74,9 @@ def with_profile(image_format: str, profile: bytes = SWAPPED, image: Image.Image
 
 
 def colour(data: bytes) -> tuple[int, ...]:
-    return tuple(np.asarray(opened(data).convert("RGB")).reshape(-1, 3).mean(axis=0).round().astype(int))
+    return tuple(
+        np.asarray(opened(data).convert("RGB")).reshape(-1, 3).mean(axis=0).round().astype(int)
+    )
 
 
 @pytest.mark.parametrize("image_format", FORMATS)
@@ -77,8 +103,12 @@ def test_converted_to_srgb(image_format: str) -> None:
 
 
 @pytest.mark.parametrize("image_format", FORMATS)
-@pytest.mark.parametrize("profile", [SRGB, b"", b"no profile at all" * 10, SWAPPED[:120], SWAPPED[:128] + bytes(400)])
-def test_what_is_srgb_or_has_no_usable_profile_is_left_alone(image_format: str, profile: bytes) -> None:
+@pytest.mark.parametrize(
+    "profile", [SRGB, b"", b"no profile at all" * 10, SWAPPED[:120], SWAPPED[:128] + bytes(400)]
+)
+def test_what_is_srgb_or_has_no_usable_profile_is_left_alone(
+    image_format: str, profile: bytes
+) -> None:
     data = with_profile(image_format, profile)
     stored = store_image(data, CONVERT)
     assert stored.data is data
@@ -88,7 +118,11 @@ def test_what_is_srgb_or_has_no_usable_profile_is_left_alone(image_format: str, 
 @pytest.mark.parametrize("encode", ["jpeg", "png", "raw", "tensor"])
 def test_converted_while_encoded(encode: Any) -> None:
     stored = store_image(with_profile("PNG"), EncodeOptions(encode, (8, 8), color_profile="srgb"))
-    pixels = np.frombuffer(stored.data, np.uint8)[-8 * 8 * 3 :].reshape(-1, 3) if encode in ("raw", "tensor") else None
+    pixels = (
+        np.frombuffer(stored.data, np.uint8)[-8 * 8 * 3 :].reshape(-1, 3)
+        if encode in ("raw", "tensor")
+        else None
+    )
     red, green, _ = pixels.mean(axis=0) if pixels is not None else colour(stored.data)
     assert green > 180
     assert red < 60
@@ -98,7 +132,10 @@ def test_converted_while_encoded(encode: Any) -> None:
 def test_encoded_anew_profiles_go_unless_they_are_kept() -> None:
     for encode in ("jpeg", "png"):
         options: Any = {"encode": encode, "resize": (8, 8)}
-        assert "icc_profile" not in opened(store_image(with_profile("PNG"), EncodeOptions(**options)).data).info
+        assert (
+            "icc_profile"
+            not in opened(store_image(with_profile("PNG"), EncodeOptions(**options)).data).info
+        )
         kept = store_image(with_profile("PNG"), EncodeOptions(**options, color_profile="keep"))
         assert opened(kept.data).info["icc_profile"] == SWAPPED
         assert colour(kept.data)[0] > 180
@@ -127,10 +164,14 @@ def test_every_mode_survives_a_profile_of_another_kind(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["L", "LA"])
 def test_gray_with_a_gray_profile_stays_gray(mode: str) -> None:
-    stored = store_image(saved(picture(mode), "PNG", icc_profile=gray_profile()), CONVERT, check="decode")
+    stored = store_image(
+        saved(picture(mode), "PNG", icc_profile=gray_profile()), CONVERT, check="decode"
+    )
     image = opened(stored.data)
     assert (stored.fixes, image.mode) == (("profile",), mode)
-    before, after = (np.asarray(each.getchannel("L")).astype(int) for each in (picture(mode), image))
+    before, after = (
+        np.asarray(each.getchannel("L")).astype(int) for each in (picture(mode), image)
+    )
     assert after.mean() > before.mean() + 10, "linear light is darker than it looks"
     assert mode == "L" or image.getchannel("A").tobytes() == picture(mode).getchannel("A").tobytes()
 

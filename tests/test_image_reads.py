@@ -59,7 +59,10 @@ def test_a_file_that_changed_since_it_was_listed_is_a_fault(tmp_path: Path, chan
         if change.startswith("other"):
             os.replace(write(tmp_path / "b"), path)
         os.utime(path, ns=(0, status.st_mtime_ns + 1))
-    assert fault_of(path, etag_of(status), status.st_size) == (R.CHANGED, "the file changed between listing and reading: build again")
+    assert fault_of(path, etag_of(status), status.st_size) == (
+        R.CHANGED,
+        "the file changed between listing and reading: build again",
+    )
 
 
 def _make_missing(path: Path) -> None:
@@ -98,7 +101,9 @@ def _make_huge(path: Path) -> None:
         (_make_huge, R.TOO_LARGE, "an image may have up to"),
     ],
 )
-def test_a_file_nobody_looked_at_may_be_anything(tmp_path: Path, make: Callable[[Path], None], reason: R, detail: str) -> None:
+def test_a_file_nobody_looked_at_may_be_anything(
+    tmp_path: Path, make: Callable[[Path], None], reason: R, detail: str
+) -> None:
     path = tmp_path / "a"
     make(path)
     found = fault_of(path)
@@ -107,8 +112,13 @@ def test_a_file_nobody_looked_at_may_be_anything(tmp_path: Path, make: Callable[
 
 
 @pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize(("name", "reason"), [("a\0b", R.UNREADABLE), ("n" * 300, R.UNREADABLE), ("file.png/below", R.MISSING_FILE)])
-def test_a_path_that_can_be_none_is_a_fault(tmp_path: Path, name: str, reason: R, listed: bool) -> None:
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("a\0b", R.UNREADABLE), ("n" * 300, R.UNREADABLE), ("file.png/below", R.MISSING_FILE)],
+)
+def test_a_path_that_can_be_none_is_a_fault(
+    tmp_path: Path, name: str, reason: R, listed: bool
+) -> None:
     write(tmp_path / "file.png")
     assert fault_of(tmp_path / name, "e" if listed else None)[0] == reason
 
@@ -135,7 +145,10 @@ def test_a_process_out_of_files_says_so_and_blames_no_image(tmp_path: Path) -> N
     os.close(lowest_free)
     resource.setrlimit(resource.RLIMIT_NOFILE, (lowest_free, hard))
     try:
-        with pytest.raises(StorageError, match=r"cannot read .*a: Too many open files; lower --threads or raise the limit \(ulimit -n\)"):
+        with pytest.raises(
+            StorageError,
+            match=r"cannot read .*a: Too many open files; lower --threads or raise the limit \(ulimit -n\)",
+        ):
             read(path)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -146,7 +159,10 @@ def test_every_descriptor_is_closed_again(tmp_path: Path) -> None:
     good = write(tmp_path / "a")
     before = len(os.listdir("/dev/fd"))
     read(good)
-    assert fault_of(good, "another") == (R.CHANGED, "the file changed between listing and reading: build again")
+    assert fault_of(good, "another") == (
+        R.CHANGED,
+        "the file changed between listing and reading: build again",
+    )
     assert fault_of(tmp_path / "folder")[0] == R.UNREADABLE
     assert len(os.listdir("/dev/fd")) == before
 
@@ -155,7 +171,12 @@ def batch_of(*paths: Path) -> pa.RecordBatch:
     """References to files as they are now."""
     status = [path.stat() for path in paths]
     sizes, etags = [found.st_size for found in status], [etag_of(found) for found in status]
-    return references([path.name for path in paths], uri=[str(path) for path in paths], num_bytes=sizes, etag=etags)
+    return references(
+        [path.name for path in paths],
+        uri=[str(path) for path in paths],
+        num_bytes=sizes,
+        etag=etags,
+    )
 
 
 def test_a_read_for_each_row_in_order(tmp_path: Path) -> None:

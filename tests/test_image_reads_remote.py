@@ -55,7 +55,9 @@ def test_in_order(bucket: Bucket) -> None:
     chunks = chunks_of(bucket, 6, 9)
     given = list(read_ahead(iter(chunks), bucket.options(), 4))
     assert [chunk for chunk, _ in given] == chunks
-    assert [[read() for read in reads] for _, reads in given] == [[b"%03d" % (9 * n + m) for m in range(9)] for n in range(6)]
+    assert [[read() for read in reads] for _, reads in given] == [
+        [b"%03d" % (9 * n + m) for m in range(9)] for n in range(6)
+    ]
 
 
 def test_as_many_images_ahead_as_are_wanted(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
@@ -69,7 +71,10 @@ def test_as_many_images_ahead_as_are_wanted(s3_bucket: Bucket, s3_proxy: FaultPr
 
 
 def test_as_many_bytes_ahead_as_are_allowed(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
-    large = [chunk.set_column(3, chunk.schema.field(3), pa.array([AHEAD_BYTES // 2])) for chunk in chunks_of(s3_bucket, 6, 1)]
+    large = [
+        chunk.set_column(3, chunk.schema.field(3), pa.array([AHEAD_BYTES // 2]))
+        for chunk in chunks_of(s3_bucket, 6, 1)
+    ]
     assert large[0].schema.names[3] == "num_bytes"
     ahead = read_ahead(iter(large), s3_bucket.behind(s3_proxy).options())
     for number in (3, 4, 5):
@@ -83,15 +88,21 @@ def test_what_nobody_wants_any_more_is_not_read(s3_bucket: Bucket, s3_proxy: Fau
     next(ahead)
     ahead.close()  # type: ignore[attr-defined]
     time.sleep(0.8)
-    assert reads_of(s3_proxy) <= 6, "those of the chunk that was given, and those that were on their way"
+    assert reads_of(s3_proxy) <= 6, (
+        "those of the chunk that was given, and those that were on their way"
+    )
 
 
 def test_files_and_objects_in_one_table(gcs_bucket: Bucket, tmp_path: Path) -> None:
     make_files(tmp_path, "1.png", "2.png")
     gcs_bucket.put("a b", b"object")
     local, remote = [f"{tmp_path}/{name}.png" for name in "12"], f"{gcs_bucket.uri}/a b"
-    chunks = [chunk_of(*uris) for uris in ((local[0], remote), (remote, local[1]), (local[0],), (remote,))]
-    given = [[read() for read in reads] for _, reads in read_ahead(iter(chunks), gcs_bucket.options())]
+    chunks = [
+        chunk_of(*uris) for uris in ((local[0], remote), (remote, local[1]), (local[0],), (remote,))
+    ]
+    given = [
+        [read() for read in reads] for _, reads in read_ahead(iter(chunks), gcs_bucket.options())
+    ]
     assert given == [[TINY_PNG, b"object"], [b"object", TINY_PNG], [TINY_PNG], [b"object"]]
 
 
@@ -104,7 +115,9 @@ def test_an_error_of_whoever_makes_the_chunks_comes_through(gcs_bucket: Bucket) 
         list(read_ahead(failing(), gcs_bucket.options()))
 
 
-def fault(uri: str, options: StorageOptions, num_bytes: int = 3, etag: str | None = None) -> tuple[RejectReason, str]:
+def fault(
+    uri: str, options: StorageOptions, num_bytes: int = 3, etag: str | None = None
+) -> tuple[RejectReason, str]:
     with pytest.raises(ImageFault) as caught:
         read_remote_image(Place(uri, None, num_bytes, etag), options)
     return caught.value.reason, caught.value.detail
@@ -130,15 +143,26 @@ def test_faults_of_one_image(bucket: Bucket, proxy: FaultProxy) -> None:
     assert fault(f"{bucket.uri}/x", options, 4, etag) == changed
     bucket.put("x", b"new")
     assert fault(f"{bucket.uri}/x", options, 3, etag) == changed
-    assert fault(f"{bucket.uri}/none", options) == (RejectReason.MISSING_FILE, f"{bucket.uri}/none: there is no such object")
-    assert fault(f"{bucket.uri}/empty", options) == (RejectReason.EMPTY_FILE, "the file has no bytes")
+    assert fault(f"{bucket.uri}/none", options) == (
+        RejectReason.MISSING_FILE,
+        f"{bucket.uri}/none: there is no such object",
+    )
+    assert fault(f"{bucket.uri}/empty", options) == (
+        RejectReason.EMPTY_FILE,
+        "the file has no bytes",
+    )
     denied = f"{bucket.uri}/denied: access denied: these credentials may not read it (403 AccessDenied from {proxy.endpoint})"
     assert fault(f"{bucket.uri}/denied", options) == (RejectReason.UNREADABLE, denied)
     odd = f"{bucket.uri}/a//b"
-    assert fault(odd, options)[1] == f"{odd!r} has an empty, '.' or '..' part in its name, which cannot be asked for: rename the object"
+    assert (
+        fault(odd, options)[1]
+        == f"{odd!r} has an empty, '.' or '..' part in its name, which cannot be asked for: rename the object"
+    )
 
 
-def test_an_image_that_always_fails_while_others_do_not(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+def test_an_image_that_always_fails_while_others_do_not(
+    s3_bucket: Bucket, s3_proxy: FaultProxy
+) -> None:
     chunks = itertools.cycle(chunks_of(s3_bucket, 1, 3))
     options = s3_bucket.behind(s3_proxy).options(deadline="1")
     s3_proxy.add(Fault("status", None, path_contains="/001"))
@@ -147,7 +171,10 @@ def test_an_image_that_always_fails_while_others_do_not(s3_bucket: Bucket, s3_pr
     others = read_ahead(itertools.cycle([chunk_of(f"{s3_bucket.uri}/000")]), options, 4)
     while time.monotonic() < deadline:
         assert next(others)[1][0]() == b"000"
-    with pytest.raises(ImageFault, match=r"001 cannot be read: .* answers 503 SlowDown, while other objects are served") as caught:
+    with pytest.raises(
+        ImageFault,
+        match=r"001 cannot be read: .* answers 503 SlowDown, while other objects are served",
+    ) as caught:
         given[0][1]()
     assert caught.value.reason is RejectReason.UNREADABLE
     assert (given[0][0](), given[0][2]()) == (b"000", b"002")
@@ -158,7 +185,9 @@ def test_faults_of_the_store_are_no_image_s(s3_bucket: Bucket, s3_proxy: FaultPr
     options = s3_bucket.behind(s3_proxy).options(deadline="1")
     assert read_remote_image(Place(f"{s3_bucket.uri}/x", None, 1, None), options) == b"x"
     with pytest.raises(CredentialsError):
-        read_remote_image(Place(f"{s3_bucket.uri}/x", None, 1, None), s3_bucket.options(access_key_id="nobody"))
+        read_remote_image(
+            Place(f"{s3_bucket.uri}/x", None, 1, None), s3_bucket.options(access_key_id="nobody")
+        )
     s3_proxy.add(Fault("status", None))
     with pytest.raises(ThrottledError):
         read_remote_image(Place(f"{s3_bucket.uri}/x", None, 1, None), options)

@@ -42,7 +42,9 @@ def test_cover_crops_the_middle() -> None:
 
 
 def test_contain_fills_with_black() -> None:
-    shown = pixels(saved(Image.new("RGB", (80, 20), RED), "PNG"), EncodeOptions("png", (40, 40), fit="contain"))
+    shown = pixels(
+        saved(Image.new("RGB", (80, 20), RED), "PNG"), EncodeOptions("png", (40, 40), fit="contain")
+    )
     assert (shown[15:25] == RED).all()
     assert (shown[:15] == BLACK).all()
     assert (shown[25:] == BLACK).all()
@@ -50,9 +52,14 @@ def test_contain_fills_with_black() -> None:
 
 def test_contain_is_where_tensorflow_pads_to_a_pixel() -> None:
     for size in ((80, 20), (20, 80), (33, 20), (21, 80)):
-        shown = pixels(saved(Image.new("RGB", size, RED), "PNG"), EncodeOptions("png", (41, 40), fit="contain"))
+        shown = pixels(
+            saved(Image.new("RGB", size, RED), "PNG"), EncodeOptions("png", (41, 40), fit="contain")
+        )
         theirs = tf.image.resize_with_pad(np.full((size[1], size[0], 3), 255.0), 40, 41)
-        assert np.abs((shown[:, :, 0] > 0).astype(int) - (np.asarray(theirs)[:, :, 0] > 0)).sum() <= 2 * 41
+        assert (
+            np.abs((shown[:, :, 0] > 0).astype(int) - (np.asarray(theirs)[:, :, 0] > 0)).sum()
+            <= 2 * 41
+        )
 
 
 def test_stretch_takes_all_of_it() -> None:
@@ -85,7 +92,14 @@ def test_a_reduced_jpeg_shows_the_same_part(fit: Any, orientation: int) -> None:
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "I;16", "LA", "P", "RGB", "RGBA"])
-@pytest.mark.parametrize("values", [{"resize": (20, 30), "fit": "contain"}, {"resize": (20, 30), "fit": "cover"}, {"max_side": 20}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"resize": (20, 30), "fit": "contain"},
+        {"resize": (20, 30), "fit": "cover"},
+        {"max_side": 20},
+    ],
+)
 def test_every_mode_in_every_fit(mode: str, values: Any) -> None:
     stored, info = encode_image(saved(picture(mode), "PNG"), EncodeOptions("png", **values))
     assert (info.width, info.height) == values.get("resize", (20, 15))
@@ -93,7 +107,10 @@ def test_every_mode_in_every_fit(mode: str, values: Any) -> None:
     assert opened(stored).mode == {"1": "L", "P": "RGB"}.get(mode, mode)
 
 
-@pytest.mark.parametrize(("size", "expected"), [((200, 100), (64, 32)), ((100, 200), (32, 64)), ((64, 64), (64, 64)), ((10, 20), (10, 20))])
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((200, 100), (64, 32)), ((100, 200), (32, 64)), ((64, 64), (64, 64)), ((10, 20), (10, 20))],
+)
 def test_max_side_only_shrinks(size: tuple[int, int], expected: tuple[int, int]) -> None:
     _, info = encode_image(saved(picture(size=size), "JPEG"), EncodeOptions("jpeg", max_side=64))
     assert (info.width, info.height) == expected
@@ -112,7 +129,9 @@ def test_grayscale_is_one_channel(mode: str, encode: Any) -> None:
 def test_gray_of_a_jpeg_is_its_brightness() -> None:
     """libjpeg gives it without decoding the colours."""
     data = saved(picture(), "JPEG", quality=95)
-    gray = np.asarray(opened(encode_image(data, EncodeOptions("png", grayscale=True))[0])).astype(int)
+    gray = np.asarray(opened(encode_image(data, EncodeOptions("png", grayscale=True))[0])).astype(
+        int
+    )
     assert np.abs(gray - np.asarray(opened(data).convert("L")).astype(int)).max() <= 3
 
 

@@ -68,7 +68,9 @@ def test_wrong_values_are_refused(make: Callable[[], object], said: str) -> None
     (DecodedImage(), (None, None, 3), False),
     (DecodedImage((7, 9)), (7, 9, 3), False),
 ])  # fmt: skip
-def test_what_a_reader_asks(spec: ImageTransform, shape: tuple[int | None, ...], is_random: bool) -> None:
+def test_what_a_reader_asks(
+    spec: ImageTransform, shape: tuple[int | None, ...], is_random: bool
+) -> None:
     assert isinstance(spec, ImageTransform)
     assert (spec.shape, spec.dtype, spec.is_random) == (shape, np.uint8, is_random)
 
@@ -79,12 +81,18 @@ def test_a_dtype_has_many_names(dtype: object) -> None:
     assert TrainImage(8, dtype=dtype).dtype == ml_dtypes.bfloat16
 
 
-@pytest.mark.parametrize(("spec", "resize"), [(EvalImage(224), 256), (EvalImage((64, 128)), 73), (EvalImage(224, resize=232), 232)])
+@pytest.mark.parametrize(
+    ("spec", "resize"),
+    [(EvalImage(224), 256), (EvalImage((64, 128)), 73), (EvalImage(224, resize=232), 232)],
+)
 def test_the_default_resize(spec: EvalImage, resize: int) -> None:
     assert spec.resize == resize
 
 
-@pytest.mark.parametrize("spec", [TrainImage(9, flip=False), TrainImage(9, dtype="bfloat16"), EvalImage((3, 4)), DecodedImage()])
+@pytest.mark.parametrize(
+    "spec",
+    [TrainImage(9, flip=False), TrainImage(9, dtype="bfloat16"), EvalImage((3, 4)), DecodedImage()],
+)
 def test_specs_are_values(spec: ImageTransform) -> None:
     for other in (pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec)):
         assert other == spec
@@ -95,7 +103,9 @@ def test_specs_are_values(spec: ImageTransform) -> None:
 @pytest.mark.parametrize("dtype", ["uint8", "bfloat16", "float32"])
 @pytest.mark.parametrize("draw", [2, 3])
 @pytest.mark.parametrize("spec_class", [TrainImage, EvalImage, DecodedImage])
-def test_a_slot_gets_what_a_new_array_has(spec_class: type[TrainImage | EvalImage | DecodedImage], draw: int, dtype: str) -> None:
+def test_a_slot_gets_what_a_new_array_has(
+    spec_class: type[TrainImage | EvalImage | DecodedImage], draw: int, dtype: str
+) -> None:
     spec, as_bytes = spec_class((20, 30), dtype=dtype), spec_class((20, 30))
     new = spec.apply(PNG, FILES, draw, None)
     batch = np.full((3, 20, 30, 3), 7, spec.dtype)
@@ -128,14 +138,19 @@ def test_at_a_size_that_needs_no_resize_a_crop_is_a_crop(draw: int) -> None:
 
 
 def test_flip_can_be_left_out() -> None:
-    spec = TrainImage((HEIGHT, WIDTH), scale=(1, 1), ratio=(WIDTH / HEIGHT, WIDTH / HEIGHT), flip=False)
+    spec = TrainImage(
+        (HEIGHT, WIDTH), scale=(1, 1), ratio=(WIDTH / HEIGHT, WIDTH / HEIGHT), flip=False
+    )
     assert all((spec.apply(PNG, FILES, draw, None) == PIXELS).all() for draw in range(8))
 
 
 def ramp(height: int, width: int) -> NDArray[np.uint8]:
     """Red grows to the right and green downwards, so that a result tells which part of the image it shows."""
     made = np.zeros((height, width, 3), np.uint8)
-    made[..., 0], made[..., 1] = np.linspace(0, 255, width)[None], np.linspace(0, 255, height)[:, None]
+    made[..., 0], made[..., 1] = (
+        np.linspace(0, 255, width)[None],
+        np.linspace(0, 255, height)[:, None],
+    )
     return made
 
 
@@ -150,16 +165,32 @@ def test_a_result_shows_the_drawn_rectangle(draw: int, size: int | tuple[int, in
     if draw_flip(draw):
         made = made[:, ::-1]
     crop = draw_crop(draw, height, width, scale=spec.scale, ratio=spec.ratio)
-    rows = (crop.top + (np.arange(spec.shape[0]) + 0.5) * crop.height / spec.shape[0] - 0.5) / (height - 1) * 255
-    columns = (crop.left + (np.arange(spec.shape[1]) + 0.5) * crop.width / spec.shape[1] - 0.5) / (width - 1) * 255
+    rows = (
+        (crop.top + (np.arange(spec.shape[0]) + 0.5) * crop.height / spec.shape[0] - 0.5)
+        / (height - 1)
+        * 255
+    )
+    columns = (
+        (crop.left + (np.arange(spec.shape[1]) + 0.5) * crop.width / spec.shape[1] - 0.5)
+        / (width - 1)
+        * 255
+    )
     # Half a pixel of the result, where it is reduced in two steps, and rounding.
-    assert np.abs(made[..., 0] - columns[None]).max() <= 2 + crop.width / spec.shape[1] / 2 / (width - 1) * 255
-    assert np.abs(made[..., 1] - rows[:, None]).max() <= 2 + crop.height / spec.shape[0] / 2 / (height - 1) * 255
+    assert (
+        np.abs(made[..., 0] - columns[None]).max()
+        <= 2 + crop.width / spec.shape[1] / 2 / (width - 1) * 255
+    )
+    assert (
+        np.abs(made[..., 1] - rows[:, None]).max()
+        <= 2 + crop.height / spec.shape[0] / 2 / (height - 1) * 255
+    )
 
 
 @pytest.mark.parametrize("spec", [TrainImage(50), EvalImage(50, fast=True)])
 @pytest.mark.parametrize("size", [(200, 200), (401, 399), (803, 1607)])
-def test_a_large_jpeg_decoded_small_shows_the_same_rectangle(spec: ImageTransform, size: tuple[int, int]) -> None:
+def test_a_large_jpeg_decoded_small_shows_the_same_rectangle(
+    spec: ImageTransform, size: tuple[int, int]
+) -> None:
     from PIL import Image
 
     data = saved(Image.fromarray(ramp(*size)), "JPEG", quality=95)
@@ -179,7 +210,9 @@ def test_a_strong_reduction_looks_at_every_pixel() -> None:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (1, 5000), (5000, 1), (2, 3), (3, 70_000)])
-@pytest.mark.parametrize("spec", [TrainImage(224), TrainImage(1), EvalImage(224), EvalImage(1), DecodedImage(8)])
+@pytest.mark.parametrize(
+    "spec", [TrainImage(224), TrainImage(1), EvalImage(224), EvalImage(1), DecodedImage(8)]
+)
 def test_hostile_sizes(spec: ImageTransform, size: tuple[int, int]) -> None:
     data = np.full((*size, 3), 100, np.uint8).tobytes()
     for draw in range(20):
@@ -203,7 +236,9 @@ def test_raw_pixels(channels: int, expected: list[int]) -> None:
     ((3, 4), 12, "they need"),
     ((3, 4, 2), 24, "1, 3 or 4 channels"),
 ])  # fmt: skip
-def test_raw_pixels_that_do_not_fit(shape: tuple[int | None, ...], num_bytes: int, said: str) -> None:
+def test_raw_pixels_that_do_not_fit(
+    shape: tuple[int | None, ...], num_bytes: int, said: str
+) -> None:
     with pytest.raises(ImageFault, match=said):
         TrainImage(8).apply(bytes(num_bytes), StoredImage("raw", shape), 0, None)
 
@@ -215,7 +250,11 @@ def test_threads_do_not_disturb_one_another() -> None:
     alone = [spec.apply(data, FILES, draw, None) for data, draw in jobs]
     batch = np.empty((len(jobs), *spec.shape), np.uint8)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: spec.apply(jobs[i][0], FILES, jobs[i][1], batch[i]), range(len(jobs))))
+        list(
+            pool.map(
+                lambda i: spec.apply(jobs[i][0], FILES, jobs[i][1], batch[i]), range(len(jobs))
+            )
+        )
     assert all((one == other).all() for one, other in zip(alone, batch, strict=True))
 
 
@@ -228,7 +267,9 @@ def test_the_users_opencv_settings_stay() -> None:
         "TrainImage(64).apply(data, StoredImage(), 0, None)\n"
         "print(cv2.getNumThreads(), cv2.useOptimized())\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=LARGE_JPEG, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=LARGE_JPEG, capture_output=True, check=True
+    )
     assert done.stdout == b"3 True\n"
 
 
@@ -253,6 +294,8 @@ def test_a_missing_library_is_named(module: str) -> None:
         "try:\n    TrainImage(8).apply(sys.stdin.buffer.read(), StoredImage(), 0, None)\n"
         "except ValueError as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], input=LARGE_JPEG, capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=LARGE_JPEG, capture_output=True, check=True
+    )
     assert f"needs the module {module}, which cannot be imported" in done.stdout.decode()
     assert "pip install 'shardwright[reader]'" in done.stdout.decode()

@@ -64,8 +64,18 @@ def test_tensorflow_agrees(sample: Sample) -> None:
 
 
 # TensorFlow drops transparency where encode_image shows it on white, and does not turn by EXIF.
-OWN_WAY = ("transparent", "color4", "color6", "png-LA", "png-RGBA", "jpeg-turned", "gif-frame-offset")
-ALIKE = [sample for sample in SAMPLES if sample.info and not any(part in sample.name for part in OWN_WAY)]
+OWN_WAY = (
+    "transparent",
+    "color4",
+    "color6",
+    "png-LA",
+    "png-RGBA",
+    "jpeg-turned",
+    "gif-frame-offset",
+)
+ALIKE = [
+    sample for sample in SAMPLES if sample.info and not any(part in sample.name for part in OWN_WAY)
+]
 
 
 @pytest.mark.parametrize("sample", ALIKE, ids=lambda sample: sample.name)

@@ -13,7 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.image_corpus import ANIMATED_GIF, BMP, GIF, JPEG, PNG, PROGRESSIVE, SCAN, WEBP, Sample, all_samples, good_samples
+from tests.image_corpus import (
+    ANIMATED_GIF,
+    BMP,
+    GIF,
+    JPEG,
+    PNG,
+    PROGRESSIVE,
+    SCAN,
+    WEBP,
+    Sample,
+    all_samples,
+    good_samples,
+)
 from transforms.images import (
     CHECKS,
     EncodeOptions,
@@ -131,7 +143,11 @@ def test_the_detail_names_what_it_is_or_the_fix(name: str, words: str) -> None:
 
 def test_a_fault_survives_pickling() -> None:
     fault = pickle.loads(pickle.dumps(ImageFault(RejectReason.CORRUPT, "broken")))
-    assert (fault.reason, fault.detail, str(fault)) == (RejectReason.CORRUPT, "broken", "corrupt: broken")
+    assert (fault.reason, fault.detail, str(fault)) == (
+        RejectReason.CORRUPT,
+        "broken",
+        "corrupt: broken",
+    )
 
 
 @pytest.mark.parametrize(
@@ -175,7 +191,20 @@ def test_any_beginning_of_an_image(sample: Sample, share: float) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    start=st.sampled_from([b"", b"\xff\xd8\xff", PNG[:16], PNG[:41], GIF[:13], b"GIF89a", WEBP[:12], WEBP[:16], BMP[:18], BMP[:54]]),
+    start=st.sampled_from(
+        [
+            b"",
+            b"\xff\xd8\xff",
+            PNG[:16],
+            PNG[:41],
+            GIF[:13],
+            b"GIF89a",
+            WEBP[:12],
+            WEBP[:16],
+            BMP[:18],
+            BMP[:54],
+        ]
+    ),
     rest=st.binary(max_size=300),
 )
 def test_any_bytes(start: bytes, rest: bytes) -> None:
@@ -183,7 +212,11 @@ def test_any_bytes(start: bytes, rest: bytes) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(sample=st.sampled_from(GOOD), where=st.floats(0, 1, exclude_max=True), flips=st.binary(min_size=1, max_size=4))
+@given(
+    sample=st.sampled_from(GOOD),
+    where=st.floats(0, 1, exclude_max=True),
+    flips=st.binary(min_size=1, max_size=4),
+)
 def test_any_damage(sample: Sample, where: float, flips: bytes) -> None:
     data = bytearray(sample.data)
     start = int(where**3 * len(data))  # most of it in the header
@@ -205,5 +238,7 @@ def test_a_header_check_imports_no_decoder() -> None:
         f"check_image(bytes.fromhex('{JPEG.hex()}'), 'header'); "
         "print(sorted({'PIL', 'tensorflow', 'apache_beam'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -52,7 +52,9 @@ def test_some_columns(root: Folder, columns: list[str]) -> None:
 def test_the_same_rows_are_the_same_bytes(root: Folder, tmp_path: Path) -> None:
     chunked = pa.concat_tables([ROWS.slice(0, 1), ROWS.slice(1)])
     write_sidecar(Folder(str(tmp_path / "again")), SUMMARY, chunked)
-    assert (tmp_path / "again" / NAME.sidecar).read_bytes() == (Path(root.path(NAME.sidecar))).read_bytes()
+    assert (tmp_path / "again" / NAME.sidecar).read_bytes() == (
+        Path(root.path(NAME.sidecar))
+    ).read_bytes()
 
 
 def test_no_rows(tmp_path: Path) -> None:
@@ -61,7 +63,9 @@ def test_no_rows(tmp_path: Path) -> None:
 
 
 def test_rows_of_other_types_are_cast_or_refused(tmp_path: Path) -> None:
-    wide = ROWS.set_column(ROWS.schema.get_field_index("width"), "width", ROWS["width"].cast(pa.int64()))
+    wide = ROWS.set_column(
+        ROWS.schema.get_field_index("width"), "width", ROWS["width"].cast(pa.int64())
+    )
     write_sidecar(Folder(str(tmp_path)), SUMMARY, wide)
     assert read_index(Folder(str(tmp_path)), NAME).equals(ROWS)
     with pytest.raises(ValueError, match="schema"):
@@ -70,7 +74,10 @@ def test_rows_of_other_types_are_cast_or_refused(tmp_path: Path) -> None:
 
 def test_a_missing_sidecar(tmp_path: Path) -> None:
     assert read_summary(Folder(str(tmp_path)), NAME) is None
-    with pytest.raises(StorageError, match=r"index/train-00001-of-00002.parquet is missing: the index of zoo-train\.tf"):
+    with pytest.raises(
+        StorageError,
+        match=r"index/train-00001-of-00002.parquet is missing: the index of zoo-train\.tf",
+    ):
         read_index(Folder(str(tmp_path)), NAME)
 
 
@@ -85,7 +92,9 @@ def test_a_sidecar_of_something_else(tmp_path: Path) -> None:
         read_index(Folder(str(tmp_path)), NAME, ["id"])
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"name": 3}', "null", '{"name": {"name": "zoo"}}'])
+@pytest.mark.parametrize(
+    "text", ["{}", "[]", "{", '{"name": 3}', "null", '{"name": {"name": "zoo"}}']
+)
 def test_a_summary_of_something_else(tmp_path: Path, text: str) -> None:
     path = tmp_path / NAME.sidecar
     path.parent.mkdir()

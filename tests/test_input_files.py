@@ -14,7 +14,17 @@ from tests.helpers import make_files
 from transforms.inputs.input_files import InputFile, common_split_names, find_files, state_of
 from transforms.inputs.source import SourceRequest
 
-NAMES = ("a.rec", "b.rec", "c.png", "sub/d.rec", "train/e.rec", ".hidden.rec", "data/f.rec", "Val/g.rec", "README.md")
+NAMES = (
+    "a.rec",
+    "b.rec",
+    "c.png",
+    "sub/d.rec",
+    "train/e.rec",
+    ".hidden.rec",
+    "data/f.rec",
+    "Val/g.rec",
+    "README.md",
+)
 
 
 def is_rec(name: str) -> bool:
@@ -59,7 +69,9 @@ def test_split_folders_and_data_are_looked_into(tmp_path: Path) -> None:
     assert names_of(str(tmp_path)) == ["Val/g.rec", "data/f.rec", "train/e.rec"]
 
 
-def test_a_prefix_of_images_is_not_listed_to_its_end(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+def test_a_prefix_of_images_is_not_listed_to_its_end(
+    s3_bucket: Bucket, s3_proxy: FaultProxy
+) -> None:
     """Nobody waits for millions of names to know that there are no such files among them: one page of 1,000 will do."""
     s3_bucket.fill([f"in/{number:05d}.png" for number in range(1500)])
     assert names_of(f"{s3_bucket.uri}/in", storage=s3_bucket.behind(s3_proxy).options()) == []
@@ -86,15 +98,25 @@ def test_splits(name: str, split: str | None) -> None:
 
 def test_splits_count_only_where_all_files_state_one() -> None:
     train, other = InputFile("/train.rec", "train.rec"), InputFile("/x.rec", "x.rec")
-    assert [common_split_names(files) for files in ([train], [train, other], [])] == [True, False, False]
+    assert [common_split_names(files) for files in ([train], [train, other], [])] == [
+        True,
+        False,
+        False,
+    ]
 
 
 def test_the_state_of_a_file(tmp_path: Path, s3_bucket: Bucket) -> None:
     make_files(tmp_path, "a.rec", data=b"four")
     s3_bucket.put("a.rec", b"four")
-    states = [state_of(f"{tmp_path}/a.rec", NO_OPTIONS), state_of(f"{s3_bucket.uri}/a.rec", s3_bucket.options())]
+    states = [
+        state_of(f"{tmp_path}/a.rec", NO_OPTIONS),
+        state_of(f"{s3_bucket.uri}/a.rec", s3_bucket.options()),
+    ]
     assert [state.num_bytes for state in states] == [4, 4]
     assert all(state.etag for state in states)
-    for uri, options in ((f"{tmp_path}/no", NO_OPTIONS), (f"{s3_bucket.uri}/no", s3_bucket.options())):
+    for uri, options in (
+        (f"{tmp_path}/no", NO_OPTIONS),
+        (f"{s3_bucket.uri}/no", s3_bucket.options()),
+    ):
         with pytest.raises(MissingError, match=r"/no: "):
             state_of(uri, options)

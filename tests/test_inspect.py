@@ -19,18 +19,38 @@ LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
 TAGS = Feature("tags", FeatureKind.BYTES, shape=(None,))
 
 
-def manifest_of(sizes: list[tuple[int, int]], *, class_names: tuple[str, ...] = ("a", "b")) -> Manifest:
-    shards = tuple(ShardInfo(index, records, num_bytes, 0, "") for index, (records, num_bytes) in enumerate(sizes))
+def manifest_of(
+    sizes: list[tuple[int, int]], *, class_names: tuple[str, ...] = ("a", "b")
+) -> Manifest:
+    shards = tuple(
+        ShardInfo(index, records, num_bytes, 0, "")
+        for index, (records, num_bytes) in enumerate(sizes)
+    )
     schema = ExampleSchema((IMAGE, LABEL, TAGS) if class_names else (IMAGE, TAGS), class_names)
     split = SplitInfo("train", shards, {"formats": {"jpeg": 3}})
-    return Manifest("zoo", "1.0.0", schema, {"train": split}, {"corrupt": 2}, 5, {"seed": 3}, "f", {"input": None})
+    return Manifest(
+        "zoo",
+        "1.0.0",
+        schema,
+        {"train": split},
+        {"corrupt": 2},
+        5,
+        {"seed": 3},
+        "f",
+        {"input": None},
+    )
 
 
 def test_everything_is_told_as_json(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", str(zoo), "--json"]) == 0
     told, manifest = json.loads(capsys.readouterr().out), read_manifest(Folder(str(zoo)))
     assert told["dataset"] == str(zoo)
-    assert (told["name"], told["version"], told["num_records"], told["num_inputs"]) == ("zoo", "1.0.0", 36, 37)
+    assert (told["name"], told["version"], told["num_records"], told["num_inputs"]) == (
+        "zoo",
+        "1.0.0",
+        36,
+        37,
+    )
     assert told["num_bytes"] == sum(path.stat().st_size for path in zoo.glob("*.tfrecord-*"))
     assert told["rejects"] == {"empty_file": 1}
     assert told["class_names"] == ["Löwe", "ape", "bee"]
@@ -47,13 +67,23 @@ def test_everything_is_told_as_json(zoo: Path, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("sizes", "records", "num_bytes"),
     [
-        ([(10, 1000), (9, 900)], {"min": 9, "median": 9.5, "max": 10}, {"min": 900, "median": 950, "max": 1000}),
+        (
+            [(10, 1000), (9, 900)],
+            {"min": 9, "median": 9.5, "max": 10},
+            {"min": 900, "median": 950, "max": 1000},
+        ),
         ([(7, 70)], {"min": 7, "median": 7, "max": 7}, {"min": 70, "median": 70, "max": 70}),
-        ([(1, 5), (9, 6), (5, 1)], {"min": 1, "median": 5, "max": 9}, {"min": 1, "median": 5, "max": 6}),
+        (
+            [(1, 5), (9, 6), (5, 1)],
+            {"min": 1, "median": 5, "max": 9},
+            {"min": 1, "median": 5, "max": 6},
+        ),
         ([], {}, {}),
     ],
 )
-def test_shard_sizes(sizes: list[tuple[int, int]], records: dict[str, float], num_bytes: dict[str, float]) -> None:
+def test_shard_sizes(
+    sizes: list[tuple[int, int]], records: dict[str, float], num_bytes: dict[str, float]
+) -> None:
     split = describe(manifest_of(sizes), "x")["splits"]["train"]
     assert split["records_per_shard"] == records
     assert split["bytes_per_shard"] == num_bytes
@@ -66,11 +96,21 @@ def test_the_text_has_every_part(zoo: Path, capsys: pytest.CaptureFixture[str]) 
     assert lines[0] == f"zoo 1.0.0    {zoo}"
     assert lines[1].startswith("36 records in ")
     assert lines[1].endswith(", from 37 inputs")
-    for title in ("splits", "images", "features", "classes (3)", "rejects", "settings", "provenance"):
+    for title in (
+        "splits",
+        "images",
+        "features",
+        "classes (3)",
+        "rejects",
+        "settings",
+        "provenance",
+    ):
         assert title in lines
     assert "  image  image        one value" in lines
     assert lines[lines.index("rejects") + 1].split() == ["empty_file", "1"]
-    assert [line.split()[0] for line in lines[lines.index("splits") + 2 : lines.index("images") - 1]] == ["test", "train"]
+    assert [
+        line.split()[0] for line in lines[lines.index("splits") + 2 : lines.index("images") - 1]
+    ] == ["test", "train"]
     assert all(line == line.rstrip() for line in lines)
 
 
@@ -85,7 +125,9 @@ def test_shapes_lists_and_many_classes() -> None:
     assert any("3 jpeg" in line for line in lines)
 
 
-def test_a_dataset_without_labels(zoo_images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dataset_without_labels(
+    zoo_images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     dataset = build(zoo_images / "bee", tmp_path / "flat")
     assert main(["inspect", str(dataset)]) == 0
     told = capsys.readouterr().out
@@ -94,5 +136,15 @@ def test_a_dataset_without_labels(zoo_images: Path, tmp_path: Path, capsys: pyte
 
 
 def test_an_empty_split_and_no_statistics() -> None:
-    manifest = Manifest("zoo", "1.0.0", ExampleSchema((IMAGE,)), {"train": SplitInfo("train", ())}, {}, 0, {}, "", {})
+    manifest = Manifest(
+        "zoo",
+        "1.0.0",
+        ExampleSchema((IMAGE,)),
+        {"train": SplitInfo("train", ())},
+        {},
+        0,
+        {},
+        "",
+        {},
+    )
     assert "0 records in 0 shards" in format_description(manifest, describe(manifest, "x"))

@@ -14,7 +14,16 @@ from tests.build_helpers import png_of, write_table
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.tables.table_source import TableSource
 
-ROW = {"path": "a.png", "label": "x", "age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}
+ROW = {
+    "path": "a.png",
+    "label": "x",
+    "age": 3,
+    "good": True,
+    "score": 0.5,
+    "note": "n",
+    "tags": ["a"],
+    "boxes": [0.5],
+}
 
 
 @pytest.fixture
@@ -29,7 +38,9 @@ def job_of(source: Path, *options: str) -> BuildJob:
 
 
 def test_columns_become_features_of_their_kind(table: Path) -> None:
-    features = {feature.name: (feature.kind, feature.is_list) for feature in job_of(table).schema.features}
+    features = {
+        feature.name: (feature.kind, feature.is_list) for feature in job_of(table).schema.features
+    }
     assert list(features)[:3] == ["image", "id", "label"]
     assert {name: features[name] for name in ROW if name not in ("path", "label")} == {
         "age": (FeatureKind.INT64, False),
@@ -43,25 +54,42 @@ def test_columns_become_features_of_their_kind(table: Path) -> None:
 
 def test_a_column_may_not_take_the_name_of_a_feature(table: Path) -> None:
     write_table(table, [{"path": "a.png", "image": "x"}])
-    with pytest.raises(UsageError, match="two features are called 'image': rename the table's column"):
+    with pytest.raises(
+        UsageError, match="two features are called 'image': rename the table's column"
+    ):
         job_of(table, "--image-column", "path")
 
 
 @pytest.mark.parametrize(
     "options",
-    [("--encode", "png"), ("--check", "decode"), ("--feature-names", "model-garden"), ("--encode", "jpeg", "--quality", "7")],
+    [
+        ("--encode", "png"),
+        ("--check", "decode"),
+        ("--feature-names", "model-garden"),
+        ("--encode", "jpeg", "--quality", "7"),
+    ],
 )
-def test_what_decides_a_shards_bytes_is_in_its_digest(table: Path, options: tuple[str, ...]) -> None:
+def test_what_decides_a_shards_bytes_is_in_its_digest(
+    table: Path, options: tuple[str, ...]
+) -> None:
     assert job_of(table, *options).digest_settings != job_of(table).digest_settings
 
 
-@pytest.mark.parametrize("options", [("--seed", "3"), ("--threads", "9"), ("--if-exists", "overwrite"), ("--version", "2.0.0")])
+@pytest.mark.parametrize(
+    "options",
+    [("--seed", "3"), ("--threads", "9"), ("--if-exists", "overwrite"), ("--version", "2.0.0")],
+)
 def test_what_decides_no_byte_of_a_record_is_not(table: Path, options: tuple[str, ...]) -> None:
     assert job_of(table, *options).digest_settings == job_of(table).digest_settings
 
 
 def test_the_plan_is_cut_finer_for_workers_elsewhere(table: Path) -> None:
-    assert job_of(table).num_buckets < job_of(table, "--runner=FlinkRunner", "--flink_master=host:8081", "--shared-filesystem").num_buckets
+    assert (
+        job_of(table).num_buckets
+        < job_of(
+            table, "--runner=FlinkRunner", "--flink_master=host:8081", "--shared-filesystem"
+        ).num_buckets
+    )
 
 
 def test_raw_images_of_one_size_have_a_shape(table: Path) -> None:
@@ -86,7 +114,9 @@ def test_provenance_names_input_and_packages(table: Path) -> None:
         (("--class-names", "{image}"), "cannot be read"),
     ],
 )
-def test_options_are_checked_against_the_input(table: Path, options: tuple[str, ...], said: str | None) -> None:
+def test_options_are_checked_against_the_input(
+    table: Path, options: tuple[str, ...], said: str | None
+) -> None:
     folder = table.parent / "in"
     places = {"table": table, "folder": folder, "image": folder / "x/a.png"}
     argv = [option.format(**places) for option in options]
@@ -110,20 +140,35 @@ def test_labels_of_a_table(table: Path) -> None:
 
 def test_columns_are_those_of_the_labels_but_for_sizes(table: Path) -> None:
     (table.parent / "second.csv").write_text("file_name,kind\na.png,7\n")
-    options = ("--labels", str(table.parent / "second.csv"), "--label-column", "kind", "--size-column", "age")
+    options = (
+        "--labels",
+        str(table.parent / "second.csv"),
+        "--label-column",
+        "kind",
+        "--size-column",
+        "age",
+    )
     job = job_of(table, *options)
     assert isinstance(job.source, TableSource)
     assert job.label_table is not None
     assert (job.source.label, job.source.size) == ("label", "age")
-    assert (job.label_table.image, job.label_table.label, job.label_table.size) == ("file_name", "kind", None)
+    assert (job.label_table.image, job.label_table.label, job.label_table.size) == (
+        "file_name",
+        "kind",
+        None,
+    )
     with pytest.raises(UsageError, match="--size-column is for a table"):
         job_of(table.parent / "in", *options)
 
 
-@pytest.mark.parametrize(("options", "root"), [((), "in"), (("--image-root", "{here}/other"), "other")])
+@pytest.mark.parametrize(
+    ("options", "root"), [((), "in"), (("--image-root", "{here}/other"), "other")]
+)
 def test_where_paths_of_labels_start(table: Path, options: tuple[str, ...], root: str) -> None:
     here = table.parent
-    job = job_of(here / "in", "--labels", str(table), *(option.format(here=here) for option in options))
+    job = job_of(
+        here / "in", "--labels", str(table), *(option.format(here=here) for option in options)
+    )
     assert job.label_table is not None
     assert job.label_table.root == str(here / root)
 

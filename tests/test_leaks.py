@@ -21,17 +21,25 @@ from transforms.publishing.leaks import Leak, find_leaks
 Splits = Mapping[str, Sequence[ShardName]]
 
 
-def write_dataset(root: Path, splits: Mapping[str, Sequence[Sequence[bytes]]], crcs: Mapping[bytes, int] | None = None) -> Splits:
+def write_dataset(
+    root: Path,
+    splits: Mapping[str, Sequence[Sequence[bytes]]],
+    crcs: Mapping[bytes, int] | None = None,
+) -> Splits:
     """Shards that hold images only, one list of images a shard, and their sidecars; the id of an image says where it is."""
     names = {}
     for split, shards in splits.items():
-        names[split] = [ShardName("pets", split, index, len(shards)) for index in range(len(shards))]
+        names[split] = [
+            ShardName("pets", split, index, len(shards)) for index in range(len(shards))
+        ]
         for name, images in zip(names[split], shards, strict=True):
             write_one(root, name, images, crcs or {})
     return names
 
 
-def write_one(root: Path, name: ShardName, images: Sequence[bytes], crcs: Mapping[bytes, int]) -> None:
+def write_one(
+    root: Path, name: ShardName, images: Sequence[bytes], crcs: Mapping[bytes, int]
+) -> None:
     lengths = [len(image) for image in images]
     offsets = [sum(lengths[:row]) for row in range(len(images))]
     rows = {
@@ -73,7 +81,9 @@ def test_images_of_two_and_three_splits(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("splits", [{}, {"train": [[b"a", b"a"]]}, {"test": [[b"a"]], "train": [[b"b", b"c", b"c"]]}])
+@pytest.mark.parametrize(
+    "splits", [{}, {"train": [[b"a", b"a"]]}, {"test": [[b"a"]], "train": [[b"b", b"c", b"c"]]}]
+)
 def test_no_leak(tmp_path: Path, splits: dict[str, list[list[bytes]]]) -> None:
     assert find_leaks(Folder(str(tmp_path)), write_dataset(tmp_path, splits)) == {}
 
@@ -84,7 +94,9 @@ def test_one_split_needs_no_index(tmp_path: Path) -> None:
 
 def test_a_checksum_alone_proves_nothing(tmp_path: Path) -> None:
     """Two images of one length and one CRC32C, as two in 4 billion have."""
-    splits = write_dataset(tmp_path, {"test": [[b"one"]], "train": [[b"two"]]}, {b"one": 7, b"two": 7})
+    splits = write_dataset(
+        tmp_path, {"test": [[b"one"]], "train": [[b"two"]]}, {b"one": 7, b"two": 7}
+    )
     assert find_leaks(Folder(str(tmp_path)), splits) == {}
 
 
@@ -105,8 +117,16 @@ def test_a_missing_sidecar_is_told(tmp_path: Path) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(shards=st.lists(st.lists(st.sampled_from([b"a", b"b", b"cc", b"dd", b"e"]), max_size=4), min_size=3, max_size=6))
-def test_counts_are_those_of_a_plain_comparison(tmp_path_factory: pytest.TempPathFactory, shards: list[list[bytes]]) -> None:
+@given(
+    shards=st.lists(
+        st.lists(st.sampled_from([b"a", b"b", b"cc", b"dd", b"e"]), max_size=4),
+        min_size=3,
+        max_size=6,
+    )
+)
+def test_counts_are_those_of_a_plain_comparison(
+    tmp_path_factory: pytest.TempPathFactory, shards: list[list[bytes]]
+) -> None:
     root = tmp_path_factory.mktemp("dataset")
     splits = {"a": shards[:1], "b": shards[1:2], "c": shards[2:]}
     found = find_leaks(Folder(str(root)), write_dataset(root, splits))
@@ -117,4 +137,8 @@ def test_counts_are_those_of_a_plain_comparison(tmp_path_factory: pytest.TempPat
         for other in images
         if name != other and (number := sum(image in images[other] for image in images[name]))
     }
-    assert {(name, other): leak.records for name, others in found.items() for other, leak in others.items()} == wanted
+    assert {
+        (name, other): leak.records
+        for name, others in found.items()
+        for other, leak in others.items()
+    } == wanted

@@ -23,7 +23,11 @@ def test_a_folder(tmp_path: Path) -> None:
         ("test/dog/2.png", "test", "dog"),
         ("train/cat/1.png", "train", "cat"),
     ]
-    assert run.rejects == [("test/dog/empty.png", "empty_file"), ("train/cat/empty.png", "empty_file"), ("train/notes.txt", "other_file")]
+    assert run.rejects == [
+        ("test/dog/empty.png", "empty_file"),
+        ("train/cat/empty.png", "empty_file"),
+        ("train/notes.txt", "other_file"),
+    ]
     assert run.counters == {"rejects_empty_file": 2, "rejects_other_file": 1}
 
 

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 import shardwright as sw
 from shardwright.errors import NotADatasetError, StorageError, UsageError
-from shardwright.manifest import FORMAT_VERSION, Manifest, ShardInfo, SplitInfo, read_json, read_manifest, write_json
+from shardwright.manifest import (
+    FORMAT_VERSION,
+    Manifest,
+    ShardInfo,
+    SplitInfo,
+    read_json,
+    read_manifest,
+    write_json,
+)
 from shardwright.naming import ShardName
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage import Folder
@@ -29,8 +37,15 @@ SCHEMA = ExampleSchema(
     ("ape", "Löwe"),
 )
 TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
-JSON = st.dictionaries(TEXT, st.one_of(TEXT, st.integers(), st.none(), st.booleans(), st.lists(TEXT, max_size=3)), max_size=3)
-SHARDS = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 2**40), st.integers(0, 2**32 - 1), TEXT), max_size=4)
+JSON = st.dictionaries(
+    TEXT,
+    st.one_of(TEXT, st.integers(), st.none(), st.booleans(), st.lists(TEXT, max_size=3)),
+    max_size=3,
+)
+SHARDS = st.lists(
+    st.tuples(st.integers(0, 10**9), st.integers(0, 2**40), st.integers(0, 2**32 - 1), TEXT),
+    max_size=4,
+)
 
 
 @st.composite
@@ -41,12 +56,32 @@ def manifests(draw: st.DrawFn) -> Manifest:
         shards = tuple(ShardInfo(index, *shard) for index, shard in enumerate(draw(SHARDS)))
         splits[name] = SplitInfo(name, shards, draw(JSON))
     rejects = draw(st.dictionaries(st.sampled_from(["corrupt", "truncated"]), st.integers(0, 9)))
-    return Manifest("zoo", "1.0.0", SCHEMA, splits, rejects, draw(st.integers(0, 10**9)), draw(JSON), draw(TEXT), draw(JSON))
+    return Manifest(
+        "zoo",
+        "1.0.0",
+        SCHEMA,
+        splits,
+        rejects,
+        draw(st.integers(0, 10**9)),
+        draw(JSON),
+        draw(TEXT),
+        draw(JSON),
+    )
 
 
 def small_manifest() -> Manifest:
     shards = (ShardInfo(0, 10, 1000, 7, "d0"), ShardInfo(1, 9, 900, 8, "d1"))
-    return Manifest("zoo", "1.0.0", SCHEMA, {"train": SplitInfo("train", shards)}, {"corrupt": 2}, 21, {"seed": 3}, "f", {"input": "x"})
+    return Manifest(
+        "zoo",
+        "1.0.0",
+        SCHEMA,
+        {"train": SplitInfo("train", shards)},
+        {"corrupt": 2},
+        21,
+        {"seed": 3},
+        "f",
+        {"input": "x"},
+    )
 
 
 def write_manifest(root: Path, **changes: Any) -> Path:
@@ -55,7 +90,9 @@ def write_manifest(root: Path, **changes: Any) -> Path:
 
 
 @given(manifests())
-def test_a_manifest_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, manifest: Manifest) -> None:
+def test_a_manifest_comes_back_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, manifest: Manifest
+) -> None:
     root = Folder(str(tmp_path_factory.getbasetemp() / "manifest"))
     write_json(root, "manifest.json", manifest.to_json())
     assert read_manifest(root) == manifest
@@ -65,7 +102,10 @@ def test_a_manifest_comes_back_as_it_was_written(tmp_path_factory: pytest.TempPa
 def test_its_sums() -> None:
     manifest = small_manifest()
     assert (manifest.num_records, manifest.num_bytes) == (19, 1900)
-    assert manifest.shard_names("train") == [ShardName("zoo", "train", 0, 2), ShardName("zoo", "train", 1, 2)]
+    assert manifest.shard_names("train") == [
+        ShardName("zoo", "train", 0, 2),
+        ShardName("zoo", "train", 1, 2),
+    ]
     with pytest.raises(KeyError):
         manifest.shard_names("test")
 
@@ -75,7 +115,10 @@ def test_open_is_reading_the_manifest(tmp_path: Path) -> None:
     for address in (str(tmp_path), f"file://{tmp_path}"):
         dataset = sw.open(address)
         assert dataset.to_json() == small_manifest().to_json()
-        assert (dataset.root.uri, dataset.class_names) == (str(tmp_path), small_manifest().schema.class_names)
+        assert (dataset.root.uri, dataset.class_names) == (
+            str(tmp_path),
+            small_manifest().schema.class_names,
+        )
 
 
 def test_odd_file_names_survive(tmp_path: Path) -> None:
@@ -87,7 +130,10 @@ def test_odd_file_names_survive(tmp_path: Path) -> None:
 
 def test_no_dataset(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "nowhere", write_text(tmp_path / "file", "x")):
-        with pytest.raises(NotADatasetError, match=f"^{re.escape(str(place))} is not a shardwright dataset: it has no manifest.json"):
+        with pytest.raises(
+            NotADatasetError,
+            match=f"^{re.escape(str(place))} is not a shardwright dataset: it has no manifest.json",
+        ):
             read_manifest(Folder(str(place)))
 
 
@@ -126,7 +172,12 @@ def test_damaged_json(text: str, what: str, tmp_path: Path) -> None:
     "changes",
     [
         {"schema": None},
-        {"schema": {"features": [{"name": "x", "kind": "sound", "source": "id"}], "class_names": []}},
+        {
+            "schema": {
+                "features": [{"name": "x", "kind": "sound", "source": "id"}],
+                "class_names": [],
+            }
+        },
         {"schema": {"features": [SCHEMA.features[0].to_json()] * 2, "class_names": []}},
         {"splits": []},
         {"splits": {"train": {"shards": [{"index": 0}], "stats": {}}}},
@@ -136,16 +187,27 @@ def test_damaged_json(text: str, what: str, tmp_path: Path) -> None:
 )
 def test_a_damaged_manifest(changes: dict[str, Any], tmp_path: Path) -> None:
     write_manifest(tmp_path, **changes)
-    with pytest.raises(NotADatasetError, match=r"manifest\.json is damaged \(\w+Error: .*\): rebuild"):
+    with pytest.raises(
+        NotADatasetError, match=r"manifest\.json is damaged \(\w+Error: .*\): rebuild"
+    ):
         read_manifest(Folder(str(tmp_path)))
 
 
-@pytest.mark.parametrize("key", [key for key in small_manifest().to_json() if key not in ("format_version", "num_records", "num_bytes")])
+@pytest.mark.parametrize(
+    "key",
+    [
+        key
+        for key in small_manifest().to_json()
+        if key not in ("format_version", "num_records", "num_bytes")
+    ],
+)
 def test_a_manifest_that_lacks_a_part(key: str, tmp_path: Path) -> None:
     content = small_manifest().to_json()
     del content[key]
     write_json(Folder(str(tmp_path)), "manifest.json", content)
-    with pytest.raises(NotADatasetError, match=rf"manifest\.json is damaged \(KeyError: '{key}'\): rebuild"):
+    with pytest.raises(
+        NotADatasetError, match=rf"manifest\.json is damaged \(KeyError: '{key}'\): rebuild"
+    ):
         read_manifest(Folder(str(tmp_path)))
 
 
@@ -157,7 +219,8 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_an_address_that_is_not_served() -> None:
     with pytest.raises(
-        UsageError, match=r"^'ftp://host/dataset': ftp:// addresses are not read or written; give a local path or one of s3://"
+        UsageError,
+        match=r"^'ftp://host/dataset': ftp:// addresses are not read or written; give a local path or one of s3://",
     ):
         sw.open("ftp://host/dataset")
 

@@ -13,7 +13,12 @@ EXTRAS = (
     Feature("text/tags", FeatureKind.BAG_OF_WORDS, keys=("ids", "counts")),
     Feature("age", FeatureKind.INT64),
 )
-VOCABULARIES = {"label": ("cat", "dog"), "scenes": ("indoor",), "caption": ("[UNK]", "a"), "text/tags": ("x",)}
+VOCABULARIES = {
+    "label": ("cat", "dog"),
+    "scenes": ("indoor",),
+    "caption": ("[UNK]", "a"),
+    "text/tags": ("x",),
+}
 
 
 def test_every_feature_of_indices_has_a_file_where_it_is_looked_for() -> None:

@@ -28,7 +28,12 @@ def test_a_shards_name_is_taken_apart_as_it_was_made(name: ShardName) -> None:
         assert naming.is_build_output(path)
 
 
-@given(st.one_of(st.text(max_size=40), st.from_regex(r"[a-z]\w{0,3}-\w{1,3}\.tfrecord-\d{4,7}-of-\d{4,7}", fullmatch=True)))
+@given(
+    st.one_of(
+        st.text(max_size=40),
+        st.from_regex(r"[a-z]\w{0,3}-\w{1,3}\.tfrecord-\d{4,7}-of-\d{4,7}", fullmatch=True),
+    )
+)
 def test_a_name_that_is_taken_for_a_shards_is_exactly_one(filename: str) -> None:
     name = ShardName.parse(filename)
     if name is not None:
@@ -62,11 +67,18 @@ def test_names_in_full() -> None:
     assert name.shard == "flowers-train.tfrecord-00003-of-00012"
     assert name.sidecar == "index/train-00003-of-00012.parquet"
     assert name.rejects == "rejects/train-00003-of-00012.parquet"
-    assert ShardName("flowers", "train", 123456, 1234567).shard == "flowers-train.tfrecord-123456-of-1234567"
+    assert (
+        ShardName("flowers", "train", 123456, 1234567).shard
+        == "flowers-train.tfrecord-123456-of-1234567"
+    )
 
 
 def test_shards_sort_by_split_and_index() -> None:
-    names = [ShardName("a", split, index, 100_001) for split in ("test", "train") for index in (0, 9, 10, 100_000)]
+    names = [
+        ShardName("a", split, index, 100_001)
+        for split in ("test", "train")
+        for index in (0, 9, 10, 100_000)
+    ]
     assert sorted([names[place] for place in (5, 0, 7, 2, 1, 6, 3, 4)]) == names
 
 
@@ -93,13 +105,25 @@ def test_any_folder_gives_a_name(output: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "good"), [("a", True), ("a_1", True), ("", False), ("1a", False), ("A", False), ("a-b", False), ("a\n", False)]
+    ("name", "good"),
+    [
+        ("a", True),
+        ("a_1", True),
+        ("", False),
+        ("1a", False),
+        ("A", False),
+        ("a-b", False),
+        ("a\n", False),
+    ],
 )
 def test_dataset_names(name: str, good: bool) -> None:
     assert naming.is_dataset_name(name) is good
 
 
-@pytest.mark.parametrize(("split", "good"), [("train", True), ("Val_2", True), ("", False), ("a-b", False), ("a/b", False), ("é", False)])
+@pytest.mark.parametrize(
+    ("split", "good"),
+    [("train", True), ("Val_2", True), ("", False), ("a-b", False), ("a/b", False), ("é", False)],
+)
 def test_split_names(split: str, good: bool) -> None:
     assert naming.is_split_name(split) is good
 

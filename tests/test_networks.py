@@ -23,7 +23,9 @@ NAMES = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
         ({"no_grpc_proxy": "c", "no_proxy": "b"}, f"c,{HERE}"),
     ],
 )
-def test_hosts_without_a_proxy(monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str) -> None:
+def test_hosts_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str
+) -> None:
     for name in NAMES:
         monkeypatch.setenv(name, given.get(name, ""))
     keep_proxies_out()

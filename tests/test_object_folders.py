@@ -34,10 +34,18 @@ def upload(bucket: Bucket, prefix: str, files: dict[str, bytes] = FILES) -> None
         bucket.folder(prefix).write_bytes(name, data)
 
 
-def listed(bucket: Bucket, prefix: str = "in", **options: str) -> tuple[list[tuple[object, ...]], list[Reject]]:
+def listed(
+    bucket: Bucket, prefix: str = "in", **options: str
+) -> tuple[list[tuple[object, ...]], list[Reject]]:
     """(id, num_bytes, split, label) of each row, and the rejects; both sorted."""
-    parts = list(list_source(detect_source(f"{bucket.uri}/{prefix}", NONE, storage=bucket.options(**options))))
-    rows = [tuple(row[name] for name in ("id", "num_bytes", "split", "label")) for row in rows_of(parts)]
+    parts = list(
+        list_source(
+            detect_source(f"{bucket.uri}/{prefix}", NONE, storage=bucket.options(**options))
+        )
+    )
+    rows = [
+        tuple(row[name] for name in ("id", "num_bytes", "split", "label")) for row in rows_of(parts)
+    ]
     return sorted(rows, key=str), sorted(rejects_of(parts), key=lambda reject: reject.id)
 
 
@@ -49,15 +57,25 @@ def test_the_same_as_of_a_local_folder(bucket: Bucket, tmp_path: Path, prefix: s
     for name, data in FILES.items():
         make_files(tmp_path, name, data=data)
     parts = list(list_source(detect_source(str(tmp_path), NONE)))
-    local = sorted((tuple(row[name] for name in ("id", "num_bytes", "split", "label")) for row in rows_of(parts)), key=str)
+    local = sorted(
+        (
+            tuple(row[name] for name in ("id", "num_bytes", "split", "label"))
+            for row in rows_of(parts)
+        ),
+        key=str,
+    )
     rows, rejects = listed(bucket, prefix)
     assert rows == local
     wanted = {reject.id: (reject.reason, reject.detail) for reject in rejects_of(parts)}
     found = {reject.id: (reject.reason, reject.detail) for reject in rejects}
     for folder in (".hidden", "__MACOSX"):  # a store has no folders: each file in it is told
-        wanted[next(image_id for image_id in found if image_id.startswith(folder))] = wanted.pop(folder)
+        wanted[next(image_id for image_id in found if image_id.startswith(folder))] = wanted.pop(
+            folder
+        )
     assert found == wanted
-    assert {reject.uri for reject in rejects} == {f"{bucket.uri}/{prefix}/{reject.id}" for reject in rejects}
+    assert {reject.uri for reject in rejects} == {
+        f"{bucket.uri}/{prefix}/{reject.id}" for reject in rejects
+    }
 
 
 @BOTH
@@ -83,27 +101,37 @@ def test_rows_name_what_is_read_later(bucket: Bucket) -> None:
         (["1.png"], ()),
     ],
 )
-def test_split_folders(gcs_bucket: Bucket, names: list[str], split_folders: tuple[str, ...]) -> None:
+def test_split_folders(
+    gcs_bucket: Bucket, names: list[str], split_folders: tuple[str, ...]
+) -> None:
     upload(gcs_bucket, "in", dict.fromkeys(names, TINY_PNG))
     options = gcs_bucket.options()
     for prefix in ("in", ""):
         if not prefix:
             upload(gcs_bucket, "", dict.fromkeys(names, TINY_PNG))
             gcs_bucket.folder("in").remove_all(names)
-        assert find_split_prefixes(f"{gcs_bucket.uri}/{prefix}".rstrip("/"), options) == split_folders
+        assert (
+            find_split_prefixes(f"{gcs_bucket.uri}/{prefix}".rstrip("/"), options) == split_folders
+        )
 
 
 def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
-    upload(gcs_bucket, "in", dict.fromkeys(["Train/cat/1.png", "val/2.png", "val/dog/deep/3.png"], TINY_PNG))
+    upload(
+        gcs_bucket,
+        "in",
+        dict.fromkeys(["Train/cat/1.png", "val/2.png", "val/dog/deep/3.png"], TINY_PNG),
+    )
     assert [row[2:] + row[:1] for row in listed(gcs_bucket)[0]] == [
         ("train", "cat", "Train/cat/1.png"), ("validation", None, "val/2.png"), ("validation", "dog", "val/dog/deep/3.png")
     ]  # fmt: skip
-    assert detect_source(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options()).describe() == (
-        f"split folders (Train, val) at {gcs_bucket.uri}/in"
-    )
+    assert detect_source(
+        f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options()
+    ).describe() == (f"split folders (Train, val) at {gcs_bucket.uri}/in")
 
 
-def test_what_stands_for_a_folder_is_nobody_s_image(moto_bucket: Bucket, gcs_bucket: Bucket) -> None:
+def test_what_stands_for_a_folder_is_nobody_s_image(
+    moto_bucket: Bucket, gcs_bucket: Bucket
+) -> None:
     """Consoles and sync tools leave objects without bytes whose names end with a slash."""
     for bucket in (moto_bucket, gcs_bucket):
         for marker in ("in/", "in/cat/", "in/dog/empty/"):
@@ -130,11 +158,20 @@ def test_names_that_nobody_can_ask_for_are_rejects(moto_bucket: Bucket, gcs_buck
 
 
 @BOTH
-def test_only_first_bytes_of_files_without_an_image_s_name_are_read(bucket: Bucket, proxy: FaultProxy) -> None:
+def test_only_first_bytes_of_files_without_an_image_s_name_are_read(
+    bucket: Bucket, proxy: FaultProxy
+) -> None:
     upload(bucket, "in", {"1.png": TINY_PNG, "2.txt": b"t" * 100_000, "3": TINY_PNG})
     rows, rejects = listed(bucket.behind(proxy))
-    assert ([row[0] for row in rows], [reject.id for reject in rejects]) == (["1.png", "3"], ["2.txt"])
-    asked = [re.split("%2F|/", target)[-1].replace("%2E", ".") for _, target in proxy.requests if "list-type" not in target]
+    assert ([row[0] for row in rows], [reject.id for reject in rejects]) == (
+        ["1.png", "3"],
+        ["2.txt"],
+    )
+    asked = [
+        re.split("%2F|/", target)[-1].replace("%2E", ".")
+        for _, target in proxy.requests
+        if "list-type" not in target
+    ]
     # To know what the prefix is, it was asked for a metadata file, too.
     assert sorted(name for name in asked if not name.startswith("metadata.")) == ["2.txt", "3"]
     assert proxy.num_bytes_down < 30_000  # headers of answers, and not the 100,000 bytes of 2.txt
@@ -146,7 +183,9 @@ def test_a_look_that_is_denied_is_a_reject(gcs_bucket: Bucket) -> None:
     rows, [reject] = listed(gcs_bucket)
     assert [row[0] for row in rows] == ["1.png"]
     assert (reject.id, reject.reason) == ("denied/2", RejectReason.UNREADABLE)
-    assert reject.detail.startswith(f"{gcs_bucket.uri}/in/denied/2: access denied: these credentials may not read it")
+    assert reject.detail.startswith(
+        f"{gcs_bucket.uri}/in/denied/2: access denied: these credentials may not read it"
+    )
 
 
 def test_a_look_at_what_is_gone_is_a_reject(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
@@ -163,23 +202,35 @@ def test_a_look_at_what_is_gone_is_a_reject(s3_bucket: Bucket, s3_proxy: FaultPr
 def test_nothing_there(bucket: Bucket) -> None:
     bucket.put("in-2/1.png", TINY_PNG)
     for prefix in ("in", "nowhere", "in-2/1.png"):
-        with pytest.raises(UsageError, match=rf"^INPUT {bucket.uri}/{prefix} does not exist: there are no objects below it$"):
+        with pytest.raises(
+            UsageError,
+            match=rf"^INPUT {bucket.uri}/{prefix} does not exist: there are no objects below it$",
+        ):
             detect_source(f"{bucket.uri}/{prefix}", NONE, storage=bucket.options())
-    assert detect_source(bucket.uri, NONE, storage=bucket.options()) == FolderSource(bucket.uri, storage=bucket.options())
+    assert detect_source(bucket.uri, NONE, storage=bucket.options()) == FolderSource(
+        bucket.uri, storage=bucket.options()
+    )
 
 
 def test_many_objects_come_in_batches(gcs_bucket: Bucket) -> None:
-    keys = gcs_bucket.fill((f"in/{number % 3}/{number:05d}.png" for number in range(2300)), TINY_PNG)
+    keys = gcs_bucket.fill(
+        (f"in/{number % 3}/{number:05d}.png" for number in range(2300)), TINY_PNG
+    )
     rows, rejects = listed(gcs_bucket)
     assert ([f"in/{row[0]}" for row in rows], rejects) == (sorted(keys), [])
 
 
 def test_columns_are_for_tables(gcs_bucket: Bucket) -> None:
     upload(gcs_bucket, "in")
-    with pytest.raises(UsageError, match=rf"^--label-column is for a table, and INPUT {gcs_bucket.uri}/in is a folder"):
+    with pytest.raises(
+        UsageError,
+        match=rf"^--label-column is for a table, and INPUT {gcs_bucket.uri}/in is a folder",
+    ):
         detect_source(f"{gcs_bucket.uri}/in", {**NONE, "label": "x"}, storage=gcs_bucket.options())
 
 
 def test_a_web_server_is_no_folder() -> None:
-    with pytest.raises(Exception, match="a web server does not list its files: this needs a folder or a store"):
+    with pytest.raises(
+        Exception, match="a web server does not list its files: this needs a folder or a store"
+    ):
         detect_source("https://127.0.0.1:1/in", NONE, storage=StorageOptions())

@@ -37,16 +37,24 @@ def epoch_of(order: Order, epoch: int) -> Pairs:
 
 
 def records_of(sizes: list[int], shards: tuple[int, ...] | None = None) -> Pairs:
-    return [(shard, row) for shard in (range(len(sizes)) if shards is None else shards) for row in range(sizes[shard])]
+    return [
+        (shard, row)
+        for shard in (range(len(sizes)) if shards is None else shards)
+        for row in range(sizes[shard])
+    ]
 
 
 @pytest.mark.parametrize(("sizes", "seed", "window", "epoch", "records"), EPOCHS)
-def test_golden_epochs(sizes: list[int], seed: int, window: int, epoch: int, records: Pairs) -> None:
+def test_golden_epochs(
+    sizes: list[int], seed: int, window: int, epoch: int, records: Pairs
+) -> None:
     assert epoch_of(shuffled(sizes, seed=seed, window=window), epoch) == records
 
 
 @pytest.mark.parametrize(("sizes", "seed", "window", "epochs", "places", "records"), PLACES)
-def test_golden_places(sizes: list[int], seed: int, window: int, epochs: list[int], places: list[int], records: Pairs) -> None:
+def test_golden_places(
+    sizes: list[int], seed: int, window: int, epochs: list[int], places: list[int], records: Pairs
+) -> None:
     assert located(shuffled(sizes, seed=seed, window=window), epochs, places) == records
 
 
@@ -56,7 +64,9 @@ def test_golden_places(sizes: list[int], seed: int, window: int, epochs: list[in
 @example([1], 0, 1, 0)
 @example([5, 5], 0, 2, 0)
 @example([0, 9, 0, 0, 0, 9], 0, 2, 0)
-def test_every_record_once_an_epoch_and_windows_of_whole_shards(sizes: list[int], seed: int, window: int, epoch: int) -> None:
+def test_every_record_once_an_epoch_and_windows_of_whole_shards(
+    sizes: list[int], seed: int, window: int, epoch: int
+) -> None:
     """`windows` is what decides which shards are fetched: it must agree with `locate` at every place."""
     order = shuffled(sizes, seed=seed, window=window)
     assert order.size == sum(sizes)
@@ -64,7 +74,8 @@ def test_every_record_once_an_epoch_and_windows_of_whole_shards(sizes: list[int]
     assert sorted(records) == records_of(sizes)
     said = [order.windows(epoch, place) for place in range(order.size)]
     runs = [
-        (shards, [record for _, record in run]) for shards, run in itertools.groupby(zip(said, records, strict=True), key=lambda p: p[0])
+        (shards, [record for _, record in run])
+        for shards, run in itertools.groupby(zip(said, records, strict=True), key=lambda p: p[0])
     ]
     for (this, _), part in runs:
         assert sorted(part) == sorted(records_of(sizes, this))
@@ -77,7 +88,12 @@ def test_every_record_once_an_epoch_and_windows_of_whole_shards(sizes: list[int]
 
 def check_upcoming(order: Order, epoch: int) -> None:
     """From every place: what its window is followed by in this epoch, then each shard of the next epoch as it is needed there."""
-    next_epoch = [shard for shard, _ in itertools.groupby(order.windows(epoch + 1, place)[0] for place in range(order.size))]
+    next_epoch = [
+        shard
+        for shard, _ in itertools.groupby(
+            order.windows(epoch + 1, place)[0] for place in range(order.size)
+        )
+    ]
     for place in range(order.size):
         this, following = order.windows(epoch, place)
         ahead = [order.windows(epoch, later)[0] for later in range(place, order.size)]
@@ -89,7 +105,9 @@ def check_upcoming(order: Order, epoch: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(SHARDS, SEEDS, st.integers(1, 14), st.data())
-def test_epochs_and_places_in_any_mixture(sizes: list[int], seed: int, window: int, data: st.DataObject) -> None:
+def test_epochs_and_places_in_any_mixture(
+    sizes: list[int], seed: int, window: int, data: st.DataObject
+) -> None:
     order = shuffled(sizes, seed=seed, window=window)
     wanted = data.draw(st.lists(st.tuples(EPOCH, st.integers(0, order.size - 1)), max_size=12))
     alone = [located(order, [epoch], [place])[0] for epoch, place in wanted]
@@ -107,7 +125,10 @@ def test_the_stored_order(sizes: list[int]) -> None:
         filled = [shard for shard, size in enumerate(sizes) if size]
         after = dict(itertools.pairwise(filled))
         for place, (shard, _) in enumerate(records_of(sizes)):
-            assert order.windows(epoch, place) == ((shard,), (after[shard],) if shard in after else ())
+            assert order.windows(epoch, place) == (
+                (shard,),
+                (after[shard],) if shard in after else (),
+            )
         check_upcoming(order, epoch)
     places = list(range(order.size))[::-1]
     assert located(order, [*range(order.size)], places) == records_of(sizes)[::-1]
@@ -117,7 +138,9 @@ def test_what_decides_an_order() -> None:
     sizes = [40, 30, 0, 50]
     base = epoch_of(shuffled(sizes, seed=1, window=2), 3)
     assert epoch_of(shuffled(sizes, seed=1, window=2), 3) == base
-    assert epoch_of(shuffled(sizes, seed=1 + 2**64, window=2), 3) == base, "seeds count modulo 2**64"
+    assert epoch_of(shuffled(sizes, seed=1 + 2**64, window=2), 3) == base, (
+        "seeds count modulo 2**64"
+    )
     others = [
         epoch_of(shuffled(sizes, seed=2, window=2), 3),
         epoch_of(shuffled(sizes, seed=-1, window=2), 3),
@@ -138,8 +161,12 @@ def test_a_window_of_all_shards_is_one_permutation(window: int) -> None:
     assert [order.windows(1, place) for place in range(9)] == [((0, 2, 3), ())] * 9
 
 
-@pytest.mark.parametrize("order", [shuffled([3, 4, 5], seed=-9, window=2), StoredOrder(np.array([3, 4, 5]))])
-@pytest.mark.parametrize("clone", [lambda order: pickle.loads(pickle.dumps(order)), copy.copy, copy.deepcopy])
+@pytest.mark.parametrize(
+    "order", [shuffled([3, 4, 5], seed=-9, window=2), StoredOrder(np.array([3, 4, 5]))]
+)
+@pytest.mark.parametrize(
+    "clone", [lambda order: pickle.loads(pickle.dumps(order)), copy.copy, copy.deepcopy]
+)
 def test_orders_travel_to_other_processes(order: Order, clone: object) -> None:
     wanted = epoch_of(order, 5)  # with the epoch's table already made
     copied = clone(order)  # type: ignore[operator]
@@ -153,7 +180,9 @@ def test_shards_come_in_every_order() -> None:
     order = shuffled([1] * 5, window=1)
     firsts = np.array([order.table(epoch).shards for epoch in range(1000)])
     for place in range(5):
-        assert np.abs(np.bincount(firsts[:, place], minlength=5) - 200).max() < 63  # 5 standard deviations
+        assert (
+            np.abs(np.bincount(firsts[:, place], minlength=5) - 200).max() < 63
+        )  # 5 standard deviations
     assert len({tuple(row) for row in firsts.tolist()}) == 120
 
 
@@ -161,7 +190,12 @@ def test_shards_come_in_every_order() -> None:
 def test_a_record_comes_anywhere_in_an_epoch(window: int) -> None:
     """Over 300 epochs, whatever the window: the window decides who a record's neighbours are, never when it comes."""
     order = shuffled([50] * 20, window=window)
-    places = np.array([[epoch_of(order, epoch).index(record) for record in ((0, 0), (7, 33), (19, 49))] for epoch in range(300)])
+    places = np.array(
+        [
+            [epoch_of(order, epoch).index(record) for record in ((0, 0), (7, 33), (19, 49))]
+            for epoch in range(300)
+        ]
+    )
     quarters = np.stack([np.bincount(column // 250, minlength=4) for column in places.T])
     assert np.abs(quarters - 75).max() < 38  # 5 standard deviations
     assert np.abs(np.corrcoef(places[:-1, 0], places[1:, 0])[0, 1]) < 0.25

@@ -18,7 +18,11 @@ from tests.small_datasets import BUILDS, NUM_IMAGES, ROWS, Datasets
 
 ROWS_BY_ID = {str(row["path"]): row for row in ROWS}
 TF_TYPES = {schema_pb2.BYTES: tf.string, schema_pb2.INT: tf.int64, schema_pb2.FLOAT: tf.float32}
-ARROW_TYPES = {schema_pb2.BYTES: pa.large_binary(), schema_pb2.INT: pa.int64(), schema_pb2.FLOAT: pa.float32()}
+ARROW_TYPES = {
+    schema_pb2.BYTES: pa.large_binary(),
+    schema_pb2.INT: pa.int64(),
+    schema_pb2.FLOAT: pa.float32(),
+}
 
 
 @pytest.fixture(scope="module")
@@ -27,11 +31,15 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Datasets:
 
 
 def read_schema(dataset: str) -> schema_pb2.Schema:
-    return text_format.Parse((Path(dataset) / "schema.pbtxt").read_text("utf-8"), schema_pb2.Schema())
+    return text_format.Parse(
+        (Path(dataset) / "schema.pbtxt").read_text("utf-8"), schema_pb2.Schema()
+    )
 
 
 def tfxio_of(datasets: Datasets, name: str) -> TFExampleRecord:
-    return TFExampleRecord(datasets.shards(name), schema=read_schema(datasets[name]), telemetry_descriptors=["test"])
+    return TFExampleRecord(
+        datasets.shards(name), schema=read_schema(datasets[name]), telemetry_descriptors=["test"]
+    )
 
 
 def test_plain_tf_data_reads_with_the_spec_of_schema_pbtxt(datasets: Datasets) -> None:
@@ -65,7 +73,9 @@ def test_beam_reads_the_same_records(datasets: Datasets) -> None:
     records = list(tf.data.TFRecordDataset(datasets.shards("mixed")).as_numpy_iterator())
 
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        read = pipeline | beam.io.ReadFromTFRecord(f"{datasets['mixed']}/mixed-*.tfrecord-*", validate=True)
+        read = pipeline | beam.io.ReadFromTFRecord(
+            f"{datasets['mixed']}/mixed-*.tfrecord-*", validate=True
+        )
         assert_that(read, equal_to(records))
 
 
@@ -84,9 +94,13 @@ def test_schema_pbtxt_states_type_shape_and_classes(datasets: Datasets, name: st
 
 
 @pytest.mark.parametrize("name", list(BUILDS))
-def test_tfxio_gives_arrow_batches_with_the_columns_of_the_schema(datasets: Datasets, name: str) -> None:
+def test_tfxio_gives_arrow_batches_with_the_columns_of_the_schema(
+    datasets: Datasets, name: str
+) -> None:
     tfxio = tfxio_of(datasets, name)
-    types = {feature.name: ARROW_TYPES[feature.type] for feature in read_schema(datasets[name]).feature}
+    types = {
+        feature.name: ARROW_TYPES[feature.type] for feature in read_schema(datasets[name]).feature
+    }
 
     batches = list(tfxio.RecordBatches(RecordBatchesOptions(batch_size=4, num_epochs=1)))
 
@@ -98,12 +112,18 @@ def test_tfxio_gives_arrow_batches_with_the_columns_of_the_schema(datasets: Data
 
 
 def test_tfxio_values_are_those_of_the_table(datasets: Datasets) -> None:
-    batches = tfxio_of(datasets, "tabled").RecordBatches(RecordBatchesOptions(batch_size=10, num_epochs=1))
+    batches = tfxio_of(datasets, "tabled").RecordBatches(
+        RecordBatchesOptions(batch_size=10, num_epochs=1)
+    )
     found = {row["id"][0].decode(): row for batch in batches for row in batch.to_pylist()}
 
     assert found.keys() == ROWS_BY_ID.keys()
     for name, row in ROWS_BY_ID.items():
-        assert [found[name][key] for key in ("count", "good", "ratio")] == [[row["count"]], [row["good"]], [row["ratio"]]]
+        assert [found[name][key] for key in ("count", "good", "ratio")] == [
+            [row["count"]],
+            [row["good"]],
+            [row["ratio"]],
+        ]
         assert (found[name]["boxes"], found[name]["scores"]) == (row["boxes"], row["scores"])
         assert [tag.decode() for tag in found[name]["tags"]] == row["tags"]
 
@@ -112,12 +132,20 @@ def test_tfxio_in_a_beam_pipeline(datasets: Datasets) -> None:
     tfxio = tfxio_of(datasets, "mixed")
 
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        num_rows = pipeline | tfxio.BeamSource(batch_size=5) | beam.Map(lambda batch: batch.num_rows) | beam.CombineGlobally(sum)
+        num_rows = (
+            pipeline
+            | tfxio.BeamSource(batch_size=5)
+            | beam.Map(lambda batch: batch.num_rows)
+            | beam.CombineGlobally(sum)
+        )
         assert_that(num_rows, equal_to([NUM_IMAGES]))
 
 
 def test_tfxio_infers_dense_and_ragged_tensors(datasets: Datasets) -> None:
-    kinds = {name: proto.WhichOneof("kind") for name, proto in tfxio_of(datasets, "tabled").TensorRepresentations().items()}
+    kinds = {
+        name: proto.WhichOneof("kind")
+        for name, proto in tfxio_of(datasets, "tabled").TensorRepresentations().items()
+    }
 
     lists = {"boxes", "scores", "tags"}
     assert {name for name, kind in kinds.items() if kind == "dense_tensor"} == kinds.keys() - lists

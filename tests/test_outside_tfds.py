@@ -47,7 +47,9 @@ def test_tfds_reads_kept_gif_and_webp_images_undecoded(datasets: Datasets) -> No
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"expected \[\?,\?,3\] but got \[1,"):
         list(tfds_examples(datasets["mixed"]))
 
-    examples = list(tfds_examples(datasets["mixed"], decoders={"image": tfds.decode.SkipDecoding()}))
+    examples = list(
+        tfds_examples(datasets["mixed"], decoders={"image": tfds.decode.SkipDecoding()})
+    )
 
     assert len(examples) == NUM_IMAGES
     for example in examples:
@@ -62,7 +64,9 @@ def test_tfds_sees_the_splits_and_shards_of_the_manifest(datasets: Datasets) -> 
     assert set(info.splits) == set(manifest.splits) == {"train", "validation", "test"}
     for name, split in manifest.splits.items():
         assert info.splits[name].shard_lengths == [shard.num_records for shard in split.shards]
-        assert [Path(path).name for path in info.splits[name].filenames] == [shard.shard for shard in manifest.shard_names(name)]
+        assert [Path(path).name for path in info.splits[name].filenames] == [
+            shard.shard for shard in manifest.shard_names(name)
+        ]
 
 
 def test_tfds_slices_and_supervised_pairs_agree_with_ours(datasets: Datasets) -> None:
@@ -70,7 +74,9 @@ def test_tfds_slices_and_supervised_pairs_agree_with_ours(datasets: Datasets) ->
     assert builder.info.supervised_keys == ("image", "label")
 
     config = tfds.ReadConfig(interleave_cycle_length=1)  # shard after shard
-    theirs = list(builder.as_dataset("train", as_supervised=True, read_config=config).as_numpy_iterator())
+    theirs = list(
+        builder.as_dataset("train", as_supervised=True, read_config=config).as_numpy_iterator()
+    )
     ours = list(sw.load(datasets["stills"], as_supervised=True).as_numpy_iterator())
 
     assert len(ours) == len(theirs) == builder.info.splits["train"].num_examples
@@ -86,9 +92,14 @@ def test_tfds_reads_table_columns(datasets: Datasets) -> None:
     assert found.keys() == ROWS_BY_ID.keys()
     for name, example in found.items():
         row = ROWS_BY_ID[name]
-        assert {key: example[key] for key in ("count", "good", "ratio")} == {key: row[key] for key in ("count", "good", "ratio")}
+        assert {key: example[key] for key in ("count", "good", "ratio")} == {
+            key: row[key] for key in ("count", "good", "ratio")
+        }
         assert example["caption"].decode() == row["caption"]
-        assert (example["boxes"].tolist(), example["scores"].tolist()) == (row["boxes"], row["scores"])
+        assert (example["boxes"].tolist(), example["scores"].tolist()) == (
+            row["boxes"],
+            row["scores"],
+        )
         assert [tag.decode() for tag in example["tags"]] == row["tags"]
 
 
@@ -113,13 +124,17 @@ def test_tfds_reads_unlabeled_images(datasets: Datasets) -> None:
 
     assert set(builder.info.features) == {"image", "id"}
     assert builder.info.supervised_keys is None
-    assert {example["id"].decode() for example in tfds_examples(datasets["unlabeled"])} == {f"{number}.png" for number in range(6)}
+    assert {example["id"].decode() for example in tfds_examples(datasets["unlabeled"])} == {
+        f"{number}.png" for number in range(6)
+    }
 
 
 @pytest.mark.parametrize("name", ["raw", "jpeg", "png", "lossless"])
 def test_tfds_reads_each_encoding_as_we_do(datasets: Datasets, name: str) -> None:
     theirs = {example["id"]: example["image"] for example in tfds_examples(datasets[name])}
-    ours = {example["id"]: example["image"] for example in sw.load(datasets[name]).as_numpy_iterator()}
+    ours = {
+        example["id"]: example["image"] for example in sw.load(datasets[name]).as_numpy_iterator()
+    }
 
     assert len(theirs) == NUM_IMAGES
     assert theirs.keys() == ours.keys()
@@ -142,7 +157,12 @@ def _features_of(name: str) -> tfds.features.FeaturesDict:
     }
     if name == "garden":
         count = f.Scalar(np.int64)
-        inside = {"class": {"label": label, "text": f.Text()}, "encoded": f.Image(), "filename": f.Text(), "format": f.Text()}
+        inside = {
+            "class": {"label": label, "text": f.Text()},
+            "encoded": f.Image(),
+            "filename": f.Text(),
+            "format": f.Text(),
+        }
         return f.FeaturesDict({"image": {**inside, "height": count, "width": count}})
     features = {"image": image.get(name, f.Image()), "id": f.Text(), "label": label}
     if name == "unlabeled":
@@ -150,16 +170,24 @@ def _features_of(name: str) -> tfds.features.FeaturesDict:
     if name == "tabled":
         integer, real, text = f.Scalar(np.int64), f.Scalar(np.float32), f.Scalar(np.str_)
         features |= {"count": integer, "good": integer, "ratio": real, "caption": text}
-        features |= {"boxes": f.Sequence(integer), "scores": f.Sequence(real), "tags": f.Sequence(text)}
+        features |= {
+            "boxes": f.Sequence(integer),
+            "scores": f.Sequence(real),
+            "tags": f.Sequence(text),
+        }
     return f.FeaturesDict(features)
 
 
 @pytest.mark.parametrize("name", list(BUILDS))
-def test_features_json_and_labels_are_what_tfds_writes(datasets: Datasets, tmp_path: Path, name: str) -> None:
+def test_features_json_and_labels_are_what_tfds_writes(
+    datasets: Datasets, tmp_path: Path, name: str
+) -> None:
     _features_of(name).save_config(str(tmp_path))
 
     written = Path(datasets[name])
-    assert json.loads((written / "features.json").read_text()) == json.loads((tmp_path / "features.json").read_text())
+    assert json.loads((written / "features.json").read_text()) == json.loads(
+        (tmp_path / "features.json").read_text()
+    )
     theirs = {path.name: path.read_bytes() for path in tmp_path.glob("*.labels.txt")}
     assert {path.name: path.read_bytes() for path in written.glob("*.labels.txt")} == theirs
 
@@ -169,17 +197,27 @@ class Stills(tfds.core.GeneratorBasedBuilder):
 
     VERSION = tfds.core.Version("1.0.0")
 
-    def __init__(self, *, data_dir: Path, splits: dict[str, list[dict[str, Any]]], features: tfds.features.FeaturesDict) -> None:
+    def __init__(
+        self,
+        *,
+        data_dir: Path,
+        splits: dict[str, list[dict[str, Any]]],
+        features: tfds.features.FeaturesDict,
+    ) -> None:
         self._splits, self._features = splits, features
         super().__init__(data_dir=str(data_dir))
 
     def _info(self) -> tfds.core.DatasetInfo:
-        return tfds.core.DatasetInfo(builder=self, features=self._features, supervised_keys=("image", "label"))
+        return tfds.core.DatasetInfo(
+            builder=self, features=self._features, supervised_keys=("image", "label")
+        )
 
     def _split_generators(self, _: tfds.download.DownloadManager) -> dict[str, Iterator[Any]]:
         return {name: self._generate_examples(examples) for name, examples in self._splits.items()}
 
-    def _generate_examples(self, examples: list[dict[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _generate_examples(
+        self, examples: list[dict[str, Any]]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         return ((example["id"], example) for example in examples)
 
 
@@ -189,7 +227,11 @@ def test_dataset_info_json_is_what_tfds_writes(datasets: Datasets, tmp_path: Pat
     for name in sw.open(dataset).splits:
         examples = sw.load(dataset, name, decode=False).as_numpy_iterator()
         splits[name] = [
-            {"image": datasets.stills / (image_id := example["id"].decode()), "id": image_id, "label": example["label"]}
+            {
+                "image": datasets.stills / (image_id := example["id"].decode()),
+                "id": image_id,
+                "label": example["label"],
+            }
             for example in examples
         ]
     builder = Stills(data_dir=tmp_path, splits=splits, features=_features_of("stills"))

@@ -14,7 +14,9 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "own_pipeline.py"
 
 
 def run(*args: str | Path) -> str:
-    done = subprocess.run([sys.executable, EXAMPLE, *args], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, *args], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -52,10 +52,16 @@ def pack(
     for bucket, batch in ordered.items():
         for shard, piece in cut_bucket(bucket, batch, layout):
             pieces[shard].append(piece)
-    return {shard: assemble(parts[::-1]).column("id").to_pylist() for shard, parts in pieces.items()}, layout, rejects
+    return (
+        {shard: assemble(parts[::-1]).column("id").to_pylist() for shard, parts in pieces.items()},
+        layout,
+        rejects,
+    )
 
 
-def scattered(batch: pa.RecordBatch, order: Sequence[int], cuts: Sequence[int]) -> list[pa.RecordBatch]:
+def scattered(
+    batch: pa.RecordBatch, order: Sequence[int], cuts: Sequence[int]
+) -> list[pa.RecordBatch]:
     """The same rows in another order, in batches that end elsewhere."""
     shuffled = batch.take(pa.array(order, pa.int64()))
     ends = sorted({0, batch.num_rows, *(cut % (batch.num_rows + 1) for cut in cuts)})
@@ -68,7 +74,11 @@ POLICIES = st.one_of(
     st.builds(ShardPolicy, num_shards=st.integers(1, 40), multiple_of=st.integers(1, 9)),
 )
 IDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
-ROWS = st.lists(st.tuples(IDS, st.sampled_from(["train", "test", "validation"]), st.integers(1, 5000)), min_size=1, max_size=120)
+ROWS = st.lists(
+    st.tuples(IDS, st.sampled_from(["train", "test", "validation"]), st.integers(1, 5000)),
+    min_size=1,
+    max_size=120,
+)
 
 
 def batch_of(rows: Sequence[tuple[str, str, int]]) -> pa.RecordBatch:
@@ -77,23 +87,42 @@ def batch_of(rows: Sequence[tuple[str, str, int]]) -> pa.RecordBatch:
 
 
 @settings(max_examples=120, deadline=None)
-@given(rows=ROWS, policy=POLICIES, seed=st.integers(0, 3), buckets=st.integers(0, 10), data=st.data())
-def test_plan_is_exact_whatever_the_arrival(rows: list[Any], policy: ShardPolicy, seed: int, buckets: int, data: st.DataObject) -> None:
+@given(
+    rows=ROWS, policy=POLICIES, seed=st.integers(0, 3), buckets=st.integers(0, 10), data=st.data()
+)
+def test_plan_is_exact_whatever_the_arrival(
+    rows: list[Any], policy: ShardPolicy, seed: int, buckets: int, data: st.DataObject
+) -> None:
     batch = batch_of(rows)
     order = data.draw(st.permutations(range(len(rows))))
     cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=6))
-    shards, layout, rejects = pack(scattered(batch, order, cuts), policy, seed=seed, num_buckets=2**buckets)
+    shards, layout, rejects = pack(
+        scattered(batch, order, cuts), policy, seed=seed, num_buckets=2**buckets
+    )
     # The oracle: the first row of each id, each split sorted by (key, id).
     first = {image_id: (split, size) for image_id, split, size in reversed(rows)}
-    keys = dict(zip(first, hash64(pa.array(list(first)), f"shardwright/order/{seed}").tolist(), strict=True))
+    keys = dict(
+        zip(first, hash64(pa.array(list(first)), f"shardwright/order/{seed}").tolist(), strict=True)
+    )
     for split in {split for split, _ in first.values()}:
-        wanted = sorted((i for i in first if first[i][0] == split), key=lambda i: (keys[i], i.encode()))
-        got = [image_id for shard in sorted(shards) if shard[0] == split for image_id in shards[shard]]
+        wanted = sorted(
+            (i for i in first if first[i][0] == split), key=lambda i: (keys[i], i.encode())
+        )
+        got = [
+            image_id for shard in sorted(shards) if shard[0] == split for image_id in shards[shard]
+        ]
         assert got == wanted
-        assert layout.num_bytes[split] == sum(first[i][1] + len(i.encode()) + RECORD_OVERHEAD_BYTES for i in wanted)
-        check_sizes(np.array([len(shards[split, index]) for index in range(layout.cuts[split].num_shards)]), policy)
+        assert layout.num_bytes[split] == sum(
+            first[i][1] + len(i.encode()) + RECORD_OVERHEAD_BYTES for i in wanted
+        )
+        check_sizes(
+            np.array([len(shards[split, index]) for index in range(layout.cuts[split].num_shards)]),
+            policy,
+        )
     assert layout.num_shards == len(shards)
-    assert sorted(reject.id for reject in rejects) == sorted(i for i in first for _ in range(sum(row[0] == i for row in rows) - 1))
+    assert sorted(reject.id for reject in rejects) == sorted(
+        i for i in first for _ in range(sum(row[0] == i for row in rows) - 1)
+    )
     assert {reject.reason for reject in rejects} <= {RejectReason.DUPLICATE_ID}
 
 
@@ -108,9 +137,15 @@ def check_sizes(sizes: np.ndarray, policy: ShardPolicy) -> None:
 
 
 @settings(max_examples=40, deadline=None)
-@given(ids=st.lists(IDS, min_size=1, max_size=60, unique=True), seeds=st.tuples(st.integers(0, 9), st.integers(10, 19)))
+@given(
+    ids=st.lists(IDS, min_size=1, max_size=60, unique=True),
+    seeds=st.tuples(st.integers(0, 9), st.integers(10, 19)),
+)
 def test_seed_changes_order_and_nothing_else(ids: list[str], seeds: tuple[int, int]) -> None:
-    (one, *_), (two, *_) = (pack([references(ids, split="train")], ShardPolicy(num_shards=1), seed=seed) for seed in seeds)
+    (one, *_), (two, *_) = (
+        pack([references(ids, split="train")], ShardPolicy(num_shards=1), seed=seed)
+        for seed in seeds
+    )
     assert sorted(one["train", 0]) == sorted(two["train", 0]) == sorted(ids)
     if len(ids) > 20:  # 1 in 20! to be equal by chance
         assert one != two
@@ -122,7 +157,9 @@ def test_golden_order() -> None:
     orders = {}
     for seed in (0, 1):
         shards, _, _ = pack([references(ids, split="train")], ShardPolicy(num_records=4), seed=seed)
-        orders[seed] = [[ids.index(image_id) for image_id in shards["train", index]] for index in range(3)]
+        orders[seed] = [
+            [ids.index(image_id) for image_id in shards["train", index]] for index in range(3)
+        ]
     assert orders == GOLDEN_ORDER
 
 
@@ -152,7 +189,13 @@ def test_equal_keys_are_ordered_by_id() -> None:
 
 def test_the_earliest_of_equal_ids_stays() -> None:
     """Earliest by row, then by uri, in whatever order they arrive."""
-    batch = references(["x", "x", "x"], split=["c", "a", "b"], row=[5, 2, 2], uri=["/1", "/3", "/2"], order_key=[7, 7, 7])
+    batch = references(
+        ["x", "x", "x"],
+        split=["c", "a", "b"],
+        row=[5, 2, 2],
+        uri=["/1", "/3", "/2"],
+        order_key=[7, 7, 7],
+    )
     for order in ([0, 1, 2], [2, 1, 0], [1, 0, 2]):
         kept, rejects = sort_bucket([batch.take(pa.array(order))])
         assert kept.column("split").to_pylist() == ["b"]
@@ -163,9 +206,16 @@ def test_the_earliest_of_equal_ids_stays() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(num_records=st.integers(1, 10**9), policy=POLICIES, num_bytes=st.integers(1, 10**14), data=st.data())
+@given(
+    num_records=st.integers(1, 10**9),
+    policy=POLICIES,
+    num_bytes=st.integers(1, 10**14),
+    data=st.data(),
+)
 @example(500_000_000, ShardPolicy(num_bytes=150_000_000), 55 * 10**12, None)
-def test_cuts_of_any_size(num_records: int, policy: ShardPolicy, num_bytes: int, data: st.DataObject | None) -> None:
+def test_cuts_of_any_size(
+    num_records: int, policy: ShardPolicy, num_bytes: int, data: st.DataObject | None
+) -> None:
     cuts = policy.cut(num_records, min(num_bytes, 2 * 10**5 * (policy.num_bytes or num_bytes)))
     if cuts.num_shards > 10**6:
         return
@@ -183,16 +233,26 @@ def test_cuts_of_any_size(num_records: int, policy: ShardPolicy, num_bytes: int,
 
 def test_half_a_billion_records() -> None:
     """ImageNet a few hundred times over, from counts alone: 1,024 buckets, two splits."""
-    counts = [BucketCounts(bucket, {"test": (48_828, 48_828 * 110_000), "train": (439_453, 439_453 * 110_000)}) for bucket in range(1024)]
+    counts = [
+        BucketCounts(
+            bucket, {"test": (48_828, 48_828 * 110_000), "train": (439_453, 439_453 * 110_000)}
+        )
+        for bucket in range(1024)
+    ]
     layout = lay_out(counts[::-1], ShardPolicy(num_bytes=150_000_000, multiple_of=64))
     assert layout.num_records == 1024 * (48_828 + 439_453)
     assert layout.cuts["train"].num_records == 449_999_872
-    assert layout.cuts["train"].num_shards == 330_048  # ceil(449,999,872 * 110 kB / 150 MB) = 330,000, then up to 64s
+    assert (
+        layout.cuts["train"].num_shards == 330_048
+    )  # ceil(449,999,872 * 110 kB / 150 MB) = 330,000, then up to 64s
     assert layout.cuts["train"].extremes == (1363, 1364)
     assert layout.first_positions[1023, "train"] == 1023 * 439_453
     exact = ShardPolicy(num_records=1024).cut(500_000_000, 1)
     assert (exact.num_shards, exact.extremes) == (488_282, (256, 1024))
-    assert list(exact.pieces(499_999_743, 500_000_000)) == [(488_280, 499_999_743, 499_999_744), (488_281, 499_999_744, 500_000_000)]
+    assert list(exact.pieces(499_999_743, 500_000_000)) == [
+        (488_280, 499_999_743, 499_999_744),
+        (488_281, 499_999_744, 500_000_000),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -203,7 +263,12 @@ def test_half_a_billion_records() -> None:
         (ShardPolicy(num_bytes=1000), 10, 1001, 2),
         (ShardPolicy(num_bytes=1000, multiple_of=4), 10, 1001, 4),
         (ShardPolicy(num_shards=9, multiple_of=8), 100, 1, 16),
-        (ShardPolicy(num_shards=9, multiple_of=8), 15, 1, 8),  # 16 would leave one empty; 8 readers still get the same number
+        (
+            ShardPolicy(num_shards=9, multiple_of=8),
+            15,
+            1,
+            8,
+        ),  # 16 would leave one empty; 8 readers still get the same number
         (ShardPolicy(num_shards=9, multiple_of=8), 7, 1, 7),
         (ShardPolicy(num_records=3), 10, 1, 4),
         (ShardPolicy(num_records=3), 9, 1, 3),
@@ -212,7 +277,9 @@ def test_half_a_billion_records() -> None:
         (ShardPolicy(num_shards=5), 0, 0, 0),
     ],
 )
-def test_number_of_shards(policy: ShardPolicy, num_records: int, num_bytes: int, num_shards: int) -> None:
+def test_number_of_shards(
+    policy: ShardPolicy, num_records: int, num_bytes: int, num_shards: int
+) -> None:
     assert policy.cut(num_records, num_bytes).num_shards == num_shards
 
 
@@ -223,8 +290,14 @@ def test_number_of_shards(policy: ShardPolicy, num_records: int, num_bytes: int,
         ({"num_bytes": 1, "num_records": 1}, r"not 2 \(--shard-size, --records-per-shard\)"),
         ({"num_records": 0}, "--records-per-shard is 0; it must be 1 or more"),
         ({"num_shards": -1}, "--shard-count is -1; it must be 1 or more"),
-        ({"num_shards": 1, "multiple_of": 0}, "--shard-count-multiple-of is 0; it must be 1 or more"),
-        ({"num_records": 4, "multiple_of": 2}, "--shard-count-multiple-of cannot be kept with --records-per-shard"),
+        (
+            {"num_shards": 1, "multiple_of": 0},
+            "--shard-count-multiple-of is 0; it must be 1 or more",
+        ),
+        (
+            {"num_records": 4, "multiple_of": 2},
+            "--shard-count-multiple-of cannot be kept with --records-per-shard",
+        ),
     ],
 )
 def test_policy_errors(rules: dict[str, int], message: str) -> None:
@@ -241,9 +314,19 @@ def test_nothing_to_lay_out() -> None:
 def test_rows_keep_their_columns_together() -> None:
     """A shuffle that moved one column and not another would mislabel every image."""
     ids = [str(number) for number in range(500)]
-    batch = references(ids, split="train", label=[f"l{i}" for i in ids], uri=[f"u{i}" for i in ids], extras={"x/n": list(range(500))})
+    batch = references(
+        ids,
+        split="train",
+        label=[f"l{i}" for i in ids],
+        uri=[f"u{i}" for i in ids],
+        extras={"x/n": list(range(500))},
+    )
     for _, part in spread(batch, 3, 16):
         ordered, _ = sort_bucket([part])
         for row in ordered.to_pylist():
-            assert (row["label"], row["uri"], row["x/n"]) == (f"l{row['id']}", f"u{row['id']}", int(row["id"]))
+            assert (row["label"], row["uri"], row["x/n"]) == (
+                f"l{row['id']}",
+                f"u{row['id']}",
+                int(row["id"]),
+            )
     assert concat([part for _, part in spread(batch, 3, 16)]).num_rows == 500

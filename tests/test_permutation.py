@@ -11,14 +11,26 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardwright.reader.permutation import MIN_BITS, ROUNDS, derive_key, derive_keys, mix64_array, permute
+from shardwright.reader.permutation import (
+    MIN_BITS,
+    ROUNDS,
+    derive_key,
+    derive_keys,
+    mix64_array,
+    permute,
+)
 from shardwright.splitmix import GOLDEN, mix64
 from tests.order_golden import KEYS, PERMUTED, SMALL_PERMUTATIONS
 
 U64 = NDArray[np.uint64]
 MASK = (1 << 64) - 1
 
-SIZES = st.one_of(st.integers(1, 40), st.integers(1, 2**40), st.integers(2**40, 2**63), st.integers(0, 63).map(lambda bits: 1 << bits))
+SIZES = st.one_of(
+    st.integers(1, 40),
+    st.integers(1, 2**40),
+    st.integers(2**40, 2**63),
+    st.integers(0, 63).map(lambda bits: 1 << bits),
+)
 KEY = st.integers(0, MASK)
 
 
@@ -59,7 +71,11 @@ def excess(counts: NDArray[np.int64]) -> float:
 
 @pytest.mark.parametrize(
     ("state", "output"),
-    [(GOLDEN, 0xE220A8397B1DCDAF), ((2 * GOLDEN) & MASK, 0x6E789E6AA1B965F4), ((1234567 + GOLDEN) & MASK, 6457827717110365317)],
+    [
+        (GOLDEN, 0xE220A8397B1DCDAF),
+        ((2 * GOLDEN) & MASK, 0x6E789E6AA1B965F4),
+        ((1234567 + GOLDEN) & MASK, 6457827717110365317),
+    ],
 )
 def test_the_published_values_of_splitmix64(state: int, output: int) -> None:
     """The first outputs of its reference code, from the seeds 0 and 1234567."""
@@ -86,12 +102,19 @@ def test_golden_permutations(size: int, key: int, permutation: list[int]) -> Non
 def test_keys_of_arrays_are_the_scalar_ones(parts: list[int], last: list[int]) -> None:
     wanted = [derive_key(*parts, part) for part in last]
     assert derive_keys(derive_key(*parts), u64(last)).tolist() == wanted
-    assert derive_keys(np.full(len(last), derive_key(*parts), np.uint64), u64(last)).tolist() == wanted
+    assert (
+        derive_keys(np.full(len(last), derive_key(*parts), np.uint64), u64(last)).tolist() == wanted
+    )
     assert derive_key(*parts) == derive_key(*(part % 2**64 for part in parts))
 
 
 def test_keys_differ_by_each_part_and_by_their_order() -> None:
-    parts = [*itertools.product(range(-3, 4), repeat=3), *itertools.product(range(-3, 4), repeat=2), (2**63, 0), (0, 2**63)]
+    parts = [
+        *itertools.product(range(-3, 4), repeat=3),
+        *itertools.product(range(-3, 4), repeat=2),
+        (2**63, 0),
+        (0, 2**63),
+    ]
     assert len({derive_key(*given) for given in parts}) == len(parts)
 
 
@@ -131,7 +154,10 @@ def test_sizes_and_keys_of_each_element(given: list[tuple[int, int, float]]) -> 
     together = permute(u64(ranks), u64(sizes), u64(keys))
     assert together.dtype == np.uint64
     assert together.shape == (len(given),)
-    alone = [int(permute(u64([rank]), u64(size), u64(key))[0]) for rank, size, key in zip(ranks, sizes, keys, strict=True)]
+    alone = [
+        int(permute(u64([rank]), u64(size), u64(key))[0])
+        for rank, size, key in zip(ranks, sizes, keys, strict=True)
+    ]
     assert together.tolist() == alone
 
 
@@ -142,14 +168,19 @@ def test_arguments_are_left_as_they_were_and_nothing_warns() -> None:
         permute(ranks, sizes, keys)
         permute(ranks, np.uint64(10), np.uint64(MASK))
         derive_keys(MASK, keys)
-    assert all(np.array_equal(now, then) for now, then in zip((ranks, sizes, keys), before, strict=True))
+    assert all(
+        np.array_equal(now, then) for now, then in zip((ranks, sizes, keys), before, strict=True)
+    )
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 6, 7, 8, 9, 13, 16, 31, 32, 33, 64, 100, 257])
 def test_every_rank_goes_everywhere_alike(size: int) -> None:
     """Over 60,000 keys: each place of a rank, and each pair of places of two ranks, as often as the others."""
     keys = fresh_keys(60_000, size)
-    first, second = (permute(np.full(len(keys), rank, np.uint64), u64(size), keys).astype(np.int64) for rank in (0, size - 1))
+    first, second = (
+        permute(np.full(len(keys), rank, np.uint64), u64(size), keys).astype(np.int64)
+        for rank in (0, size - 1)
+    )
     assert excess(np.bincount(first, minlength=size)) < 5
     if 2 < size < 34:
         pairs = np.bincount(first * size + second, minlength=size * size).reshape(size, size)
@@ -185,12 +216,16 @@ def test_fixed_points_and_cycles_are_those_of_chance() -> None:
     """A random permutation of n has 1 fixed point and ln(n) + 0.58 cycles on the average."""
     size, count = 1000, 400
     ranks = np.arange(size, dtype=np.uint64)
-    places = np.stack([permute(ranks, u64(size), key) for key in fresh_keys(count)]).astype(np.int64)
+    places = np.stack([permute(ranks, u64(size), key) for key in fresh_keys(count)]).astype(
+        np.int64
+    )
     fixed = (places == np.arange(size)).sum(axis=1)
     assert abs(fixed.mean() - 1) < 0.25
     assert abs(fixed.var() - 1) < 0.4
     assert abs(np.mean([count_cycles(row) for row in places[:100]]) - (math.log(size) + 0.577)) < 1
-    inversions = np.mean([(row[:, None] > row[None, :])[np.triu_indices(size, 1)].mean() for row in places[:20]])
+    inversions = np.mean(
+        [(row[:, None] > row[None, :])[np.triu_indices(size, 1)].mean() for row in places[:20]]
+    )
     assert abs(inversions - 0.5) < 0.01
 
 
@@ -205,12 +240,19 @@ def count_cycles(places: NDArray[np.int64]) -> int:
 
 
 @pytest.mark.parametrize(
-    "parts", [[(seed,) for seed in range(40)], [(0, epoch) for epoch in range(40)], [(-seed, 1) for seed in range(40)]]
+    "parts",
+    [
+        [(seed,) for seed in range(40)],
+        [(0, epoch) for epoch in range(40)],
+        [(-seed, 1) for seed in range(40)],
+    ],
 )
 def test_consecutive_seeds_and_epochs_have_nothing_in_common(parts: list[tuple[int, ...]]) -> None:
     size = 4096
     ranks = np.arange(size, dtype=np.uint64)
-    orders = np.stack([permute(ranks, u64(size), u64(derive_key(*given))) for given in parts]).astype(np.float64)
+    orders = np.stack(
+        [permute(ranks, u64(size), u64(derive_key(*given))) for given in parts]
+    ).astype(np.float64)
     apart = ~np.eye(len(orders), dtype=bool)
     correlations = np.corrcoef(orders)[apart]
     assert np.abs(correlations).max() < 0.08  # 5 of chance's standard deviations of 1/64

@@ -23,7 +23,9 @@ def plan(source: Path, output: Path, *options: str) -> int:
     return plan_dataset.main([str(source), str(output), *options])
 
 
-def plan_json(capsys: pytest.CaptureFixture[str], source: Path, output: Path, *options: str) -> tuple[int, dict[str, Any]]:
+def plan_json(
+    capsys: pytest.CaptureFixture[str], source: Path, output: Path, *options: str
+) -> tuple[int, dict[str, Any]]:
     """The exit code and what `--json` prints; all of stdout must be JSON."""
     capsys.readouterr()
     code = plan(source, output, *options, "--json")
@@ -33,7 +35,9 @@ def plan_json(capsys: pytest.CaptureFixture[str], source: Path, output: Path, *o
 
 def tree(root: Path) -> dict[str, tuple[bytes, int]]:
     files = (path for path in sorted(root.rglob("*")) if path.is_file())
-    return {str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files}
+    return {
+        str(path.relative_to(root)): (path.read_bytes(), path.stat().st_mtime_ns) for path in files
+    }
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +61,9 @@ def built(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Path:
     return output
 
 
-def test_a_plan_is_what_the_build_writes(folder: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_is_what_the_build_writes(
+    folder: Path, built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "none" / "pets"
     code, found = plan_json(capsys, folder, output, *SPLITS)
     written = json.loads((built / naming.PLAN).read_text())
@@ -68,30 +74,61 @@ def test_a_plan_is_what_the_build_writes(folder: Path, built: Path, tmp_path: Pa
     assert found["rejects"] == {"other_file": 1}
     splits = found["splits"].values()
     assert found["num_records"] == sum(split["num_records"] for split in splits) == 31
-    assert found["num_shards"] == sum(split["num_shards"] for split in splits) == found["shards_to_write"]
+    assert (
+        found["num_shards"]
+        == sum(split["num_shards"] for split in splits)
+        == found["shards_to_write"]
+    )
     assert found["num_bytes"] == sum(split["num_bytes"] for split in splits)
     assert (found["num_classes"], found["shards_done"]) == (3, 0)
     assert not output.parent.exists()
 
 
-def test_the_keys_of_the_json_are_stable(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_keys_of_the_json_are_stable(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, found = plan_json(capsys, folder, tmp_path / "pets")
     assert list(found) == [
-        *("fingerprint", "settings", "splits", "num_records", "num_shards", "num_bytes", "num_classes"),
+        *(
+            "fingerprint",
+            "settings",
+            "splits",
+            "num_records",
+            "num_shards",
+            "num_bytes",
+            "num_classes",
+        ),
         *("rejects", "shards_done", "shards_to_write", "state", "reason"),
     ]
-    assert list(found["splits"]["train"]) == ["num_shards", "num_records", "num_bytes", "records_per_shard"]
+    assert list(found["splits"]["train"]) == [
+        "num_shards",
+        "num_records",
+        "num_bytes",
+        "records_per_shard",
+    ]
     assert list(found["splits"]["train"]["records_per_shard"]) == ["min", "max"]
 
 
 def test_no_image_is_opened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "table.parquet"
-    rows = pa.table({"path": [f"/none/{n}.jpg" for n in range(1000)], "label": ["a", "b"] * 500, "size": [50_000] * 1000})
+    rows = pa.table(
+        {
+            "path": [f"/none/{n}.jpg" for n in range(1000)],
+            "label": ["a", "b"] * 500,
+            "size": [50_000] * 1000,
+        }
+    )
     pq.write_table(rows, table)
-    code, found = plan_json(capsys, table, tmp_path / "pets", "--size-column", "size", "--shard-size", "10MB")
+    code, found = plan_json(
+        capsys, table, tmp_path / "pets", "--size-column", "size", "--shard-size", "10MB"
+    )
     assert (code, found["rejects"]) == (0, {})
     split = found["splits"]["train"]
-    assert (split["num_records"], split["num_shards"], split["records_per_shard"]) == (1000, 6, {"min": 166, "max": 167})
+    assert (split["num_records"], split["num_shards"], split["records_per_shard"]) == (
+        1000,
+        6,
+        {"min": 166, "max": 167},
+    )
     assert 50_000_000 < split["num_bytes"] < 50_200_000
 
 
@@ -103,11 +140,16 @@ def test_words(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert lines[0].startswith("train: 31 records, 4 shards of 1 to 10 records, about ")
     assert lines[1].startswith(f"{output}: 31 records, 4 shards, about ")
     assert lines[1].endswith(", 3 classes")
-    assert lines[2:] == ["rejects so far: 1 other_file", "a build would write all shards: 4 shards to write, 0 already written"]
+    assert lines[2:] == [
+        "rejects so far: 1 other_file",
+        "a build would write all shards: 4 shards to write, 0 already written",
+    ]
     assert "INPUT is a folder at" in said.err
 
 
-def test_a_finished_dataset_is_up_to_date(folder: Path, built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_dataset_is_up_to_date(
+    folder: Path, built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = tree(built)
     code, found = plan_json(capsys, folder, built, *SPLITS)
     manifest = read_manifest(Folder(str(built)))
@@ -120,25 +162,48 @@ def test_a_finished_dataset_is_up_to_date(folder: Path, built: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("options", "code", "state", "reason"),
     [
-        (("--seed", "1"), 1, "refused", "holds a finished dataset with other settings (seed is 0 there and 1 here)"),
+        (
+            ("--seed", "1"),
+            1,
+            "refused",
+            "holds a finished dataset with other settings (seed is 0 there and 1 here)",
+        ),
         (("--writer", "beam"), 1, "refused", "writer is 'planned' there and 'beam' here"),
-        (("--if-exists", "error"), 1, "refused", "already holds a dataset, and --if-exists error was given"),
+        (
+            ("--if-exists", "error"),
+            1,
+            "refused",
+            "already holds a dataset, and --if-exists error was given",
+        ),
         (("--seed", "1", "--if-exists", "overwrite"), 0, "overwrite", ""),
     ],
 )
 def test_a_dataset_with_other_options(
-    options: tuple[str, ...], code: int, state: str, reason: str, folder: Path, built: Path, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...],
+    code: int,
+    state: str,
+    reason: str,
+    folder: Path,
+    built: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = tree(built)
     found_code, found = plan_json(capsys, folder, built, *SPLITS, *options)
-    assert (found_code, found["state"], found["shards_done"], found["fingerprint"]) == (code, state, 0, None)
+    assert (found_code, found["state"], found["shards_done"], found["fingerprint"]) == (
+        code,
+        state,
+        0,
+        None,
+    )
     assert reason in found["reason"]
     assert bool(found["reason"]) == bool(reason)
     assert found["num_records"] == 31
     assert tree(built) == before
 
 
-def test_changed_input_of_a_finished_dataset(folder: Path, built: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_input_of_a_finished_dataset(
+    folder: Path, built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     new = folder / "class1" / "new.png"
     new.write_bytes((folder / "class1" / "1.png").read_bytes())
     try:
@@ -150,7 +215,9 @@ def test_changed_input_of_a_finished_dataset(folder: Path, built: Path, capsys: 
     assert 0 < found["shards_done"] < found["num_shards"]
 
 
-def test_an_unfinished_build_goes_on(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_build_goes_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "pets"
     options = (*SPLITS, "--max-reject-fraction", "0.1")
     assert build_dataset.main([str(folder), str(output), *options]) == 0
@@ -161,15 +228,22 @@ def test_an_unfinished_build_goes_on(folder: Path, tmp_path: Path, capsys: pytes
     assert plan(folder, output, *options) == 0
     shards = len(list(output.glob("pets-*")))
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"a build would go on with what is there: 1 shards to write, {shards - 1} already written"
+    assert (
+        last
+        == f"a build would go on with what is there: 1 shards to write, {shards - 1} already written"
+    )
     assert tree(output) == before
 
 
-def test_an_unfinished_stock_build_starts_over(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unfinished_stock_build_starts_over(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     output = tmp_path / "pets"
     output.mkdir()
     _, new = plan_json(capsys, folder, output, "--writer", "beam")
-    (output / naming.PLAN).write_text(json.dumps({"fingerprint": "", "settings": new["settings"], "splits": {}}))
+    (output / naming.PLAN).write_text(
+        json.dumps({"fingerprint": "", "settings": new["settings"], "splits": {}})
+    )
     code, found = plan_json(capsys, folder, output, "--writer", "beam")
     assert (code, new["state"], found["state"], found["shards_done"]) == (0, "new", "restart", 0)
 
@@ -181,7 +255,9 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("names", "reason"), FAILURES.values(), ids=FAILURES)
-def test_what_a_build_would_fail_of(names: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_build_would_fail_of(
+    names: list[str], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = tmp_path / "in"
     source.mkdir()
     for name in names:
@@ -194,13 +270,20 @@ def test_what_a_build_would_fail_of(names: list[str], reason: str, tmp_path: Pat
 def test_too_many_rejects_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "table.csv"
     table.write_text("path,label,size\n/a.png,x,10\n/a.png,y,10\n/b.png,,10\n")
-    assert plan(table, tmp_path / "pets", "--size-column", "size", "--max-reject-fraction", "0.5") == 1
+    assert (
+        plan(table, tmp_path / "pets", "--size-column", "size", "--max-reject-fraction", "0.5") == 1
+    )
     said = capsys.readouterr()
     assert "rejects so far: 1 duplicate_id, 1 missing_label" in said.out
-    assert "a build would fail: 2 of 3 inputs (66.67%) are rejects, more than --max-reject-fraction 0.5 allows" in said.err
+    assert (
+        "a build would fail: 2 of 3 inputs (66.67%) are rejects, more than --max-reject-fraction 0.5 allows"
+        in said.err
+    )
 
 
-def test_output_states_that_stop_a_build(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_states_that_stop_a_build(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "file"
     file.write_text("")
     strange = tmp_path / "strange"
@@ -209,13 +292,19 @@ def test_output_states_that_stop_a_build(folder: Path, tmp_path: Path, capsys: p
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     (damaged / naming.MANIFEST).write_text("{")
-    for output, reason in ((file, "is a file"), (strange, "'mine.txt'"), (damaged, "is not readable JSON")):
+    for output, reason in (
+        (file, "is a file"),
+        (strange, "'mine.txt'"),
+        (damaged, "is not readable JSON"),
+    ):
         code, found = plan_json(capsys, folder, output)
         assert (code, found["state"]) == (1, "refused")
         assert reason in found["reason"]
 
 
-def test_another_runner_is_not_asked(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_runner_is_not_asked(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ("--runner", "PortableRunner", "--job_endpoint", "nowhere:1", "--shared-filesystem")
     assert plan(folder, tmp_path / "pets", *options) == 0
     said = capsys.readouterr()
@@ -231,12 +320,20 @@ def test_another_runner_is_not_asked(folder: Path, tmp_path: Path, capsys: pytes
         (("--label-column", "x"), "--label-column is for a table"),
     ],
 )
-def test_wrong_usage(options: tuple[str, ...], said: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage(
+    options: tuple[str, ...],
+    said: str,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert plan(folder, tmp_path / "pets", *options) == 2
     assert said in capsys.readouterr().err
 
 
-def test_a_missing_input_and_a_missing_argument(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_input_and_a_missing_argument(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert plan(tmp_path / "none", tmp_path / "pets") == 2
     assert "does not exist" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stopped:

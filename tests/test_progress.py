@@ -9,7 +9,10 @@ from transforms.progress import Progress
 
 def test_work_is_added_up_from_many_threads() -> None:
     progress = Progress()
-    workers = [threading.Thread(target=lambda: [progress.add(images=1, num_bytes=3) for _ in range(5000)]) for _ in range(4)]
+    workers = [
+        threading.Thread(target=lambda: [progress.add(images=1, num_bytes=3) for _ in range(5000)])
+        for _ in range(4)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -23,16 +26,22 @@ def test_reused_work_counts_as_done_and_apart() -> None:
     progress.add(images=2, num_bytes=5)
     progress.add(shards=1)
     progress.add_reused(images=4, shards=1)
-    assert progress.snapshot() == Progress(9, 3, images=6, num_bytes=5, shards=2, reused_images=4, reused_shards=1)
+    assert progress.snapshot() == Progress(
+        9, 3, images=6, num_bytes=5, shards=2, reused_images=4, reused_shards=1
+    )
 
 
 def test_what_is_found_of_a_build_elsewhere_replaces_what_was_counted() -> None:
     progress = Progress()
     progress.add(images=100)
     progress.show(Progress(9, 3, images=3, num_bytes=5, shards=1))
-    assert progress.snapshot() == Progress(9, 3, images=3, num_bytes=5, shards=1, reused_images=3, reused_shards=1)
+    assert progress.snapshot() == Progress(
+        9, 3, images=3, num_bytes=5, shards=1, reused_images=3, reused_shards=1
+    )
     progress.show(Progress(9, 3, images=6, num_bytes=10, shards=2))
-    assert progress.snapshot() == Progress(9, 3, images=6, num_bytes=10, shards=2, reused_images=3, reused_shards=1)
+    assert progress.snapshot() == Progress(
+        9, 3, images=6, num_bytes=10, shards=2, reused_images=3, reused_shards=1
+    )
 
 
 def test_a_new_build_starts_at_zero() -> None:

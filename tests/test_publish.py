@@ -23,8 +23,16 @@ from transforms.planning.shard_plans import ShardPlan
 from transforms.publish import PublishDataset
 from transforms.rejects import Reject, RejectReason
 
-PLANS = [ShardPlan.make(ShardName("pets", "train", index, 2), references([str(index)], labelled=True), b"s") for index in (1, 0)]
-BAD = [Reject("b", "/b", RejectReason.CORRUPT, "broken"), Reject("n", "/n", RejectReason.OTHER_FILE, "notes")]
+PLANS = [
+    ShardPlan.make(
+        ShardName("pets", "train", index, 2), references([str(index)], labelled=True), b"s"
+    )
+    for index in (1, 0)
+]
+BAD = [
+    Reject("b", "/b", RejectReason.CORRUPT, "broken"),
+    Reject("n", "/n", RejectReason.OTHER_FILE, "notes"),
+]
 
 
 class _Publish(beam.PTransform):
@@ -73,7 +81,9 @@ def test_one_clearance_whatever_the_order_of_plans(tmp_path: Path) -> None:
     fingerprint = fingerprint_of((plan.name.shard, plan.digest) for plan in PLANS)
     for name, plans in (("a", PLANS), ("b", PLANS[::-1])):
         (clearance,) = run_transform(_Clear(tmp_path / name, BAD, 0.5), plans).outputs["main"]
-        assert clearance == Clearance({"label": ("cat", "dog")}, fingerprint, {"corrupt": 1, "other_file": 1}, retry=True)
+        assert clearance == Clearance(
+            {"label": ("cat", "dog")}, fingerprint, {"corrupt": 1, "other_file": 1}, retry=True
+        )
         assert sorted(stamps_of(tmp_path / name)) == ["plan.json", "rejects/plan.parquet"]
 
 

@@ -23,7 +23,11 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _build(images: Path, output: str, options: dict[str, str]) -> Folder:
-    storage = [argument for key, value in options.items() for argument in ("--storage-option", f"{key}={value}")]
+    storage = [
+        argument
+        for key, value in options.items()
+        for argument in ("--storage-option", f"{key}={value}")
+    ]
     assert build(images, output, "--shard-count", "3", *storage) == 0
     return Folder.at(output, StorageOptions.of(options))
 
@@ -43,9 +47,14 @@ def store(request: pytest.FixtureRequest) -> StoreServer:
     return server
 
 
-def test_a_dataset_in_a_store_is_sound_by_its_checksums_until_a_shard_changes(store: StoreServer, pictures: Path) -> None:
+def test_a_dataset_in_a_store_is_sound_by_its_checksums_until_a_shard_changes(
+    store: StoreServer, pictures: Path
+) -> None:
     root = _build(pictures, f"{store.scheme}://{new_bucket(store)}/zoo", store.options)
-    assert (verify_quickly(root).is_sound, verify_quickly(root).by) == (True, "the store's checksums")
+    assert (verify_quickly(root).is_sound, verify_quickly(root).by) == (
+        True,
+        "the store's checksums",
+    )
     assert not verify_quickly(root).notes
 
     name = _first_shard(root)
@@ -58,7 +67,9 @@ def test_a_dataset_in_a_store_is_sound_by_its_checksums_until_a_shard_changes(st
     assert told in what
 
     put_object(store, root.path(name.shard), bytes(data[:-1]))
-    assert _whats(verify_quickly(root)) == [f"{name.shard}: the file has {len(data) - 1} bytes, the manifest says {len(data)}"]
+    assert _whats(verify_quickly(root)) == [
+        f"{name.shard}: the file has {len(data) - 1} bytes, the manifest says {len(data)}"
+    ]
 
     delete_object(store, root.path(name.shard))
     delete_object(store, root.path(name.sidecar))
@@ -68,18 +79,24 @@ def test_a_dataset_in_a_store_is_sound_by_its_checksums_until_a_shard_changes(st
     ]
 
 
-def test_a_copy_of_a_local_dataset_is_compared_by_what_the_store_keeps(store: StoreServer, pictures: Path, tmp_path: Path) -> None:
+def test_a_copy_of_a_local_dataset_is_compared_by_what_the_store_keeps(
+    store: StoreServer, pictures: Path, tmp_path: Path
+) -> None:
     local = _build(pictures, str(tmp_path / "zoo"), {})
     uri = f"{store.scheme}://{new_bucket(store)}/zoo"
     upload_folder(store, tmp_path / "zoo", uri)
     result = verify_quickly(Folder.at(uri, StorageOptions.of(store.options)))
     assert result.is_sound
-    keeps_checksums = store.scheme == "gs" or not result.notes  # S3 keeps a CRC32C where the copier sent one
+    keeps_checksums = (
+        store.scheme == "gs" or not result.notes
+    )  # S3 keeps a CRC32C where the copier sent one
     assert result.by == ("the store's checksums" if keeps_checksums else "lengths alone")
     assert read_manifest(local) == read_manifest(Folder.at(uri, StorageOptions.of(store.options)))
 
 
-def test_of_a_local_dataset_lengths_are_compared_and_that_is_said(pictures: Path, tmp_path: Path) -> None:
+def test_of_a_local_dataset_lengths_are_compared_and_that_is_said(
+    pictures: Path, tmp_path: Path
+) -> None:
     root = _build(pictures, str(tmp_path / "zoo"), {})
     result = verify_quickly(root)
     assert (result.is_sound, result.by, len(result.notes)) == (True, "lengths alone", 1)

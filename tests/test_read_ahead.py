@@ -22,7 +22,9 @@ def test_results_come_in_task_order(threads: int | None) -> None:
     def task(number: int) -> Callable[[], int]:
         return lambda: time.sleep(0.002 * (number % 3)) or number
 
-    assert list(ReadAhead[int](2, threads).run(task(number) for number in range(50))) == list(range(50))
+    assert list(ReadAhead[int](2, threads).run(task(number) for number in range(50))) == list(
+        range(50)
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 3])

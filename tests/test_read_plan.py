@@ -34,8 +34,16 @@ def ids_of(dataset: tf.data.Dataset) -> list[str]:
 @pytest.mark.parametrize(
     ("dataset", "arguments", "message"),
     [
-        ("mixed", {"split": "dev"}, r"split 'dev' is not in mixed, which has test, train, validation"),
-        ("mixed", {"split": "train[:50 percent]"}, r"'50 percent' must be a whole number of records"),
+        (
+            "mixed",
+            {"split": "dev"},
+            r"split 'dev' is not in mixed, which has test, train, validation",
+        ),
+        (
+            "mixed",
+            {"split": "train[:50 percent]"},
+            r"'50 percent' must be a whole number of records",
+        ),
         ("mixed", {"split": "train[:60%]+train[50%:]"}, r"names records of 'train' twice"),
         (
             "mixed",
@@ -43,11 +51,19 @@ def ids_of(dataset: tf.data.Dataset) -> list[str]:
             r"split=None must be a name, such as 'train' or 'train\[:10%\]'; 'all' is all of test, train, validation",
         ),
         ("mixed", {"split": "train+train"}, r"names records of 'train' twice"),
-        ("mixed", {"features": ["label", "boxes"]}, r"feature 'boxes' is not in mixed, which has image, id, label"),
+        (
+            "mixed",
+            {"features": ["label", "boxes"]},
+            r"feature 'boxes' is not in mixed, which has image, id, label",
+        ),
         ("mixed", {"features": "label"}, r"features='label' must be a list"),
         ("mixed", {"features": []}, r"features=\[\] must be a list of one or more"),
         ("mixed", {"features": ["label"], "as_supervised": True}, r"leave features out"),
-        ("mixed", {"batch_size": 4}, r"those of this split differ: give image_size=\(height, width\)"),
+        (
+            "mixed",
+            {"batch_size": 4},
+            r"those of this split differ: give image_size=\(height, width\)",
+        ),
         ("mixed", {"batch_size": 0}, r"batch_size=0 must be a whole number above 0"),
         ("mixed", {"batch_size": 2.5}, r"batch_size=2.5 must be a whole number above 0"),
         ("mixed", {"image_size": 224}, r"image_size=224 must be \(height, width\)"),
@@ -56,22 +72,52 @@ def ids_of(dataset: tf.data.Dataset) -> list[str]:
         ("mixed", {"image_size": (8, 8), "decode": False}, r"leave it out with decode=False"),
         ("unlabeled", {"as_supervised": True}, r"this dataset has no labels"),
         ("mixed", {"seed": 0.5}, r"seed=0.5 must be a whole number, or None"),
-        ("mixed", {"shuffle": True, "window": 0}, r"window=0 must be a whole number of shards above 0"),
-        ("mixed", {"window": 2}, r"window=2 is how many shards are shuffled with each other: give shuffle=True"),
+        (
+            "mixed",
+            {"shuffle": True, "window": 0},
+            r"window=0 must be a whole number of shards above 0",
+        ),
+        (
+            "mixed",
+            {"window": 2},
+            r"window=2 is how many shards are shuffled with each other: give shuffle=True",
+        ),
         ("mixed", {"max_bad_records": -1}, r"max_bad_records=-1 must be a whole number, 0 or more"),
         ("mixed", {"threads": 0}, r"threads=0 must be a whole number above 0"),
         ("mixed", {"ram_bytes": "much"}, r"ram_bytes 'much' is no size"),
-        ("mixed", {"ram_bytes": True}, r"ram_bytes=True must be a number of bytes, or a size such as '8GB'"),
+        (
+            "mixed",
+            {"ram_bytes": True},
+            r"ram_bytes=True must be a number of bytes, or a size such as '8GB'",
+        ),
         ("mixed", {"keep": "all"}, r"keep='all' must be 'records', 'images', or None"),
-        ("mixed", {"keep": "images"}, r"keep='images' needs images of one size, and those of this split differ"),
-        ("mixed", {"keep": "images", "decode": False}, r"keep='images' keeps decoded images, and none are decoded"),
-        ("mixed", {"keep": "images", "features": ["id"]}, r"keep='images' keeps decoded images, and none are decoded"),
+        (
+            "mixed",
+            {"keep": "images"},
+            r"keep='images' needs images of one size, and those of this split differ",
+        ),
+        (
+            "mixed",
+            {"keep": "images", "decode": False},
+            r"keep='images' keeps decoded images, and none are decoded",
+        ),
+        (
+            "mixed",
+            {"keep": "images", "features": ["id"]},
+            r"keep='images' keeps decoded images, and none are decoded",
+        ),
         ("mixed", {"keep_in": "/tmp"}, r"keep_in='/tmp' says where, and nothing is kept"),
-        ("mixed", {"keep": "records", "keep_in": "/nowhere/at/all"}, r"keep_in='/nowhere/at/all' must be 'memory', or a folder"),
+        (
+            "mixed",
+            {"keep": "records", "keep_in": "/nowhere/at/all"},
+            r"keep_in='/nowhere/at/all' must be 'memory', or a folder",
+        ),
     ],
     ids=str,
 )
-def test_refuses_arguments(datasets: Datasets, dataset: str, arguments: dict[str, Any], message: str) -> None:
+def test_refuses_arguments(
+    datasets: Datasets, dataset: str, arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         sw.load(datasets[dataset], **arguments)
 
@@ -102,18 +148,32 @@ def _lengthen(shard: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (_remove, r"mixed-train.tfrecord-00001-of-\d+ is missing, and the manifest states [\d,]+ bytes with 3 records"),
-        (_cut_one_record, r"mixed-train.tfrecord-00001-of-\d+ is [\d,]+ bytes long, and the manifest states"),
-        (_lengthen, r"mixed-train.tfrecord-00001-of-\d+ is [\d,]+ bytes long, and the manifest states"),
+        (
+            _remove,
+            r"mixed-train.tfrecord-00001-of-\d+ is missing, and the manifest states [\d,]+ bytes with 3 records",
+        ),
+        (
+            _cut_one_record,
+            r"mixed-train.tfrecord-00001-of-\d+ is [\d,]+ bytes long, and the manifest states",
+        ),
+        (
+            _lengthen,
+            r"mixed-train.tfrecord-00001-of-\d+ is [\d,]+ bytes long, and the manifest states",
+        ),
     ],
 )
-def test_refuses_a_shard_that_is_missing_or_of_another_length(datasets: Datasets, tmp_path: Path, damage: Any, message: str) -> None:
+def test_refuses_a_shard_that_is_missing_or_of_another_length(
+    datasets: Datasets, tmp_path: Path, damage: Any, message: str
+) -> None:
     copy = shutil.copytree(datasets["mixed"], tmp_path / "copy")
     damage(next(copy.glob("*-train.tfrecord-00001-*")))
 
     with pytest.raises(StorageError, match=message):
         sw.load(str(copy))
-    assert len(ids_of(sw.load(str(copy), "test"))) == sw.open(datasets["mixed"]).splits["test"].num_records
+    assert (
+        len(ids_of(sw.load(str(copy), "test")))
+        == sw.open(datasets["mixed"]).splits["test"].num_records
+    )
 
 
 def test_a_flipped_bit_is_a_data_loss_error(datasets: Datasets, tmp_path: Path) -> None:
@@ -154,9 +214,13 @@ def _size_stats(width: tuple[int, int], height: tuple[int, int], count: int) -> 
     ],
     ids=str,
 )
-def test_one_size_is_told_from_statistics(tmp_path: Path, stats: dict[str, Any], shape: tuple[int, ...] | None) -> None:
+def test_one_size_is_told_from_statistics(
+    tmp_path: Path, stats: dict[str, Any], shape: tuple[int, ...] | None
+) -> None:
     split = SplitInfo("train", (ShardInfo(0, 4, 0, 0, ""),), stats)
-    manifest = Manifest("tiny", "1.0.0", ExampleSchema((IMAGE,)), {"train": split}, {}, 4, {}, "", {})
+    manifest = Manifest(
+        "tiny", "1.0.0", ExampleSchema((IMAGE,)), {"train": split}, {}, 4, {}, "", {}
+    )
     write_json(Folder(str(tmp_path)), MANIFEST, manifest.to_json())
     (tmp_path / manifest.shard_names("train")[0].shard).touch()
 
@@ -164,11 +228,33 @@ def test_one_size_is_told_from_statistics(tmp_path: Path, stats: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"shuffle": True}, {"repeat": True}, {"shuffle": True, "repeat": True}, {"keep": "images"}], ids=str
+    "arguments",
+    [
+        {},
+        {"shuffle": True},
+        {"repeat": True},
+        {"shuffle": True, "repeat": True},
+        {"keep": "images"},
+    ],
+    ids=str,
 )
-@pytest.mark.parametrize("shards", [(), (ShardInfo(0, 0, 0, 0, ""),)], ids=["no shard", "an empty shard"])
-def test_a_split_without_records_is_an_empty_dataset(tmp_path: Path, shards: tuple[ShardInfo, ...], arguments: dict[str, Any]) -> None:
-    manifest = Manifest("tiny", "1.0.0", ExampleSchema((IMAGE,)), {"train": SplitInfo("train", shards)}, {}, 0, {}, "", {})
+@pytest.mark.parametrize(
+    "shards", [(), (ShardInfo(0, 0, 0, 0, ""),)], ids=["no shard", "an empty shard"]
+)
+def test_a_split_without_records_is_an_empty_dataset(
+    tmp_path: Path, shards: tuple[ShardInfo, ...], arguments: dict[str, Any]
+) -> None:
+    manifest = Manifest(
+        "tiny",
+        "1.0.0",
+        ExampleSchema((IMAGE,)),
+        {"train": SplitInfo("train", shards)},
+        {},
+        0,
+        {},
+        "",
+        {},
+    )
     write_json(Folder(str(tmp_path)), MANIFEST, manifest.to_json())
     for name in manifest.shard_names("train"):
         (tmp_path / name.shard).touch()

@@ -20,11 +20,15 @@ OVERLAPPING = [(100, 300), (200, 250), (100, 300)]
 
 
 @pytest.mark.parametrize(("spans", "num_requests"), [(NEAR, 1), (FAR, 2), (OVERLAPPING, 1)])
-def test_near_spans_of_an_object_come_by_one_request(s3_server: StoreServer, spans: list[tuple[int, int]], num_requests: int) -> None:
+def test_near_spans_of_an_object_come_by_one_request(
+    s3_server: StoreServer, spans: list[tuple[int, int]], num_requests: int
+) -> None:
     bucket = new_bucket(s3_server)
     put_object(s3_server, f"s3://{bucket}/data.bin", DATA)
     with FaultProxy(s3_server.endpoint) as proxy:
-        folder = Folder(f"s3://{bucket}", StorageOptions.of({**s3_server.options, "endpoint": proxy.endpoint}))
+        folder = Folder(
+            f"s3://{bucket}", StorageOptions.of({**s3_server.options, "endpoint": proxy.endpoint})
+        )
         assert folder.read_ranges("data.bin", spans) == [DATA[start:stop] for start, stop in spans]
         assert len(proxy.requests) == num_requests
         with pytest.raises(MissingError, match=r"other\.bin: there is no such object"):

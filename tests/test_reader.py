@@ -52,17 +52,26 @@ def test_stored_order_is_that_of_the_shards(train: str) -> None:
     manifest = sw.open(train)
     from shardwright.index import read_index
 
-    stored = [name for shard in manifest.shard_names("train") for name in read_index(manifest.root, shard, ["id"])["id"].to_pylist()]
+    stored = [
+        name
+        for shard in manifest.shard_names("train")
+        for name in read_index(manifest.root, shard, ["id"])["id"].to_pylist()
+    ]
 
     assert all_ids(train) == stored
     assert ids_of(sw.Reader(train, "train[3:11]", global_batch_size=3, epochs=1)) == stored[3:11]
-    assert ids_of(sw.Reader(train, "train[20:]+train[:2]", global_batch_size=3, epochs=1)) == stored[20:] + stored[:2]
+    assert (
+        ids_of(sw.Reader(train, "train[20:]+train[:2]", global_batch_size=3, epochs=1))
+        == stored[20:] + stored[:2]
+    )
 
 
 @pytest.mark.parametrize("window", [None, 1, 2, 100])
 def test_shuffled_epochs_are_permutations_each_another_one(train: str, window: int | None) -> None:
     stored = all_ids(train)
-    reader = sw.Reader(train, global_batch_size=4, shuffle=True, window=window, epochs=3, remainder="keep")
+    reader = sw.Reader(
+        train, global_batch_size=4, shuffle=True, window=window, epochs=3, remainder="keep"
+    )
 
     ids = ids_of(reader)
 
@@ -70,13 +79,19 @@ def test_shuffled_epochs_are_permutations_each_another_one(train: str, window: i
     assert len(epochs) == 3
     assert all(sorted(epoch) == sorted(stored) for epoch in epochs)
     assert len({tuple(epoch) for epoch in [stored, *epochs]}) == 4
-    again = sw.Reader(train, global_batch_size=4, shuffle=True, window=window, epochs=3, remainder="keep")
+    again = sw.Reader(
+        train, global_batch_size=4, shuffle=True, window=window, epochs=3, remainder="keep"
+    )
     assert ids_of(again) == ids
-    other = sw.Reader(train, global_batch_size=4, shuffle=True, window=window, epochs=3, remainder="keep", seed=1)
+    other = sw.Reader(
+        train, global_batch_size=4, shuffle=True, window=window, epochs=3, remainder="keep", seed=1
+    )
     assert ids_of(other) != ids
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     data=st.data(),
     remainder=st.sampled_from(REMAINDERS),
@@ -100,7 +115,9 @@ def test_any_hosts_stopped_anywhere_give_every_record_exactly_once(
     batches: list[list[str]] = []
     state = None
     while len(batches) < len(undisturbed):
-        host_count = data.draw(st.sampled_from([count for count in (1, 2, 3, 6) if batch % count == 0]))
+        host_count = data.draw(
+            st.sampled_from([count for count in (1, 2, 3, 6) if batch % count == 0])
+        )
         steps = data.draw(st.integers(1, len(undisturbed) - len(batches)))
         readers = hosts(train, host_count, state=state, **options)
         batches += global_batches(readers, steps)
@@ -172,11 +189,19 @@ def test_a_state_of_other_records_is_refused(train: str) -> None:
 
 
 def test_augmentation_is_the_same_on_any_number_of_hosts_and_after_a_stop(train: str) -> None:
-    options: dict[str, Any] = {"global_batch_size": 4, "shuffle": True, "image": sw.TrainImage(16), "epochs": 2}
+    options: dict[str, Any] = {
+        "global_batch_size": 4,
+        "shuffle": True,
+        "image": sw.TrainImage(16),
+        "epochs": 2,
+    }
     whole = [batch["image"] for batch in sw.Reader(train, **options)]
 
     pair = hosts(train, 2, **options)
-    halves = [np.concatenate(both) for both in zip(*([batch["image"] for batch in reader] for reader in pair), strict=True)]
+    halves = [
+        np.concatenate(both)
+        for both in zip(*([batch["image"] for batch in reader] for reader in pair), strict=True)
+    ]
     stopped = sw.Reader(train, **options)
     take(stopped, 9)
     rest = [batch["image"] for batch in sw.Reader(train, state=stopped.state(), **options)]
@@ -188,24 +213,40 @@ def test_augmentation_is_the_same_on_any_number_of_hosts_and_after_a_stop(train:
 
 
 def test_the_same_record_is_cut_differently_in_another_epoch(train: str) -> None:
-    reader = sw.Reader(train, global_batch_size=1, epochs=2, image=sw.TrainImage(16), features=["image"])
+    reader = sw.Reader(
+        train, global_batch_size=1, epochs=2, image=sw.TrainImage(16), features=["image"]
+    )
     images = [batch["image"][0] for batch in reader]
 
     half = len(images) // 2
-    assert sum(np.array_equal(a, b) for a, b in zip(images[:half], images[half:], strict=True)) < half / 4
+    assert (
+        sum(np.array_equal(a, b) for a, b in zip(images[:half], images[half:], strict=True))
+        < half / 4
+    )
 
 
 def test_conditions_choose_by_the_index_alone(train: str) -> None:
     label = sw.open(train).class_names.index("bee")
     wanted = [name for name in all_ids(train) if name.startswith("bee/")]
 
-    by_expression = sw.Reader(train, global_batch_size=2, epochs=1, where=pc.field("label") == label)
-    by_function = sw.Reader(train, global_batch_size=2, epochs=1, where=lambda rows: rows["label"].to_numpy() == label)
+    by_expression = sw.Reader(
+        train, global_batch_size=2, epochs=1, where=pc.field("label") == label
+    )
+    by_function = sw.Reader(
+        train, global_batch_size=2, epochs=1, where=lambda rows: rows["label"].to_numpy() == label
+    )
 
     assert 0 < by_expression.num_records == len(wanted) < len(all_ids(train))
     assert ids_of(by_expression) == ids_of(by_function) == wanted
     assert by_expression.state() == by_function.state()
-    shuffled = sw.Reader(train, global_batch_size=2, epochs=1, shuffle=True, remainder="keep", where=pc.field("label") == label)
+    shuffled = sw.Reader(
+        train,
+        global_batch_size=2,
+        epochs=1,
+        shuffle=True,
+        remainder="keep",
+        where=pc.field("label") == label,
+    )
     assert sorted(ids_of(shuffled)) == sorted(wanted)
     for where, why in (
         (pc.field("label") == 99, "keeps none of"),
@@ -236,7 +277,9 @@ def _ids_in_child(reader: sw.Reader, queue: Any) -> None:
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_readers_go_on_in_other_processes(train: str, method: str) -> None:
-    reader = sw.Reader(train, global_batch_size=4, shuffle=True, epochs=1, image=sw.EvalImage(400), prefetch=5)
+    reader = sw.Reader(
+        train, global_batch_size=4, shuffle=True, epochs=1, image=sw.EvalImage(400), prefetch=5
+    )
     whole = ids_of(reader)
     take(reader, 2)
 
@@ -254,26 +297,46 @@ def test_readers_go_on_in_other_processes(train: str, method: str) -> None:
     ("options", "why"),
     [
         ({"global_batch_size": 0}, "global_batch_size=0 must be a whole number, 1 or more"),
-        ({"global_batch_size": 4, "host_count": 3}, "global_batch_size=4 must be a multiple of host_count=3"),
-        ({"global_batch_size": 4, "host_count": 2, "host_index": 2}, "host_index=2 must be below host_count=2"),
+        (
+            {"global_batch_size": 4, "host_count": 3},
+            "global_batch_size=4 must be a multiple of host_count=3",
+        ),
+        (
+            {"global_batch_size": 4, "host_count": 2, "host_index": 2},
+            "host_index=2 must be below host_count=2",
+        ),
         ({"global_batch_size": 1000, "shuffle": True}, "fewer than global_batch_size=1000"),
-        ({"global_batch_size": 4, "remainder": "wrap"}, "remainder='wrap' must be one of 'drop', 'keep', 'pad', 'carry'"),
+        (
+            {"global_batch_size": 4, "remainder": "wrap"},
+            "remainder='wrap' must be one of 'drop', 'keep', 'pad', 'carry'",
+        ),
         ({"global_batch_size": 4, "window": 2}, "give shuffle=True, or leave window out"),
-        ({"global_batch_size": 4, "shuffle": True, "window": 0}, "window=0 must be a whole number, 1 or more"),
+        (
+            {"global_batch_size": 4, "shuffle": True, "window": 0},
+            "window=0 must be a whole number, 1 or more",
+        ),
         ({"global_batch_size": 4, "seed": None}, "seed=None must be a whole number"),
         ({"global_batch_size": 4, "epochs": 0}, "epochs=0 must be"),
         ({"global_batch_size": 4, "image": 224}, r"image=224 must be sw.TrainImage\(...\)"),
         ({"global_batch_size": 4, "features": "label"}, "features='label' must be a list"),
         ({"global_batch_size": 4, "features": {"label": 1}}, "an encoding is one of"),
-        ({"global_batch_size": 4, "split": "valid"}, "split 'valid' is not in zoo, which has test, train"),
+        (
+            {"global_batch_size": 4, "split": "valid"},
+            "split 'valid' is not in zoo, which has test, train",
+        ),
         ({"global_batch_size": 4, "split": "train[5:5]"}, "has no records"),
         ({"global_batch_size": 4, "max_bad_records": -1}, "max_bad_records=-1 must be"),
         ({"global_batch_size": 4, "state": {"position": 3}}, "state has version None"),
-        ({"global_batch_size": 4, "sampling": "balanced"}, r"sampling='balanced' must be sw.ClassBalanced\(\)"),
+        (
+            {"global_batch_size": 4, "sampling": "balanced"},
+            r"sampling='balanced' must be sw.ClassBalanced\(\)",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_wrong_arguments_name_the_value_the_rule_and_the_fix(train: str, options: dict[str, Any], why: str) -> None:
+def test_wrong_arguments_name_the_value_the_rule_and_the_fix(
+    train: str, options: dict[str, Any], why: str
+) -> None:
     with pytest.raises(UsageError, match=why):
         sw.Reader(train, **options)
 
@@ -282,7 +345,11 @@ def test_lengths(train: str) -> None:
     size = len(all_ids(train))
     reader = sw.Reader(train, global_batch_size=4, epochs=2, remainder="keep")
 
-    assert (reader.num_records, reader.steps_per_epoch, len(reader)) == (size, -(-size // 4), 2 * -(-size // 4))
+    assert (reader.num_records, reader.steps_per_epoch, len(reader)) == (
+        size,
+        -(-size // 4),
+        2 * -(-size // 4),
+    )
     assert (reader.num_classes, reader.class_names) == (3, sw.open(train).class_names)
     with pytest.raises(TypeError, match="has no end"):
         len(sw.Reader(train, global_batch_size=4))
@@ -296,7 +363,9 @@ def test_a_split_in_memory(zoo: Path) -> None:
     assert list(columns["id"]) == all_ids(str(zoo), "test")
     assert dataset.num_classes == 3
     assert sum(dataset.class_counts("test").values()) == dataset.splits["test"].num_records
-    with pytest.raises(UsageError, match=r"the images of 'train' take .* in memory, more than max_bytes=1kB"):
+    with pytest.raises(
+        UsageError, match=r"the images of 'train' take .* in memory, more than max_bytes=1kB"
+    ):
         dataset.to_numpy("train", max_bytes="1kB")
 
 

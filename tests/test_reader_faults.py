@@ -38,27 +38,43 @@ def flip(path: Path, offset: int) -> None:
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("place", ["payload", "length", "length's checksum"])
-def test_a_damaged_record_is_named_or_left_out_and_counted(dataset: Path, way: dict[str, Any], place: str) -> None:
+def test_a_damaged_record_is_named_or_left_out_and_counted(
+    dataset: Path, way: dict[str, Any], place: str
+) -> None:
     name = first_shard(dataset)
     bad = rows(dataset, name)[4]
-    offset = {"payload": bad["image_offset"] + 30, "length": bad["offset"] + 1, "length's checksum": bad["offset"] + 9}[place]
+    offset = {
+        "payload": bad["image_offset"] + 30,
+        "length": bad["offset"] + 1,
+        "length's checksum": bad["offset"] + 9,
+    }[place]
     whole = ids_of(sw.Reader(str(dataset), global_batch_size=4, epochs=1, **way))
     flip(dataset / name.shard, offset)
 
-    with pytest.raises(BadRecordError, match=rf"{name.shard}: record 4 at byte {bad['offset']}: .*; max_bad_records=0: copy that shard"):
+    with pytest.raises(
+        BadRecordError,
+        match=rf"{name.shard}: record 4 at byte {bad['offset']}: .*; max_bad_records=0: copy that shard",
+    ):
         ids_of(sw.Reader(str(dataset), global_batch_size=4, epochs=1, **way))
 
     tolerant = sw.Reader(str(dataset), global_batch_size=4, epochs=2, max_bad_records=1, **way)
     ids = ids_of(tolerant)
     assert sorted(ids) == sorted(2 * [kept for kept in whole if kept != bad["id"]])
-    assert [(found.shard, found.row) for found in tolerant.bad_records] == [(str(dataset / name.shard), 4)]
+    assert [(found.shard, found.row) for found in tolerant.bad_records] == [
+        (str(dataset / name.shard), 4)
+    ]
 
 
 def test_a_batch_without_its_bad_record(dataset: Path) -> None:
     name = first_shard(dataset)
     bad = rows(dataset, name)[5]
     flip(dataset / name.shard, bad["image_offset"])
-    options: dict[str, Any] = {"global_batch_size": 4, "epochs": 1, "max_bad_records": 3, "image": sw.EvalImage(8)}
+    options: dict[str, Any] = {
+        "global_batch_size": 4,
+        "epochs": 1,
+        "max_bad_records": 3,
+        "image": sw.EvalImage(8),
+    }
 
     short = sw.Reader(str(dataset), **options)
     padded = sw.Reader(str(dataset), remainder="pad", **options)
@@ -75,14 +91,23 @@ def test_a_batch_without_its_bad_record(dataset: Path) -> None:
 def test_images_and_labels_do_not_need_a_sound_frame(dataset: Path) -> None:
     """They are read where the index says, and checked by its checksum: the record's own length is not looked at."""
     name = first_shard(dataset)
-    whole = list(sw.Reader(str(dataset), global_batch_size=4, epochs=1, features=["image", "label"]))
+    whole = list(
+        sw.Reader(str(dataset), global_batch_size=4, epochs=1, features=["image", "label"])
+    )
     flip(dataset / name.shard, rows(dataset, name)[4]["offset"] + 1)
 
-    again = list(sw.Reader(str(dataset), global_batch_size=4, epochs=1, features=["image", "label"]))
+    again = list(
+        sw.Reader(str(dataset), global_batch_size=4, epochs=1, features=["image", "label"])
+    )
 
-    assert [batch["image"].tolist() for batch in again] == [batch["image"].tolist() for batch in whole]
+    assert [batch["image"].tolist() for batch in again] == [
+        batch["image"].tolist() for batch in whole
+    ]
     flip(dataset / name.shard, rows(dataset, name)[4]["image_offset"] + 7)
-    with pytest.raises(BadRecordError, match="the checksum of the image's bytes is not the one that the index states"):
+    with pytest.raises(
+        BadRecordError,
+        match="the checksum of the image's bytes is not the one that the index states",
+    ):
         list(sw.Reader(str(dataset), global_batch_size=4, epochs=1, features=["image", "label"]))
 
 
@@ -102,7 +127,9 @@ def test_more_bad_records_than_allowed_end_it(dataset: Path) -> None:
 
     reader = sw.Reader(str(dataset), global_batch_size=1, epochs=1, max_bad_records=2)
 
-    with pytest.raises(BadRecordError, match=r"record 2 .*\(3 bad records so far\); max_bad_records=2"):
+    with pytest.raises(
+        BadRecordError, match=r"record 2 .*\(3 bad records so far\); max_bad_records=2"
+    ):
         list(reader)
     assert len(reader.bad_records) == 2
 
@@ -127,20 +154,66 @@ def set_version(dataset: Path, name: ShardName) -> None:
 @pytest.mark.parametrize(
     ("damage", "error", "why"),
     [
-        (cut, StorageError, r"train.tfrecord-00000-of-00003 is [\d,]+ bytes long, and the manifest states"),
-        (lambda d, name: (d / name.shard).unlink(), StorageError, "train.tfrecord-00000-of-00003 is missing, and the manifest states"),
-        (lambda d, name: (d / name.shard).write_bytes(b""), StorageError, "is 0 bytes long, and the manifest states"),
-        (lambda d, name: (d / name.sidecar).unlink(), StorageError, "train-00000-of-00003.parquet is missing: the index of"),
-        (lambda d, name: (d / name.sidecar).write_bytes(b"PAR1"), StorageError, "train-00000-of-00003.parquet cannot be read"),
-        (exchange_sidecars, StorageError, "train-00000-of-00003.parquet is not the index of the shard that the manifest states"),
+        (
+            cut,
+            StorageError,
+            r"train.tfrecord-00000-of-00003 is [\d,]+ bytes long, and the manifest states",
+        ),
+        (
+            lambda d, name: (d / name.shard).unlink(),
+            StorageError,
+            "train.tfrecord-00000-of-00003 is missing, and the manifest states",
+        ),
+        (
+            lambda d, name: (d / name.shard).write_bytes(b""),
+            StorageError,
+            "is 0 bytes long, and the manifest states",
+        ),
+        (
+            lambda d, name: (d / name.sidecar).unlink(),
+            StorageError,
+            "train-00000-of-00003.parquet is missing: the index of",
+        ),
+        (
+            lambda d, name: (d / name.sidecar).write_bytes(b"PAR1"),
+            StorageError,
+            "train-00000-of-00003.parquet cannot be read",
+        ),
+        (
+            exchange_sidecars,
+            StorageError,
+            "train-00000-of-00003.parquet is not the index of the shard that the manifest states",
+        ),
         (set_version, NotADatasetError, "has format version 99; this shardwright reads version 1"),
-        (lambda d, _: (d / "manifest.json").unlink(), NotADatasetError, "run the same `shardwright build` command again"),
-        (lambda d, _: (d / "manifest.json").write_text("{"), NotADatasetError, "is not readable JSON"),
+        (
+            lambda d, _: (d / "manifest.json").unlink(),
+            NotADatasetError,
+            "run the same `shardwright build` command again",
+        ),
+        (
+            lambda d, _: (d / "manifest.json").write_text("{"),
+            NotADatasetError,
+            "is not readable JSON",
+        ),
     ],
-    ids=["cut", "missing", "empty", "no sidecar", "damaged sidecar", "stale sidecar", "version", "no manifest", "damaged manifest"],
+    ids=[
+        "cut",
+        "missing",
+        "empty",
+        "no sidecar",
+        "damaged sidecar",
+        "stale sidecar",
+        "version",
+        "no manifest",
+        "damaged manifest",
+    ],
 )
 def test_a_damaged_dataset_is_refused_by_name(
-    dataset: Path, way: dict[str, Any], damage: Callable[[Path, ShardName], Any], error: type[Exception], why: str
+    dataset: Path,
+    way: dict[str, Any],
+    damage: Callable[[Path, ShardName], Any],
+    error: type[Exception],
+    why: str,
 ) -> None:
     damage(dataset, first_shard(dataset))
 
@@ -166,12 +239,16 @@ def test_a_shard_that_comes_back_is_read_on(dataset: Path) -> None:
 
 def test_images_that_do_not_decode_are_bad_records(tmp_path: Path) -> None:
     root = write_images(tmp_path / "images", 4, ["ape", "bee"])
-    (root / "bee" / "broken.png").write_bytes((root / "bee" / "1.png").read_bytes()[:60] + b"no more of it")
+    (root / "bee" / "broken.png").write_bytes(
+        (root / "bee" / "1.png").read_bytes()[:60] + b"no more of it"
+    )
     dataset = str(build(root, tmp_path / "set", "--check", "none"))
 
     with pytest.raises(BadRecordError, match=r"record \d+ at byte"):
         list(sw.Reader(dataset, global_batch_size=3, epochs=1, image=sw.EvalImage(8)))
-    reader = sw.Reader(dataset, global_batch_size=3, epochs=1, image=sw.EvalImage(8), max_bad_records=1)
+    reader = sw.Reader(
+        dataset, global_batch_size=3, epochs=1, image=sw.EvalImage(8), max_bad_records=1
+    )
     ids = ids_of(reader)
 
     assert len(ids) == 8

@@ -36,7 +36,11 @@ def stored(local: str, s3_server: StoreServer) -> Folder:
 @pytest.fixture
 def remote(stored: Folder, tmp_path: Path) -> Callable[..., sw.Reader]:
     def make(root: Folder = stored, **options: Any) -> sw.Reader:
-        return sw.Reader(root.uri, **{"global_batch_size": 6, "storage_options": root.options, "cache": tmp_path / "cache"} | options)
+        return sw.Reader(
+            root.uri,
+            **{"global_batch_size": 6, "storage_options": root.options, "cache": tmp_path / "cache"}
+            | options,
+        )
 
     return make
 
@@ -55,17 +59,23 @@ def largest(dataset: str) -> int:
     ],
     ids=str,
 )
-def test_batches_are_those_of_the_same_dataset_in_a_folder(local: str, remote: Callable[..., sw.Reader], options: dict[str, Any]) -> None:
+def test_batches_are_those_of_the_same_dataset_in_a_folder(
+    local: str, remote: Callable[..., sw.Reader], options: dict[str, Any]
+) -> None:
     home = list(sw.Reader(local, global_batch_size=6, **options))
 
     away = list(remote(**options))
 
     assert len(home) == len(away)
     for here, there in zip(home, away, strict=True):
-        assert {name: column.tolist() for name, column in here.items()} == {name: column.tolist() for name, column in there.items()}
+        assert {name: column.tolist() for name, column in here.items()} == {
+            name: column.tolist() for name, column in there.items()
+        }
 
 
-def test_a_state_moves_between_a_store_and_a_folder(local: str, remote: Callable[..., sw.Reader]) -> None:
+def test_a_state_moves_between_a_store_and_a_folder(
+    local: str, remote: Callable[..., sw.Reader]
+) -> None:
     options: dict[str, Any] = {"shuffle": True, "epochs": 2}
     whole = global_batches([remote(window=4, **options)])
     reader = remote(window=4, **options)
@@ -82,12 +92,18 @@ def test_a_cache_smaller_than_the_dataset(local: str, remote: Callable[..., sw.R
     room = 4 * largest(local) + 100_000  # and the indexes
 
     options: dict[str, Any] = {"shuffle": True, "window": 3, "epochs": 3}
-    assert global_batches([remote(cache_bytes=room, **options)]) == global_batches([sw.Reader(local, global_batch_size=6, **options)])
-    with pytest.raises(UsageError, match=r"needs 12 shards of up to .* at a time, .* together, and the cache at"):
+    assert global_batches([remote(cache_bytes=room, **options)]) == global_batches(
+        [sw.Reader(local, global_batch_size=6, **options)]
+    )
+    with pytest.raises(
+        UsageError, match=r"needs 12 shards of up to .* at a time, .* together, and the cache at"
+    ):
         remote(cache_bytes=3 * largest(local), shuffle=True)
 
 
-def test_once_all_is_in_the_cache_the_store_may_go(stored: Folder, remote: Callable[..., sw.Reader], s3_server: StoreServer) -> None:
+def test_once_all_is_in_the_cache_the_store_may_go(
+    stored: Folder, remote: Callable[..., sw.Reader], s3_server: StoreServer
+) -> None:
     whole = ids_of(remote(epochs=1))
 
     with FaultProxy(s3_server.endpoint) as proxy:
@@ -100,7 +116,9 @@ def test_once_all_is_in_the_cache_the_store_may_go(stored: Folder, remote: Calla
     assert ids_of(remote(epochs=1)) == whole
 
 
-def test_a_store_that_comes_back_is_read_on(stored: Folder, remote: Callable[..., sw.Reader], s3_server: StoreServer) -> None:
+def test_a_store_that_comes_back_is_read_on(
+    stored: Folder, remote: Callable[..., sw.Reader], s3_server: StoreServer
+) -> None:
     whole = ids_of(remote(epochs=1))
     with FaultProxy(s3_server.endpoint) as proxy:
         proxy.add(Fault("status", None, path_contains="tfrecord-00004-of"))
@@ -109,7 +127,9 @@ def test_a_store_that_comes_back_is_read_on(stored: Folder, remote: Callable[...
         batches = iter(reader)
         with pytest.raises(StorageError, match="tfrecord-00004-of-00012"):
             got.extend(name for batch in batches for name in batch["id"])
-        assert got == whole[:12], "every batch before it was given: shard 4 begins at record 16, in the third one"
+        assert got == whole[:12], (
+            "every batch before it was given: shard 4 begins at record 16, in the third one"
+        )
         proxy.clear()
         got += ids_of(reader)
 

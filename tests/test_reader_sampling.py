@@ -38,8 +38,16 @@ def classes_of(names: list[str]) -> Counter[str]:
     ],
     ids=str,
 )
-def test_classes_come_as_often_as_their_weights_say(uneven: str, sampling: Any, shares: dict[str, float]) -> None:
-    options: dict[str, Any] = {"global_batch_size": 8, "sampling": sampling, "epochs": 40, "remainder": "carry", "seed": 2}
+def test_classes_come_as_often_as_their_weights_say(
+    uneven: str, sampling: Any, shares: dict[str, float]
+) -> None:
+    options: dict[str, Any] = {
+        "global_batch_size": 8,
+        "sampling": sampling,
+        "epochs": 40,
+        "remainder": "carry",
+        "seed": 2,
+    }
     batches = global_batches(hosts(uneven, 1, **options))
     names = [name for ids in batches for name in ids]
 
@@ -49,7 +57,9 @@ def test_classes_come_as_often_as_their_weights_say(uneven: str, sampling: Any, 
     for label, share in shares.items():
         assert abs(found[label] / len(names) - share) < 0.05
     counts = Counter(name for name in names if name.startswith("ape"))
-    assert max(counts.values()) - min(counts.values()) <= 4, "records of a class come in turn, give or take a block of 64 places"
+    assert max(counts.values()) - min(counts.values()) <= 4, (
+        "records of a class come in turn, give or take a block of 64 places"
+    )
 
     assert global_batches(hosts(uneven, 4, **options)) == batches
     reader = sw.Reader(uneven, **options)
@@ -58,14 +68,20 @@ def test_classes_come_as_often_as_their_weights_say(uneven: str, sampling: Any, 
 
 
 def test_records_come_as_often_as_their_weights_say(uneven: str) -> None:
-    by_name = sw.RecordWeights(lambda rows: np.array([3.0 if name.as_py().endswith("/1.png") else 0.0 for name in rows["id"]]))
+    by_name = sw.RecordWeights(
+        lambda rows: np.array(
+            [3.0 if name.as_py().endswith("/1.png") else 0.0 for name in rows["id"]]
+        )
+    )
     reader = sw.Reader(uneven, global_batch_size=10, sampling=by_name, epochs=20)
 
     found = Counter(ids_of(reader))
 
     assert set(found) == {"ape/1.png", "bee/1.png"}
     assert abs(found["ape/1.png"] - 300) < 60
-    assert ids_of(sw.Reader(uneven, global_batch_size=10, sampling=by_name, epochs=20)) == ids_of(reader)
+    assert ids_of(sw.Reader(uneven, global_batch_size=10, sampling=by_name, epochs=20)) == ids_of(
+        reader
+    )
 
 
 def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
@@ -74,7 +90,12 @@ def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
         path.rename(path.with_name(f"other-{path.name}"))
     other = str(build(tmp_path / "images", tmp_path / "other", "--records-per-shard", "5"))
     mixed = {uneven: 0.75, other: 0.25}
-    options: dict[str, Any] = {"global_batch_size": 12, "shuffle": True, "epochs": 10, "remainder": "carry"}
+    options: dict[str, Any] = {
+        "global_batch_size": 12,
+        "shuffle": True,
+        "epochs": 10,
+        "remainder": "carry",
+    }
 
     batches = global_batches(hosts(mixed, 1, **options))  # type: ignore[arg-type]
     names = [name for ids in batches for name in ids]
@@ -83,10 +104,16 @@ def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
     others = sum("other-" in name for name in names)
     assert abs(others / len(names) - 0.25) < 0.02
     counts = Counter(names)
-    for group in ([name for name in counts if "other-" in name], [name for name in counts if "other-" not in name]):
+    for group in (
+        [name for name in counts if "other-" in name],
+        [name for name in counts if "other-" not in name],
+    ):
         assert max(counts[name] for name in group) - min(counts[name] for name in group) <= 4
     assert global_batches(hosts(mixed, 3, **options)) == batches  # type: ignore[arg-type]
-    assert sw.Reader({uneven: 1, other: 1}, global_batch_size=4).state() != sw.Reader({uneven: 1, other: 3}, global_batch_size=4).state()
+    assert (
+        sw.Reader({uneven: 1, other: 1}, global_batch_size=4).state()
+        != sw.Reader({uneven: 1, other: 3}, global_batch_size=4).state()
+    )
 
 
 def test_what_cannot_be_sampled_or_mixed_is_told(uneven: str, zoo: Path) -> None:

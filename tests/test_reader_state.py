@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from shardwright.errors import UsageError
 from shardwright.reader.state import STATE_VERSION, ReaderState
 
-STATE = ReaderState(dataset="0123456789abcdef" * 2, shuffle=True, seed=-3, window=16, position=12_345, epoch=2)
+STATE = ReaderState(
+    dataset="0123456789abcdef" * 2, shuffle=True, seed=-3, window=16, position=12_345, epoch=2
+)
 STATES = st.builds(
     ReaderState,
     dataset=st.text(max_size=40),
@@ -51,12 +53,18 @@ def test_what_is_written() -> None:
     assert STATE_VERSION == 1
 
 
-@pytest.mark.parametrize("kind", [dict, OrderedDict, MappingProxyType, lambda record: {**record, "added_by_a_trainer": 1}])
+@pytest.mark.parametrize(
+    "kind",
+    [dict, OrderedDict, MappingProxyType, lambda record: {**record, "added_by_a_trainer": 1}],
+)
 def test_any_mapping_will_do(kind: Any) -> None:
     assert ReaderState.from_json(kind(STATE.to_json())) == STATE
 
 
-@pytest.mark.parametrize("record", [None, 5, "state", json.dumps(STATE.to_json()), [STATE.to_json()], STATE, [("version", 1)]])
+@pytest.mark.parametrize(
+    "record",
+    [None, 5, "state", json.dumps(STATE.to_json()), [STATE.to_json()], STATE, [("version", 1)]],
+)
 def test_what_is_no_state(record: object) -> None:
     with pytest.raises(UsageError) as caught:
         ReaderState.from_json(record)
@@ -80,14 +88,21 @@ DAMAGE: dict[str, list[object]] = {
 }
 
 
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in DAMAGE.items() for value in values])
+@pytest.mark.parametrize(
+    ("name", "value"), [(name, value) for name, values in DAMAGE.items() for value in values]
+)
 def test_damaged_values(name: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
         ReaderState.from_json({**STATE.to_json(), name: value})
-    assert str(caught.value) == f"state has {name}={value!r}, which Reader.state() never gives: it was changed or cut"
+    assert (
+        str(caught.value)
+        == f"state has {name}={value!r}, which Reader.state() never gives: it was changed or cut"
+    )
 
 
-@pytest.mark.parametrize("name", ["dataset", "shuffle", "seed", "window", "position", "epoch", "version"])
+@pytest.mark.parametrize(
+    "name", ["dataset", "shuffle", "seed", "window", "position", "epoch", "version"]
+)
 def test_missing_values(name: str) -> None:
     record = STATE.to_json()
     del record[name]
@@ -105,7 +120,10 @@ def test_a_state_of_another_dataset() -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "value"), [("shuffle", False), ("seed", 3), ("seed", -3 + 2**64), ("window", 0), ("window", 17)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("shuffle", False), ("seed", 3), ("seed", -3 + 2**64), ("window", 0), ("window", 17)],
+)
 def test_a_state_of_another_order(name: str, value: object) -> None:
     mine = getattr(STATE, name)
     message = f"this state was taken with {name}={mine}, and the reader has {name}={value}: give {name}={mine}"

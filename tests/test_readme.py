@@ -13,7 +13,11 @@ from pipelines.options import parse_options
 from shardwright.schema import ExampleSchema
 
 README = (Path(__file__).parent.parent / "README.md").read_text()
-COMMANDS = [line.rstrip("`| ").partition("  #")[0] for line in re.findall(r"shardwright build [^`\n]*", README) if "DATASET" not in line]
+COMMANDS = [
+    line.rstrip("`| ").partition("  #")[0]
+    for line in re.findall(r"shardwright build [^`\n]*", README)
+    if "DATASET" not in line
+]
 OPTIONS = sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)))
 
 
@@ -34,6 +38,10 @@ def test_its_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_its_schema_is_one(tmp_path: Path) -> None:
-    (block,) = [block for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "SCHEMA" in block]
+    (block,) = [
+        block
+        for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+        if "SCHEMA" in block
+    ]
     (tmp_path / "schema.py").write_text(block)
     assert isinstance(runpy.run_path(str(tmp_path / "schema.py"))["SCHEMA"], ExampleSchema)

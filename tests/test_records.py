@@ -50,14 +50,18 @@ def test_tensorflow_and_beam_read_frames(tmp_path: Path) -> None:
     path.write_bytes(b"".join(map(frame, RECORDS)))
     assert [record.numpy() for record in tf.data.TFRecordDataset(str(path))] == RECORDS
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
-        assert_that(pipeline | beam.io.ReadFromTFRecord(str(path), validate=False), equal_to(RECORDS))
+        assert_that(
+            pipeline | beam.io.ReadFromTFRecord(str(path), validate=False), equal_to(RECORDS)
+        )
 
 
 @given(st.lists(st.binary(max_size=300)))
 def test_what_is_framed_is_read_again(records: list[bytes]) -> None:
     spans = list(scan_records(BytesIO(b"".join(map(frame, records)))))
     assert [span.data for span in spans] == records
-    assert [span.offset for span in spans] == [sum(FRAME_BYTES + len(data) for data in records[:n]) for n in range(len(records))]
+    assert [span.offset for span in spans] == [
+        sum(FRAME_BYTES + len(data) for data in records[:n]) for n in range(len(records))
+    ]
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -72,7 +76,9 @@ def test_crc_of_pieces_is_that_of_the_whole(pieces: list[bytes], start: int) -> 
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1), st.data())
-def test_any_flipped_bit_is_a_fault_at_its_record(records: list[bytes], data: st.DataObject) -> None:
+def test_any_flipped_bit_is_a_fault_at_its_record(
+    records: list[bytes], data: st.DataObject
+) -> None:
     content = bytearray(b"".join(map(frame, records)))
     bit = data.draw(st.integers(0, 8 * len(content) - 1))
     content[bit // 8] ^= 1 << bit % 8
@@ -83,7 +89,9 @@ def test_any_flipped_bit_is_a_fault_at_its_record(records: list[bytes], data: st
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1), st.data())
-def test_any_cut_but_one_between_records_is_a_fault(records: list[bytes], data: st.DataObject) -> None:
+def test_any_cut_but_one_between_records_is_a_fault(
+    records: list[bytes], data: st.DataObject
+) -> None:
     content = b"".join(map(frame, records))
     ends = {span.next_offset for span in scan_records(BytesIO(content))} | {0}
     cut = data.draw(st.integers(0, len(content)).filter(lambda cut: cut not in ends))

@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import references
-from transforms.references import concat, digest_of, from_ipc, keep_rows, reject_rows, set_column, to_ipc
+from transforms.references import (
+    concat,
+    digest_of,
+    from_ipc,
+    keep_rows,
+    reject_rows,
+    set_column,
+    to_ipc,
+)
 from transforms.rejects import RejectReason
 
 BATCH = references(
@@ -19,7 +27,12 @@ BATCH = references(
     labelled=True,
     etag=["1", None, ""],
     label=["cat", "dog", None],
-    extras={"x/n": [1, -2, 3], "x/f": [0.5, float("nan"), 1.5], "x/tags": [[b"p", b""], [], [b"q"]], "x/lists": [[1], [2, 3], []]},
+    extras={
+        "x/n": [1, -2, 3],
+        "x/f": [0.5, float("nan"), 1.5],
+        "x/tags": [[b"p", b""], [], [b"q"]],
+        "x/lists": [[1], [2, 3], []],
+    },
 )
 
 
@@ -34,18 +47,28 @@ def test_digest_ignores_slices_and_chunks(cuts: list[int], lead: int, tail: int)
     ends = sorted({0, 3, *cuts})
     chunked = concat([BATCH.slice(start, stop - start) for start, stop in itertools.pairwise(ends)])
     padded = concat([BATCH.slice(0, lead), BATCH, BATCH.slice(0, tail)]).slice(lead, 3)
-    assert {digest_of(b"s", batch) for batch in (chunked, padded, from_ipc(to_ipc(padded)))} == {digest_of(b"s", BATCH)}
+    assert {digest_of(b"s", batch) for batch in (chunked, padded, from_ipc(to_ipc(padded)))} == {
+        digest_of(b"s", BATCH)
+    }
 
 
 def test_digest_ignores_how_validity_is_kept() -> None:
     """A column without nulls may have a bitmap or none, and the bytes under a null may be anything."""
     plain = pa.array([1, 2, 3], pa.int64())
     values = np.array([1, 2, 3], np.int64)
-    with_bitmap = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\xff"), pa.py_buffer(values)])
+    with_bitmap = pa.Array.from_buffers(
+        pa.int64(), 3, [pa.py_buffer(b"\xff"), pa.py_buffer(values)]
+    )
     under_null = [
-        pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(np.array([1, junk, 3], np.int64))]) for junk in (0, 99)
+        pa.Array.from_buffers(
+            pa.int64(), 3, [pa.py_buffer(b"\x05"), pa.py_buffer(np.array([1, junk, 3], np.int64))]
+        )
+        for junk in (0, 99)
     ]
-    digests = [digest_of(b"", pa.RecordBatch.from_arrays([column], ["n"])) for column in (plain, with_bitmap, *under_null)]
+    digests = [
+        digest_of(b"", pa.RecordBatch.from_arrays([column], ["n"]))
+        for column in (plain, with_bitmap, *under_null)
+    ]
     assert digests[0] == digests[1] != digests[2] == digests[3]
 
 
@@ -61,7 +84,9 @@ CHANGES = {
     "an item": lambda batch: set_column(batch, "x/lists", pa.array([[1], [2, 4], []])),
     "where a list ends": lambda batch: set_column(batch, "x/lists", pa.array([[1, 2], [3], []])),
     "where a text ends": lambda batch: set_column(batch, "id", pa.array(["aü", "", "c"])),
-    "where an item ends": lambda batch: set_column(batch, "x/tags", pa.array([[b"", b"p"], [], [b"q"]])),
+    "where an item ends": lambda batch: set_column(
+        batch, "x/tags", pa.array([[b"", b"p"], [], [b"q"]])
+    ),
     "the order of rows": lambda batch: batch.take(pa.array([1, 0, 2])),
     "the number of rows": lambda batch: batch.slice(0, 2),
     "the order of columns": lambda batch: batch.select([*batch.schema.names[1:], "id"]),
@@ -89,7 +114,9 @@ def test_digest_sees_settings_and_nothing_of_the_process() -> None:
     lead=st.integers(0, 5),
 )
 def test_ipc_round_trip(ids: list[str], numbers: list[int | None], lead: int) -> None:
-    batch = set_column(references(ids), "x/n", pa.array(numbers[: len(ids)], pa.int64())).slice(min(lead, len(ids)))
+    batch = set_column(references(ids), "x/n", pa.array(numbers[: len(ids)], pa.int64())).slice(
+        min(lead, len(ids))
+    )
     assert from_ipc(to_ipc(batch)).equals(batch)
 
 
@@ -107,7 +134,11 @@ def test_columns_are_replaced_in_place_or_added_last() -> None:
 
 def test_rejects_of_rows_tell_their_values() -> None:
     batch = references(["a", "b{}", "c"], row=[4, 5, 6])
-    rejects = list(reject_rows(batch, np.array([False, True, True]), RejectReason.BAD_VALUE, "row {row} is {id!r}"))
+    rejects = list(
+        reject_rows(
+            batch, np.array([False, True, True]), RejectReason.BAD_VALUE, "row {row} is {id!r}"
+        )
+    )
     assert [(reject.id, reject.uri, reject.detail) for reject in rejects] == [
         ("b{}", "/in/b{}", "row 5 is 'b{}'"),
         ("c", "/in/c", "row 6 is 'c'"),

@@ -6,7 +6,14 @@ import itertools
 
 import pytest
 
-from transforms.rejects import REJECT_SCHEMA, RETRYABLE, Reject, RejectReason, count_faults, rejects_to_table
+from transforms.rejects import (
+    REJECT_SCHEMA,
+    RETRYABLE,
+    Reject,
+    RejectReason,
+    count_faults,
+    rejects_to_table,
+)
 
 ROWS = [
     Reject("b", "/b", RejectReason.CORRUPT, "x"),
@@ -32,7 +39,9 @@ def test_no_rejects_is_a_table_without_rows() -> None:
 @pytest.mark.parametrize(("counts", "faults"), [({}, 0), ({"other_file": 9}, 0), ({"other_file": 9, "corrupt": 2, "bad_id": 1}, 3),
                                                 ({"empty_box": 9}, 0),
                                                 ({"dropped_duplicate": 9, "unused_id": 2, "duplicate_image": 1}, 1)])  # fmt: skip
-def test_files_that_nobody_took_for_images_are_no_faults(counts: dict[str, int], faults: int) -> None:
+def test_files_that_nobody_took_for_images_are_no_faults(
+    counts: dict[str, int], faults: int
+) -> None:
     assert count_faults(counts) == faults
 
 

@@ -56,7 +56,9 @@ def test_a_job_that_is_done_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_job_that_others_cancelled_is_no_success(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match="the job ended as CANCELLED; run the same command again to go on"):
+    with pytest.raises(
+        BuildError, match="the job ended as CANCELLED; run the same command again to go on"
+    ):
         follow_to("CANCELLED", [], tmp_path)
 
 
@@ -73,10 +75,20 @@ def test_progress_is_what_is_in_output_of_the_plan(tmp_path: Path) -> None:
     options = options_of(tmp_path)
     assert written_so_far(options) is None
     splits = {"train": (4, 10, 4000), "test": (1, 3, 900)}
-    plan = {name: {"num_shards": shards, "num_records": records, "num_bytes": size} for name, (shards, records, size) in splits.items()}
-    options.root.write_bytes("plan.json", json.dumps({"settings": options.settings, "splits": plan}).encode())
+    plan = {
+        name: {"num_shards": shards, "num_records": records, "num_bytes": size}
+        for name, (shards, records, size) in splits.items()
+    }
+    options.root.write_bytes(
+        "plan.json", json.dumps({"settings": options.settings, "splits": plan}).encode()
+    )
     assert written_so_far(options) == Progress(13, 5)
-    for name in ("train-00000-of-00004", "train-00003-of-00004", "train-00000-of-00009", "test-00000-of-00001"):
+    for name in (
+        "train-00000-of-00004",
+        "train-00003-of-00004",
+        "train-00000-of-00009",
+        "test-00000-of-00001",
+    ):
         options.root.write_bytes(f"index/{name}.parquet", b"")
     assert written_so_far(options) == Progress(13, 5, images=8, shards=3, num_bytes=2900)
     options.root.write_bytes("manifest.json", b"{}")  # of the dataset that this build is to replace
@@ -93,8 +105,14 @@ def test_another_builds_plan_is_no_progress(tmp_path: Path) -> None:
     ("error", "reason"),
     [
         (RuntimeError(TRACE), "ModuleNotFoundError: No module named 'my_package'"),
-        (RuntimeError("Dataflow pipeline failed. State: FAILED, Error:\nquota"), "Dataflow pipeline failed. State: FAILED, Error: quota"),
-        (RuntimeError(TRACE.replace("\n", "\\n")), "ModuleNotFoundError: No module named 'my_package'"),
+        (
+            RuntimeError("Dataflow pipeline failed. State: FAILED, Error:\nquota"),
+            "Dataflow pipeline failed. State: FAILED, Error: quota",
+        ),
+        (
+            RuntimeError(TRACE.replace("\n", "\\n")),
+            "ModuleNotFoundError: No module named 'my_package'",
+        ),
         (grpc.FutureTimeoutError(), "its job server does not answer"),
         (RuntimeError(), "RuntimeError"),
     ],

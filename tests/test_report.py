@@ -22,7 +22,9 @@ class _Page(HTMLParser):
         assert [tag for tag in self._open if tag != "meta"] == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert not [value for _, value in attrs if value and "://" in value], "nothing is loaded from elsewhere"
+        assert not [value for _, value in attrs if value and "://" in value], (
+            "nothing is loaded from elsewhere"
+        )
         self.tags.append(tag)
         self._open.append(tag)
 
@@ -45,7 +47,13 @@ def make_manifest(**changes: object) -> Manifest:
         "name": "flowers",
         "version": "1.0.0",
         "schema": image_classification().with_class_names(("a", '<b>&"bad"')),
-        "splits": {"train": SplitInfo("train", (ShardInfo(0, 1000, 2_000_000, 1, "d"), ShardInfo(1, 500, 1_000_000, 1, "d")), stats)},
+        "splits": {
+            "train": SplitInfo(
+                "train",
+                (ShardInfo(0, 1000, 2_000_000, 1, "d"), ShardInfo(1, 500, 1_000_000, 1, "d")),
+                stats,
+            )
+        },
         "rejects": {"corrupt": 2, "other_file": 1},
         "num_inputs": 1503,
         "settings": {"seed": 7},
@@ -72,8 +80,12 @@ def test_names_of_users_are_text_and_never_tags() -> None:
 
 
 def test_a_dataset_without_labels_or_rejects_has_a_page_too() -> None:
-    splits = {"train": SplitInfo("train", (ShardInfo(0, 1, 100, 1, "d"),), {"labels": {}, "formats": {}})}
-    manifest = make_manifest(schema=image_classification().with_class_names(()), rejects={}, splits=splits, num_inputs=1)
+    splits = {
+        "train": SplitInfo("train", (ShardInfo(0, 1, 100, 1, "d"),), {"labels": {}, "formats": {}})
+    }
+    manifest = make_manifest(
+        schema=image_classification().with_class_names(()), rejects={}, splits=splits, num_inputs=1
+    )
     page = _Page(report_html(manifest))
     assert "None." in page.cells
     assert not [cell for cell in page.cells if cell.startswith("Classes of")]
@@ -92,8 +104,16 @@ def test_classes_and_words_of_other_features_are_counted_and_named() -> None:
         Feature("bag", FeatureKind.BAG_OF_WORDS),
         Feature("crop", FeatureKind.BOX, shape=(None, 4)),
     )
-    names = {"label": ("cat", "dog"), "scenes": ("<indoor>", "outdoor"), "bag": tuple(f"w{number:04}" for number in range(1234))}
-    page = _Page(report_html(make_manifest(schema=image_classification(extras=extras).with_vocabularies(names))))
+    names = {
+        "label": ("cat", "dog"),
+        "scenes": ("<indoor>", "outdoor"),
+        "bag": tuple(f"w{number:04}" for number in range(1234)),
+    }
+    page = _Page(
+        report_html(
+            make_manifest(schema=image_classification(extras=extras).with_vocabularies(names))
+        )
+    )
     text = "|".join(page.cells)
     assert "|scenes|multi_label|[]|2|" in text
     assert "|bag|bag_of_words|[]|1,234|" in text

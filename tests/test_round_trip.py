@@ -85,7 +85,13 @@ CASES: list[tuple[Feature, pa.DataType, st.SearchStrategy[Any]]] = [
     (Feature("mask", K.MASK), pa.string(), st.just("mask.png")),
     (Feature("second", K.IMAGE, column="other"), pa.string(), st.just("1.png")),
 ]  # fmt: skip
-SCHEMA = ExampleSchema((Feature("image", K.IMAGE, Source.IMAGE), Feature("id", K.TEXT, Source.ID), *(feature for feature, _, _ in CASES)))
+SCHEMA = ExampleSchema(
+    (
+        Feature("image", K.IMAGE, Source.IMAGE),
+        Feature("id", K.TEXT, Source.ID),
+        *(feature for feature, _, _ in CASES),
+    )
+)
 COLUMNS = {feature.column_name: (kind, values) for feature, kind, values in CASES}
 MASK = np.arange(64, dtype=np.uint8).reshape(8, 8)
 
@@ -96,8 +102,13 @@ def make_input(root: Path, rows: list[dict[str, Any]]) -> None:
     file = BytesIO()
     Image.fromarray(MASK).save(file, "PNG")
     (root / "mask.png").write_bytes(file.getvalue())
-    columns = {name: pa.array([row[name] for row in rows], kind) for name, (kind, _) in COLUMNS.items()}
-    pq.write_table(pa.table({"path": [f"{number}.png" for number in range(len(rows))], **columns}), root / "t.parquet")
+    columns = {
+        name: pa.array([row[name] for row in rows], kind) for name, (kind, _) in COLUMNS.items()
+    }
+    pq.write_table(
+        pa.table({"path": [f"{number}.png" for number in range(len(rows))], **columns}),
+        root / "t.parquet",
+    )
     (root / "schema.json").write_text(json.dumps(SCHEMA.to_json()))
 
 
@@ -122,7 +133,9 @@ def stored_form(dataset: sw.Dataset, feature: Feature, value: Any, image_root: P
 def plain(value: Any) -> Any:
     """Arrays and tensors as lists, texts as bytes."""
     if isinstance(value, (tf.SparseTensor, SparseColumn)):
-        dense = tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value.to_dense()
+        dense = (
+            tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value.to_dense()
+        )
         return plain(dense)
     if isinstance(value, tf.RaggedTensor):
         return value.to_list()
@@ -140,7 +153,13 @@ def parsed_form(feature: Feature, value: Any) -> Any:
 
 
 @FEW
-@given(st.lists(st.fixed_dictionaries({name: values for name, (_, values) in COLUMNS.items()}), min_size=1, max_size=6))
+@given(
+    st.lists(
+        st.fixed_dictionaries({name: values for name, (_, values) in COLUMNS.items()}),
+        min_size=1,
+        max_size=6,
+    )
+)
 def test_every_kind_of_feature(rows: list[dict[str, Any]]) -> None:
     rows[0]["text_b"] = "cat dog tree naïve 42"  # so that no vocabulary is empty
     with tempfile.TemporaryDirectory() as folder:
@@ -156,8 +175,15 @@ def test_every_kind_of_feature(rows: list[dict[str, Any]]) -> None:
         serialized = list(tf.data.TFRecordDataset(str(output / shard.shard)))
         parsed = tf.io.parse_example(serialized, dataset.parsing_spec())
         read = dataset.to_numpy("train")
-        (tensors,) = sw.Reader(str(output), "train", global_batch_size=len(rows), epochs=1).tf_data()
-        for reader, batch in (("load", loaded), ("parse_example", parsed), ("reader", read), ("reader as tf.data", tensors)):
+        (tensors,) = sw.Reader(
+            str(output), "train", global_batch_size=len(rows), epochs=1
+        ).tf_data()
+        for reader, batch in (
+            ("load", loaded),
+            ("parse_example", parsed),
+            ("reader", read),
+            ("reader as tf.data", tensors),
+        ):
             ids = plain(batch["id"])
             assert sorted(ids) == sorted(by_id)
             for feature in SCHEMA.features[2:]:
@@ -165,22 +191,31 @@ def test_every_kind_of_feature(rows: list[dict[str, Any]]) -> None:
                 if not reader.startswith("reader"):
                     found = parsed_form(feature, found)
                 if feature.kind == K.BAG_OF_WORDS:
-                    wanted = bags_of([by_id[name]["text_b"] for name in ids], rows, dataset.vocabulary("bag"))
+                    wanted = bags_of(
+                        [by_id[name]["text_b"] for name in ids], rows, dataset.vocabulary("bag")
+                    )
                 else:
-                    wanted = [stored_form(dataset, feature, by_id[name][feature.column_name], root) for name in ids]
+                    wanted = [
+                        stored_form(dataset, feature, by_id[name][feature.column_name], root)
+                        for name in ids
+                    ]
                 assert found == wanted, (reader, feature.name)
 
 
 def bags_of(texts: list[str], rows: list[dict[str, Any]], names: tuple[str, ...]) -> Any:
     """scikit-learn's counts, its vocabulary learned from the same texts."""
-    vectorizer = CountVectorizer(max_features=3, vocabulary=None).fit([row["text_b"] for row in rows])
+    vectorizer = CountVectorizer(max_features=3, vocabulary=None).fit(
+        [row["text_b"] for row in rows]
+    )
     assert sorted(names) == list(names)
     assert len(names) == len(vectorizer.vocabulary_)
     counts = CountVectorizer(vocabulary=names).transform(texts)
     return counts.toarray().astype(float).tolist()
 
 
-def tfds_reads_the_same(output: Path, examples: dict[bytes, dict[str, Any]], names: Iterable[str]) -> None:
+def tfds_reads_the_same(
+    output: Path, examples: dict[bytes, dict[str, Any]], names: Iterable[str]
+) -> None:
     """TensorFlow Datasets, which knows nothing but the directory, gives every feature that `sw.load` gives."""
     read = list(tfds.as_numpy(tfds.builder_from_directory(str(output)).as_dataset(split="train")))
     assert {example["id"] for example in read} == examples.keys()
@@ -222,7 +257,9 @@ def test_every_ready_schema(name: str, tmp_path: Path) -> None:
     assert not list(verify(str(tmp_path / "out")).faults)
     examples = {example["id"].numpy(): example for example in sw.load(str(tmp_path / "out"))}
     wanted = FEATURES[name]
-    assert examples[b"0.png"].keys() == {"image", "id", *wanted} | ({"second_image"} if name == "image_pairs" else set())
+    assert examples[b"0.png"].keys() == {"image", "id", *wanted} | (
+        {"second_image"} if name == "image_pairs" else set()
+    )
     for feature, values in wanted.items():
         assert [plain(examples[image_id][feature]) for image_id in (b"0.png", b"1.png")] == values
     tfds_reads_the_same(tmp_path / "out", examples, wanted)
@@ -236,7 +273,11 @@ def test_a_dataset_without_a_label_knows_its_only_classes(tmp_path: Path) -> Non
     pq.write_table(pa.table(rows), tmp_path / "t.parquet")
     assert build(tmp_path / "t.parquet", tmp_path / "out", "--schema", "detection") == 0
     dataset = sw.open(str(tmp_path / "out"))
-    assert (dataset.num_classes, dataset.class_names, dataset.class_counts("train")) == (1, ("a",), {})
+    assert (dataset.num_classes, dataset.class_names, dataset.class_counts("train")) == (
+        1,
+        ("a",),
+        {},
+    )
     assert sw.Reader(str(tmp_path / "out"), "train", global_batch_size=1).num_classes == 1
 
 
@@ -244,6 +285,11 @@ def test_datasets_of_other_words_are_not_mixed(tmp_path: Path) -> None:
     (tmp_path / "0.png").write_bytes(png_of(0))
     for name in ("a", "b"):
         pq.write_table(pa.table({"path": ["0.png"], "labels": [[name]]}), tmp_path / "t.parquet")
-        assert build(tmp_path / "t.parquet", tmp_path / name, "--schema", "multi_label", "--name", "same") == 0
+        assert (
+            build(
+                tmp_path / "t.parquet", tmp_path / name, "--schema", "multi_label", "--name", "same"
+            )
+            == 0
+        )
     with pytest.raises(UsageError, match="has another vocabulary of 'labels' than"):
         sw.Reader({str(tmp_path / "a"): 1, str(tmp_path / "b"): 1}, "train", global_batch_size=1)

@@ -22,7 +22,11 @@ DOTTED = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
         (["--runner=DirectRunner", "--runner", "PortableRunner"], "PortableRunner", False),
         (["--runner=FlinkRunner", "--flink_master=host:8081"], "FlinkRunner", False),
         (["--runner=FlinkRunner", "--job_endpoint=host:8099"], "FlinkRunner", False),
-        (["--runner=FlinkRunner"], "FlinkRunner", True),  # Beam then starts a cluster in this process
+        (
+            ["--runner=FlinkRunner"],
+            "FlinkRunner",
+            True,
+        ),  # Beam then starts a cluster in this process
         (["--runner=FlinkRunner", "--flink_master", "[local]"], "FlinkRunner", True),
         (["--job_name", "x", "--runner"], LOCAL_RUNNER, True),
         (["--runner_class=Mine"], LOCAL_RUNNER, True),
@@ -34,7 +38,10 @@ def test_the_last_runner_named_counts(args: list[str], runner: str, local: bool)
 
 
 def test_the_local_runner_is_named_outright_so_that_none_is_downloaded() -> None:
-    assert beam_arguments(["--direct_num_workers=2"], dataset="d", output="o") == ["--direct_num_workers=2", "--runner=FnApiRunner"]
+    assert beam_arguments(["--direct_num_workers=2"], dataset="d", output="o") == [
+        "--direct_num_workers=2",
+        "--runner=FnApiRunner",
+    ]
 
 
 @pytest.mark.parametrize("args", [["--runner=DirectRunner"], ["--x", "--runner", "FlinkRunner"]])
@@ -45,4 +52,7 @@ def test_a_runner_that_is_named_stays(args: list[str]) -> None:
 def test_workers_without_a_limit_are_told_of() -> None:
     assert describe_runner([]) == "runner: FnApiRunner"
     assert "without --max_num_workers" in describe_runner(["--runner=DataflowRunner"])
-    assert describe_runner(["--runner=DataflowRunner", "--max_num_workers=9"]) == "runner: DataflowRunner"
+    assert (
+        describe_runner(["--runner=DataflowRunner", "--max_num_workers=9"])
+        == "runner: DataflowRunner"
+    )

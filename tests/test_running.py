@@ -16,7 +16,14 @@ import pytest
 from pipelines.job import BuildJob, prepare_job
 from pipelines.options import parse_options
 from pipelines.running import fail, run_build, run_pipeline, stop_signals, worker_error
-from shardwright.errors import BuildError, NotADatasetError, RecordFault, ShardwrightError, StorageError, UsageError
+from shardwright.errors import (
+    BuildError,
+    NotADatasetError,
+    RecordFault,
+    ShardwrightError,
+    StorageError,
+    UsageError,
+)
 from tests.build_helpers import make_images
 
 IN_MEMORY: list[str] = []
@@ -54,7 +61,9 @@ def _raise_bug_after_error(_: int) -> None:
         raise TypeError("a slip in the clean-up") from error
 
 
-def graph_of(function: Callable[..., None], element: object = 0) -> Callable[[beam.Pipeline, BuildJob], object]:
+def graph_of(
+    function: Callable[..., None], element: object = 0
+) -> Callable[[beam.Pipeline, BuildJob], object]:
     return lambda pipeline, _: pipeline | beam.Create([element]) | "Fail" >> beam.Map(function)
 
 
@@ -78,14 +87,23 @@ def test_it_also_arrives_from_another_process(images: Path) -> None:
 
 
 @pytest.mark.parametrize("beam_args", [IN_MEMORY, THREADS], ids=["in_memory", "threads"])
-@pytest.mark.parametrize(("function", "said"), [(_raise_bug, "no such key"), (_raise_bug_after_error, "a slip in the clean-up")])
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [(_raise_bug, "no such key"), (_raise_bug_after_error, "a slip in the clean-up")],
+)
 def test_a_programming_error_is_never_taken_for_a_users(
-    images: Path, caplog: pytest.LogCaptureFixture, beam_args: list[str], function: Callable[..., None], said: str
+    images: Path,
+    caplog: pytest.LogCaptureFixture,
+    beam_args: list[str],
+    function: Callable[..., None],
+    said: str,
 ) -> None:
     with pytest.raises(Exception, match=said) as caught:
         run_pipeline(graph_of(function), make_job(images, *beam_args))
     assert not isinstance(caught.value, ShardwrightError)
-    assert function.__name__ in "".join(traceback.format_exception(caught.value)), "the trace leads to the line"
+    assert function.__name__ in "".join(traceback.format_exception(caught.value)), (
+        "the trace leads to the line"
+    )
     assert f"in {function.__name__}" in caplog.text
 
 
@@ -99,23 +117,46 @@ TRACE = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n    ra
         ("RuntimeError: no", None),
         ("shardwright.errors.BuildError: why", BuildError("why")),
         (f"{TRACE}shardwright.errors.UsageError: why [while running 'A/B']", UsageError("why")),
-        (f"{TRACE}shardwright.errors.BuildError: why [while running 'A']\n\n\tat java.lang.Thread.run\n", BuildError("why")),
-        (f"{TRACE}shardwright.errors.BuildError: why\n\n\tat java.lang.Thread.run", BuildError("why")),
-        (f"{TRACE}shardwright.errors.NotADatasetError: a\n\nb [while running 'A']\n", NotADatasetError("a\n\nb")),
-        (f"{TRACE}KeyError: 1\n\nDuring handling of ...\n\n{TRACE}shardwright.errors.StorageError: why", StorageError("why")),
-        (f"{TRACE}shardwright.errors.StorageError: why\n\nDuring handling of ...\n\n{TRACE}KeyError: 1", None),
+        (
+            f"{TRACE}shardwright.errors.BuildError: why [while running 'A']\n\n\tat java.lang.Thread.run\n",
+            BuildError("why"),
+        ),
+        (
+            f"{TRACE}shardwright.errors.BuildError: why\n\n\tat java.lang.Thread.run",
+            BuildError("why"),
+        ),
+        (
+            f"{TRACE}shardwright.errors.NotADatasetError: a\n\nb [while running 'A']\n",
+            NotADatasetError("a\n\nb"),
+        ),
+        (
+            f"{TRACE}KeyError: 1\n\nDuring handling of ...\n\n{TRACE}shardwright.errors.StorageError: why",
+            StorageError("why"),
+        ),
+        (
+            f"{TRACE}shardwright.errors.StorageError: why\n\nDuring handling of ...\n\n{TRACE}KeyError: 1",
+            None,
+        ),
         (f"{TRACE}shardwright.errors.RecordFault: record at byte 3: bad", None),
         (f"{TRACE}shardwright.errors.os: why", None),
         (f"{TRACE}elsewhere.shardwright.errors.BuildError: why", None),
     ],
 )
-def test_the_last_error_of_a_runners_text_decides(text: str, error: ShardwrightError | None) -> None:
+def test_the_last_error_of_a_runners_text_decides(
+    text: str, error: ShardwrightError | None
+) -> None:
     found = worker_error(text)
     assert (type(found), str(found)) == (type(error), str(error))
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(UsageError("a"), 2), (BuildError("b"), 1), (StorageError("c"), 1), (NotADatasetError("d"), 1)]
+    ("error", "code"),
+    [
+        (UsageError("a"), 2),
+        (BuildError("b"), 1),
+        (StorageError("c"), 1),
+        (NotADatasetError("d"), 1),
+    ],
 )
 def test_exit_codes(capfd: pytest.CaptureFixture[str], error: ShardwrightError, code: int) -> None:
     assert fail(error) == code
@@ -148,7 +189,10 @@ def test_a_signal_stops_the_build_and_says_how_to_go_on(
     before = signal.getsignal(number)
     assert run_build(run, lambda: make_job(images)) == code
     said = capfd.readouterr().err
-    assert said.splitlines()[-1] == f"shardwright: stopped by {number.name}; run the same command again to go on"
+    assert (
+        said.splitlines()[-1]
+        == f"shardwright: stopped by {number.name}; run the same command again to go on"
+    )
     assert "Traceback" not in said
     assert signal.getsignal(number) == before
 
@@ -178,4 +222,6 @@ def test_beams_own_race_does_not_hide_a_workers_error() -> None:
     found = worker_error(ours + race)
     assert isinstance(found, StorageError)
     assert str(found) == "cannot write /a: full"
-    assert worker_error(f"{ours}{trace}  File c.py\nKeyError: 'bundle_419'\n") is None, "an error of another place is a bug"
+    assert worker_error(f"{ours}{trace}  File c.py\nKeyError: 'bundle_419'\n") is None, (
+        "an error of another place is a bug"
+    )

@@ -18,13 +18,23 @@ from numpy.typing import NDArray
 from shardwright.errors import UsageError
 from shardwright.reader.order import Order, ShuffledOrder, StoredOrder
 from shardwright.reader.permutation import derive_key
-from shardwright.reader.sampled_orders import RECORD_DRAW, ClassOrder, MixedOrder, Shares, WeightedOrder
+from shardwright.reader.sampled_orders import (
+    RECORD_DRAW,
+    ClassOrder,
+    MixedOrder,
+    Shares,
+    WeightedOrder,
+)
 from tests.order_golden import CLASS_DRAWS, MIXED_DRAWS, RECORD_DRAWS, SLOTS
 
 Pairs = list[tuple[int, int]]
 
-WEIGHTS = st.lists(st.one_of(st.integers(1, 20).map(float), st.floats(1e-3, 1e3)), min_size=1, max_size=12)
-LABELS = st.lists(st.integers(-1, 4), min_size=1, max_size=60).filter(lambda labels: max(labels) >= 0)
+WEIGHTS = st.lists(
+    st.one_of(st.integers(1, 20).map(float), st.floats(1e-3, 1e3)), min_size=1, max_size=12
+)
+LABELS = st.lists(st.integers(-1, 4), min_size=1, max_size=60).filter(
+    lambda labels: max(labels) >= 0
+)
 SEEDS = st.one_of(st.integers(-3, 3), st.integers(-(2**80), 2**80))
 
 
@@ -39,7 +49,9 @@ def cut(total: int, pieces: int) -> NDArray[np.int64]:
     return i64([sizes[0], 0, *sizes[1:]])
 
 
-def class_order(labels: Sequence[int], weights: dict[int, float], *, seed: int = 0, pieces: int = 3) -> ClassOrder:
+def class_order(
+    labels: Sequence[int], weights: dict[int, float], *, seed: int = 0, pieces: int = 3
+) -> ClassOrder:
     return ClassOrder.of(np.array(labels, np.int32), cut(len(labels), pieces), weights, seed)
 
 
@@ -81,13 +93,18 @@ def test_golden_slots(weights: list[float], slots: list[int]) -> None:
 
 def test_weights_too_far_apart() -> None:
     assert Shares.of([1.0, 1e12], 0).slots.tolist() == [1000, 10**15]
-    with pytest.raises(UsageError, match=r"the weights 1.0 and 1100000000000.0 differ by more than 10\*\*12: leave out what"):
+    with pytest.raises(
+        UsageError,
+        match=r"the weights 1.0 and 1100000000000.0 differ by more than 10\*\*12: leave out what",
+    ):
         Shares.of([1.0, 1.1e12], 0)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), SEEDS, st.integers(0, 10**12))
-def test_each_draw_of_each_group_at_one_place(slots: list[int], seed: int, first_block: int) -> None:
+def test_each_draw_of_each_group_at_one_place(
+    slots: list[int], seed: int, first_block: int
+) -> None:
     """In any block each group has its slots, and its draws are numbered through from block to block, with none left out."""
     shares, block = Shares(i64(slots), seed), sum(slots)
     groups, draws = shares.assign(np.arange(first_block * block, (first_block + 3) * block))
@@ -95,7 +112,9 @@ def test_each_draw_of_each_group_at_one_place(slots: list[int], seed: int, first
         for nth in range(3):
             inside = slice(nth * block, (nth + 1) * block)
             found = np.sort(draws[inside][groups[inside] == group])
-            assert found.tolist() == list(range((first_block + nth) * count, (first_block + nth + 1) * count))
+            assert found.tolist() == list(
+                range((first_block + nth) * count, (first_block + nth + 1) * count)
+            )
 
 
 def test_slots_are_in_another_order_in_every_block() -> None:
@@ -107,22 +126,30 @@ def test_slots_are_in_another_order_in_every_block() -> None:
 
 
 @settings(max_examples=120, deadline=None)
-@given(LABELS, st.lists(st.integers(1, 9), min_size=5, max_size=5), SEEDS, st.integers(1, 6), st.data())
+@given(
+    LABELS, st.lists(st.integers(1, 9), min_size=5, max_size=5), SEEDS, st.integers(1, 6), st.data()
+)
 def test_every_record_of_a_class_before_one_comes_again(
     labels: list[int], weights: list[int], seed: int, pieces: int, data: st.DataObject
 ) -> None:
     present = sorted({label for label in labels if label >= 0})
     chosen = data.draw(st.lists(st.sampled_from(present), min_size=1, unique=True))
-    order = class_order(labels, {label: float(weights[label]) for label in chosen}, seed=seed, pieces=pieces)
+    order = class_order(
+        labels, {label: float(weights[label]) for label in chosen}, seed=seed, pieces=pieces
+    )
     assert order.size == len(labels)
     block = int(order.shares.slots.sum())
     num_blocks = data.draw(st.integers(1, 5))
     counts = Counter(number(order.sizes, drawn(order, 0, num_blocks * block)))
-    assert {labels[record] for record in counts} <= set(chosen), "no record of another class, or without one"
+    assert {labels[record] for record in counts} <= set(chosen), (
+        "no record of another class, or without one"
+    )
     for group, label in enumerate(sorted(chosen)):
         members = [record for record, found in enumerate(labels) if found == label]
         full, rest = divmod(num_blocks * int(order.shares.slots[group]), len(members))
-        assert Counter(counts[record] for record in members) == +Counter({full: len(members) - rest, full + 1: rest})
+        assert Counter(counts[record] for record in members) == +Counter(
+            {full: len(members) - rest, full + 1: rest}
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -140,10 +167,15 @@ def test_any_place_alone(labels: list[int], seed: int, positions: list[int]) -> 
 def test_passes_and_seeds_are_in_other_orders() -> None:
     """The second time through, a class comes in another order, and so with another seed; its records do not follow their neighbours."""
     labels = [0] * 500
-    runs = [number(cut(500, 3), drawn(class_order(labels, {0: 1.0}, seed=seed), 0, 1000)) for seed in (0, 1)]
+    runs = [
+        number(cut(500, 3), drawn(class_order(labels, {0: 1.0}, seed=seed), 0, 1000))
+        for seed in (0, 1)
+    ]
     passes = [run[start : start + 500] for run in runs for start in (0, 500)]
     ordered = [sorted(members) for members in passes]
-    assert all(len(set(members)) > 450 for members in ordered)  # a pass ends within a block, so its cut is not sharp
+    assert all(
+        len(set(members)) > 450 for members in ordered
+    )  # a pass ends within a block, so its cut is not sharp
     for one, two in itertools.combinations(passes, 2):
         assert sum(a == b for a, b in zip(one, two, strict=True)) < 10
         assert abs(np.corrcoef(one, two)[0, 1]) < 0.25
@@ -164,10 +196,20 @@ def test_memory_of_a_class_order() -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.tuples(st.integers(4, 60), st.integers(1, 9)), min_size=1, max_size=4), SEEDS, st.integers(1, 3), st.booleans())
-def test_mixing_takes_each_dataset_in_its_own_order(parts: list[tuple[int, int]], seed: int, num_blocks: int, shuffle: bool) -> None:
+@given(
+    st.lists(st.tuples(st.integers(4, 60), st.integers(1, 9)), min_size=1, max_size=4),
+    SEEDS,
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_mixing_takes_each_dataset_in_its_own_order(
+    parts: list[tuple[int, int]], seed: int, num_blocks: int, shuffle: bool
+) -> None:
     sizes = [cut(total, 3) for total, _ in parts]
-    orders = [ShuffledOrder(part, seed + n, 100) if shuffle else StoredOrder(part) for n, part in enumerate(sizes)]
+    orders = [
+        ShuffledOrder(part, seed + n, 100) if shuffle else StoredOrder(part)
+        for n, part in enumerate(sizes)
+    ]
     mixed = MixedOrder.of(orders, sizes, [float(weight) for _, weight in parts], seed)
     assert mixed.size == sum(total for total, _ in parts)
     assert mixed.sizes.tolist() == [size for part in sizes for size in part.tolist()]
@@ -175,7 +217,9 @@ def test_mixing_takes_each_dataset_in_its_own_order(parts: list[tuple[int, int]]
     for group, (order, slots) in enumerate(zip(orders, mixed.shares.slots.tolist(), strict=True)):
         first = 4 * group
         mine = [(shard - first, row) for shard, row in found if first <= shard < first + 4]
-        assert sorted(mine) == sorted(drawn(order, 0, num_blocks * slots)), "an epoch of it, then the next"
+        assert sorted(mine) == sorted(drawn(order, 0, num_blocks * slots)), (
+            "an epoch of it, then the next"
+        )
 
 
 def test_datasets_of_class_balanced_records() -> None:
@@ -190,7 +234,10 @@ def test_datasets_of_class_balanced_records() -> None:
 
 def test_a_dataset_without_records_is_not_mixed() -> None:
     sizes = [i64([3]), i64([0, 0])]
-    with pytest.raises(UsageError, match="of 2 datasets to mix, number 2 has no records that are read: leave it out"):
+    with pytest.raises(
+        UsageError,
+        match="of 2 datasets to mix, number 2 has no records that are read: leave it out",
+    ):
         MixedOrder.of([StoredOrder(part) for part in sizes], sizes, [1.0, 1.0], 0)
 
 
@@ -220,7 +267,12 @@ def test_draws_of_records_do_not_depend_on_each_other() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1e300)), min_size=1, max_size=30).filter(any), SEEDS)
+@given(
+    st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1e300)), min_size=1, max_size=30).filter(
+        any
+    ),
+    SEEDS,
+)
 @example([5e-324], 0)
 @example([0.0, 1.0, 0.0], 0)
 def test_never_a_record_of_weight_0(weights: list[float], seed: int) -> None:
@@ -245,10 +297,18 @@ def test_a_draw_on_the_edge_between_two_records() -> None:
 def golden_orders() -> list[tuple[Order, list[int], Pairs]]:
     mixed = [([cut(total, 3) for total in totals], *rest) for totals, *rest in MIXED_DRAWS]
     return [
-        *((class_order(labels, weights, seed=seed), *rest) for labels, weights, seed, *rest in CLASS_DRAWS),
+        *(
+            (class_order(labels, weights, seed=seed), *rest)
+            for labels, weights, seed, *rest in CLASS_DRAWS
+        ),
         *((weighted(weights, seed=seed), *rest) for weights, seed, *rest in RECORD_DRAWS),
         *(
-            (MixedOrder.of([ShuffledOrder(part, seed, 2) for part in sizes], sizes, weights, seed), *rest)
+            (
+                MixedOrder.of(
+                    [ShuffledOrder(part, seed, 2) for part in sizes], sizes, weights, seed
+                ),
+                *rest,
+            )
             for sizes, weights, seed, *rest in mixed
         ),
     ]
@@ -288,7 +348,9 @@ def test_what_decides_a_fingerprint() -> None:
     assert len(one[0].fingerprint) == 16
 
 
-@pytest.mark.parametrize(("order", "again"), list(zip(sampled_orders(), sampled_orders(2**64), strict=True)))
+@pytest.mark.parametrize(
+    ("order", "again"), list(zip(sampled_orders(), sampled_orders(2**64), strict=True))
+)
 def test_negative_and_huge_seeds(order: Any, again: Any) -> None:
     assert drawn(order, 0, 100) == drawn(again, 0, 100), "seeds count modulo 2**64"
     for seed in (-1, 1, 2**63, -(2**70) - 1):

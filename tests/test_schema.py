@@ -21,7 +21,9 @@ LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
 def test_a_schema_comes_back_from_json(names: str, encoding: str | None) -> None:
     extras = (Feature("n", FeatureKind.INT64), Feature("fs", FeatureKind.FLOAT32, shape=(None,)))
     shape = (4, 5, 3) if encoding else ()
-    made = image_classification(feature_names=names, image_encoding=encoding, image_shape=shape, extras=extras)
+    made = image_classification(
+        feature_names=names, image_encoding=encoding, image_shape=shape, extras=extras
+    )
     schema = made.with_class_names(("a", "ü"))
     assert ExampleSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
     assert schema.image.encoding == encoding
@@ -50,14 +52,19 @@ def test_no_classes_means_no_label_features(names: str) -> None:
 
 
 def test_two_features_of_one_name() -> None:
-    with pytest.raises(UsageError, match="two features are called 'id': rename the table's column of that name"):
+    with pytest.raises(
+        UsageError, match="two features are called 'id': rename the table's column of that name"
+    ):
         ExampleSchema((IMAGE, ID, Feature("id", FeatureKind.INT64)))
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_feature_that_is_also_a_folder(order: int) -> None:
     features = (IMAGE, Feature("image/size", FeatureKind.INT64))[::order]
-    with pytest.raises(UsageError, match="feature 'image' is also the folder of 'image/size': rename one of the two columns"):
+    with pytest.raises(
+        UsageError,
+        match="feature 'image' is also the folder of 'image/size': rename one of the two columns",
+    ):
         ExampleSchema(features)
     assert ExampleSchema((IMAGE, Feature("image_size", FeatureKind.INT64))).image is IMAGE
 
@@ -87,10 +94,18 @@ def test_every_kind_has_a_type_that_an_example_can_hold() -> None:
 
 def test_json_leaves_out_what_is_usual() -> None:
     assert ID.to_json() == {"name": "id", "kind": "text", "source": "id"}
-    assert Feature("a", FeatureKind.INT64, shape=(None,)).to_json() == {"name": "a", "kind": "int64", "source": "column", "shape": [None]}
+    assert Feature("a", FeatureKind.INT64, shape=(None,)).to_json() == {
+        "name": "a",
+        "kind": "int64",
+        "source": "column",
+        "shape": [None],
+    }
 
 
-@pytest.mark.parametrize("record", [{}, {"name": "a", "kind": "x", "source": "id"}, {"name": "a", "kind": "text", "source": "x"}])
+@pytest.mark.parametrize(
+    "record",
+    [{}, {"name": "a", "kind": "x", "source": "id"}, {"name": "a", "kind": "text", "source": "x"}],
+)
 def test_json_that_is_no_feature(record: dict[str, str]) -> None:
     with pytest.raises((KeyError, ValueError)):
         Feature.from_json(record)

@@ -37,7 +37,9 @@ def refs_of(folder: Path, times: int = 1) -> list[ShardRef]:
     root = Folder(str(folder))
     source = Source.open(root, None)
     names, infos = source.manifest.shard_names("train"), source.manifest.splits["train"].shards
-    return [ShardRef(source, name, info, 0, 1) for name, info in zip(names, infos, strict=True)] * times
+    return [
+        ShardRef(source, name, info, 0, 1) for name, info in zip(names, infos, strict=True)
+    ] * times
 
 
 def paths_of(folder: Path) -> list[Path]:
@@ -80,7 +82,9 @@ def limit_open(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr(shard_files, "_MAX_OPEN", limit)
 
 
-def test_any_order_gives_each_shard_with_no_more_open_than_allowed(many: tuple[list[ShardRef], list[bytes]]) -> None:
+def test_any_order_gives_each_shard_with_no_more_open_than_allowed(
+    many: tuple[list[ShardRef], list[bytes]],
+) -> None:
     refs, contents = many
     folder = refs[0].source.root.uri
     order = random.Random(0).choices(range(NUM_SHARDS), k=1000)
@@ -92,7 +96,9 @@ def test_any_order_gives_each_shard_with_no_more_open_than_allowed(many: tuple[l
     assert num_open(folder) == 0
 
 
-def test_keeps_a_quarter_of_few_files_that_a_process_may_have_open(many: tuple[list[ShardRef], list[bytes]]) -> None:
+def test_keeps_a_quarter_of_few_files_that_a_process_may_have_open(
+    many: tuple[list[ShardRef], list[bytes]],
+) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     quarter = len(os.listdir("/proc/self/fd")) // 2 + 40  # room for what the other tests have open
     assert quarter < 250, "or reading 300 shards would not tell"
@@ -106,7 +112,9 @@ def test_keeps_a_quarter_of_few_files_that_a_process_may_have_open(many: tuple[l
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
-def test_the_one_used_longest_ago_is_closed(many: tuple[list[ShardRef], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_one_used_longest_ago_is_closed(
+    many: tuple[list[ShardRef], list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     limit_open(monkeypatch, 3)
     with closing(ShardFiles(many[0])) as files:
         for shard in (0, 1, 2, 0, 3):
@@ -114,15 +122,24 @@ def test_the_one_used_longest_ago_is_closed(many: tuple[list[ShardRef], list[byt
         assert [found.ref.info.index for found in files.opened] == [2, 0, 3]
 
 
-def test_what_is_in_use_stays_open(many: tuple[list[ShardRef], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_in_use_stays_open(
+    many: tuple[list[ShardRef], list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     limit_open(monkeypatch, 2)
     refs, contents = many
     with closing(ShardFiles(refs)) as files:
-        with files.open(0) as zero, files.open(1) as one, files.open(2) as two, files.open(0) as again:
+        with (
+            files.open(0) as zero,
+            files.open(1) as one,
+            files.open(2) as two,
+            files.open(0) as again,
+        ):
             assert again == zero
             for shard in range(3, 50):
                 read(files, shard)
-            assert [os.pread(descriptor, SIZE, 0) for descriptor in (zero, one, two)] == contents[:3]
+            assert [os.pread(descriptor, SIZE, 0) for descriptor in (zero, one, two)] == contents[
+                :3
+            ]
         assert num_open(refs[0].source.root.uri) == 2
 
 
@@ -145,14 +162,18 @@ def test_blocks_that_overlap_in_any_way_keep_their_descriptors(
                 inside.pop(0)[0].__exit__(None, None, None)
             for _, descriptor, used in inside:
                 assert os.pread(descriptor, SIZE, 0) == contents[used]
-            assert num_open(refs[0].source.root.uri) <= max(limit, len({used for *_, used in inside}))
+            assert num_open(refs[0].source.root.uri) <= max(
+                limit, len({used for *_, used in inside})
+            )
         for block, _, _ in inside:
             block.__exit__(None, None, None)
         files.close()
     assert num_open(refs[0].source.root.uri) == 0
 
 
-def test_threads_share_files_of_which_few_may_be_open(many: tuple[list[ShardRef], list[bytes]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_files_of_which_few_may_be_open(
+    many: tuple[list[ShardRef], list[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     limit_open(monkeypatch, 3)
     refs, contents = many
 
@@ -201,9 +222,21 @@ def test_planning_is_nothing_for_local_folders(many: tuple[list[ShardRef], list[
 @pytest.mark.parametrize(
     ("content", "error", "message"),
     [
-        (None, MissingError, "is missing, and the manifest states 64 bytes with 1 records: copy the dataset again, or run"),
-        (bytes(63), StorageError, "is 63 bytes long, and the manifest states 64 bytes with 1 records: copy the dataset again, or run"),
-        (bytes(2000), StorageError, "is 2,000 bytes long, and the manifest states 64 bytes with 1 records: copy the dataset again, or"),
+        (
+            None,
+            MissingError,
+            "is missing, and the manifest states 64 bytes with 1 records: copy the dataset again, or run",
+        ),
+        (
+            bytes(63),
+            StorageError,
+            "is 63 bytes long, and the manifest states 64 bytes with 1 records: copy the dataset again, or run",
+        ),
+        (
+            bytes(2000),
+            StorageError,
+            "is 2,000 bytes long, and the manifest states 64 bytes with 1 records: copy the dataset again, or",
+        ),
     ],
     ids=["missing", "truncated", "longer"],
 )
@@ -232,21 +265,29 @@ def test_a_shard_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
     path = paths_of(tmp_path)[0]
     path.unlink()
     path.symlink_to(path)
-    with closing(ShardFiles(refs_of(tmp_path))) as files, pytest.raises(StorageError, match=f"{path} cannot be read: Too many levels"):
+    with (
+        closing(ShardFiles(refs_of(tmp_path))) as files,
+        pytest.raises(StorageError, match=f"{path} cannot be read: Too many levels"),
+    ):
         read(files, 0)
 
 
 def test_no_file_left_to_open_names_the_limit(many: tuple[list[ShardRef], list[bytes]]) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with closing(ShardFiles(many[0])) as files:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), limits[1]))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))), limits[1])
+        )
         taken = []
         try:
             with pytest.raises(OSError, match="Too many") as caught:  # noqa: PT012 - as many as there are
                 while True:
                     taken.append(os.dup(0))
             assert caught.value.errno == errno.EMFILE
-            with pytest.raises(StorageError, match=r"00007-of-00300 cannot be read: Too many open files: raise `ulimit -n`"):
+            with pytest.raises(
+                StorageError,
+                match=r"00007-of-00300 cannot be read: Too many open files: raise `ulimit -n`",
+            ):
                 read(files, 7)
         finally:
             for descriptor in taken:
@@ -255,7 +296,9 @@ def test_no_file_left_to_open_names_the_limit(many: tuple[list[ShardRef], list[b
         assert len(read(files, 7)) == SIZE
 
 
-def test_closing_waits_for_blocks_and_ends_opening(many: tuple[list[ShardRef], list[bytes]]) -> None:
+def test_closing_waits_for_blocks_and_ends_opening(
+    many: tuple[list[ShardRef], list[bytes]],
+) -> None:
     refs, contents = many
     files = ShardFiles(refs)
     read(files, 5)
@@ -291,7 +334,9 @@ def test_goes_on_in_another_process(many: tuple[list[ShardRef], list[bytes]], st
     with closing(ShardFiles(refs[:8])) as files:
         for shard in range(4):
             read(files, shard)
-        child = multiprocessing.get_context(start).Process(target=_read_all, args=(files, contents[:8]))
+        child = multiprocessing.get_context(start).Process(
+            target=_read_all, args=(files, contents[:8])
+        )
         child.start()
         child.join(60)
         assert child.exitcode == 0

@@ -54,7 +54,10 @@ def test_the_digest_of_a_slice_is_that_of_its_rows() -> None:
 
 def test_values_cannot_slip_from_one_row_to_the_next() -> None:
     assert digest(ids=("ab", "c"), uri="/in") != digest(ids=("a", "bc"), uri="/in")
-    lists = [digest(**{"x/tags": value}) for value in ([["a"], []], [[], ["a"]], [["a", "b"], []], [["ab"], []])]
+    lists = [
+        digest(**{"x/tags": value})
+        for value in ([["a"], []], [[], ["a"]], [["a", "b"], []], [["ab"], []])
+    ]
     assert len(set(lists)) == 4
 
 
@@ -64,7 +67,11 @@ def test_a_null_is_not_an_empty_value() -> None:
 
 
 def test_a_plan_survives_pickling() -> None:
-    batch = set_column(references(["a", "ä\U0001f600"], labelled=True), "x/list", pa.array([[1, 2], []], pa.list_(pa.int64())))
+    batch = set_column(
+        references(["a", "ä\U0001f600"], labelled=True),
+        "x/list",
+        pa.array([[1, 2], []], pa.list_(pa.int64())),
+    )
     plan = ShardPlan.make(NAME, batch, b"s")
     restored = pickle.loads(pickle.dumps(plan))
     assert restored == plan

@@ -46,7 +46,16 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 def make_job(root: Path, **changes: Any) -> WriteJob:
     schema = image_classification().with_class_names(("a",))
-    return WriteJob(**{"root": Folder(str(root)), "schema": schema, "check": "header", "encode": EncodeOptions(), "threads": 2, **changes})
+    return WriteJob(
+        **{
+            "root": Folder(str(root)),
+            "schema": schema,
+            "check": "header",
+            "encode": EncodeOptions(),
+            "threads": 2,
+            **changes,
+        }
+    )
 
 
 def make_plan(paths: list[Path], settings: bytes = b"s") -> ShardPlan:
@@ -62,11 +71,15 @@ def make_plan(paths: list[Path], settings: bytes = b"s") -> ShardPlan:
 
 
 def files_of(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
-def written(images: list[Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ShardPlan, ShardSummary]:
+def written(
+    images: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, ShardPlan, ShardSummary]:
     root = tmp_path_factory.mktemp("written")
     plan = make_plan(images)
     summary, rejects = write_shard(plan, make_job(root))
@@ -78,8 +91,12 @@ def test_records_are_in_plan_order_and_sound(written: tuple[Path, ShardPlan, Sha
     root, plan, summary = written
     with open(root / NAME.shard, "rb") as file:
         records = [parse_example(span.data) for span in scan_records(file)]
-    assert [record["id"][0] for record in records] == [image_id.encode() for image_id in plan.references["id"].to_pylist()]
-    assert [record["image"][0] for record in records] == [Path(uri).read_bytes() for uri in plan.references["uri"].to_pylist()]
+    assert [record["id"][0] for record in records] == [
+        image_id.encode() for image_id in plan.references["id"].to_pylist()
+    ]
+    assert [record["image"][0] for record in records] == [
+        Path(uri).read_bytes() for uri in plan.references["uri"].to_pylist()
+    ]
     assert summary.num_records == len(records) == NUM_IMAGES
 
 
@@ -100,19 +117,27 @@ def test_the_index_points_at_every_image(written: tuple[Path, ShardPlan, ShardSu
 def test_the_summary_is_that_of_the_file(written: tuple[Path, ShardPlan, ShardSummary]) -> None:
     root, plan, summary = written
     data = (root / NAME.shard).read_bytes()
-    assert (summary.num_bytes, summary.crc32c, summary.digest) == (len(data), google_crc32c.value(data), plan.digest)
+    assert (summary.num_bytes, summary.crc32c, summary.digest) == (
+        len(data),
+        google_crc32c.value(data),
+        plan.digest,
+    )
     assert summary.stats["formats"] == {"png": NUM_IMAGES}
     assert read_summary(Folder(str(root)), NAME) == replace(summary, reused=True)
 
 
 @pytest.mark.parametrize("threads", [1, 8])
-def test_the_number_of_threads_changes_no_byte(written: tuple[Path, ShardPlan, ShardSummary], tmp_path: Path, threads: int) -> None:
+def test_the_number_of_threads_changes_no_byte(
+    written: tuple[Path, ShardPlan, ShardSummary], tmp_path: Path, threads: int
+) -> None:
     root, plan, _ = written
     write_shard(plan, make_job(tmp_path, threads=threads))
     assert files_of(tmp_path) == files_of(root)
 
 
-def test_a_plan_that_crossed_to_another_worker_gives_the_same_bytes(written: Any, tmp_path: Path) -> None:
+def test_a_plan_that_crossed_to_another_worker_gives_the_same_bytes(
+    written: Any, tmp_path: Path
+) -> None:
     root, plan, _ = written
     restore, arguments = plan.__reduce__()
     write_shard(restore(*arguments), make_job(tmp_path))
@@ -125,7 +150,10 @@ def test_rejects_leave_the_shard_short_and_are_listed(images: list[Path], tmp_pa
     summary, rejects = write_shard(plan, make_job(tmp_path))
     assert summary.num_records == 5
     assert summary.rejects == {"missing_file": 1, "not_an_image": 1}
-    assert [(reject.id, reject.reason) for reject in rejects] == [("3/bad.png", R.NOT_AN_IMAGE), ("4/missing.png", R.MISSING_FILE)]
+    assert [(reject.id, reject.reason) for reject in rejects] == [
+        ("3/bad.png", R.NOT_AN_IMAGE),
+        ("4/missing.png", R.MISSING_FILE),
+    ]
     assert read_rejects(Folder(str(tmp_path)), NAME.rejects) == rejects
     assert pq.read_table(tmp_path / NAME.sidecar)["id"].to_pylist() == [
         *plan.references["id"].to_pylist()[:3], *plan.references["id"].to_pylist()[5:]
@@ -149,7 +177,11 @@ def test_rejects_of_an_earlier_try_do_not_stay(images: list[Path], tmp_path: Pat
     assert len(read_rejects(Folder(str(tmp_path)), NAME.rejects)) == 1
     late.write_bytes(png_of(1))
     summary, rejects = write_shard(plan, make_job(tmp_path))
-    assert (summary.num_records, rejects, read_rejects(Folder(str(tmp_path)), NAME.rejects)) == (2, [], [])
+    assert (summary.num_records, rejects, read_rejects(Folder(str(tmp_path)), NAME.rejects)) == (
+        2,
+        [],
+        [],
+    )
 
 
 def _nothing(root: Path) -> None:
@@ -202,7 +234,9 @@ def test_a_shard_is_finished_when_all_of_it_is_in_place(
     assert (find_finished(Folder(str(tmp_path)), plan, retry=True) is not None) == finished
 
 
-def test_other_settings_or_references_make_it_another_shard(images: list[Path], tmp_path: Path) -> None:
+def test_other_settings_or_references_make_it_another_shard(
+    images: list[Path], tmp_path: Path
+) -> None:
     write_shard(make_plan(images[:2]), make_job(tmp_path))
     assert find_finished(Folder(str(tmp_path)), make_plan(images[:2]), retry=True)
     assert find_finished(Folder(str(tmp_path)), make_plan(images[:2], b"other"), retry=True) is None
@@ -211,7 +245,9 @@ def test_other_settings_or_references_make_it_another_shard(images: list[Path], 
 
 
 @pytest.mark.parametrize("reason", [R.MISSING_FILE, R.UNREADABLE, R.CHANGED])
-def test_a_passing_fault_is_tried_again_until_the_build_is_published(images: list[Path], tmp_path: Path, reason: R) -> None:
+def test_a_passing_fault_is_tried_again_until_the_build_is_published(
+    images: list[Path], tmp_path: Path, reason: R
+) -> None:
     path = tmp_path / "a.png"
     if reason == R.CHANGED:
         path.write_bytes(png_of(1))
@@ -233,7 +269,9 @@ def test_a_lasting_fault_is_not_tried_again(images: list[Path], tmp_path: Path) 
     assert find_finished(Folder(str(tmp_path)), plan, retry=True) is not None
 
 
-def test_a_full_disk_leaves_neither_a_shard_nor_a_marker(written: tuple[Path, ShardPlan, ShardSummary], tmp_path: Path) -> None:
+def test_a_full_disk_leaves_neither_a_shard_nor_a_marker(
+    written: tuple[Path, ShardPlan, ShardSummary], tmp_path: Path
+) -> None:
     _, plan, summary = written
     write_shard(plan, make_job(tmp_path))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -246,10 +284,14 @@ def test_a_full_disk_leaves_neither_a_shard_nor_a_marker(written: tuple[Path, Sh
     assert find_finished(Folder(str(tmp_path)), plan, retry=True) is None
     assert leftovers_of(tmp_path) == []
     assert not (tmp_path / NAME.sidecar).exists()
-    assert (tmp_path / NAME.shard).stat().st_size == summary.num_bytes, "a file under a final name is whole, if only the earlier one"
+    assert (tmp_path / NAME.shard).stat().st_size == summary.num_bytes, (
+        "a file under a final name is whole, if only the earlier one"
+    )
 
 
-def test_a_programming_error_in_a_chunk_is_raised_as_it_is(images: list[Path], tmp_path: Path) -> None:
+def test_a_programming_error_in_a_chunk_is_raised_as_it_is(
+    images: list[Path], tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match="check must be one of"):
         write_shard(make_plan(images), make_job(tmp_path, check="glance"))
     assert files_of(tmp_path) == {}

@@ -54,11 +54,16 @@ def detect(uri: str | Path, **options: Any) -> TableSource:
         ({"only.csv": ""}, "o*.csv", ("only.csv",)),
     ],
 )
-def test_what_is_one_table(tmp_path: Path, files: dict[str, str], uri: str, named: tuple[str, ...]) -> None:
+def test_what_is_one_table(
+    tmp_path: Path, files: dict[str, str], uri: str, named: tuple[str, ...]
+) -> None:
     write(tmp_path, dict.fromkeys(files, "path,label\na.png,cat\n"))
     source = detect(tmp_path / uri)
     assert (source.path, source.files, list(source.parts())) == (str(tmp_path), named, list(named))
-    assert f"a csv table of {len(named)} files below {tmp_path}, columns image='path'" in source.describe()
+    assert (
+        f"a csv table of {len(named)} files below {tmp_path}, columns image='path'"
+        in source.describe()
+    )
 
 
 def test_a_folder_with_anything_else_is_no_table(tmp_path: Path) -> None:
@@ -70,11 +75,23 @@ def test_a_folder_with_anything_else_is_no_table(tmp_path: Path) -> None:
     ("files", "uri", "options", "message"),
     [
         (["t.csv"], "u*.csv", {}, r"u\*.csv names no file whose name is a table's \(.csv, "),
-        (["t.csv", "t.jsonl"], "t.*", {}, r"names tables of several formats \(csv, jsonl\): name those of one"),
-        (["t.csv", "a.png"], "*.png", {"input_format": "table"}, r"names no file whose name is a table's"),
+        (
+            ["t.csv", "t.jsonl"],
+            "t.*",
+            {},
+            r"names tables of several formats \(csv, jsonl\): name those of one",
+        ),
+        (
+            ["t.csv", "a.png"],
+            "*.png",
+            {"input_format": "table"},
+            r"names no file whose name is a table's",
+        ),
     ],
 )
-def test_wildcards_that_name_no_one_table(tmp_path: Path, files: Sequence[str], uri: str, options: dict[str, str], message: str) -> None:
+def test_wildcards_that_name_no_one_table(
+    tmp_path: Path, files: Sequence[str], uri: str, options: dict[str, str], message: str
+) -> None:
     write(tmp_path, dict.fromkeys(files, "path\na.png\n"))
     with pytest.raises(UsageError, match=message):
         detect(tmp_path / uri, **options)
@@ -82,7 +99,16 @@ def test_wildcards_that_name_no_one_table(tmp_path: Path, files: Sequence[str], 
 
 def test_rows_ids_and_paths_of_each_file(tmp_path: Path) -> None:
     """Rows are numbered in each file, paths start from its folder, and ids are those below all of them."""
-    make_files(write(tmp_path, {"a/t.csv": "path,label\n1.png,cat\n2.png,dog\n", "b/t.csv": "path,label\n1.png,ant\n,cow\n"}), "a/1.png")
+    make_files(
+        write(
+            tmp_path,
+            {
+                "a/t.csv": "path,label\n1.png,cat\n2.png,dog\n",
+                "b/t.csv": "path,label\n1.png,ant\n,cow\n",
+            },
+        ),
+        "a/1.png",
+    )
     make_files(tmp_path, "a/2.png", "b/1.png")
     parts = list(list_source(detect(tmp_path / "*/t.csv")))
     assert [(row["id"], row["uri"], row["row"], row["label"]) for row in rows_of(parts)] == [
@@ -104,10 +130,15 @@ def test_an_image_root_of_all_files(tmp_path: Path) -> None:
 
 
 def test_the_same_rows_whichever_worker_lists_them(tmp_path: Path) -> None:
-    make_files(write(tmp_path, {f"t-{n}.csv": f"path,n\n{n}.png,{n}\n" for n in range(5)}), *(f"{n}.png" for n in range(5)))
+    make_files(
+        write(tmp_path, {f"t-{n}.csv": f"path,n\n{n}.png,{n}\n" for n in range(5)}),
+        *(f"{n}.png" for n in range(5)),
+    )
     source = detect(tmp_path / "t-*.csv")
     run = run_transform(ListImages(source))
-    assert [(row["id"], row["x/n"]) for row in run.rows] == [(row["id"], row["x/n"]) for row in rows_of(list_source(source))]
+    assert [(row["id"], row["x/n"]) for row in run.rows] == [
+        (row["id"], row["x/n"]) for row in rows_of(list_source(source))
+    ]
     assert len(run.rows) == 5
 
 
@@ -115,7 +146,9 @@ CELLS = st.sampled_from(["", "1", "-7", "2.5", "true", "007", "word", "123456789
 
 
 @given(columns=st.lists(st.lists(CELLS, min_size=1, max_size=3), min_size=1, max_size=4))
-def test_types_of_several_files_are_those_of_one(tmp_path_factory: pytest.TempPathFactory, columns: list[list[str]]) -> None:
+def test_types_of_several_files_are_those_of_one(
+    tmp_path_factory: pytest.TempPathFactory, columns: list[list[str]]
+) -> None:
     folder = tmp_path_factory.mktemp("t")
     lines = [[f"p,{cell}" for cell in cells] for cells in columns]
     paths = []
@@ -136,9 +169,13 @@ def test_types_of_several_files_are_those_of_one(tmp_path_factory: pytest.TempPa
         ([pa.array([[1]]), pa.array([[0.5, 1]])], pa.list_(pa.float64())),
     ],
 )
-def test_types_that_parquet_files_have_in_common(tmp_path: Path, values: list[pa.Array], kind: pa.DataType) -> None:
+def test_types_that_parquet_files_have_in_common(
+    tmp_path: Path, values: list[pa.Array], kind: pa.DataType
+) -> None:
     for number, column in enumerate(values):
-        pq.write_table(pa.table({"path": [f"{number}.png"], "c": column}), tmp_path / f"{number}.parquet")
+        pq.write_table(
+            pa.table({"path": [f"{number}.png"], "c": column}), tmp_path / f"{number}.parquet"
+        )
     source = detect(tmp_path, input_format="table").of_labels()
     assert source.columns.field("c").type == kind
     batches = [part for part in list_source(source) if isinstance(part, pa.RecordBatch)]
@@ -152,7 +189,13 @@ def test_columns_in_another_order_are_the_same(tmp_path: Path) -> None:
 
 
 def test_a_json_line_may_lack_a_column_and_so_may_a_file(tmp_path: Path) -> None:
-    write(tmp_path, {"a.jsonl": '{"path": "a.png", "t": "w"}\n', "b.jsonl": '{"path": "b.png", "label": "x"}\n'})
+    write(
+        tmp_path,
+        {
+            "a.jsonl": '{"path": "a.png", "t": "w"}\n',
+            "b.jsonl": '{"path": "b.png", "label": "x"}\n',
+        },
+    )
     rows = rows_of(list_source(detect(tmp_path).of_labels()))
     assert [(row["id"], row["label"]) for row in rows] == [("a.png", None), ("b.png", "x")]
 
@@ -160,9 +203,18 @@ def test_a_json_line_may_lack_a_column_and_so_may_a_file(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"a.csv": "path,n\na,1\n", "b.csv": "path\nb\n"}, r"b.csv has other columns than .*a.csv \(it lacks \['n'\]\)"),
-        ({"a.csv": "path\na\n", "b.csv": "path,n,m\nb,1,2\n"}, r"b.csv has other columns than .*a.csv \(it also has \['m', 'n'\]\)"),
-        ({"a.csv": "path\na\n", "b.csv": "path,path\nb,b\n"}, r"b.csv has other columns than .*a.csv \(one stands twice\)"),
+        (
+            {"a.csv": "path,n\na,1\n", "b.csv": "path\nb\n"},
+            r"b.csv has other columns than .*a.csv \(it lacks \['n'\]\)",
+        ),
+        (
+            {"a.csv": "path\na\n", "b.csv": "path,n,m\nb,1,2\n"},
+            r"b.csv has other columns than .*a.csv \(it also has \['m', 'n'\]\)",
+        ),
+        (
+            {"a.csv": "path\na\n", "b.csv": "path,path\nb,b\n"},
+            r"b.csv has other columns than .*a.csv \(one stands twice\)",
+        ),
         (
             {"a.jsonl": '{"path": "a", "n": 1}', "b.jsonl": '{"path": "b", "n": "x"}'},
             "b.jsonl is not of one table with .*a.jsonl: .*Field n",
@@ -170,7 +222,9 @@ def test_a_json_line_may_lack_a_column_and_so_may_a_file(tmp_path: Path) -> None
         ({"a.csv": "path\na\n", "b.csv": ""}, "the table .*b.csv is empty"),
     ],
 )
-def test_files_that_are_not_of_one_table(tmp_path: Path, files: dict[str, str], message: str) -> None:
+def test_files_that_are_not_of_one_table(
+    tmp_path: Path, files: dict[str, str], message: str
+) -> None:
     with pytest.raises(BuildError, match=message):
         detect(write(tmp_path, files))
 
@@ -181,12 +235,16 @@ def test_gzipped_tables(tmp_path: Path, name: str) -> None:
     text = '{"path": "a.png", "n": 7}\n' if ".jsonl" in name else f"path{mark}n\na.png{mark}7\n"
     (tmp_path / name).write_bytes(gzip.compress(text.encode()))
     make_files(tmp_path, "a.png")
-    assert [(row["id"], row["x/n"]) for row in rows_of(list_source(detect(tmp_path / name)))] == [("a.png", 7)]
+    assert [(row["id"], row["x/n"]) for row in rows_of(list_source(detect(tmp_path / name)))] == [
+        ("a.png", 7)
+    ]
 
 
 def test_a_gzipped_table_that_is_cut_short(tmp_path: Path) -> None:
     """An end that is missing must not look like the end of the table."""
-    whole = gzip.compress(b"path,n\n" + b"".join(b"%d.png,%d\n" % (n, n * 7919) for n in range(20_000)))
+    whole = gzip.compress(
+        b"path,n\n" + b"".join(b"%d.png,%d\n" % (n, n * 7919) for n in range(20_000))
+    )
     (tmp_path / "t.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BuildError, match=r"t\.csv\.gz"):
         detect(tmp_path / "t.csv.gz")
@@ -194,7 +252,14 @@ def test_a_gzipped_table_that_is_cut_short(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("a.CSV", "csv"), ("a.tab.gz", "tsv"), ("a.ndjson.gz", "jsonl"), ("a.parquet.gz", None), ("a.gz", None), ("csv", None)],
+    [
+        ("a.CSV", "csv"),
+        ("a.tab.gz", "tsv"),
+        ("a.ndjson.gz", "jsonl"),
+        ("a.parquet.gz", None),
+        ("a.gz", None),
+        ("csv", None),
+    ],
 )
 def test_formats_by_name(name: str, kind: str | None) -> None:
     assert table_format(name) == kind
@@ -225,5 +290,9 @@ def test_tables_in_a_store(bucket: Bucket) -> None:
         bucket.put(f"only/part-{number}.csv", b"path,label\n../t/%d.png,cat\n" % number)
     for uri in (f"{bucket.uri}/t/part-*.csv", f"{bucket.uri}/only"):
         rows = rows_of(list_source(detect(uri, storage=bucket.options())))
-        assert [row["uri"] for row in rows] == [f"{bucket.uri}/t/{number}.png" for number in range(3)]
-    assert isinstance(detect_source(f"{bucket.uri}/t", NONE, storage=bucket.options()), FolderSource)
+        assert [row["uri"] for row in rows] == [
+            f"{bucket.uri}/t/{number}.png" for number in range(3)
+        ]
+    assert isinstance(
+        detect_source(f"{bucket.uri}/t", NONE, storage=bucket.options()), FolderSource
+    )

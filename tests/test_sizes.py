@@ -27,9 +27,14 @@ def test_sizes(text: str, num_bytes: int) -> None:
     assert parse_size(text, "--shard-size") == num_bytes
 
 
-@pytest.mark.parametrize("text", ["", "MB", "0", "0MB", "-1MB", "1e6", "1 XB", "1.MB", "inf", "nan", "1,000", "0x10"])
+@pytest.mark.parametrize(
+    "text", ["", "MB", "0", "0MB", "-1MB", "1e6", "1 XB", "1.MB", "inf", "nan", "1,000", "0x10"]
+)
 def test_what_is_no_size(text: str) -> None:
-    with pytest.raises(UsageError, match=r"--shard-size .* is no size; write a number above 0 with a unit, such as 150MB"):
+    with pytest.raises(
+        UsageError,
+        match=r"--shard-size .* is no size; write a number above 0 with a unit, such as 150MB",
+    ):
         parse_size(text, "--shard-size")
 
 
@@ -40,13 +45,23 @@ def test_less_than_a_byte() -> None:
 
 @pytest.mark.parametrize(
     ("num_bytes", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (153_200_000, "153.2 MB"), (2.5e12, "2.5 TB"), (3e16, "30000.0 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (153_200_000, "153.2 MB"),
+        (2.5e12, "2.5 TB"),
+        (3e16, "30000.0 TB"),
+    ],
 )
 def test_showing_bytes(num_bytes: float, text: str) -> None:
     assert show_bytes(num_bytes) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3599.6, "1:00:00"), (3723, "1:02:03")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0:00"), (59.4, "0:59"), (59.6, "1:00"), (3599.6, "1:00:00"), (3723, "1:02:03")],
+)
 def test_showing_seconds(seconds: float, text: str) -> None:
     assert show_seconds(seconds) == text
 

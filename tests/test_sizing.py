@@ -27,7 +27,9 @@ from transforms.planning.sizing import FEWEST_SAMPLED, MOST_SAMPLED, Sample, Siz
 from transforms.references import PICTURE_TYPE
 
 
-def estimate_of(made: np.ndarray, known: np.ndarray | None = None, num_records: int | None = None) -> SizeEstimate:
+def estimate_of(
+    made: np.ndarray, known: np.ndarray | None = None, num_records: int | None = None
+) -> SizeEstimate:
     known = np.ones(len(made)) if known is None else known
     return SizeEstimate.of(known, made, num_records=num_records or len(made), sample="s")
 
@@ -37,13 +39,18 @@ def estimate_of(made: np.ndarray, known: np.ndarray | None = None, num_records: 
 def test_a_sample_is_the_same_however_references_arrive(cuts: list[int], order: object) -> None:
     batch = references([f"{number}.png" for number in range(400)])
     ends = sorted({0, 400, *cuts})
-    parts = [Sample.of(batch.slice(start, stop - start), seed=3) for start, stop in itertools.pairwise(ends)]
+    parts = [
+        Sample.of(batch.slice(start, stop - start), seed=3)
+        for start, stop in itertools.pairwise(ends)
+    ]
     order.shuffle(parts)  # type: ignore[attr-defined]
     merged = Sample.merged([Sample(), Sample.merged(parts[:2]), *parts[2:]])
     keys = order_keys(batch.column("id"), 3)
     assert merged.num_records == 400
     assert merged.references is not None
-    assert merged.references.column("id").to_pylist() == [f"{number}.png" for number in np.argsort(keys)[:MOST_SAMPLED]]
+    assert merged.references.column("id").to_pylist() == [
+        f"{number}.png" for number in np.argsort(keys)[:MOST_SAMPLED]
+    ]
     assert pickle.loads(pickle.dumps(merged)) == merged
 
 
@@ -77,7 +84,9 @@ def test_json_there_and_back() -> None:
 def test_records_of_one_size_need_no_margin() -> None:
     estimate = estimate_of(np.full(100, 1000.0), num_records=10_000)
     assert estimate.shards_under(100_000, num_records=10_000, num_bytes=10_000_000) == 100
-    assert estimate.shards_under(99_999, num_records=10_000, num_bytes=10_000_000) == math.ceil(10_000 / 99)
+    assert estimate.shards_under(99_999, num_records=10_000, num_bytes=10_000_000) == math.ceil(
+        10_000 / 99
+    )
 
 
 def test_a_whole_split_in_one_shard_that_was_sampled_whole_needs_none_either() -> None:
@@ -88,12 +97,24 @@ def test_a_whole_split_in_one_shard_that_was_sampled_whole_needs_none_either() -
 
 @pytest.mark.parametrize("limit", [1, 100])
 def test_a_cap_below_one_record_gives_a_shard_to_each(limit: int) -> None:
-    assert estimate_of(np.array([1000.0, 1200]), num_records=50).shards_under(limit, num_records=50, num_bytes=55_000) == 50
+    assert (
+        estimate_of(np.array([1000.0, 1200]), num_records=50).shards_under(
+            limit, num_records=50, num_bytes=55_000
+        )
+        == 50
+    )
 
 
 @pytest.mark.parametrize(
     ("per_shard", "spread", "most_margin"),
-    [(20, 0.1, 0.2), (20, 0.5, 0.65), (100, 0.5, 0.35), (1000, 0.1, 0.06), (1000, 0.5, 0.2), (1000, 1.0, 0.35)],
+    [
+        (20, 0.1, 0.2),
+        (20, 0.5, 0.65),
+        (100, 0.5, 0.35),
+        (1000, 0.1, 0.06),
+        (1000, 0.5, 0.2),
+        (1000, 1.0, 0.35),
+    ],
 )
 def test_the_cap_holds(per_shard: int, spread: float, most_margin: float) -> None:
     """100 datasets of 20,000 records with sizes as those of photos: where the sample can tell the tail, hardly one has a shard above
@@ -102,7 +123,9 @@ def test_the_cap_holds(per_shard: int, spread: float, most_margin: float) -> Non
     for _ in range(100):
         sizes = rng.lognormal(math.log(10_000) - spread**2 / 2, spread, 20_000)
         estimate = estimate_of(sizes[:256], num_records=len(sizes))
-        shards = ShardPolicy(num_bytes=limit).cut(len(sizes), estimate.total(len(sizes), 0), estimate)
+        shards = ShardPolicy(num_bytes=limit).cut(
+            len(sizes), estimate.total(len(sizes), 0), estimate
+        )
         written = np.add.reduceat(sizes, shards.starts[:-1])
         over += written.max() > limit
         margins.append(1 - written.mean() / limit)
@@ -119,7 +142,9 @@ def test_what_is_known_of_a_record() -> None:
         "x/n": pa.array([1, 2]),
         "x/list": pa.array([[1.0, 2.0], []], pa.list_(pa.float32())),
         "x/words": pa.array([[b"abc", b"de"], [b"f"]]),
-        "x/mask": pa.array([{"uri": "m", "offset": None, "num_bytes": 70, "etag": None}, None], PICTURE_TYPE),
+        "x/mask": pa.array(
+            [{"uri": "m", "offset": None, "num_bytes": 70, "etag": None}, None], PICTURE_TYPE
+        ),
     }
     names = sum(len(name) for name in extras if name != "x/mask")
     rich = known_sizes(references(["ab", "c"], num_bytes=[1000, 2000], extras=extras)).to_pylist()
@@ -132,7 +157,10 @@ def test_what_is_known_of_a_record() -> None:
     ("parts", "told"),
     [
         ([RecordBytes(10, 12_300, 12_100)], "estimated 12.3 kB a record, wrote 12.1 kB: 1.7% off"),
-        ([RecordBytes(30, 1000, 2000), RecordBytes(10, 5000, 2000)], "estimated 2.0 kB a record, wrote 2.0 kB: 0.0% off"),
+        (
+            [RecordBytes(30, 1000, 2000), RecordBytes(10, 5000, 2000)],
+            "estimated 2.0 kB a record, wrote 2.0 kB: 0.0% off",
+        ),
         ([RecordBytes(0, 0, 0)], "estimated 0 B a record, wrote 0 B: 0.0% off"),
     ],
 )
@@ -156,7 +184,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(photos: Path, out: Path, *options: str) -> Manifest:
-    assert build_dataset.main([str(photos), str(out), "--max-reject-fraction", "0.1", *options]) == 0
+    assert (
+        build_dataset.main([str(photos), str(out), "--max-reject-fraction", "0.1", *options]) == 0
+    )
     return read_manifest(Folder(str(out)))
 
 
@@ -169,9 +199,15 @@ def build(photos: Path, out: Path, *options: str) -> Manifest:
     ],
 )
 def test_a_build_keeps_its_cap(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], most_off: float
+    photos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    most_off: float,
 ) -> None:
-    manifest = build(photos, tmp_path / "out", *options, "--shard-size", "20kB", "--split", "train=0.8,test=0.2")
+    manifest = build(
+        photos, tmp_path / "out", *options, "--shard-size", "20kB", "--split", "train=0.8,test=0.2"
+    )
     shards = [shard for split in manifest.splits.values() for shard in split.shards]
     assert len(shards) > 2
     assert max(shard.num_bytes for shard in shards) <= 20_000
@@ -182,19 +218,36 @@ def test_a_build_keeps_its_cap(
     told = [line for line in capsys.readouterr().err.splitlines() if "a record, wrote" in line]
     assert len(told) == 1
     assert float(told[0].rpartition(": ")[2].removesuffix("% off")) <= 100 * most_off
-    assert "Bytes of a record: estimated from a sample, and written" in (tmp_path / "out/report.html").read_text()
+    assert (
+        "Bytes of a record: estimated from a sample, and written"
+        in (tmp_path / "out/report.html").read_text()
+    )
     plan = json.loads((tmp_path / "out/plan.json").read_text())
-    assert plan["estimate"]["num_sampled"] in (FEWEST_SAMPLED, FEWEST_SAMPLED - 1)  # one that is broken may be among them
+    assert plan["estimate"]["num_sampled"] in (
+        FEWEST_SAMPLED,
+        FEWEST_SAMPLED - 1,
+    )  # one that is broken may be among them
 
 
-@pytest.mark.parametrize("options", [(), ("--encode", "jpeg", "--records-per-shard", "100"), ("--encode", "jpeg", "--shard-count", "3")])
-def test_nothing_is_sampled_where_nothing_follows_from_it(photos: Path, tmp_path: Path, options: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--encode", "jpeg", "--records-per-shard", "100"),
+        ("--encode", "jpeg", "--shard-count", "3"),
+    ],
+)
+def test_nothing_is_sampled_where_nothing_follows_from_it(
+    photos: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
     manifest = build(photos, tmp_path / "out", *options)
     assert "estimate" not in json.loads((tmp_path / "out/plan.json").read_text())
     assert all("record_bytes" not in split.stats for split in manifest.splits.values())
 
 
-def test_a_build_that_goes_on_keeps_its_estimate(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_build_that_goes_on_keeps_its_estimate(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Though images of the sample cannot be read any more: what was planned from them is known."""
     options = ("--encode", "jpeg", "--shard-size", "40kB")
     copy = Path(shutil.copytree(photos, tmp_path / "in"))
@@ -210,8 +263,19 @@ def test_a_build_that_goes_on_keeps_its_estimate(photos: Path, tmp_path: Path, c
     assert (tmp_path / "out/plan.json").read_bytes() == before
 
 
-def test_a_plan_shows_the_estimate(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [str(photos), str(tmp_path / "out"), "--max-reject-fraction", "0.1", "--encode", "jpeg", "--shard-size", "40kB"]
+def test_a_plan_shows_the_estimate(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [
+        str(photos),
+        str(tmp_path / "out"),
+        "--max-reject-fraction",
+        "0.1",
+        "--encode",
+        "jpeg",
+        "--shard-size",
+        "40kB",
+    ]
     assert plan_dataset.main([*options, "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert plan_dataset.main(options) == 0

@@ -20,8 +20,13 @@ NONE = dict.fromkeys(ROLES)
 
 def test_folders(tmp_path: Path) -> None:
     plain = detect_source(str(make_files(tmp_path / "plain", "cat/1.png")), NONE)
-    split = detect_source(f"file://{make_files(tmp_path / 'split', 'val/cat/1.png', 'Train/cat/2.png')}/", NONE)
-    assert (plain, split) == (FolderSource(f"{tmp_path}/plain"), FolderSource(f"{tmp_path}/split", ("Train", "val")))
+    split = detect_source(
+        f"file://{make_files(tmp_path / 'split', 'val/cat/1.png', 'Train/cat/2.png')}/", NONE
+    )
+    assert (plain, split) == (
+        FolderSource(f"{tmp_path}/plain"),
+        FolderSource(f"{tmp_path}/split", ("Train", "val")),
+    )
     assert [source.states_splits for source in (plain, split)] == [False, True]
     assert plain.describe() == f"a folder at {tmp_path}/plain"
     assert split.describe() == f"split folders (Train, val) at {tmp_path}/split"
@@ -56,12 +61,26 @@ def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.M
         ("dangling", {}, "INPUT dangling does not exist"),
         ("folder/1.png", {}, "INPUT .*1.png is a file, and its name is not a table's"),
         ("pipe.csv", {}, "INPUT pipe.csv is neither a folder nor a file"),
-        ("folder", {"label": "x"}, "--label-column is for a table, and INPUT .*folder is a folder; name the table itself as INPUT"),
-        ("ftp://host/in", {}, "'ftp://host/in': ftp:// addresses are not read or written; give a local path or one of s3://"),
-        ("folder\udcff", {}, r"the path of INPUT '.*folder\\udcff' is not UTF-8: rename its folder, or link to it"),
+        (
+            "folder",
+            {"label": "x"},
+            "--label-column is for a table, and INPUT .*folder is a folder; name the table itself as INPUT",
+        ),
+        (
+            "ftp://host/in",
+            {},
+            "'ftp://host/in': ftp:// addresses are not read or written; give a local path or one of s3://",
+        ),
+        (
+            "folder\udcff",
+            {},
+            r"the path of INPUT '.*folder\\udcff' is not UTF-8: rename its folder, or link to it",
+        ),
     ],
 )
-def test_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, columns: dict[str, str], message: str) -> None:
+def test_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, columns: dict[str, str], message: str
+) -> None:
     make_files(tmp_path, "folder/1.png", "folder\udcff/1.png")
     (tmp_path / "dangling").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe.csv")

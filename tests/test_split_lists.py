@@ -37,7 +37,10 @@ def read(*values: object) -> dict[str, str]:
         ("a.csv", "id,split\ncat/1.png,train\n007,test\nünï,val\nnot there,test\n"),
         ("a.csv", "weight,PATH,Subset\n1,cat/1.png,train\n2,007,test\n3,ünï,Validation\n"),
         ("a.tsv", "file_name\tpartition\ncat/1.png\ttraining\n007\ttest\nünï\tval\n"),
-        ("a.jsonl", '{"id": "cat/1.png", "split": "train"}\n{"id": "007", "split": "test"}\n{"id": "ünï", "split": "validation"}\n'),
+        (
+            "a.jsonl",
+            '{"id": "cat/1.png", "split": "train"}\n{"id": "007", "split": "test"}\n{"id": "ünï", "split": "validation"}\n',
+        ),
         ("a.json", {"train": ["cat/1.png"], "test": ["007"], "val": ["ünï"]}),
         ("a.json", WANTED),
         ("a.json", [{"id": image_id, "split": split} for image_id, split in WANTED.items()]),
@@ -48,7 +51,12 @@ def test_a_file_that_states_splits(tmp_path: Path, name: str, content: Any) -> N
 
 
 def test_parquet(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"id": list(WANTED), "split": pa.array(list(WANTED.values())).dictionary_encode()}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table(
+            {"id": list(WANTED), "split": pa.array(list(WANTED.values())).dictionary_encode()}
+        ),
+        tmp_path / "a.parquet",
+    )
     assert read(tmp_path / "a.parquet") == WANTED
 
 
@@ -72,7 +80,10 @@ def test_a_file_of_ids(tmp_path: Path, name: str, content: Any) -> None:
 def test_several_files(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", "cat/1.png\n")
     write(tmp_path / "b.json", {"007": "test", "cat/1.png": "train"})
-    assert read(f"train={tmp_path}/a.txt", tmp_path / "b.json") == {"cat/1.png": "train", "007": "test"}
+    assert read(f"train={tmp_path}/a.txt", tmp_path / "b.json") == {
+        "cat/1.png": "train",
+        "007": "test",
+    }
 
 
 @pytest.mark.parametrize(
@@ -80,10 +91,15 @@ def test_several_files(tmp_path: Path) -> None:
     [
         ("nothing.csv", "--split-ids nothing.csv: there is no file"),
         ("test=nothing.txt", "--split-ids test=nothing.txt: there is no file"),
-        ("ids.txt", "--split-ids ids.txt lists ids alone: name their split, as in --split-ids test=ids.txt"),
+        (
+            "ids.txt",
+            "--split-ids ids.txt lists ids alone: name their split, as in --split-ids test=ids.txt",
+        ),
     ],
 )
-def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, message: str) -> None:
+def test_wrong_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "ids.txt", "1\n")
     with pytest.raises(UsageError, match=message):
@@ -93,10 +109,22 @@ def test_wrong_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "id,split\n1,train\n1,test\n", "--split-ids puts 1 ids in two splits, such as '1' in train and test: keep one"),
-        ("a.csv", "id,fold\n1,2\n", r"has no column of splits \(split, subset, ...\); it has 'id', 'fold'"),
+        (
+            "a.csv",
+            "id,split\n1,train\n1,test\n",
+            "--split-ids puts 1 ids in two splits, such as '1' in train and test: keep one",
+        ),
+        (
+            "a.csv",
+            "id,fold\n1,2\n",
+            r"has no column of splits \(split, subset, ...\); it has 'id', 'fold'",
+        ),
         ("a.csv", "name,split\n1,train\n", "has no column of ids"),
-        ("a.csv", "id,split\n1,hold out\n", "--split-ids names the split 'hold out': a split's name has letters, digits and _"),
+        (
+            "a.csv",
+            "id,split\n1,hold out\n",
+            "--split-ids names the split 'hold out': a split's name has letters, digits and _",
+        ),
         ("a.csv", "id,split\n1,\n", "--split-ids names the split ''"),
         ("a.csv", "", "is empty"),
         ("a.json", "[", "cannot be read"),
@@ -118,7 +146,9 @@ def test_binary_is_no_list(tmp_path: Path) -> None:
 
 
 def test_ids_of_one_hash_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_lists, "hash64", lambda texts, _: pc.utf8_length(texts).to_numpy().astype("uint64"))
+    monkeypatch.setattr(
+        split_lists, "hash64", lambda texts, _: pc.utf8_length(texts).to_numpy().astype("uint64")
+    )
     listed = ListedIds(pa.array(["a", "b", "c", "dd"]), pa.array(["s", "t", "u", "v"]))
     assert listed.find(pa.array(["c", "x", "a", "dd", "b", "ddd"])).tolist() == [2, -1, 0, 3, 1, -1]
 
@@ -129,8 +159,12 @@ def test_what_is_not_listed_and_what_is_not_there() -> None:
     assert len(listed) == 2
     assert listed.take_others(batch).column("id").to_pylist() == ["0", "3"]
     used = listed.find(batch.column("id"))
-    assert [(reject.id, str(reject.reason)) for reject in listed.unused(used[used >= 0])] == [("2", "unused_id")]
-    assert [(reject.id, str(reject.reason)) for reject in reject_others(listed.take_others(batch))] == [
+    assert [(reject.id, str(reject.reason)) for reject in listed.unused(used[used >= 0])] == [
+        ("2", "unused_id")
+    ]
+    assert [
+        (reject.id, str(reject.reason)) for reject in reject_others(listed.take_others(batch))
+    ] == [
         ("0", "unknown_split"),
         ("3", "unknown_split"),
     ]

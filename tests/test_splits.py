@@ -43,11 +43,17 @@ def test_fractions(text: str, names: tuple[str, ...], fractions: tuple[float, ..
         ("=1", "'' is no split name"),
         ("hold-out=1", "'hold-out' is no split name"),
         ("a/b=1", "'a/b' is no split name"),
-        ("train=0.8;test=0.2", "'0.8;test=0.2' in 'train=0.8;test=0.2' is no number; write train=0.8,test=0.2"),
+        (
+            "train=0.8;test=0.2",
+            "'0.8;test=0.2' in 'train=0.8;test=0.2' is no number; write train=0.8,test=0.2",
+        ),
         ("train=", "'' in 'train=' is no number"),
         ("train=80%,test=20%", "'80%' in 'train=80%' is no number"),
         ("train=0.5,train=0.5", "--split names a split twice: train, train"),
-        ("train=0.8,test=0.1", "--split train=0.8,test=0.1: fractions must each be above 0 and add up to 1"),
+        (
+            "train=0.8,test=0.1",
+            "--split train=0.8,test=0.1: fractions must each be above 0 and add up to 1",
+        ),
         ("train=80,test=20", "above 0 and add up to 1"),
         ("train=1,test=0", "above 0 and add up to 1"),
         ("train=1.5,test=-0.5", "above 0 and add up to 1"),
@@ -68,7 +74,10 @@ def test_fraction_errors(text: str, message: str) -> None:
         ("all_of_it", SplitFractions(("all_of_it",), (1.0,))),
         ("train=rest", SplitFractions(("train",), (1.0,))),
         ("test=0.25,train=rest", SplitFractions(("test", "train"), (0.25, 0.75))),
-        ("test=5000, validation = 1000 ,train=rest", SplitCounts(("test", "validation", "train"), (5000, 1000, None))),
+        (
+            "test=5000, validation = 1000 ,train=rest",
+            SplitCounts(("test", "validation", "train"), (5000, 1000, None)),
+        ),
         ("train=rest,test=1", SplitCounts(("train", "test"), (None, 1))),
         ("test=1e3,train=rest", SplitCounts(("test", "train"), (1000, None))),
     ],
@@ -81,10 +90,16 @@ def test_rules(text: str, rule: SplitFractions | SplitCounts) -> None:
     ("text", "message"),
     [
         ("train=80,test=20", "above 0 and add up to 1"),
-        ("test=5000,train=rest,other=rest", "--split: 2 splits are to get the rest; give one, as in test=5000,train=rest"),
+        (
+            "test=5000,train=rest,other=rest",
+            "--split: 2 splits are to get the rest; give one, as in test=5000,train=rest",
+        ),
         ("test=0.1,train=rest,other=rest", "2 splits are to get the rest"),
         ("test=0.6,validation=0.6,train=rest", "fractions must each be above 0 and add up to 1"),
-        ("test=0.5,validation=100,train=rest", "give fractions below 1, or whole numbers of records, and not both"),
+        (
+            "test=0.5,validation=100,train=rest",
+            "give fractions below 1, or whole numbers of records, and not both",
+        ),
         ("test=1.5,train=rest", "give fractions below 1, or whole numbers"),
         ("test=nan,train=rest", "give fractions below 1, or whole numbers"),
         ("test=0,train=rest", "--split: test=0 is no number of records; give 1 or more"),
@@ -105,12 +120,20 @@ def test_totals() -> None:
     rule = parse_split("test=3,train=rest,validation=2")
     assert rule.totals(10).tolist() == [3, 5, 2]
     assert rule.totals(5).tolist() == [3, 0, 2]
-    with pytest.raises(BuildError, match="--split asks for 5 records in test and validation, and INPUT has 4 to draw from"):
+    with pytest.raises(
+        BuildError,
+        match="--split asks for 5 records in test and validation, and INPUT has 4 to draw from",
+    ):
         rule.totals(4)
 
 
-def assigned(ids: list[str], fractions: SplitFractions | None = THREE, **columns: Any) -> dict[str, str]:
-    return {row["id"]: row["split"] for row in rows_of(assign_splits(references(ids, **columns), fractions, given=False))}
+def assigned(
+    ids: list[str], fractions: SplitFractions | None = THREE, **columns: Any
+) -> dict[str, str]:
+    return {
+        row["id"]: row["split"]
+        for row in rows_of(assign_splits(references(ids, **columns), fractions, given=False))
+    }
 
 
 def test_proportions() -> None:
@@ -138,8 +161,15 @@ def test_an_id_keeps_its_split_whatever_comes_or_goes(data: st.DataObject) -> No
 
 def test_a_larger_split_keeps_what_it_had() -> None:
     """Fractions are ranges of one line, in the order given: moving one end moves nothing elsewhere."""
-    before, after = assigned(IDS), assigned(IDS, SplitFractions(("train", "validation", "test"), (0.8, 0.05, 0.15)))
-    changes = {(before[image_id], after[image_id]) for image_id in IDS if before[image_id] != after[image_id]}
+    before, after = (
+        assigned(IDS),
+        assigned(IDS, SplitFractions(("train", "validation", "test"), (0.8, 0.05, 0.15))),
+    )
+    changes = {
+        (before[image_id], after[image_id])
+        for image_id in IDS
+        if before[image_id] != after[image_id]
+    }
     assert changes == {("validation", "test")}
 
 
@@ -150,7 +180,9 @@ def test_groups_stay_together() -> None:
     for image_id, patient in zip(IDS, patients, strict=True):
         of_group.setdefault(patient, set()).add(splits[image_id])
     assert {len(found) for found in of_group.values()} == {1}
-    assert Counter(next(iter(found)) for found in of_group.values())["test"] == pytest.approx(70, abs=40)
+    assert Counter(next(iter(found)) for found in of_group.values())["test"] == pytest.approx(
+        70, abs=40
+    )
 
 
 def test_without_a_group_the_id_counts() -> None:
@@ -169,7 +201,9 @@ def test_the_split_does_not_follow_the_order_of_the_shuffle() -> None:
     assert in_first_half == pytest.approx(500, abs=110)
 
 
-@pytest.mark.parametrize(("fractions", "name"), [(None, "train"), (SplitFractions(("only",), (1.0,)), "only")])
+@pytest.mark.parametrize(
+    ("fractions", "name"), [(None, "train"), (SplitFractions(("only",), (1.0,)), "only")]
+)
 def test_one_split_for_all(fractions: SplitFractions | None, name: str) -> None:
     assert set(assigned(IDS[:100], fractions).values()) == {name}
 
@@ -178,8 +212,14 @@ def test_given_splits() -> None:
     given_splits = ["train", "my_split", None, "", "hold out", "a/b", "é", "Val2"]
     batch = references([str(number) for number in range(8)], split=given_splits)
     parts = list(assign_splits(batch, None, given=True))
-    assert {row["id"]: row["split"] for row in rows_of(parts)} == {"0": "train", "1": "my_split", "7": "Val2"}
-    assert [(reject.id, str(reject.reason)) for reject in rejects_of(parts)] == [(str(number), "unknown_split") for number in range(2, 7)]
+    assert {row["id"]: row["split"] for row in rows_of(parts)} == {
+        "0": "train",
+        "1": "my_split",
+        "7": "Val2",
+    }
+    assert [(reject.id, str(reject.reason)) for reject in rejects_of(parts)] == [
+        (str(number), "unknown_split") for number in range(2, 7)
+    ]
     assert [reject.detail for reject in rejects_of(parts)][:3] == [
         "split None is empty or not a name of letters, digits and _",
         "split '' is empty or not a name of letters, digits and _",
@@ -189,5 +229,9 @@ def test_given_splits() -> None:
 
 @pytest.mark.parametrize("splits", [[], [None, None]])
 def test_no_row_has_a_split(splits: list[str | None]) -> None:
-    parts = list(assign_splits(references([str(n) for n in range(len(splits))], split=splits), None, given=True))
+    parts = list(
+        assign_splits(
+            references([str(n) for n in range(len(splits))], split=splits), None, given=True
+        )
+    )
     assert (rows_of(parts), len(rejects_of(parts))) == ([], len(splits))

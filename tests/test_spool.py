@@ -31,8 +31,15 @@ def make(calls: list[str]) -> Callable[[SpoolWriter], Iterator[pa.RecordBatch | 
         calls.append(writer.uri)
         yield REJECT
         for number, data in enumerate(PICTURES):
-            place = {"uri": writer.uri, "offset": writer.add(data), "num_bytes": len(data), "etag": writer.etag}
-            yield references([f"{number}"], extras={"x/list": [[1.5, None]], "x/n": [number]}, **place)
+            place = {
+                "uri": writer.uri,
+                "offset": writer.add(data),
+                "num_bytes": len(data),
+                "etag": writer.etag,
+            }
+            yield references(
+                [f"{number}"], extras={"x/list": [[1.5, None]], "x/n": [number]}, **place
+            )
 
     return rows
 
@@ -48,7 +55,9 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(str(tmp_path / "out" / "spool"))
 
 
-def pictures(rows: list[dict[str, object]], read: Callable[[Picture], bytes] = read_local_image) -> list[bytes]:
+def pictures(
+    rows: list[dict[str, object]], read: Callable[[Picture], bytes] = read_local_image
+) -> list[bytes]:
     return [read(Picture(row["uri"], row["offset"], row["num_bytes"], row["etag"])) for row in rows]  # type: ignore[arg-type]
 
 
@@ -56,13 +65,17 @@ def test_what_is_added_is_read_back_in_order(folder: Folder, source: str) -> Non
     parts = list(spooled(folder, source, "e1", NO_OPTIONS, make([])))
     rows = rows_of(parts)
     assert pictures(rows) == PICTURES
-    assert [(row["id"], row["x/n"], row["x/list"]) for row in rows] == [(f"{n}", n, [1.5, None]) for n in range(4)]
+    assert [(row["id"], row["x/n"], row["x/list"]) for row in rows] == [
+        (f"{n}", n, [1.5, None]) for n in range(4)
+    ]
     assert rejects_of(parts) == [REJECT]
     assert parts[0].schema == references(["0"], extras={"x/list": [[1.5, None]], "x/n": [0]}).schema
     assert sorted(name.rpartition(".")[2] for name in folder.names()) == ["bin", "parquet"]
 
 
-def test_a_finished_listing_is_used_and_another_etag_is_another_spool(folder: Folder, source: str) -> None:
+def test_a_finished_listing_is_used_and_another_etag_is_another_spool(
+    folder: Folder, source: str
+) -> None:
     calls: list[str] = []
     first = list(spooled(folder, source, "e1", NO_OPTIONS, make(calls)))
     again = list(spooled(folder, source, "e1", NO_OPTIONS, make(calls)))
@@ -74,7 +87,9 @@ def test_a_finished_listing_is_used_and_another_etag_is_another_spool(folder: Fo
     assert {row["etag"] for row in rows_of(first)} != {row["etag"] for row in other}
 
 
-def test_references_do_not_depend_on_when_the_spool_was_written(folder: Folder, source: str) -> None:
+def test_references_do_not_depend_on_when_the_spool_was_written(
+    folder: Folder, source: str
+) -> None:
     first = rows_of(spooled(folder, source, "e1", NO_OPTIONS, make([])))
     folder.remove_all(folder.names())
     assert rows_of(spooled(folder, source, "e1", NO_OPTIONS, make([]))) == first
@@ -90,11 +105,16 @@ def test_a_spool_that_was_cut_or_is_gone_is_a_fault(folder: Folder, source: str)
     os.unlink(row["uri"])
     with pytest.raises(ImageFault) as gone:
         pictures([row])
-    assert (cut.value.reason, gone.value.reason) == (RejectReason.CHANGED, RejectReason.MISSING_FILE)
+    assert (cut.value.reason, gone.value.reason) == (
+        RejectReason.CHANGED,
+        RejectReason.MISSING_FILE,
+    )
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_nothing_is_left_of_a_spool_that_stopped_halfway(folder: Folder, source: str, error: type[BaseException]) -> None:
+def test_nothing_is_left_of_a_spool_that_stopped_halfway(
+    folder: Folder, source: str, error: type[BaseException]
+) -> None:
     def stop(writer: SpoolWriter) -> Iterator[pa.RecordBatch | Reject]:
         yield from list(make([])(writer))[:3]
         raise error
@@ -139,7 +159,9 @@ def test_a_plan_gives_the_same_references_and_writes_nothing(folder: Folder, sou
     assert len(calls) == 1
 
 
-def test_pieces_are_collected_and_none_is_lost(folder: Folder, source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_are_collected_and_none_is_lost(
+    folder: Folder, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(spool, "_WRITE_BYTES", 10)
     assert pictures(rows_of(spooled(folder, source, "e1", NO_OPTIONS, make([])))) == PICTURES
 
@@ -147,16 +169,22 @@ def test_pieces_are_collected_and_none_is_lost(folder: Folder, source: str, monk
 @pytest.mark.parametrize("kind", ["s3", "gs"])
 def test_a_spool_in_a_store(places: Places, source: str, kind: str) -> None:
     place = places.make(kind)  # type: ignore[arg-type]
-    options = StorageOptions.parse([f"{key}={value}" for key, value in place.storage_options.items()])
+    options = StorageOptions.parse(
+        [f"{key}={value}" for key, value in place.storage_options.items()]
+    )
     folder = Folder.at(place.at("out/spool"), options)
     calls: list[str] = []
     for _ in range(2):
         rows = rows_of(spooled(folder, source, "e1", NO_OPTIONS, make(calls)))
-        assert pictures(rows[2:], lambda picture: read_remote_image(picture, options)) == PICTURES[2:]
+        assert (
+            pictures(rows[2:], lambda picture: read_remote_image(picture, options)) == PICTURES[2:]
+        )
     assert len(calls) == 1
 
 
-def test_listings_without_their_bytes_are_forgotten_where_no_dataset_is_whole(tmp_path: Path, folder: Folder, source: str) -> None:
+def test_listings_without_their_bytes_are_forgotten_where_no_dataset_is_whole(
+    tmp_path: Path, folder: Folder, source: str
+) -> None:
     root = Folder(str(tmp_path / "out"))
     list(spooled(folder, source, "e1", NO_OPTIONS, make([])))
     list(spooled(folder, source, "e2", NO_OPTIONS, make([])))
@@ -169,27 +197,52 @@ def test_listings_without_their_bytes_are_forgotten_where_no_dataset_is_whole(tm
     assert left[0].partition(".")[0] != lost.partition(".")[0]
 
 
-def test_a_plan_that_would_look_into_pictures_says_that_it_cannot(folder: Folder, source: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_plan_that_would_look_into_pictures_says_that_it_cannot(
+    folder: Folder, source: str, caplog: pytest.LogCaptureFixture
+) -> None:
     for wanted in (False, True):
         caplog.clear()
-        assert len(rows_of(spooled(UnwrittenFolder(folder.uri, bytes_wanted=wanted), source, "e1", NO_OPTIONS, make([])))) == 4
+        assert (
+            len(
+                rows_of(
+                    spooled(
+                        UnwrittenFolder(folder.uri, bytes_wanted=wanted),
+                        source,
+                        "e1",
+                        NO_OPTIONS,
+                        make([]),
+                    )
+                )
+            )
+            == 4
+        )
         assert ("a plan does not unpack" in caplog.text) == wanted
 
 
 def test_what_no_store_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spool, "MAX_REMOTE_BYTES", 3)
-    local, remote = SpoolWriter("/out/spool/x.bin", "", None), SpoolWriter("s3://bucket/out/spool/x.bin", "", None)
+    local, remote = (
+        SpoolWriter("/out/spool/x.bin", "", None),
+        SpoolWriter("s3://bucket/out/spool/x.bin", "", None),
+    )
     assert [local.add(b"four") for _ in range(3)] == [0, 4, 8]
     remote.add(b"four")
     with pytest.raises(
-        BuildError, match=r"s3://.*x\.bin would have more than 3 bytes.* give a local OUTPUT, split the input, or unpack it"
+        BuildError,
+        match=r"s3://.*x\.bin would have more than 3 bytes.* give a local OUTPUT, split the input, or unpack it",
     ):
         remote.add(b"four")
 
 
 @pytest.mark.parametrize(
     ("path", "is_ours"),
-    [("spool/a.bin", True), ("spool/a.parquet", True), ("spool/.a.bin.0.tmp", True), ("spool/a.txt", False), ("spool", False)],
+    [
+        ("spool/a.bin", True),
+        ("spool/a.parquet", True),
+        ("spool/.a.bin.0.tmp", True),
+        ("spool/a.txt", False),
+        ("spool", False),
+    ],
 )
 def test_files_of_a_spool_are_a_builds(path: str, is_ours: bool) -> None:
     assert naming.is_build_output(path) == is_ours

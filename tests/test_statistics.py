@@ -22,7 +22,15 @@ ROWS = st.lists(
     ),
     max_size=12,
 )
-SCHEMA = pa.schema({"image_length": pa.int64(), "width": pa.int32(), "height": pa.int32(), "label": pa.int64(), "format": pa.string()})
+SCHEMA = pa.schema(
+    {
+        "image_length": pa.int64(),
+        "width": pa.int32(),
+        "height": pa.int32(),
+        "label": pa.int64(),
+        "format": pa.string(),
+    }
+)
 
 
 def describe(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -34,7 +42,11 @@ def test_ranges_and_counts_are_those_of_the_values(rows: list[dict[str, Any]]) -
     stats = describe(rows)
     for name in ("image_length", "width", "height"):
         values = [row[name] for row in rows if row[name] is not None]
-        expected = {"min": min(values), "max": max(values), "sum": sum(values), "count": len(values)} if values else None
+        expected = (
+            {"min": min(values), "max": max(values), "sum": sum(values), "count": len(values)}
+            if values
+            else None
+        )
         assert stats.get(name) == expected
     for name in ("label", "format"):
         values = [row[name] for row in rows if row[name] is not None]
@@ -48,7 +60,11 @@ def test_parts_merge_to_the_whole(rows: list[dict[str, Any]], cut: int) -> None:
 
 def test_labels_are_in_the_order_of_their_index() -> None:
     rows = [{"image_length": 1, "label": label} for label in (10, 9, 2, 10)]
-    assert list(merge_stats([describe(rows[2:]), describe(rows[:2])])["labels"].items()) == [("2", 1), ("9", 1), ("10", 2)]
+    assert list(merge_stats([describe(rows[2:]), describe(rows[:2])])["labels"].items()) == [
+        ("2", 1),
+        ("9", 1),
+        ("10", 2),
+    ]
 
 
 def test_nothing_has_no_range() -> None:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from shardwright.errors import UsageError
 from shardwright.reader.steps import Remainder, Step, Steps
 
-DIVISORS = {batch: [count for count in range(1, batch + 1) if batch % count == 0] for batch in range(1, 49)}
+DIVISORS = {
+    batch: [count for count in range(1, batch + 1) if batch % count == 0] for batch in range(1, 49)
+}
 REMAINDERS = list(Remainder)
 
 
@@ -21,7 +23,9 @@ def readings(draw: st.DrawFn, *, endless: bool = False) -> tuple[int, int, Remai
     """(epoch size, global batch, remainder, epochs)."""
     batch = draw(st.one_of(st.sampled_from([1, 2, 6, 12, 24, 48]), st.integers(1, 48)))
     remainder = draw(st.sampled_from(REMAINDERS))
-    multiple = st.builds(lambda times, more: max(1, times * batch + more), st.integers(0, 4), st.integers(-1, 1))
+    multiple = st.builds(
+        lambda times, more: max(1, times * batch + more), st.integers(0, 4), st.integers(-1, 1)
+    )
     size = draw(st.one_of(st.integers(1, 130), multiple))
     assume(remainder != Remainder.DROP or size >= batch)
     epochs = st.integers(1, 4)
@@ -64,7 +68,9 @@ def check_rows(host: Steps, steps: list[Step], num_places: int) -> None:
     if host.has_static_rows:
         assert rows == [host.host_batch_size] * len(rows)
     if host.remainder != Remainder.PAD:
-        assert rows == [step.num_places for step in steps], "only padding makes rows that are no records"
+        assert rows == [step.num_places for step in steps], (
+            "only padding makes rows that are no records"
+        )
         assert max(rows) - min(rows) <= 1, "shared out evenly"
     elif num_places < host.global_batch_size:
         filled = [step.num_places for step in steps]
@@ -84,7 +90,9 @@ def expected_places(reading: tuple[int, int, Remainder, int | None]) -> list[int
 @example((7, 4, Remainder.PAD, 2), None)
 @example((3, 48, Remainder.CARRY, 4), None)
 @example((4, 4, Remainder.DROP, 3), None)
-def test_every_place_exactly_once_whoever_reads_it(reading: tuple[int, int, Remainder, int], data: st.DataObject | None) -> None:
+def test_every_place_exactly_once_whoever_reads_it(
+    reading: tuple[int, int, Remainder, int], data: st.DataObject | None
+) -> None:
     """THE promise. At every global batch the reading may stop and go on with another number of hosts."""
     counts = DIVISORS[reading[1]]
     position, places, stops = 0, [], 0
@@ -107,14 +115,21 @@ def test_batches_are_full_but_for_the_stated_ones(reading: tuple[int, int, Remai
     lengths = [step.num_places for step in walk(hosts(reading, 1)[0])]
     full, rest = divmod(size, batch)
     if remainder == Remainder.CARRY:
-        assert lengths == [batch] * (size * epochs // batch) + [size * epochs % batch] * (size * epochs % batch > 0)
+        assert lengths == [batch] * (size * epochs // batch) + [size * epochs % batch] * (
+            size * epochs % batch > 0
+        )
     else:
-        assert lengths == ([batch] * full + [rest] * (rest > 0 and remainder != Remainder.DROP)) * epochs
+        assert (
+            lengths
+            == ([batch] * full + [rest] * (rest > 0 and remainder != Remainder.DROP)) * epochs
+        )
 
 
 @settings(max_examples=150, deadline=None)
 @given(READINGS, st.integers(1, 48), st.data())
-def test_another_batch_size_misses_nothing_either(reading: tuple[int, int, Remainder, int], other: int, data: st.DataObject) -> None:
+def test_another_batch_size_misses_nothing_either(
+    reading: tuple[int, int, Remainder, int], other: int, data: st.DataObject
+) -> None:
     """Stopped in mid-epoch and gone on with larger or smaller batches: what "drop" leaves out is less than one of them."""
     size, batch, remainder, epochs = reading
     assume(remainder != Remainder.DROP or size >= other)
@@ -122,7 +137,11 @@ def test_another_batch_size_misses_nothing_either(reading: tuple[int, int, Remai
     before = list(itertools.islice(walk(hosts(reading, 1)[0]), stop))
     position = before[-1].next_position if before else 0
     after = list(walk(Steps(size, other, remainder=remainder, epochs=epochs), position))
-    places = [place for step in before + after for place in range(step.start, step.start + step.num_places)]
+    places = [
+        place
+        for step in before + after
+        for place in range(step.start, step.start + step.num_places)
+    ]
     assert places == sorted(set(places))
     left_out = set(range(size * epochs)) - set(places)
     if remainder != Remainder.DROP:
@@ -130,14 +149,27 @@ def test_another_batch_size_misses_nothing_either(reading: tuple[int, int, Remai
     for epoch in range(epochs):
         lost = sorted(place for place in left_out if place // size == epoch)
         assert len(lost) < max(batch, other)
-        assert lost == list(range((epoch + 1) * size - len(lost), (epoch + 1) * size)), "from an epoch's end"
+        assert lost == list(range((epoch + 1) * size - len(lost), (epoch + 1) * size)), (
+            "from an epoch's end"
+        )
 
 
 def positions(steps: Steps) -> list[int]:
     """Some that are the beginnings of batches, and some that are not."""
     size = steps.epoch_size
     begun = [step.next_position for step in itertools.islice(walk(steps), 8)]
-    return sorted({0, *begun, 1, size - 1, size, size + 1, 2 * size - steps.global_batch_size % size, 3 * size + size // 2})
+    return sorted(
+        {
+            0,
+            *begun,
+            1,
+            size - 1,
+            size,
+            size + 1,
+            2 * size - steps.global_batch_size % size,
+            3 * size + size // 2,
+        }
+    )
 
 
 @settings(max_examples=150, deadline=None)
@@ -161,7 +193,9 @@ def test_counting_is_iterating(reading: tuple[int, int, Remainder, int]) -> None
     for position in positions(steps):
         assert steps.count_steps(position) == len(list(walk(steps, position)))
     assert steps.end == reading[0] * reading[3]
-    counts = {len(list(walk(host))) for count in DIVISORS[reading[1]] for host in hosts(reading, count)}
+    counts = {
+        len(list(walk(host))) for count in DIVISORS[reading[1]] for host in hosts(reading, count)
+    }
     assert counts == {steps.count_steps(0)}
 
 
@@ -198,9 +232,15 @@ def test_far_ahead_at_once(epochs: int | None) -> None:
     steps = Steps(1_281_167, 1024, 3, 4, Remainder.DROP, epochs)
     assert steps.skip(0, 1251 * 10**11 + 7) == 1_281_167 * 10**11 + 7 * 1024
     assert steps.step_at(steps.skip(0, 1251 * 10**11 + 7)) == Step(
-        1_281_167 * 10**11 + 7 * 1024 + 768, 256, 256, 1_281_167 * 10**11 + 8 * 1024, 1_281_167 * 10**11 + 7 * 1024
+        1_281_167 * 10**11 + 7 * 1024 + 768,
+        256,
+        256,
+        1_281_167 * 10**11 + 8 * 1024,
+        1_281_167 * 10**11 + 7 * 1024,
     )
-    assert steps.count_steps(1_281_167 * 10**11) == (None if epochs is None else 1251 * (10**12 - 10**11))
+    assert steps.count_steps(1_281_167 * 10**11) == (
+        None if epochs is None else 1251 * (10**12 - 10**11)
+    )
     assert Steps(1_281_167, 1024, 3, 4, Remainder.KEEP, epochs).steps_per_epoch == 1252
 
 
@@ -214,14 +254,19 @@ def test_far_ahead_at_once(epochs: int | None) -> None:
     ],
 )
 def test_the_end_of_an_epoch(remainder: Remainder, host_steps: list[tuple[int, ...]]) -> None:
-    assert [host.step_at(4) for host in hosts((7, 4, remainder, None), 2)] == [Step(*values) for values in host_steps]
+    assert [host.step_at(4) for host in hosts((7, 4, remainder, None), 2)] == [
+        Step(*values) for values in host_steps
+    ]
 
 
 @pytest.mark.parametrize(
     ("reading", "static"),
     [
         ((8, 4, Remainder.KEEP, 2), True),
-        ((7, 4, Remainder.KEEP, 4), False),  # host 1 of 2 has 2 rows of the last 3, and host 0 has 1
+        (
+            (7, 4, Remainder.KEEP, 4),
+            False,
+        ),  # host 1 of 2 has 2 rows of the last 3, and host 0 has 1
         ((7, 4, Remainder.DROP, 2), True),
         ((7, 4, Remainder.PAD, 2), True),
         ((7, 4, Remainder.CARRY, None), True),
@@ -253,8 +298,14 @@ WHOLE = "must be a whole number, 1 or more"
         ({"epochs": 0}, f"epochs=0 {WHOLE}"),
         ({"epochs": 1.5}, f"epochs=1.5 {WHOLE}"),
         ({"epoch_size": 0, "remainder": Remainder.KEEP}, f"epoch_size=0 {WHOLE}"),
-        ({"host_index": 2, "host_count": 2}, "host_index=2 must be below host_count=2: hosts are counted from 0"),
-        ({"host_count": 3}, "global_batch_size=4 must be a multiple of host_count=3: each host takes an equal part"),
+        (
+            {"host_index": 2, "host_count": 2},
+            "host_index=2 must be below host_count=2: hosts are counted from 0",
+        ),
+        (
+            {"host_count": 3},
+            "global_batch_size=4 must be a multiple of host_count=3: each host takes an equal part",
+        ),
         ({"remainder": "round"}, "remainder='round' must be one of drop, keep, pad, carry"),
         (
             {"epoch_size": 1000, "global_batch_size": 1024},

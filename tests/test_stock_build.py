@@ -71,7 +71,11 @@ def shape_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def tree(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +114,13 @@ def test_index_rows_are_the_planned_writers_but_for_their_place(stock: Path, pla
     def rows(root: Path) -> list[dict[str, Any]]:
         manifest = read_manifest(Folder(str(root)))
         names = [name for split in manifest.splits for name in manifest.shard_names(split)]
-        found = [row for name in names for row in read_index(Folder(str(root)), name).drop_columns(["offset", "image_offset"]).to_pylist()]
+        found = [
+            row
+            for name in names
+            for row in read_index(Folder(str(root)), name)
+            .drop_columns(["offset", "image_offset"])
+            .to_pylist()
+        ]
         return sorted(found, key=lambda row: str(row["id"]))
 
     assert rows(stock) == rows(planned)
@@ -133,17 +143,26 @@ def test_tfds_reads_it(stock: Path, folder: Path) -> None:
         assert builder.info.features["label"].int2str(example["label"]) == image_id.split("/")[0]
 
 
-def test_a_finished_build_is_up_to_date(stock: Path, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_build_is_up_to_date(
+    stock: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before, times = tree(stock), {path: os.stat(path).st_mtime_ns for path in stock.rglob("*")}
     assert build(folder, stock, *SPLITS, *BEAM) == 0
-    assert f"up to date: all {len(list(stock.glob('pets-*')))} shards were already written" in capsys.readouterr().err
+    assert (
+        f"up to date: all {len(list(stock.glob('pets-*')))} shards were already written"
+        in capsys.readouterr().err
+    )
     assert tree(stock) == before
     assert {path: os.stat(path).st_mtime_ns for path in stock.rglob("*")} == times
 
 
 @pytest.mark.parametrize(("there", "options"), [("stock", ()), ("planned", BEAM)])
 def test_writers_do_not_mix(
-    there: str, options: tuple[str, ...], folder: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+    there: str,
+    options: tuple[str, ...],
+    folder: Path,
+    request: pytest.FixtureRequest,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     output: Path = request.getfixturevalue(there)
     before = tree(output)
@@ -169,7 +188,9 @@ def small(small_built: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
     return source, Path(shutil.copytree(output, tmp_path / output.name))
 
 
-def test_changed_input_is_refused_and_overwrite_replaces(small: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_changed_input_is_refused_and_overwrite_replaces(
+    small: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     source, output = small
     new = source / "class1" / "new.png"
     write_png(new, 200)
@@ -210,9 +231,14 @@ def cut_shard(output: Path) -> None:
 STARTS_OVER = "Beam's WriteToTFRecord cannot go on with an unfinished build: starting over"
 
 
-@pytest.mark.parametrize(("damage", "said"), [(stopped_early, ""), (stopped_late, STARTS_OVER), (cut_shard, STARTS_OVER)])
+@pytest.mark.parametrize(
+    ("damage", "said"), [(stopped_early, ""), (stopped_late, STARTS_OVER), (cut_shard, STARTS_OVER)]
+)
 def test_what_is_not_whole_is_built_anew(
-    damage: Callable[[Path], None], said: str, small: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+    damage: Callable[[Path], None],
+    said: str,
+    small: tuple[Path, Path],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     source, output = small
     whole = sorted(tree(output))
@@ -237,12 +263,26 @@ def test_a_table_with_splits_features_and_new_bytes(tmp_path: Path) -> None:
         }
         lines.append(json.dumps({**row, "count": number, "ratio": number / 4}))
     (source / "table.jsonl").write_text("\n".join(lines))
-    options = ("--encode", "jpeg", "--resize", "7x5", "--feature-names", "model-garden", "--shard-count", "2", "--check", "decode")
+    options = (
+        "--encode",
+        "jpeg",
+        "--resize",
+        "7x5",
+        "--feature-names",
+        "model-garden",
+        "--shard-count",
+        "2",
+        "--check",
+        "decode",
+    )
     outputs = [tmp_path / name / "small" for name in ("planned", "stock")]
     assert build(source / "table.jsonl", outputs[0], *options) == 0
     assert build(source / "table.jsonl", outputs[1], *options, *BEAM) == 0
     theirs, ours = (read_manifest(Folder(str(output))) for output in outputs)
-    assert {split: info.num_records for split, info in ours.splits.items()} == {"test": 2, "train": 8}
+    assert {split: info.num_records for split, info in ours.splits.items()} == {
+        "test": 2,
+        "train": 8,
+    }
     for split in ours.splits:
         assert records_of(outputs[1], ours, split) == records_of(outputs[0], theirs, split)
     assert shape_of(ours) == shape_of(theirs)

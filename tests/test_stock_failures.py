@@ -26,19 +26,34 @@ def test_rejects_are_listed_and_counted(tmp_path: Path) -> None:
     (source / "class0" / "zero.png").write_bytes(b"")
     (source / "class1" / "text.png").write_text("no image at all")
     (source / "class2" / "notes.txt").write_text("no image by name either")
-    assert build(source, output, *BEAM, "--records-per-shard", "5", "--max-reject-fraction", "0.2") == 0
+    assert (
+        build(source, output, *BEAM, "--records-per-shard", "5", "--max-reject-fraction", "0.2")
+        == 0
+    )
     manifest = check_sound(output)
-    files = {path.name: pq.read_table(path).to_pylist() for path in (output / naming.REJECTS_DIR).iterdir()}
+    files = {
+        path.name: pq.read_table(path).to_pylist()
+        for path in (output / naming.REJECTS_DIR).iterdir()
+    }
     found = {row["id"]: row["reason"] for rows in files.values() for row in rows}
-    assert found == {"class0/zero.png": "empty_file", "class1/text.png": "not_an_image", "class2/notes.txt": "other_file"}
-    assert [row["id"] for row in files.pop("plan.parquet")] == ["class0/zero.png", "class2/notes.txt"]  # no pixel is read for these
+    assert found == {
+        "class0/zero.png": "empty_file",
+        "class1/text.png": "not_an_image",
+        "class2/notes.txt": "other_file",
+    }
+    assert [row["id"] for row in files.pop("plan.parquet")] == [
+        "class0/zero.png",
+        "class2/notes.txt",
+    ]  # no pixel is read for these
     assert len(files) == 1  # that of the shard that the text file was planned for
     assert files.keys() <= {f"train-{index:05d}-of-00003.parquet" for index in range(3)}
     assert manifest.rejects == {"empty_file": 1, "not_an_image": 1, "other_file": 1}
     assert (manifest.num_records, manifest.num_inputs) == (12, 15)
 
 
-@pytest.mark.parametrize(("files", "listed"), [({"class0/bad.png": "no image"}, "train-00000-of-00001"), ({}, None)])
+@pytest.mark.parametrize(
+    ("files", "listed"), [({"class0/bad.png": "no image"}, "train-00000-of-00001"), ({}, None)]
+)
 def test_a_failed_build_publishes_nothing(
     files: dict[str, str], listed: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -50,7 +65,11 @@ def test_a_failed_build_publishes_nothing(
         (source / name).write_text(text)
     assert build(source, output, *BEAM) == 1
     said = capsys.readouterr().err
-    assert ("1 of 7 inputs (14.29%) are rejects, more than --max-reject-fraction 0.01" if files else "INPUT has no images") in said
+    assert (
+        "1 of 7 inputs (14.29%) are rejects, more than --max-reject-fraction 0.01"
+        if files
+        else "INPUT has no images"
+    ) in said
     assert "Traceback" not in said
     assert read_json(Folder(str(output)), naming.MANIFEST) is None
     assert not list(output.glob("beam-temp-*"))
@@ -59,7 +78,9 @@ def test_a_failed_build_publishes_nothing(
         assert [(row["id"], row["reason"]) for row in rows] == [("class0/bad.png", "not_an_image")]
 
 
-def test_rejects_of_the_plan_fail_before_an_image_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rejects_of_the_plan_fail_before_an_image_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = tmp_path / "in" / "table.csv"
     write_png(table.parent / "0.png", 0)
     table.write_text("path,label\n0.png,a\n0.png,a\nnone.png,b\n")
@@ -72,9 +93,13 @@ def test_rejects_of_the_plan_fail_before_an_image_is_read(tmp_path: Path, capsys
 
 
 @pytest.mark.parametrize("part", ["a[1]", "a*b", "a?b"])
-def test_an_output_that_beam_takes_for_a_pattern(part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_output_that_beam_takes_for_a_pattern(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert build(write_folder(tmp_path / "in", 1), tmp_path / part / "small", *BEAM) == 2
-    assert "in its path, which Beam's WriteToTFRecord takes for a pattern" in capsys.readouterr().err
+    assert (
+        "in its path, which Beam's WriteToTFRecord takes for a pattern" in capsys.readouterr().err
+    )
     assert not (tmp_path / part).exists()
 
 

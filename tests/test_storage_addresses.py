@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
-from shardwright.storage import Folder, absolute, is_remote, join, key_problem, local_path, parse_address
+from shardwright.storage import (
+    Folder,
+    absolute,
+    is_remote,
+    join,
+    key_problem,
+    local_path,
+    parse_address,
+)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +68,13 @@ def test_one_form_of_each(uri: str, found: str) -> None:
 def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/me")
-    here = {"a": f"{tmp_path}/a", "~/a": "/home/me/a", "a:b": f"{tmp_path}/a:b", "a//b": f"{tmp_path}/a/b", ":/a": f"{tmp_path}/:/a"}
+    here = {
+        "a": f"{tmp_path}/a",
+        "~/a": "/home/me/a",
+        "a:b": f"{tmp_path}/a:b",
+        "a//b": f"{tmp_path}/a/b",
+        ":/a": f"{tmp_path}/:/a",
+    }
     assert {path: absolute(path) for path in here} == here
     assert not any(map(is_remote, here))
     assert absolute("3d://x") == f"{tmp_path}/3d:/x", "a scheme begins with a letter"
@@ -76,7 +90,10 @@ def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("S4://bucket", "'S4://bucket': S4:// addresses are not read or written; "),
         ("s3://", "'s3://' names no bucket: write s3://BUCKET/PREFIX"),
         ("gs:///a", "'gs:///a' names no bucket: write gs://BUCKET/PREFIX"),
-        ("s3://bucket/a//b", "'s3://bucket/a//b' has an empty, '.' or '..' part in its name, which cannot be asked for"),
+        (
+            "s3://bucket/a//b",
+            "'s3://bucket/a//b' has an empty, '.' or '..' part in its name, which cannot be asked for",
+        ),
         ("s3://bucket//a", "'s3://bucket//a' has an empty, '.' or '..' part"),
         ("s3://bucket/../a", "'s3://bucket/../a' has an empty, '.' or '..' part"),
         ("s3://bucket/./a", "'s3://bucket/./a' has an empty, '.' or '..' part"),
@@ -89,7 +106,10 @@ def test_refused(uri: str, told: str) -> None:
 
 
 def test_a_store_is_no_local_path() -> None:
-    with pytest.raises(UsageError, match=r"^'s3://bucket/a' is the address of a store, and this must be a local path$"):
+    with pytest.raises(
+        UsageError,
+        match=r"^'s3://bucket/a' is the address of a store, and this must be a local path$",
+    ):
         local_path("s3://bucket/a")
 
 
@@ -107,11 +127,16 @@ def test_keys_are_taken_as_they_are_written(key: str) -> None:
         assert absolute(address.uri) == address.uri
 
 
-@pytest.mark.parametrize("key", ["a", "a/b", "...", "a..b", "..a", ".a", "a/.b", " ", "a\\b", "\u0085", "\u200b"])
+@pytest.mark.parametrize(
+    "key", ["a", "a/b", "...", "a..b", "..a", ".a", "a/.b", " ", "a\\b", "\u0085", "\u200b"]
+)
 def test_names_that_can_be_asked_for(key: str) -> None:
     assert key_problem(key) is None
 
 
-@pytest.mark.parametrize("key", ["", "/a", "a/", "a//b", ".", "a/.", "./a", "..", "a/../b", "a\x00", "\x1f", "a\x7fb", "a\tb"])
+@pytest.mark.parametrize(
+    "key",
+    ["", "/a", "a/", "a//b", ".", "a/.", "./a", "..", "a/../b", "a\x00", "\x1f", "a\x7fb", "a\tb"],
+)
 def test_names_that_cannot(key: str) -> None:
     assert "cannot be asked for: rename the object" in str(key_problem(key))

@@ -38,7 +38,14 @@ def child(act):
 def run(bucket: Bucket, lines: Sequence[str]) -> str:
     args = [bucket.uri, *(f"{key}={value}" for key, value in bucket.server.options.items())]
     command = [sys.executable, "-c", START + "\n".join(lines), *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True, cwd=Path(__file__).parents[1])
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+        cwd=Path(__file__).parents[1],
+    )
     return done.stdout
 
 
@@ -65,7 +72,10 @@ def test_a_process_forked_after_use_is_told_instead_of_hanging(bucket: Bucket, a
 def test_processes_forked_before_first_use_go_on(bucket: Bucket) -> None:
     bucket.put("x", b"data")
     assert (
-        run(bucket, ["child(lambda: folder.read_bytes('x'))"] * 2 + ["print(folder.read_bytes('x'))"])
+        run(
+            bucket,
+            ["child(lambda: folder.read_bytes('x'))"] * 2 + ["print(folder.read_bytes('x'))"],
+        )
         == "child b'data'\n" * 2 + "b'data'\n"
     )
 

@@ -51,7 +51,9 @@ class Trouble:
     key: str = "set/x"
 
 
-NOT_ACCEPTED = "^{store}: {at} does not accept the credentials (%s): check that they are its, and valid$"
+NOT_ACCEPTED = (
+    "^{store}: {at} does not accept the credentials (%s): check that they are its, and valid$"
+)
 NO_BUCKET = "^{uri}: there is no bucket 'no-such-bucket' at {at}: check name and endpoint$"
 TROUBLES = {
     "missing object": Trouble("s3_server", MissingError, "^{uri}: there is no such object$", key="set/none"),
@@ -92,7 +94,11 @@ def matcher(told: str, uri: str, at: str) -> str:
     """The message as a regular expression: `^` and `$` mean what they do there, all else itself."""
     store = "/".join(uri.split("/")[:3])
     text = re.escape(told.strip("^$")).replace(r"\{", "{").replace(r"\}", "}")
-    return "^" + text.format(uri=re.escape(uri), at=re.escape(at), store=re.escape(store)) + ("$" if told.endswith("$") else "")
+    return (
+        "^"
+        + text.format(uri=re.escape(uri), at=re.escape(at), store=re.escape(store))
+        + ("$" if told.endswith("$") else "")
+    )
 
 
 READS: dict[str, Callable[[Folder, str], object]] = {
@@ -102,7 +108,12 @@ READS: dict[str, Callable[[Folder, str], object]] = {
 }
 
 
-ASKED = [(trouble.server, name, read) for name, trouble in TROUBLES.items() for read in READS if name != "nobody there"]
+ASKED = [
+    (trouble.server, name, read)
+    for name, trouble in TROUBLES.items()
+    for read in READS
+    if name != "nobody there"
+]
 
 
 @pytest.mark.parametrize(("bucket", "trouble", "read"), ASKED, indirect=["bucket", "trouble"])
@@ -110,7 +121,9 @@ def test_each_trouble_has_an_error_of_its_own(bucket: Bucket, trouble: Trouble, 
     asked = Bucket(bucket.server, trouble.bucket or bucket.name)
     at = dict(trouble.change).get("endpoint", bucket.server.endpoint)
     started = time.monotonic()
-    with pytest.raises(StorageError, match=matcher(trouble.told, f"{asked.uri}/{trouble.key}", at)) as caught:
+    with pytest.raises(
+        StorageError, match=matcher(trouble.told, f"{asked.uri}/{trouble.key}", at)
+    ) as caught:
         READS[read](asked.folder(**dict(trouble.change)), trouble.key)
     assert type(caught.value) is trouble.error
     assert time.monotonic() - started < SECONDS
@@ -122,11 +135,15 @@ def test_an_object_that_has_changed_since_it_was_listed(bucket: Bucket) -> None:
     assert read_object(f"{bucket.uri}/x", bucket.options(), num_bytes=3, etag=old.etag) == old
     bucket.put("x", b"new")
     for asked in ({"etag": old.etag}, {"etag": old.etag, "num_bytes": 3}, {"num_bytes": 4}):
-        with pytest.raises(ChangedError, match=rf"^{bucket.uri}/x has changed since it was listed$"):
+        with pytest.raises(
+            ChangedError, match=rf"^{bucket.uri}/x has changed since it was listed$"
+        ):
             read_object(f"{bucket.uri}/x", bucket.options(), **asked)
 
 
-@pytest.mark.parametrize("operation", ["read", "head", "list", "write", "create", "remove", "remove_all", "upload"])
+@pytest.mark.parametrize(
+    "operation", ["read", "head", "list", "write", "create", "remove", "remove_all", "upload"]
+)
 def test_denied(s3_bucket: Bucket, s3_proxy: FaultProxy, operation: str) -> None:
     """A refusal names what was asked, and what for."""
     s3_proxy.add(Fault("status", None, status=403))
@@ -137,9 +154,18 @@ def test_denied(s3_bucket: Bucket, s3_proxy: FaultProxy, operation: str) -> None
         "remove": lambda: folder.remove("x"), "remove_all": lambda: folder.remove_all(["x", "y"]),
         "upload": lambda: folder.open_sink("x").__enter__(),
     }  # fmt: skip
-    verb = {"head": "read", "create": "write", "remove": "read", "remove_all": "delete", "upload": "write"}.get(operation, operation)
+    verb = {
+        "head": "read",
+        "create": "write",
+        "remove": "read",
+        "remove_all": "delete",
+        "upload": "write",
+    }.get(operation, operation)
     name = s3_bucket.uri + ("/set" if operation == "list" else "/set/x")
-    with pytest.raises(DeniedError, match=rf"^{name}: access denied: these credentials may not {verb} it \(403 AccessDenied from"):
+    with pytest.raises(
+        DeniedError,
+        match=rf"^{name}: access denied: these credentials may not {verb} it \(403 AccessDenied from",
+    ):
         operations[operation]()
 
 
@@ -161,7 +187,9 @@ def answer_of(status: int, code: str) -> Callable[[Request], Answer]:
         (501, "NotImplemented", StorageError, "answers 501 NotImplemented"),
     ],
 )  # fmt: skip
-def test_answers_that_the_servers_here_do_not_give(s3_bucket: Bucket, status: int, code: str, error: type[StorageError], told: str) -> None:
+def test_answers_that_the_servers_here_do_not_give(
+    s3_bucket: Bucket, status: int, code: str, error: type[StorageError], told: str
+) -> None:
     with answering(answer_of(status, code)) as endpoint:
         folder = s3_bucket.at(endpoint).folder()
         for ask in (lambda: folder.read_bytes("x"), lambda: folder.num_bytes_of("x"), folder.names):
@@ -175,7 +203,9 @@ def test_an_endpoint_that_is_no_store(s3_bucket: Bucket, body: bytes) -> None:
     with answering(lambda _: (404, {"Content-Type": "text/html"}, body)) as endpoint:
         folder = s3_bucket.at(endpoint).folder()
         for ask in (folder.names, lambda: folder.read_bytes("x")):
-            with pytest.raises(MissingError, match=rf"^{s3_bucket.uri}(/x)?: there is no such object$"):
+            with pytest.raises(
+                MissingError, match=rf"^{s3_bucket.uri}(/x)?: there is no such object$"
+            ):
                 ask()
 
 
@@ -186,17 +216,33 @@ def images(bucket: Bucket) -> Bucket:
 
 
 def args_of(options: StorageOptions) -> list[str]:
-    return [arg for _, key, value in options.settings for arg in ("--storage-option", f"{key}={value}")]
+    return [
+        arg for _, key, value in options.settings for arg in ("--storage-option", f"{key}={value}")
+    ]
 
 
 COMMANDS = ("inspect", "build from", "build to")
-BUILDS = ("missing bucket", "missing bucket, GCS", "wrong key", "wrong secret", "wrong token, GCS", "wrong region")
-RUN = [*((TROUBLES[name].server, name, command) for name in BUILDS for command in COMMANDS), ("s3_server", "nobody there", "build from")]
+BUILDS = (
+    "missing bucket",
+    "missing bucket, GCS",
+    "wrong key",
+    "wrong secret",
+    "wrong token, GCS",
+    "wrong region",
+)
+RUN = [
+    *((TROUBLES[name].server, name, command) for name in BUILDS for command in COMMANDS),
+    ("s3_server", "nobody there", "build from"),
+]
 
 
 @pytest.mark.parametrize(("bucket", "trouble", "command"), RUN, indirect=["bucket", "trouble"])
 def test_the_command_line_says_it_in_one_line(
-    images: Bucket, trouble: Trouble, command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    images: Bucket,
+    trouble: Trouble,
+    command: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     asked = Bucket(images.server, trouble.bucket or images.name)
     options = args_of(asked.options(**dict(trouble.change)))
@@ -215,7 +261,11 @@ def test_the_command_line_says_it_in_one_line(
     last = said.err.strip().splitlines()[-1]
     assert code in (1, 2), last
     at = dict(trouble.change).get("endpoint", images.server.endpoint)
-    told = matcher(trouble.told.strip("^$"), "URI", at).strip("^$").replace("URI", rf"{asked.uri}[^:]*")
+    told = (
+        matcher(trouble.told.strip("^$"), "URI", at)
+        .strip("^$")
+        .replace("URI", rf"{asked.uri}[^:]*")
+    )
     assert re.search(told, last), last
     for secret in ("test-secret-key", "test-token", "guess"):
         assert secret not in said.err + said.out

@@ -11,7 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardwright.errors import ChangedError, StorageError, ThrottledError, TimedOutError, UnreachableError, UnreadableError
+from shardwright.errors import (
+    ChangedError,
+    StorageError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
+    UnreadableError,
+)
 from shardwright.storage import Folder, StorageOptions
 from shardwright.storage.clients import FIRST_CONTACT_SECONDS
 from tests.buckets import Bucket, Counted, answering
@@ -19,8 +26,14 @@ from tests.fault_proxy import Fault, FaultProxy
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 DATA = os.urandom(100_000)
-STATUSES = [(Fault("status", 1, status=status), str(status)) for status in (408, 429, 500, 502, 504)]
-WAITED_FOR = [(Fault("status", 1), "503"), (Fault("reset", 1), "connection"), (Fault("stall", 1), "timeout")]
+STATUSES = [
+    (Fault("status", 1, status=status), str(status)) for status in (408, 429, 500, 502, 504)
+]
+WAITED_FOR = [
+    (Fault("status", 1), "503"),
+    (Fault("reset", 1), "connection"),
+    (Fault("stall", 1), "timeout"),
+]
 IN_A_BODY = [
     (Fault("reset", 1, at_byte=50_000), "broken"),
     (Fault("truncate", 1, at_byte=50_000), "broken"),
@@ -72,13 +85,21 @@ CASES = [
     *(("s3_server", name, fault, kind) for name in OPERATIONS for fault, kind in WAITED_FOR[:2]),
     *(("s3_server", name, *WAITED_FOR[2]) for name in ("head", "list", "write")),
     *(("gcs_server", name, *WAITED_FOR[0]) for name in OPERATIONS),
-    *(("s3_server", name, fault, kind) for name in ("read", "range", "copy") for fault, kind in IN_A_BODY),
+    *(
+        ("s3_server", name, fault, kind)
+        for name in ("read", "range", "copy")
+        for fault, kind in IN_A_BODY
+    ),
     *(("gcs_server", "read", fault, kind) for fault, kind in IN_A_BODY),
 ]
 
 
-@pytest.mark.parametrize(("bucket", "operation", "fault", "kind"), CASES, ids=fault_id, indirect=["bucket"])
-def test_what_passes_is_waited_for(bucket: Bucket, proxy: FaultProxy, operation: str, fault: Fault, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("bucket", "operation", "fault", "kind"), CASES, ids=fault_id, indirect=["bucket"]
+)
+def test_what_passes_is_waited_for(
+    bucket: Bucket, proxy: FaultProxy, operation: str, fault: Fault, kind: str
+) -> None:
     bucket.put("x", DATA)
     bucket.put("gone", b"")
     method, operate = OPERATIONS[operation]
@@ -100,12 +121,19 @@ def test_counted_requests_and_bytes(bucket: Bucket, proxy: FaultProxy) -> None:
     proxy.add(Fault("status", 3, method="GET"))
     assert folder.read_bytes("x") + folder.read_range("x", 0, 10) == DATA + DATA[:10]
     assert folder.num_bytes_of("x") == len(DATA)
-    assert counted.all == {"requests": 7, "bytes_written": len(DATA), "bytes_read": len(DATA) + 10, "retries_503": 3}
+    assert counted.all == {
+        "requests": 7,
+        "bytes_written": len(DATA),
+        "bytes_read": len(DATA) + 10,
+        "retries_503": 3,
+    }
     assert len(proxy.requests) == 7
 
 
 @BOTH
-def test_a_body_that_was_changed_on_its_way_is_read_again(bucket: Bucket, proxy: FaultProxy) -> None:
+def test_a_body_that_was_changed_on_its_way_is_read_again(
+    bucket: Bucket, proxy: FaultProxy
+) -> None:
     bucket.put("x", DATA)
     proxy.add(Fault("corrupt", 1, method="GET", at_byte=50_000))
     counted = Counted()
@@ -117,7 +145,10 @@ def test_a_body_that_was_changed_on_its_way_is_read_again(bucket: Bucket, proxy:
 def test_a_body_that_is_never_what_the_store_states(bucket: Bucket, proxy: FaultProxy) -> None:
     bucket.put("x", DATA)
     proxy.add(Fault("corrupt", None, method="GET", path_contains="x", at_byte=50_000))
-    with pytest.raises(ChangedError, match=rf"^{bucket.uri}/x arrives with another content than its store states \(MD5 \w+, stated"):
+    with pytest.raises(
+        ChangedError,
+        match=rf"^{bucket.uri}/x arrives with another content than its store states \(MD5 \w+, stated",
+    ):
         bucket.behind(proxy).folder().read_bytes("x")
 
 
@@ -143,15 +174,29 @@ def test_an_empty_object_whose_head_is_refused_once(bucket: Bucket, proxy: Fault
 @pytest.mark.parametrize(
     ("fault", "kind", "message"),
     [
-        (Fault("status", None, status=503), ThrottledError, "cannot be read: {at} answers 503 SlowDown; tried for"),
-        (Fault("status", None, status=500), ThrottledError, "cannot be read: {at} answers 500 InternalError; tried for"),
+        (
+            Fault("status", None, status=503),
+            ThrottledError,
+            "cannot be read: {at} answers 503 SlowDown; tried for",
+        ),
+        (
+            Fault("status", None, status=500),
+            ThrottledError,
+            "cannot be read: {at} answers 500 InternalError; tried for",
+        ),
         (Fault("stall", None), TimedOutError, "{at} is silent; tried for"),
         (Fault("truncate", None, at_byte=9), TimedOutError, "{at} breaks off its answers"),
-        (Fault("reset", None), UnreachableError, "nobody answers at {at}: check the endpoint (--storage-option endpoint=..., "),
+        (
+            Fault("reset", None),
+            UnreachableError,
+            "nobody answers at {at}: check the endpoint (--storage-option endpoint=..., ",
+        ),
     ],
     ids=fault_id,
 )
-def test_a_store_that_fails_for_good(s3_bucket: Bucket, s3_proxy: FaultProxy, fault: Fault, kind: type[StorageError], message: str) -> None:
+def test_a_store_that_fails_for_good(
+    s3_bucket: Bucket, s3_proxy: FaultProxy, fault: Fault, kind: type[StorageError], message: str
+) -> None:
     s3_bucket.put("x", DATA)
     folder = s3_bucket.behind(s3_proxy).folder(deadline="0.5", read_timeout="0.3")
     assert folder.read_bytes("x") == DATA
@@ -170,7 +215,9 @@ def read_others(folder: Folder, stop: threading.Event) -> None:
         assert folder.read_bytes("y") == b"y"
 
 
-def test_one_object_that_fails_while_others_are_served(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+def test_one_object_that_fails_while_others_are_served(
+    s3_bucket: Bucket, s3_proxy: FaultProxy
+) -> None:
     s3_bucket.put("y", b"y")
     folder = s3_bucket.behind(s3_proxy).folder(deadline="1")
     s3_proxy.add(Fault("status", None, path_contains="/x"))
@@ -178,7 +225,8 @@ def test_one_object_that_fails_while_others_are_served(s3_bucket: Bucket, s3_pro
     with ThreadPoolExecutor(1) as pool:
         others = pool.submit(read_others, folder, stop)
         with pytest.raises(
-            UnreadableError, match=rf"^{s3_bucket.uri}/x cannot be read: .* answers 503 SlowDown, while other objects are served$"
+            UnreadableError,
+            match=rf"^{s3_bucket.uri}/x cannot be read: .* answers 503 SlowDown, while other objects are served$",
         ):
             folder.read_bytes("x")
         stop.set()
@@ -186,7 +234,9 @@ def test_one_object_that_fails_while_others_are_served(s3_bucket: Bucket, s3_pro
     assert 1 <= time.monotonic() - started < 4
 
 
-def test_a_store_that_went_down_just_now_is_not_one_object_at_fault(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+def test_a_store_that_went_down_just_now_is_not_one_object_at_fault(
+    s3_bucket: Bucket, s3_proxy: FaultProxy
+) -> None:
     """Requests that are on their way when a store goes down see others succeed, once."""
     s3_bucket.put("y", b"y")
     folder = s3_bucket.behind(s3_proxy).folder(deadline="2")
@@ -199,7 +249,9 @@ def test_a_store_that_went_down_just_now_is_not_one_object_at_fault(s3_bucket: B
             reading.result()
 
 
-def test_a_store_that_others_gave_up_is_not_waited_for_anew(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+def test_a_store_that_others_gave_up_is_not_waited_for_anew(
+    s3_bucket: Bucket, s3_proxy: FaultProxy
+) -> None:
     """Or each of a thousand requests in a queue would wait for minutes."""
     s3_bucket.put("y", b"y")
     folder = s3_bucket.behind(s3_proxy).folder(deadline="2")
@@ -239,20 +291,38 @@ NOWHERE = ("http://127.0.0.1:9", "http://no-such-host.invalid")
 def test_nobody_answers(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
     def read(uri: str, endpoint: str) -> None:
         s3 = {"endpoint": endpoint, "access_key_id": "a", "secret_access_key": "b"}
-        folder = Folder.at(uri, StorageOptions.of(s3 if uri.startswith("s3") else {"base_url": endpoint, "bearer_token": "t"}))
-        where = "endpoint=..., AWS_ENDPOINT_URL" if uri.startswith("s3") else "base_url=..., STORAGE_EMULATOR_HOST"
+        folder = Folder.at(
+            uri,
+            StorageOptions.of(
+                s3 if uri.startswith("s3") else {"base_url": endpoint, "bearer_token": "t"}
+            ),
+        )
+        where = (
+            "endpoint=..., AWS_ENDPOINT_URL"
+            if uri.startswith("s3")
+            else "base_url=..., STORAGE_EMULATOR_HOST"
+        )
         check = re.escape(f"check the endpoint (--storage-option {where}) and the network")
-        with pytest.raises(UnreachableError, match=rf"^{uri}/x: nobody answers at {endpoint}: {check}; tried for \d s$"):
+        with pytest.raises(
+            UnreachableError,
+            match=rf"^{uri}/x: nobody answers at {endpoint}: {check}; tried for \d s$",
+        ):
             folder.read_bytes("x")
 
     def read_in_silence() -> None:
-        with pytest.raises(TimedOutError, match=rf"^{s3_bucket.uri}/x: {s3_proxy.endpoint} is silent; tried for"):
+        with pytest.raises(
+            TimedOutError, match=rf"^{s3_bucket.uri}/x: {s3_proxy.endpoint} is silent; tried for"
+        ):
             s3_bucket.behind(s3_proxy).folder(read_timeout="2").read_bytes("x")
 
     s3_proxy.add(Fault("stall", None))
     started = time.monotonic()
     with ThreadPoolExecutor(5) as pool:
-        waiting = [pool.submit(read, uri, endpoint) for uri in ("s3://bucket", "gs://bucket") for endpoint in NOWHERE]
+        waiting = [
+            pool.submit(read, uri, endpoint)
+            for uri in ("s3://bucket", "gs://bucket")
+            for endpoint in NOWHERE
+        ]
         for done in [pool.submit(read_in_silence), *waiting]:
             done.result()
     assert time.monotonic() - started < FIRST_CONTACT_SECONDS + 5
@@ -261,5 +331,8 @@ def test_nobody_answers(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
 def test_a_store_without_ranges(s3_bucket: Bucket) -> None:
     headers = {"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT", "ETag": '"x"'}
     told = r"x: http://127.0.0.1:\d+ serves files whole only, and this needs a part of one$"
-    with answering(lambda _: (200, headers, DATA)) as endpoint, pytest.raises(StorageError, match=told):
+    with (
+        answering(lambda _: (200, headers, DATA)) as endpoint,
+        pytest.raises(StorageError, match=told),
+    ):
         s3_bucket.at(endpoint).folder().read_range("x", 0, 5)

@@ -84,7 +84,9 @@ def test_what_is_not_there_is_missing(way: str, name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("way", WAYS[:4])
 def test_a_folder_is_no_file_to_read(way: str, tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=f"^{re.escape(str(tmp_path))} cannot be read: .*(directory|folder)"):
+    with pytest.raises(
+        StorageError, match=f"^{re.escape(str(tmp_path))} cannot be read: .*(directory|folder)"
+    ):
         read_with(way)(str(tmp_path))
 
 
@@ -92,18 +94,27 @@ def test_a_folder_is_no_file_to_read(way: str, tmp_path: Path) -> None:
 def test_what_may_not_be_read_is_no_missing_file(way: str, locked_folder: Path) -> None:
     path = str(locked_folder / "secret")
     look = FILES.num_bytes_of if way == "num_bytes_of" else read_with(way)
-    with pytest.raises(StorageError, match=f"^{re.escape(path)} cannot be read: .*Permission denied") as caught:
+    with pytest.raises(
+        StorageError, match=f"^{re.escape(path)} cannot be read: .*Permission denied"
+    ) as caught:
         look(path)
     assert not isinstance(caught.value, MissingError)
 
 
 def test_a_folder_that_may_not_be_listed_is_no_empty_one(locked_folder: Path) -> None:
-    with pytest.raises(StorageError, match=f"^cannot list {re.escape(str(locked_folder))}: Permission denied"):
+    with pytest.raises(
+        StorageError, match=f"^cannot list {re.escape(str(locked_folder))}: Permission denied"
+    ):
         FILES.names_in(str(locked_folder))
 
 
-@given(content=st.binary(max_size=40), spans=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=5))
-def test_ranges_are_slices(tmp_path_factory: pytest.TempPathFactory, content: bytes, spans: list[tuple[int, int]]) -> None:
+@given(
+    content=st.binary(max_size=40),
+    spans=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=5),
+)
+def test_ranges_are_slices(
+    tmp_path_factory: pytest.TempPathFactory, content: bytes, spans: list[tuple[int, int]]
+) -> None:
     """Beyond the end there is nothing, and that is no error: whoever asks compares lengths."""
     root = Folder(str(tmp_path_factory.getbasetemp()))
     root.write_bytes("ranges", content)
@@ -120,7 +131,12 @@ def test_an_input_can_be_sought_and_is_closed(tmp_path: Path) -> None:
     for opened in (root.open_input, root.open_small):
         with opened("file") as file:
             assert isinstance(file, pa.NativeFile)
-            assert (file.size(), file.seek(-3, os.SEEK_END), file.read(2), file.tell()) == (10, 7, b"78", 9)
+            assert (file.size(), file.seek(-3, os.SEEK_END), file.read(2), file.tell()) == (
+                10,
+                7,
+                b"78",
+                9,
+            )
         assert file.closed
     assert len(os.listdir("/dev/fd")) == before
 
@@ -152,7 +168,9 @@ def test_many_are_removed_and_none_need_be_there(tmp_path: Path) -> None:
     root.remove_all(["a", "gone", "index/b", "gone/too", "a/below"])
     assert listing(tmp_path) == ["index", "kept"]
     root.remove_all([])
-    with pytest.raises(StorageError, match=f"^cannot remove {re.escape(str(tmp_path / 'index'))}: Is a directory"):
+    with pytest.raises(
+        StorageError, match=f"^cannot remove {re.escape(str(tmp_path / 'index'))}: Is a directory"
+    ):
         root.remove_all(["index", "kept"])
 
 
@@ -162,7 +180,11 @@ def test_names_are_those_directly_below_in_order(tmp_path: Path) -> None:
         root.write_bytes(name, b"")
     assert root.names() == [".hidden", "a", "b", "é"]
     assert root.names("a") == ["a", "c"]
-    assert (root.names("nowhere"), root.names("b"), Folder(f"{tmp_path}/nowhere").names()) == ([], [], [])
+    assert (root.names("nowhere"), root.names("b"), Folder(f"{tmp_path}/nowhere").names()) == (
+        [],
+        [],
+        [],
+    )
 
 
 def test_what_the_disk_states_is_lengths_only(tmp_path: Path) -> None:
@@ -182,13 +204,22 @@ def test_is_file(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
-    found = {name for name in ("file", "folder", "link", "broken", "gone", "file/below") if Folder(f"{tmp_path}/{name}").is_file()}
+    found = {
+        name
+        for name in ("file", "folder", "link", "broken", "gone", "file/below")
+        if Folder(f"{tmp_path}/{name}").is_file()
+    }
     assert found == {"file", "broken"}, "a broken link is in the way of a folder, too"
 
 
 def test_outputs_are_listed_and_nothing_else(tmp_path: Path) -> None:
     root = Folder(str(tmp_path))
-    ours = ["index/train-00000-of-00001.parquet", "manifest.json", "rejects/plan.parquet", "zoo-train.tfrecord-00000-of-00001"]
+    ours = [
+        "index/train-00000-of-00001.parquet",
+        "manifest.json",
+        "rejects/plan.parquet",
+        "zoo-train.tfrecord-00000-of-00001",
+    ]
     for name in [*ours, "README.md", "index/notes.txt", "other/manifest.json"]:
         root.write_bytes(name, b"")
     assert root.outputs() == ours
@@ -210,18 +241,26 @@ def test_a_file_that_says_the_same_is_not_written_again(tmp_path: Path) -> None:
         root.write_if_new("a", b"3")
 
 
-def test_folders_are_made_from_what_a_user_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folders_are_made_from_what_a_user_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for written in ("data/", "./x/../data", f"file://{tmp_path}/data", f"{tmp_path}/data"):
         root = Folder.at(written)
-        assert (root.uri, str(root), root.is_remote) == (f"{tmp_path}/data", f"{tmp_path}/data", False)
+        assert (root.uri, str(root), root.is_remote) == (
+            f"{tmp_path}/data",
+            f"{tmp_path}/data",
+            False,
+        )
         assert root.path("index/a") == f"{tmp_path}/data/index/a"
     assert isinstance(files_of(str(tmp_path), Folder.at("x").options), LocalFiles)
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/x", "gs://bucket/x", "hdfs://a", "http://x/y"])
 def test_an_address_is_no_local_path(uri: str) -> None:
-    with pytest.raises(UsageError, match=f"^'{uri}' is the address of a store, and this must be a local path"):
+    with pytest.raises(
+        UsageError, match=f"^'{uri}' is the address of a store, and this must be a local path"
+    ):
         local_path(uri)
 
 
@@ -242,11 +281,17 @@ class TestCreating:
         assert (tmp_path / "a" / "b").read_bytes() == b"content"
         assert listing(tmp_path) == ["a", "a/b"]
 
-    @pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere")], ids=["file", "folder", "link"])
+    @pytest.mark.parametrize(
+        "make",
+        [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere")],
+        ids=["file", "folder", "link"],
+    )
     def test_what_is_there_stays(self, make: Callable[[Path], None], tmp_path: Path) -> None:
         make(tmp_path / "a")
         before = (tmp_path / "a").lstat()
-        with pytest.raises(ExistsError, match=f"^{re.escape(str(tmp_path / 'a'))} is there already$"):
+        with pytest.raises(
+            ExistsError, match=f"^{re.escape(str(tmp_path / 'a'))} is there already$"
+        ):
             Folder(str(tmp_path)).create_bytes("a", b"content")
         assert (tmp_path / "a").lstat() == before
         assert listing(tmp_path) == ["a"]
@@ -275,7 +320,9 @@ class TestCreating:
         assert not isinstance(caught.value, ExistsError)
 
     @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
-    def test_a_disk_without_hard_links(self, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_disk_without_hard_links(
+        self, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """FAT, and buckets mounted as folders: `os.link` fails there."""
 
         def no_link(*_: str) -> None:

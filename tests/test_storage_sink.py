@@ -38,8 +38,12 @@ def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert listing(tmp_path) == ["a", "a/b", "a/b/file"]
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), GeneratorExit(), OSError(5, "bad disk")])
-def test_an_error_inside_leaves_nothing_and_keeps_what_was_there(error: BaseException, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), KeyboardInterrupt(), GeneratorExit(), OSError(5, "bad disk")]
+)
+def test_an_error_inside_leaves_nothing_and_keeps_what_was_there(
+    error: BaseException, tmp_path: Path
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
 
@@ -54,7 +58,9 @@ def test_an_error_inside_leaves_nothing_and_keeps_what_was_there(error: BaseExce
     assert path.read_bytes() == b"old"
 
 
-def test_a_signal_at_the_moment_the_file_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_at_the_moment_the_file_is_made_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a busy disk that moment is long: Python handles a signal that comes in it as soon as the call returns."""
     make = os.open
 
@@ -84,7 +90,9 @@ def test_more_pieces_than_one_call_takes(num_pieces: int, tmp_path: Path) -> Non
 
 
 @given(st.lists(st.lists(st.binary(max_size=50), max_size=8), max_size=5))
-def test_pieces_are_written_in_order(tmp_path_factory: pytest.TempPathFactory, writes: list[list[bytes]]) -> None:
+def test_pieces_are_written_in_order(
+    tmp_path_factory: pytest.TempPathFactory, writes: list[list[bytes]]
+) -> None:
     path = tmp_path_factory.getbasetemp() / "pieces"
     with FILES.open_sink(str(path)) as sink:
         for pieces in writes:
@@ -137,7 +145,9 @@ else:
 """
 
 
-@pytest.mark.parametrize(("num_pieces", "told"), [(100, "written 10000"), (101, "cannot write {path}: File too large")])
+@pytest.mark.parametrize(
+    ("num_pieces", "told"), [(100, "written 10000"), (101, "cannot write {path}: File too large")]
+)
 def test_a_disk_that_takes_only_a_part(num_pieces: int, told: str, tmp_path: Path) -> None:
     """The system writes the 10,000 bytes it may and says so; the rest must be tried, and its error told."""
     path = tmp_path / "file"

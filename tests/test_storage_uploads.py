@@ -26,7 +26,9 @@ DATA = os.urandom(PART_BYTES + 1_000_000)
 def upload(bucket: Bucket, key: str = "x", data: bytes = DATA, **options: str) -> None:
     with bucket.folder(**options).open_sink(key) as sink:
         for start in range(0, len(data), 3_000_000):
-            sink.write([data[start : start + 1_000_000], data[start + 1_000_000 : start + 3_000_000]])
+            sink.write(
+                [data[start : start + 1_000_000], data[start + 1_000_000 : start + 3_000_000]]
+            )
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 20_000_001])
@@ -59,7 +61,9 @@ def test_nothing_is_seen_before_the_end(bucket: Bucket) -> None:
     ids=repr,
 )  # fmt: skip
 @BOTH
-def test_an_error_in_the_block_leaves_nothing(bucket: Bucket, error: BaseException, size: int) -> None:
+def test_an_error_in_the_block_leaves_nothing(
+    bucket: Bucket, error: BaseException, size: int
+) -> None:
     """And goes on as it is: it is not the store's."""
 
     def fail() -> None:
@@ -99,8 +103,12 @@ def test_what_passes_is_waited_for(bucket: Bucket, proxy: FaultProxy, fault: Fau
 
 
 @BOTH
-def test_a_completion_that_is_never_answered_has_gone_well(bucket: Bucket, proxy: FaultProxy) -> None:
-    proxy.add(Fault("reset_after_upstream", 1, **COMPLETE), Fault("status", None, status=404, **COMPLETE))
+def test_a_completion_that_is_never_answered_has_gone_well(
+    bucket: Bucket, proxy: FaultProxy
+) -> None:
+    proxy.add(
+        Fault("reset_after_upstream", 1, **COMPLETE), Fault("status", None, status=404, **COMPLETE)
+    )
     upload(bucket.behind(proxy))
     assert bucket.get("x") == DATA
 
@@ -120,12 +128,22 @@ def test_an_older_object_of_that_length_is_no_completion(bucket: Bucket, proxy: 
     [
         (Fault("status", None, status=403, **PART), DeniedError, r"may not write it \(403"),
         (Fault("status", None, status=403, **COMPLETE), DeniedError, r"may not write it \(403"),
-        (Fault("status", None, status=503, **PART), ThrottledError, "cannot be written: .* answers 503 SlowDown"),
-        (Fault("status", None, status=503, **BEGIN), ThrottledError, "cannot be written: .* answers 503 SlowDown"),
+        (
+            Fault("status", None, status=503, **PART),
+            ThrottledError,
+            "cannot be written: .* answers 503 SlowDown",
+        ),
+        (
+            Fault("status", None, status=503, **BEGIN),
+            ThrottledError,
+            "cannot be written: .* answers 503 SlowDown",
+        ),
     ],
 )
 @BOTH
-def test_what_does_not_pass_leaves_nothing(bucket: Bucket, proxy: FaultProxy, fault: Fault, error: type[StorageError], told: str) -> None:
+def test_what_does_not_pass_leaves_nothing(
+    bucket: Bucket, proxy: FaultProxy, fault: Fault, error: type[StorageError], told: str
+) -> None:
     proxy.add(fault)
     started = time.monotonic()
     with pytest.raises(error, match=rf"^{bucket.uri}/x.*{told}"):
@@ -135,21 +153,36 @@ def test_what_does_not_pass_leaves_nothing(bucket: Bucket, proxy: FaultProxy, fa
 
 
 @pytest.mark.parametrize("size", [100_000, len(DATA)])
-def test_s3_refuses_what_was_changed_on_its_way(s3_bucket: Bucket, s3_proxy: FaultProxy, size: int) -> None:
+def test_s3_refuses_what_was_changed_on_its_way(
+    s3_bucket: Bucket, s3_proxy: FaultProxy, size: int
+) -> None:
     s3_proxy.add(Fault("corrupt", None, method="PUT", upload=True, at_byte=5_000))
-    with pytest.raises(StorageError, match=rf"^{s3_bucket.uri}/x cannot be written: .* answers 400 (BadDigest|XAmzContentSHA256Mismatch)"):
+    with pytest.raises(
+        StorageError,
+        match=rf"^{s3_bucket.uri}/x cannot be written: .* answers 400 (BadDigest|XAmzContentSHA256Mismatch)",
+    ):
         upload(s3_bucket.behind(s3_proxy), data=DATA[:size])
-    with pytest.raises(StorageError, match=rf"^{s3_bucket.uri}/y cannot be written: .* answers 400 (BadDigest|XAmzContentSHA256Mismatch)"):
+    with pytest.raises(
+        StorageError,
+        match=rf"^{s3_bucket.uri}/y cannot be written: .* answers 400 (BadDigest|XAmzContentSHA256Mismatch)",
+    ):
         s3_bucket.behind(s3_proxy).folder().write_bytes("y", DATA[:size])
     assert (s3_bucket.keys(), s3_bucket.server.pending_uploads(s3_bucket.name)) == ([], [])
 
 
-@pytest.mark.parametrize("write", [upload, lambda bucket, data: bucket.folder().write_bytes("x", data)])
+@pytest.mark.parametrize(
+    "write", [upload, lambda bucket, data: bucket.folder().write_bytes("x", data)]
+)
 @pytest.mark.parametrize("size", [100_000, len(DATA)])
-def test_what_arrives_changed_at_gcs_is_found(gcs_bucket: Bucket, write: Callable[..., None], size: int) -> None:
+def test_what_arrives_changed_at_gcs_is_found(
+    gcs_bucket: Bucket, write: Callable[..., None], size: int
+) -> None:
     with FaultProxy(gcs_bucket.server.endpoint) as proxy:
         proxy.add(Fault("corrupt", None, method="PUT", upload=True, at_byte=5_000))
-        with pytest.raises(StorageError, match=rf"^{gcs_bucket.uri}/x did not arrive as it was sent.*: run the build again$"):
+        with pytest.raises(
+            StorageError,
+            match=rf"^{gcs_bucket.uri}/x did not arrive as it was sent.*: run the build again$",
+        ):
             write(gcs_bucket.behind(proxy), data=DATA[:size])
 
 
@@ -162,9 +195,14 @@ folder = Folder.at(sys.argv[1], StorageOptions.parse(sys.argv[2:]))
 
 def run(bucket: Bucket, script: str) -> subprocess.Popen[str]:
     """Run a script that may use `folder`, `set` in the bucket, in a process of its own."""
-    args = [f"{bucket.uri}/set", *(f"{key}={value}" for key, value in bucket.server.options.items())]
+    args = [
+        f"{bucket.uri}/set",
+        *(f"{key}={value}" for key, value in bucket.server.options.items()),
+    ]
     command = [sys.executable, "-c", START + textwrap.dedent(script), *args]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1])
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+    )
 
 
 @BOTH
@@ -183,7 +221,11 @@ def test_150_mb_take_little_memory(bucket: Bucket) -> None:
     process = run(bucket, script)
     out, _ = process.communicate(timeout=60)
     grown_kb, num_bytes = map(int, out.split())
-    assert (process.returncode, num_bytes, bucket.folder("set").num_bytes_of("large")) == (0, 150 << 20, 150 << 20)
+    assert (process.returncode, num_bytes, bucket.folder("set").num_bytes_of("large")) == (
+        0,
+        150 << 20,
+        150 << 20,
+    )
     assert 10 * 1024 < grown_kb < 64 * 1024
 
 
@@ -200,7 +242,9 @@ with folder.open_sink("index/train-00000-of-00001.parquet") as sink:
     [("signal.pause()", -signal.SIGINT), ("raise RuntimeError", 1), ("sys.exit(3)", 3)],
 )
 @BOTH
-def test_a_process_that_ends_in_the_middle_leaves_nothing(bucket: Bucket, then: str, code: int) -> None:
+def test_a_process_that_ends_in_the_middle_leaves_nothing(
+    bucket: Bucket, then: str, code: int
+) -> None:
     process = run(bucket, BEGIN_AND % then)
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
@@ -223,4 +267,7 @@ def test_leftovers_of_a_killed_process_are_aborted(bucket: Bucket) -> None:
     assert bucket.folder("se").abort_uploads() == bucket.folder("set/index").abort_uploads() == []
     assert bucket.folder("set").abort_uploads() == [name]
     assert bucket.folder("set").abort_uploads() == []
-    assert (bucket.keys(), bucket.server.pending_uploads(bucket.name)) == (["set/manifest.json"], [])
+    assert (bucket.keys(), bucket.server.pending_uploads(bucket.name)) == (
+        ["set/manifest.json"],
+        [],
+    )

@@ -23,12 +23,16 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def error_of(running: RunningBuild) -> str:
     assert "Traceback" not in running.said
-    return next((line for line in running.said.splitlines() if line.startswith("shardwright: error: ")), "")
+    return next(
+        (line for line in running.said.splitlines() if line.startswith("shardwright: error: ")), ""
+    )
 
 
 @pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("latency_msec", [0, 15])
-def test_the_same_build_twice(images: Path, places: Places, tmp_path: Path, kind: Kind, latency_msec: int) -> None:
+def test_the_same_build_twice(
+    images: Path, places: Places, tmp_path: Path, kind: Kind, latency_msec: int
+) -> None:
     output = places.make(kind)
     with places.proxy(output, latency_msec=latency_msec) as (_, through):
         argv = (images, through.uri, *through.args, *OPTIONS)
@@ -46,7 +50,9 @@ def test_the_same_build_twice(images: Path, places: Places, tmp_path: Path, kind
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_build_that_joins_one_of_the_same_input(images: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
+def test_a_build_that_joins_one_of_the_same_input(
+    images: Path, places: Places, tmp_path: Path, kind: Kind
+) -> None:
     """The second goes on with what the first has finished by then, as after a kill; both write the same bytes."""
     output = places.make(kind)
     with places.proxy(output) as (proxy, through):
@@ -61,13 +67,24 @@ def test_a_build_that_joins_one_of_the_same_input(images: Path, places: Places, 
 
 
 @pytest.mark.parametrize("kind", ["local", *STORES])
-def test_a_build_of_another_input_never_mixes_with_one_that_runs(images: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
+def test_a_build_of_another_input_never_mixes_with_one_that_runs(
+    images: Path, places: Places, tmp_path: Path, kind: Kind
+) -> None:
     """The same options, as many shards of the same names, other images: the later plan holds, and the earlier build is told."""
     output, other = places.make(kind), make_images(tmp_path / "in", 32, side=9)
     source = places.make("s3").fill(images)
     with places.proxy(source) as (proxy, slowly):
         proxy.add(Fault("latency", None, path_contains=".png", latency_msec=150))
-        first = start_build(tmp_path / "stderr", slowly.uri, output.uri, *slowly.args, *output.args, *OPTIONS, "--threads", "1")
+        first = start_build(
+            tmp_path / "stderr",
+            slowly.uri,
+            output.uri,
+            *slowly.args,
+            *output.args,
+            *OPTIONS,
+            "--threads",
+            "1",
+        )
         wait_for(lambda: sum(name.startswith("index/") for name in output.names()) >= 2, first)
         assert build(other, output.uri, *output.args, *OPTIONS) == 0
         assert first.wait() == 1
@@ -86,6 +103,9 @@ def test_a_build_with_other_options_is_refused_by_one_that_runs(
         first = start_build(tmp_path / "stderr", images, through.uri, *through.args, *OPTIONS)
         wait_for(lambda: "plan.json" in output.names(), first)
         assert build(images, output.uri, *output.args, *OPTIONS, "--seed", "1") == 1
-        assert "holds an unfinished build with other settings (seed is 0 there and 1 here)" in capfd.readouterr().err
+        assert (
+            "holds an unfinished build with other settings (seed is 0 there and 1 here)"
+            in capfd.readouterr().err
+        )
         assert first.wait() == 0
     assert hashes_of(output.download(tmp_path / "out")) == hashes_of(images.parent / "reference")

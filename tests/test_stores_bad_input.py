@@ -27,7 +27,16 @@ from tests.fault_proxy import Fault
 from tests.image_corpus import all_samples
 from tests.store_places import PAIR_IDS, PAIRS, STORES, Kind, Place, Places
 
-ODD = ("--name", "odd", "--check", "decode", "--max-reject-fraction", "1", "--records-per-shard", "20")
+ODD = (
+    "--name",
+    "odd",
+    "--check",
+    "decode",
+    "--max-reject-fraction",
+    "1",
+    "--records-per-shard",
+    "20",
+)
 
 
 def last_line(capfd: pytest.CaptureFixture[str]) -> str:
@@ -56,7 +65,12 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-ONLY_FILES = {"named/broken.jpg": "missing_file", "named/loop": "other_file", "named/pipe.jpg": "unreadable", "": "bad_id"}
+ONLY_FILES = {
+    "named/broken.jpg": "missing_file",
+    "named/loop": "other_file",
+    "named/pipe.jpg": "unreadable",
+    "": "bad_id",
+}
 
 
 def told(root: Path) -> list[tuple[str, str, str]]:
@@ -71,16 +85,29 @@ def odd_sources(corpus: Path, places: Places) -> dict[Kind, Place]:
         found[kind] = places.make(kind)
         for folder in ("named", "bare"):
             for path in sorted((corpus / folder).iterdir()):
-                if path.is_file() and not path.is_symlink() and b"caf" not in os.fsencode(path.name):
+                if (
+                    path.is_file()
+                    and not path.is_symlink()
+                    and b"caf" not in os.fsencode(path.name)
+                ):
                     found[kind].put(f"{folder}/{path.name}", path.read_bytes())
     return found
 
 
 @pytest.mark.parametrize(("source_kind", "output_kind"), PAIRS, ids=PAIR_IDS)
 def test_odd_images_are_told_as_of_local_files(
-    odd_sources: dict[Kind, Place], corpus: Path, places: Places, tmp_path: Path, source_kind: Kind, output_kind: Kind
+    odd_sources: dict[Kind, Place],
+    corpus: Path,
+    places: Places,
+    tmp_path: Path,
+    source_kind: Kind,
+    output_kind: Kind,
 ) -> None:
-    source, output, reference = odd_sources[source_kind], places.make(output_kind), corpus.parent / "reference"
+    source, output, reference = (
+        odd_sources[source_kind],
+        places.make(output_kind),
+        corpus.parent / "reference",
+    )
     assert build(source.uri, output.uri, *source.args, *output.args, *ODD) == 0
     root = output.download(tmp_path / "out")
     expected, found = told(reference), told(root)
@@ -98,21 +125,37 @@ def test_odd_images_are_told_as_of_local_files(
 def test_what_only_a_store_has(places: Places, tmp_path: Path, kind: Kind) -> None:
     """Keys that are no paths, which clients can list and not ask for; and objects that stand for folders."""
     source = places.make(kind).fill(make_images(tmp_path / "in", 6))
-    odd = {"cat/": "other_file", "empty folder/": "other_file", "cat/line\nbreak.png": "bad_id", "cat/\x7f.png": "bad_id"}
+    odd = {
+        "cat/": "other_file",
+        "empty folder/": "other_file",
+        "cat/line\nbreak.png": "bad_id",
+        "cat/\x7f.png": "bad_id",
+    }
     if kind == "gs":  # file-based S3 servers make paths of such keys
-        odd |= {"cat//double.png": "bad_id", "cat/./dot.png": "bad_id", "../up.png": "bad_id", "/root.png": "bad_id"}
+        odd |= {
+            "cat//double.png": "bad_id",
+            "cat/./dot.png": "bad_id",
+            "../up.png": "bad_id",
+            "/root.png": "bad_id",
+        }
     for name in odd:
         source.put(name, b"" if name.endswith("/") else png_of(9))
     assert build(source.uri, tmp_path / "out", *source.args, "--max-reject-fraction", "1") == 0
     found = reasons_of(tmp_path / "out")
-    assert {name.rstrip("/"): reason for name, reason in odd.items()} == {name.rstrip("/"): reason for name, reason in found.items()}
+    assert {name.rstrip("/"): reason for name, reason in odd.items()} == {
+        name.rstrip("/"): reason for name, reason in found.items()
+    }
     for row in rejects_of(tmp_path / "out"):
-        assert row["reason"] == "other_file" or row["detail"].endswith("which cannot be asked for: rename the object")
+        assert row["reason"] == "other_file" or row["detail"].endswith(
+            "which cannot be asked for: rename the object"
+        )
     assert len(record_ids(tmp_path / "out")) == 6
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_objects_that_change_while_they_are_read(places: Places, tmp_path: Path, kind: Kind) -> None:
+def test_objects_that_change_while_they_are_read(
+    places: Places, tmp_path: Path, kind: Kind
+) -> None:
     """The build fails, because too many did, and goes on with what is there then."""
     source, output = places.make(kind).fill(make_images(tmp_path / "in", 24)), places.make(kind)
     for name in ("gone", "other", "longer"):
@@ -120,7 +163,9 @@ def test_objects_that_change_while_they_are_read(places: Places, tmp_path: Path,
     options = ("--name", "x", "--records-per-shard", "5")
     with places.proxy(source) as (proxy, through):
         proxy.add(Fault("latency", None, method="GET", path_contains="zz", latency_msec=2000))
-        running = start_build(tmp_path / "stderr", through.uri, output.uri, *through.args, *output.args, *options)
+        running = start_build(
+            tmp_path / "stderr", through.uri, output.uri, *through.args, *output.args, *options
+        )
         wait_for(lambda: sum("zz" in unquote(target) for _, target in proxy.requests) == 1, running)
         source.remove("cat/gone.zz.png")
         source.put("cat/other.zz.png", png_of(1)[::-1])
@@ -128,13 +173,22 @@ def test_objects_that_change_while_they_are_read(places: Places, tmp_path: Path,
         proxy.clear()
         assert running.wait() == 1
     (line,) = (line for line in running.said.splitlines() if "error: " in line)
-    assert "3 of 27 inputs (11.11%) are rejects, more than --max-reject-fraction 0.01 allows (2 changed, 1 missing_file)" in line
+    assert (
+        "3 of 27 inputs (11.11%) are rejects, more than --max-reject-fraction 0.01 allows (2 changed, 1 missing_file)"
+        in line
+    )
     with pytest.raises(NotADatasetError, match="unfinished build"):
         read_manifest(Folder.at(output.uri, StorageOptions.of(output.storage_options)))
-    found = {row["id"]: (row["reason"], row["detail"]) for row in rejects_of(output.download(tmp_path / "first"))}
+    found = {
+        row["id"]: (row["reason"], row["detail"])
+        for row in rejects_of(output.download(tmp_path / "first"))
+    }
     changed = "has changed since it was listed"
     assert found == {
-        "cat/gone.zz.png": ("missing_file", f"{source.at('cat/gone.zz.png')}: there is no such object"),
+        "cat/gone.zz.png": (
+            "missing_file",
+            f"{source.at('cat/gone.zz.png')}: there is no such object",
+        ),
         "cat/other.zz.png": ("changed", f"{source.at('cat/other.zz.png')} {changed}"),
         "cat/longer.zz.png": ("changed", f"{source.at('cat/longer.zz.png')} {changed}"),
     }
@@ -156,7 +210,12 @@ def test_a_table_whose_sizes_are_stale(places: Places, tmp_path: Path, kind: Kin
     for number, name in enumerate(names):
         source.put(name, png_of(number))
     source.put("empty.png", b"")
-    bad = {"gone.png": "missing_file", "empty.png": "empty_file", "new\nline.png": "unreadable", "../../../../out.png": "unreadable"}
+    bad = {
+        "gone.png": "missing_file",
+        "empty.png": "empty_file",
+        "new\nline.png": "unreadable",
+        "../../../../out.png": "unreadable",
+    }
     rows = [{"path": name, "bytes": 100 + 9 * len(name)} for name in [*names, *bad]]
     source.put("table.jsonl", write_table(tmp_path / "table.jsonl", rows).read_bytes())
     options = ("--size-column", "bytes", "--max-reject-fraction", "0.5", "--records-per-shard", "4")
@@ -165,8 +224,14 @@ def test_a_table_whose_sizes_are_stale(places: Places, tmp_path: Path, kind: Kin
     assert sorted(record_ids(tmp_path / "out")) == names
 
 
-@pytest.mark.parametrize(("kind", "as_table"), [("gs", False), ("s3", False), ("s3", True)], ids=["gs-folder", "s3-folder", "s3-table"])
-def test_objects_that_may_not_be_read(places: Places, tmp_path: Path, kind: Kind, as_table: bool) -> None:
+@pytest.mark.parametrize(
+    ("kind", "as_table"),
+    [("gs", False), ("s3", False), ("s3", True)],
+    ids=["gs-folder", "s3-folder", "s3-table"],
+)
+def test_objects_that_may_not_be_read(
+    places: Places, tmp_path: Path, kind: Kind, as_table: bool
+) -> None:
     source = places.make(kind).fill(make_images(tmp_path / "in", 9))
     for name in ("denied/a.png", "denied/b.png"):
         source.put(name, png_of(1))
@@ -181,7 +246,10 @@ def test_objects_that_may_not_be_read(places: Places, tmp_path: Path, kind: Kind
         assert build(given, tmp_path / "out", *through.args, *options) == 0
         asked = sum("denied/a" in unquote(target) for _, target in proxy.requests)
     assert 1 <= asked <= 3, "no try more could help"
-    found = {Path(row["uri"]).name: (row["reason"], row["detail"]) for row in rejects_of(tmp_path / "out")}
+    found = {
+        Path(row["uri"]).name: (row["reason"], row["detail"])
+        for row in rejects_of(tmp_path / "out")
+    }
     assert set(found) == {"a.png", "b.png"}
     for reason, detail in found.values():
         assert reason == "unreadable"
@@ -190,16 +258,26 @@ def test_objects_that_may_not_be_read(places: Places, tmp_path: Path, kind: Kind
 
 
 @pytest.mark.parametrize(
-    ("kind", "content", "planned"), [("s3", b"", True), ("gs", b"no image", False)], ids=["before-writing", "after-writing"]
+    ("kind", "content", "planned"),
+    [("s3", b"", True), ("gs", b"no image", False)],
+    ids=["before-writing", "after-writing"],
 )
 def test_too_many_rejects(
-    places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind, content: bytes, planned: bool
+    places: Places,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    kind: Kind,
+    content: bytes,
+    planned: bool,
 ) -> None:
     source, output = places.make(kind).fill(make_images(tmp_path / "in", 12)), places.make(kind)
     source.put("cat/bad.png", content)
     options = (*source.args, *output.args, "--records-per-shard", "4")
     assert build(source.uri, output.uri, *options) == 1
-    assert "1 of 13 inputs (7.69%) are rejects, more than --max-reject-fraction 0.01 allows" in last_line(capfd)
+    assert (
+        "1 of 13 inputs (7.69%) are rejects, more than --max-reject-fraction 0.01 allows"
+        in last_line(capfd)
+    )
     before = output.stamps()
     assert "manifest.json" not in before
     assert ("plan.json" not in before) is planned
@@ -207,12 +285,16 @@ def test_too_many_rejects(
     after = output.stamps()
     shards = [name for name in before if "tfrecord" in name]
     assert bool(shards) is not planned
-    assert {name: after[name] for name in shards} == {name: before[name] for name in shards}, "only published, not written again"
+    assert {name: after[name] for name in shards} == {name: before[name] for name in shards}, (
+        "only published, not written again"
+    )
     assert "rejects/failed.parquet" not in after
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_an_input_without_any_image(places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind) -> None:
+def test_an_input_without_any_image(
+    places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind
+) -> None:
     source = places.make(kind)
     assert build(source.uri, tmp_path / "out", *source.args) == 2
     assert f"INPUT {source.uri} does not exist: there are no objects below it" in last_line(capfd)
@@ -238,7 +320,12 @@ def test_an_input_without_any_image(places: Places, tmp_path: Path, capfd: pytes
     ],
 )
 def test_places_that_cannot_be(
-    shared: dict[Kind, Place], capfd: pytest.CaptureFixture[str], kind: Kind, source: str, output: str, said: str
+    shared: dict[Kind, Place],
+    capfd: pytest.CaptureFixture[str],
+    kind: Kind,
+    source: str,
+    output: str,
+    said: str,
 ) -> None:
     place = shared[kind]
     before = place.stamps()

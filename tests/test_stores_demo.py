@@ -12,7 +12,13 @@ from tests.build_helpers import build, hashes_of, shards_of
 from tests.store_places import PAIR_IDS, PAIRS, Kind, Place, Places
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-OPTIONS = ("--name", "digits", "--split=train=0.8,validation=0.1,test=0.1", "--records-per-shard", "256")
+OPTIONS = (
+    "--name",
+    "digits",
+    "--split=train=0.8,validation=0.1,test=0.1",
+    "--records-per-shard",
+    "256",
+)
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +31,11 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sources(digits: Path, places: Places) -> dict[Kind, Place]:
-    return {"local": Place(str(digits)), "s3": places.make("s3").fill(digits), "gs": places.make("gs").fill(digits)}
+    return {
+        "local": Place(str(digits)),
+        "s3": places.make("s3").fill(digits),
+        "gs": places.make("gs").fill(digits),
+    }
 
 
 @pytest.mark.parametrize(("source_kind", "output_kind"), PAIRS, ids=PAIR_IDS)
@@ -39,7 +49,12 @@ def test_the_demo(
     assert "1,797 records" in capsys.readouterr().out
     assert cli.main(["inspect", output.uri, *output.args]) == 0
     assert "1,797" in capsys.readouterr().out
-    assert cli.main(["show", output.uri, "3/0003.png", *output.args, "--save", str(tmp_path / "three.png")]) == 0
+    assert (
+        cli.main(
+            ["show", output.uri, "3/0003.png", *output.args, "--save", str(tmp_path / "three.png")]
+        )
+        == 0
+    )
     assert (tmp_path / "three.png").read_bytes() == (digits / "3/0003.png").read_bytes()
     root = output.download(tmp_path / "dataset")
     assert hashes_of(root) == hashes_of(digits.parent / "reference")

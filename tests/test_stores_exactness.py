@@ -72,7 +72,16 @@ def sources(mixed: Path, places: Places) -> dict[Kind, Place]:
     return {kind: places.make(kind).fill(mixed) for kind in ("local", "s3", "gs")}
 
 
-MIXED = ("--name", "mixed", "--records-per-shard", "6", "--split", "train=0.7,test=0.3", "--max-reject-fraction", "0.2")
+MIXED = (
+    "--name",
+    "mixed",
+    "--records-per-shard",
+    "6",
+    "--split",
+    "train=0.7,test=0.3",
+    "--max-reject-fraction",
+    "0.2",
+)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +100,9 @@ def test_a_folder(
     root = output.download(tmp_path / "out")
 
     reasons = reasons_of(root)
-    if source_kind == "local":  # there a hidden folder is one thing, and not listed; stores have no folders
+    if (
+        source_kind == "local"
+    ):  # there a hidden folder is one thing, and not listed; stores have no folders
         reasons["cat/.cache/hidden.png"] = reasons.pop("cat/.cache")
     assert reasons == BAD
     assert len(rejects_of(root)) == len(BAD)
@@ -125,10 +136,20 @@ def assert_index_agrees(root: Path, source: Place, images: Path) -> None:
 
 def table_of(images: Path, kind: str) -> bytes:
     """The good images of `mixed` by paths relative to the table, and two rows that lead nowhere."""
-    ids = sorted(image_id for image_id in ids_below(images) if image_id.startswith("odd") or image_id[-8:-4].isdigit())
-    paths = [*(f"pictures/{image_id}" for image_id in ids), "pictures/gone.png", "./pictures/cat/../cat/0001.png"]
+    ids = sorted(
+        image_id
+        for image_id in ids_below(images)
+        if image_id.startswith("odd") or image_id[-8:-4].isdigit()
+    )
+    paths = [
+        *(f"pictures/{image_id}" for image_id in ids),
+        "pictures/gone.png",
+        "./pictures/cat/../cat/0001.png",
+    ]
     labels = [*(image_id.partition("/")[0] for image_id in ids), "cat", "cat"]
-    table = pa.table({"path": paths, "label": labels, "weight": [row / 4 for row in range(len(paths))]})
+    table = pa.table(
+        {"path": paths, "label": labels, "weight": [row / 4 for row in range(len(paths))]}
+    )
     buffer = io.BytesIO()
     if kind == "csv":
         pacsv.write_csv(table, buffer)
@@ -141,14 +162,19 @@ TABLE = ("--name", "t", "--shard-count", "5", "--max-reject-fraction", "0.1")
 
 
 @pytest.mark.parametrize(("source_kind", "output_kind"), PAIRS, ids=PAIR_IDS)
-def test_a_table_of_relative_paths(places: Places, tables: dict[Kind, Place], tmp_path: Path, source_kind: Kind, output_kind: Kind) -> None:
+def test_a_table_of_relative_paths(
+    places: Places, tables: dict[Kind, Place], tmp_path: Path, source_kind: Kind, output_kind: Kind
+) -> None:
     source, output = tables[source_kind], places.make(output_kind)
     kind = "csv" if source_kind == output_kind else "parquet"
     assert build(source.at(f"images.{kind}"), str(output), *source.args, *output.args, *TABLE) == 0
     root = output.download(tmp_path / "out")
     reference = Path(tables["local"].uri).parent / "reference"
     assert hashes_of(root) == hashes_of(reference)
-    assert reasons_of(root) == {"pictures/gone.png": "missing_file", "pictures/cat/0001.png": "duplicate_id"}
+    assert reasons_of(root) == {
+        "pictures/gone.png": "missing_file",
+        "pictures/cat/0001.png": "duplicate_id",
+    }
     records = record_ids(root)
     assert len(set(records)) == len(records) == 40 + len(ODD_NAMES)
     sizes = records_per_shard(root)
@@ -158,7 +184,9 @@ def test_a_table_of_relative_paths(places: Places, tables: dict[Kind, Place], tm
 
 
 @pytest.fixture(scope="module")
-def tables(mixed: Path, places: Places, tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Place]:
+def tables(
+    mixed: Path, places: Places, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Kind, Place]:
     """The images and tables of them, in every kind of place, and beside the local one the dataset built from it."""
     folder = tmp_path_factory.mktemp("tables") / "in"
     (folder / "pictures").parent.mkdir()

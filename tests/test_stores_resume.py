@@ -42,7 +42,11 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sources(images: Path, places: Places) -> dict[Kind, Place]:
-    return {"local": Place(str(images)), "s3": places.make("s3").fill(images), "gs": places.make("gs").fill(images)}
+    return {
+        "local": Place(str(images)),
+        "s3": places.make("s3").fill(images),
+        "gs": places.make("gs").fill(images),
+    }
 
 
 def reference_of(images: Path) -> dict[str, str]:
@@ -59,7 +63,11 @@ def num_asked(proxy: FaultProxy, method: str, text: str) -> int:
 
 def finished_files(stamps: dict[str, Any]) -> set[str]:
     """The names of every shard that has its sidecar, and of the sidecar."""
-    positions = [name.removesuffix(".parquet").partition("-")[2] for name in stamps if name.startswith("index/")]
+    positions = [
+        name.removesuffix(".parquet").partition("-")[2]
+        for name in stamps
+        if name.startswith("index/")
+    ]
     return {name for name in stamps for position in positions if position in name}
 
 
@@ -101,9 +109,16 @@ def test_a_killed_build_goes_on_where_it_stopped(
     before = output.stamps()
     finished = finished_files(before)
     if "manifest.json" not in before:  # whose answer may have come too late only
-        with pytest.raises(NotADatasetError, match=r"unfinished build .* run the same `shardwright build` command again"):
+        with pytest.raises(
+            NotADatasetError,
+            match=r"unfinished build .* run the same `shardwright build` command again",
+        ):
             read_manifest(Folder.at(output.uri, StorageOptions.of(output.storage_options)))
-    assert len(finished) >= 2 * (number - 1) if written != "plan.json" else len(finished) < 2 * NUM_SHARDS
+    assert (
+        len(finished) >= 2 * (number - 1)
+        if written != "plan.json"
+        else len(finished) < 2 * NUM_SHARDS
+    )
 
     assert_only_the_rest_is_written(source, output, finished, places)
     after = output.stamps()
@@ -117,13 +132,17 @@ def argv_of(source: Place, output: Place) -> list[str]:
     return [source.uri, output.uri, *source.args, *output.args, *SMALL, "--threads", "1"]
 
 
-def assert_only_the_rest_is_written(source: Place, output: Place, finished: set[str], places: Places) -> None:
+def assert_only_the_rest_is_written(
+    source: Place, output: Place, finished: set[str], places: Places
+) -> None:
     if output.server is None:
         assert build(*argv_of(source, output)) == 0
         return
     with places.proxy(output) as (proxy, through):
         assert build(*argv_of(source, through)) == 0
-        assert [name for name in finished if num_asked(proxy, "PUT", name)] == [], "finished shards are not written again"
+        assert [name for name in finished if num_asked(proxy, "PUT", name)] == [], (
+            "finished shards are not written again"
+        )
 
 
 def assert_only_whole_shards(output: Place, reference: dict[str, str]) -> set[str]:
@@ -135,7 +154,9 @@ def assert_only_whole_shards(output: Place, reference: dict[str, str]) -> set[st
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_a_shard_is_visible_only_when_it_is_whole(large: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
+def test_a_shard_is_visible_only_when_it_is_whole(
+    large: Path, places: Places, tmp_path: Path, kind: Kind
+) -> None:
     output, seen = places.make(kind), []
     with places.proxy(output, latency_msec=30) as (_, through):
         running = start(large, through, tmp_path / "stderr", *LARGE)
@@ -149,7 +170,9 @@ def test_a_shard_is_visible_only_when_it_is_whole(large: Path, places: Places, t
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(large: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
+def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(
+    large: Path, places: Places, tmp_path: Path, kind: Kind
+) -> None:
     output = places.make(kind)
     with places.proxy(output) as (proxy, through):
         proxy.add(hang := Fault("stall", None, path_contains="partNumber=2", skip=1))
@@ -179,14 +202,18 @@ def test_uploads_of_others_are_left_alone(images: Path, places: Places, kind: Ki
     store = open_store(output.server, output.bucket)
     with obstore.open_writer(store, f"{output.prefix}thesis.tex", buffer_size=5 << 20) as one:
         one.write(bytes(6 << 20))
-        with obstore.open_writer(store, "elsewhere/small-train.tfrecord-00000-of-00008", buffer_size=5 << 20) as other:
+        with obstore.open_writer(
+            store, "elsewhere/small-train.tfrecord-00000-of-00008", buffer_size=5 << 20
+        ) as other:
             other.write(bytes(6 << 20))
             wait_for(lambda: len(output.pending_uploads()) == 2)
             assert build(images, output.uri, *output.args, *SMALL) == 0
     assert len(output.get("thesis.tex")) == 6 << 20
 
 
-@pytest.mark.parametrize(("kind", "number", "code"), [("s3", signal.SIGTERM, 143), ("gs", signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("kind", "number", "code"), [("s3", signal.SIGTERM, 143), ("gs", signal.SIGINT, 130)]
+)
 def test_a_signal_in_mid_upload_leaves_nothing_and_says_how_to_go_on(
     large: Path, places: Places, tmp_path: Path, kind: Kind, number: signal.Signals, code: int
 ) -> None:
@@ -194,13 +221,25 @@ def test_a_signal_in_mid_upload_leaves_nothing_and_says_how_to_go_on(
     source, output = places.make("s3").fill(large), places.make(kind)
     with places.proxy(source) as (slow, slowly), places.proxy(output) as (proxy, through):
         slow.add(Fault("latency", None, method="GET", path_contains=".png", latency_msec=400))
-        running = start_build(tmp_path / "stderr", slowly.uri, output.uri, *slowly.args, *through.args, *LARGE, "--threads", "1")
+        running = start_build(
+            tmp_path / "stderr",
+            slowly.uri,
+            output.uri,
+            *slowly.args,
+            *through.args,
+            *LARGE,
+            "--threads",
+            "1",
+        )
         wait_for(lambda: num_asked(proxy, "PUT", "partNumber=1&") >= 2, running)
         running.signal(number)
         started = time.monotonic()
         assert running.wait() == code
         assert time.monotonic() - started < 8
-    assert running.said.splitlines()[-1] == f"shardwright: stopped by {number.name}; run the same command again to go on"
+    assert (
+        running.said.splitlines()[-1]
+        == f"shardwright: stopped by {number.name}; run the same command again to go on"
+    )
     assert "Traceback" not in running.said
     assert output.pending_uploads() == []
     assert len(assert_only_whole_shards(output, reference_of(large))) == 1

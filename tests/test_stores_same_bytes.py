@@ -6,10 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.build_helpers import bare_index_of, build, hashes_of, ids_below, make_images, stamps_of, write_table
+from tests.build_helpers import (
+    bare_index_of,
+    build,
+    hashes_of,
+    ids_below,
+    make_images,
+    stamps_of,
+    write_table,
+)
 from tests.store_places import PAIR_IDS, PAIRS, Kind, Place, Places
 
-OPTIONS = ("--name", "same", "--records-per-shard", "7", "--split", "train=0.7,test=0.3", "--seed", "5")
+OPTIONS = (
+    "--name",
+    "same",
+    "--records-per-shard",
+    "7",
+    "--split",
+    "train=0.7,test=0.3",
+    "--seed",
+    "5",
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +66,9 @@ def test_shards_are_those_of_a_local_build_and_a_second_build_writes_nothing(
         assert output.names() == sorted(stamps_of(reference)), "the same files, and no other"
         roots.append(root)
     for path in sorted((roots[0] / "index").iterdir()):
-        assert (roots[1] / "index" / path.name).read_bytes() == path.read_bytes(), "the whole sidecar, of the same objects"
+        assert (roots[1] / "index" / path.name).read_bytes() == path.read_bytes(), (
+            "the whole sidecar, of the same objects"
+        )
     capfd.readouterr()
     assert_up_to_date(sources[source_kind], output, places)
     assert "shardwright: up to date: all 10 shards were already written" in capfd.readouterr().err
@@ -67,11 +86,16 @@ def assert_up_to_date(source: Place, output: Place, places: Places) -> None:
     assert output.stamps() == before
 
 
-def test_images_of_three_places_in_one_table(images: Path, sources: dict[Kind, Place], tmp_path: Path) -> None:
+def test_images_of_three_places_in_one_table(
+    images: Path, sources: dict[Kind, Place], tmp_path: Path
+) -> None:
     """Options of each bucket hold for that bucket."""
     ids = sorted(ids_below(images))
     kinds: list[Kind] = ["local", "s3", "gs"]
-    everywhere = [{"id": image_id, "path": sources[kinds[row % 3]].at(image_id)} for row, image_id in enumerate(ids)]
+    everywhere = [
+        {"id": image_id, "path": sources[kinds[row % 3]].at(image_id)}
+        for row, image_id in enumerate(ids)
+    ]
     here = [{"id": image_id, "path": image_id} for image_id in ids]
     mixed = write_table(tmp_path / "mixed.jsonl", everywhere)
     local = write_table(images.parent / "in" / "local.jsonl", here)

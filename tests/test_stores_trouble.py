@@ -79,10 +79,14 @@ def test_a_store_that_fails_one_request_in_six(
     assert retries["retries_429"] > 1
     assert sum(retries.values()) >= 0.7 * sum(hits.values()), (retries, hits)
     metrics = {row.key.metric.name: row.committed for row in result.metrics().query()["counters"]}
-    reported = {name: number for name, number in metrics.items() if name.startswith("storage_retries_")}
+    reported = {
+        name: number for name, number in metrics.items() if name.startswith("storage_retries_")
+    }
     assert set(reported) <= {f"storage_{name}" for name in retries}
     assert reported["storage_retries_503"] > 0
-    assert metrics["storage_bytes_read"] >= sum(path.stat().st_size for path in images.rglob("*.png"))
+    assert metrics["storage_bytes_read"] >= sum(
+        path.stat().st_size for path in images.rglob("*.png")
+    )
 
 
 @pytest.mark.parametrize(
@@ -97,7 +101,13 @@ def test_a_store_that_fails_one_request_in_six(
     ids=["s3-503", "gs-503", "s3-reset", "gs-stall", "gs-403"],
 )
 def test_an_output_that_stops_working(
-    images: Path, places: Places, tmp_path: Path, capfd: pytest.CaptureFixture[str], kind: Kind, fault: Fault, said: str
+    images: Path,
+    places: Places,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    kind: Kind,
+    fault: Fault,
+    said: str,
 ) -> None:
     output = places.make(kind)
     with FaultProxy(output.server.endpoint) as proxy:  # type: ignore[union-attr]
@@ -118,13 +128,19 @@ def fields_of(fault: Fault) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", STORES)
-def test_an_input_whose_server_goes_away(sources: dict[Kind, Place], images: Path, tmp_path: Path, kind: Kind) -> None:
+def test_an_input_whose_server_goes_away(
+    sources: dict[Kind, Place], images: Path, tmp_path: Path, kind: Kind
+) -> None:
     """A store that fails altogether is nobody's reject, and the same command goes on when it is back."""
     source, output = sources[kind], tmp_path / "out"
     proxy = FaultProxy(source.server.endpoint)  # type: ignore[union-attr]
-    proxy.add(Fault("latency", None, path_contains=".png" if kind == "s3" else "%2Epng", latency_msec=30))
+    proxy.add(
+        Fault("latency", None, path_contains=".png" if kind == "s3" else "%2Epng", latency_msec=30)
+    )
     through = source.behind(proxy, deadline="2")
-    running = start_build(tmp_path / "stderr", through.uri, output, *through.args, *OPTIONS, "--threads", "1")
+    running = start_build(
+        tmp_path / "stderr", through.uri, output, *through.args, *OPTIONS, "--threads", "1"
+    )
     wait_for(lambda: len(list((output / "index").glob("train-*"))) >= 2, running)
     proxy.close()
     started = time.monotonic()

@@ -19,12 +19,18 @@ PERCENT = st.one_of(st.integers(0, 100).map(str), st.decimals(0, 100, places=2).
 
 
 def spans(text: str, sizes: dict[str, int] | None = None) -> list[tuple[str, int, int]]:
-    return [(span.split, span.start, span.stop) for span in parse_split(text, SIZES if sizes is None else sizes)]
+    return [
+        (span.split, span.start, span.stop)
+        for span in parse_split(text, SIZES if sizes is None else sizes)
+    ]
 
 
 def by_tfds(text: str, sizes: dict[str, int]) -> list[tuple[str, int, int]]:
     """The records TFDS reads. `None` bounds are the split's own; where a slice ends before it starts, there are none."""
-    infos = {name: SplitInfo(name=name, shard_lengths=[size], num_bytes=0) for name, size in sizes.items()}
+    infos = {
+        name: SplitInfo(name=name, shard_lengths=[size], num_bytes=0)
+        for name, size in sizes.items()
+    }
     found = []
     for part in ReadInstruction.from_spec(text).to_absolute(infos):
         start, stop = part.from_ or 0, sizes[part.splitname] if part.to is None else part.to
@@ -93,18 +99,29 @@ def tfds_expressions() -> list[tuple[str, dict[str, int]]]:
     draw = random.Random(5)
     found = []
     for _ in range(3000):
-        size = draw.choice([1, 2, 5, 7, 10, 15, 99, 100, 101, 250, 1000, 1281167, draw.randrange(1, 10**9)])
+        size = draw.choice(
+            [1, 2, 5, 7, 10, 15, 99, 100, 101, 250, 1000, 1281167, draw.randrange(1, 10**9)]
+        )
         limit = draw.choice([100, size])
         unit = "%" if (limit == 100 and draw.random() < 0.8) or size < limit else ""
         bounds = [draw.choice([draw.randint(-limit, limit), None]) for _ in range(2)]
         if unit and draw.random() < 0.3:
-            bounds = [None if bound is None else bound / draw.choice([1, 4, 3.7]) for bound in bounds]
-        if unit and any(bound is not None and bound < 0 and not round(bound * size / 100) for bound in bounds):
+            bounds = [
+                None if bound is None else bound / draw.choice([1, 4, 3.7]) for bound in bounds
+            ]
+        if unit and any(
+            bound is not None and bound < 0 and not round(bound * size / 100) for bound in bounds
+        ):
             continue
         if not unit:
             bounds = [None if bound is None else max(-size, min(size, bound)) for bound in bounds]
         if bounds != [None, None]:
-            found.append((f"train[{':'.join('' if bound is None else f'{bound}{unit}' for bound in bounds)}]", {"train": size, "test": 9}))
+            found.append(
+                (
+                    f"train[{':'.join('' if bound is None else f'{bound}{unit}' for bound in bounds)}]",
+                    {"train": size, "test": 9},
+                )
+            )
     return found
 
 
@@ -115,7 +132,10 @@ def test_the_records_that_tfds_takes() -> None:
         assert spans(text, sizes) == by_tfds(text, sizes), (text, sizes)
 
 
-@pytest.mark.parametrize("text", ["train", "all", "train+test", "train[:10%]+test[3:]", "train[99%:]+test[:50%]", "test[-3:-1]"])
+@pytest.mark.parametrize(
+    "text",
+    ["train", "all", "train+test", "train[:10%]+test[3:]", "train[99%:]+test[:50%]", "test[-3:-1]"],
+)
 def test_the_splits_that_tfds_takes(text: str) -> None:
     assert spans(text) == by_tfds(text, SIZES)
 
@@ -128,8 +148,13 @@ def test_the_splits_that_tfds_takes(text: str) -> None:
 @example(1, "50")
 def test_two_parts_cover_all_exactly_once(size: int, percent: str) -> None:
     """Half a record must fall to one side, the same in both parts: train[:10%] and train[10%:], and with -10% alike."""
-    for text in (f"train[:{percent}%]+train[{percent}%:]", f"train[-{percent}%:]+train[:-{percent}%]"):
-        parts = sorted((start, stop) for _, start, stop in spans(text, {"train": size}) if start < stop)
+    for text in (
+        f"train[:{percent}%]+train[{percent}%:]",
+        f"train[-{percent}%:]+train[:-{percent}%]",
+    ):
+        parts = sorted(
+            (start, stop) for _, start, stop in spans(text, {"train": size}) if start < stop
+        )
         assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])][: len(parts)]
         assert sum(stop - start for start, stop in parts) == size
 
@@ -139,7 +164,9 @@ def test_two_parts_cover_all_exactly_once(size: int, percent: str) -> None:
 def test_many_parts_cover_all_exactly_once(size: int, step: int) -> None:
     """Cross-validation, as `train[0%:20%]`, `train[20%:40%]`, ...: no record is in two folds, or in none."""
     edges = [*range(0, 100, step), 100]
-    folds = [spans(f"train[{one}%:{two}%]", {"train": size})[0] for one, two in itertools.pairwise(edges)]
+    folds = [
+        spans(f"train[{one}%:{two}%]", {"train": size})[0] for one, two in itertools.pairwise(edges)
+    ]
     assert folds[0][1] == 0
     assert folds[-1][2] == size
     assert all(one[2] == two[1] for one, two in itertools.pairwise(folds))
@@ -151,7 +178,9 @@ def test_many_parts_cover_all_exactly_once(size: int, step: int) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(SIZE, st.integers(-500, 500) | st.none(), st.integers(-500, 500) | st.none())
-def test_records_are_counted_as_python_slices_are(size: int, start: int | None, stop: int | None) -> None:
+def test_records_are_counted_as_python_slices_are(
+    size: int, start: int | None, stop: int | None
+) -> None:
     text = f"train[{'' if start is None else start}:{'' if stop is None else stop}]"
     _, first, last = spans(text, {"train": size})[0]
     assert range(size)[first:last] == range(size)[start:stop]
@@ -170,10 +199,22 @@ NOT_WHOLE = "must be a whole number of records, or percent, such as 5000 or 10%"
         ("train+tets", f"split 'tets' is not in {HAS}"),
         ("all[:10%]", f"split 'all' is not in {HAS}"),
         ("Train", f"split 'Train' is not in {HAS}"),
-        ("", "split='' must be a name, such as 'train' or 'train[:10%]'; 'all' is all of train, test, validation, all_of_it"),
-        ("  ", "split='  ' must be a name, such as 'train' or 'train[:10%]'; 'all' is all of train, test, validation, all_of_it"),
-        (None, "split=None must be a name, such as 'train' or 'train[:10%]'; 'all' is all of train, test, validation, all_of_it"),
-        (["train"], "split=['train'] must be a name, such as 'train' or 'train[:10%]'; 'all' is all of train, test, validation, all_of_it"),
+        (
+            "",
+            "split='' must be a name, such as 'train' or 'train[:10%]'; 'all' is all of train, test, validation, all_of_it",
+        ),
+        (
+            "  ",
+            "split='  ' must be a name, such as 'train' or 'train[:10%]'; 'all' is all of train, test, validation, all_of_it",
+        ),
+        (
+            None,
+            "split=None must be a name, such as 'train' or 'train[:10%]'; 'all' is all of train, test, validation, all_of_it",
+        ),
+        (
+            ["train"],
+            "split=['train'] must be a name, such as 'train' or 'train[:10%]'; 'all' is all of train, test, validation, all_of_it",
+        ),
         ("train+", f"split='train+': '' {NOT_WRITTEN}"),
         ("train test", f"split='train test': 'train test' {NOT_WRITTEN}"),
         ("train[5]", f"split='train[5]': 'train[5]' {NOT_WRITTEN}"),
@@ -192,8 +233,14 @@ NOT_WHOLE = "must be a whole number of records, or percent, such as 5000 or 10%"
         ("train[:%]", f"split='train[:%]': '%' {NOT_WHOLE}"),
         ("train[:101%]", "split='train[:101%]': 101% is more than 100 %"),
         ("train[-100.5%:]", "split='train[-100.5%:]': -100.5% is more than 100 %"),
-        ("train+train", "split 'train+train' names records of 'train' twice: they would be read twice"),
-        ("train[:50%]+test+train[49:]", "split 'train[:50%]+test+train[49:]' names records of 'train' twice: they would be read twice"),
+        (
+            "train+train",
+            "split 'train+train' names records of 'train' twice: they would be read twice",
+        ),
+        (
+            "train[:50%]+test+train[49:]",
+            "split 'train[:50%]+test+train[49:]' names records of 'train' twice: they would be read twice",
+        ),
     ],
 )
 def test_what_is_refused(text: object, message: str) -> None:

@@ -13,7 +13,14 @@ from shardwright.errors import BuildError
 from tests.helpers import references, rejects_of, rows_of
 from transforms.features.rows import settle_references
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES
-from transforms.inputs.tables.table_columns import as_text, canonical_splits, empty_as_null, extra_feature, extra_type, settle_sizes
+from transforms.inputs.tables.table_columns import (
+    as_text,
+    canonical_splits,
+    empty_as_null,
+    extra_feature,
+    extra_type,
+    settle_sizes,
+)
 from transforms.references import set_column
 from transforms.rejects import Reject
 
@@ -33,7 +40,11 @@ def settled(column: pa.Array) -> tuple[dict[str, Any], dict[str, str], pa.DataTy
     parts = settle(batch)
     kinds = {part.schema.field("x/n").type for part in parts if isinstance(part, pa.RecordBatch)}
     values = {row["id"]: row["x/n"] for row in rows_of(parts)}
-    return values, {reject.id: reject.detail for reject in rejects_of(parts)}, kinds.pop() if kinds else None
+    return (
+        values,
+        {reject.id: reject.detail for reject in rejects_of(parts)},
+        kinds.pop() if kinds else None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,7 +68,11 @@ def settled(column: pa.Array) -> tuple[dict[str, Any], dict[str, str], pa.DataTy
         (pa.nulls(2), pa.binary(), [b"", b""]),
         (pa.array([[1, 2], None, []]), pa.list_(pa.int64()), [[1, 2], [], []]),
         (pa.array([[1], [2]], pa.large_list(pa.int32())), pa.list_(pa.int64()), [[1], [2]]),
-        (pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2)), pa.list_(pa.int64()), [[1, 2], [3, 4]]),
+        (
+            pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2)),
+            pa.list_(pa.int64()),
+            [[1, 2], [3, 4]],
+        ),
         (pa.array([["a", None], None]), pa.list_(pa.binary()), [[b"a", b""], []]),
         (pa.array([[0.5, None]]), pa.list_(pa.float32()), [[0.5, NAN]]),
         (pa.array([[]], pa.list_(pa.null())), pa.list_(pa.binary()), [[]]),
@@ -80,24 +95,47 @@ TOO_FAR = "'n' is {}, which does not fit a 32-bit float"
         (pa.array([1, None, 3]), [1, 3], {1: EMPTY}),
         (pa.array([True, None]), [1], {1: EMPTY}),
         (pa.array([None, None], pa.int64()), [], {0: EMPTY, 1: EMPTY}),
-        (pa.array([1, 2**63, None, 2**64 - 1], pa.uint64()), [1], {1: TOO_BIG, 2: EMPTY, 3: TOO_BIG}),
-        (pa.array([[1], [1, None], None, [2**63]], pa.list_(pa.uint64())), [[1], []], {1: EMPTY, 3: TOO_BIG}),
-        (pa.array([1e300, 1.0, -1e39, float("inf")]), [1.0, float("inf")], {0: TOO_FAR, 2: TOO_FAR}),
+        (
+            pa.array([1, 2**63, None, 2**64 - 1], pa.uint64()),
+            [1],
+            {1: TOO_BIG, 2: EMPTY, 3: TOO_BIG},
+        ),
+        (
+            pa.array([[1], [1, None], None, [2**63]], pa.list_(pa.uint64())),
+            [[1], []],
+            {1: EMPTY, 3: TOO_BIG},
+        ),
+        (
+            pa.array([1e300, 1.0, -1e39, float("inf")]),
+            [1.0, float("inf")],
+            {0: TOO_FAR, 2: TOO_FAR},
+        ),
         (pa.array([[1.0], [1e300, 2.0]]), [[1.0]], {1: TOO_FAR}),
-        (pa.array([[0, 0], [1, None], [2, 2]], pa.list_(pa.int32(), 2)), [[0, 0], [2, 2]], {1: EMPTY}),
+        (
+            pa.array([[0, 0], [1, None], [2, 2]], pa.list_(pa.int32(), 2)),
+            [[0, 0], [2, 2]],
+            {1: EMPTY},
+        ),
     ],
 )
-def test_rows_without_room_are_rejects(column: pa.Array, values: list[Any], details: dict[int, str]) -> None:
+def test_rows_without_room_are_rejects(
+    column: pa.Array, values: list[Any], details: dict[int, str]
+) -> None:
     kept, rejected, _ = settled(column)
     assert list(kept.values()) == values
-    assert rejected == {str(row): f"row {row}: {detail.format(column[row].as_py())}" for row, detail in details.items()}
+    assert rejected == {
+        str(row): f"row {row}: {detail.format(column[row].as_py())}"
+        for row, detail in details.items()
+    }
 
 
 def test_one_reject_a_row_and_a_name_with_braces() -> None:
     """A row that two columns refuse is counted once."""
     batch = set_column(references(["a", "b"]), "x/{n}", pa.array([None, 1], pa.int64()))
     parts = settle(set_column(batch, "x/m", pa.array([None, 1], pa.int64())))
-    assert [reject.detail for reject in rejects_of(parts)] == ["row 0: '{n}' has no value, and an integer feature needs one"]
+    assert [reject.detail for reject in rejects_of(parts)] == [
+        "row 0: '{n}' has no value, and an integer feature needs one"
+    ]
     assert [row["id"] for row in rows_of(parts)] == ["b"]
 
 
@@ -109,7 +147,10 @@ def test_one_reject_a_row_and_a_name_with_braces() -> None:
     ],
 )  # fmt: skip
 def test_types_without_a_feature(kind: pa.DataType) -> None:
-    with pytest.raises(BuildError, match=r"column 'when' is of type .*, which no tf.Example feature holds: cast it to text or a number"):
+    with pytest.raises(
+        BuildError,
+        match=r"column 'when' is of type .*, which no tf.Example feature holds: cast it to text or a number",
+    ):
         extra_type(kind, "when")
 
 
@@ -131,25 +172,50 @@ def test_text_of_a_role(column: pa.Array, texts: list[str | None]) -> None:
     assert as_text(column, "c").equals(pa.array(texts, pa.string()))
 
 
-@pytest.mark.parametrize("column", [pa.array([0.5]), pa.array([b"a"]), pa.array([["a"]]), pa.array([1], pa.timestamp("s"))])
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([0.5]), pa.array([b"a"]), pa.array([["a"]]), pa.array([1], pa.timestamp("s"))],
+)
 def test_no_text_of_a_role(column: pa.Array) -> None:
-    with pytest.raises(BuildError, match=r"column 'c' is of type .*; ids, paths, labels and splits are text or whole numbers"):
+    with pytest.raises(
+        BuildError,
+        match=r"column 'c' is of type .*; ids, paths, labels and splits are text or whole numbers",
+    ):
         as_text(column, "c")
 
 
 def test_split_names_are_spelled_one_way() -> None:
     names = ["Train", " VAL", "valid", "dev", "testing", "holdout", "My Split", "", None]
-    spelled = ["train", "validation", "validation", "validation", "test", "holdout", "My Split", "", None]
+    spelled = [
+        "train",
+        "validation",
+        "validation",
+        "validation",
+        "test",
+        "holdout",
+        "My Split",
+        "",
+        None,
+    ]
     assert canonical_splits(pa.array(names)).to_pylist() == spelled
 
 
 def test_white_space_is_no_label() -> None:
-    assert empty_as_null(pa.array([" cat ", "", "  ", "\t", None, "two words"])).to_pylist() == ["cat", None, None, None, None, "two words"]
+    assert empty_as_null(pa.array([" cat ", "", "  ", "\t", None, "two words"])).to_pylist() == [
+        "cat",
+        None,
+        None,
+        None,
+        None,
+        "two words",
+    ]
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.int32()])
 def test_sizes(kind: pa.DataType) -> None:
-    sizes = [5, 0, None, MAX_IMAGE_BYTES, MAX_IMAGE_BYTES + 1] + ([2**64 - 1] if kind == pa.uint64() else [-3])
+    sizes = [5, 0, None, MAX_IMAGE_BYTES, MAX_IMAGE_BYTES + 1] + (
+        [2**64 - 1] if kind == pa.uint64() else [-3]
+    )
     batch = set_column(references(list("abcdef")), "num_bytes", pa.array(sizes, kind))
     parts = list(settle_sizes(batch))
     assert {row["id"]: row["num_bytes"] for row in rows_of(parts)} == {"a": 5, "d": MAX_IMAGE_BYTES}
@@ -166,9 +232,14 @@ def test_sizes(kind: pa.DataType) -> None:
 def test_every_row_goes_one_way() -> None:
     """Rejects and rows add up, whatever mix of faults a batch has."""
     rng = np.random.default_rng(0)
-    numbers = pa.array([None if n % 7 == 0 else int(n) for n in rng.integers(0, 2**64, 1000, np.uint64)], pa.uint64())
+    numbers = pa.array(
+        [None if n % 7 == 0 else int(n) for n in rng.integers(0, 2**64, 1000, np.uint64)],
+        pa.uint64(),
+    )
     batch = set_column(references([str(n) for n in range(1000)]), "x/a", numbers)
-    batch = set_column(batch, "x/b", pa.array([None if n < 0.1 else n * 1e39 for n in rng.random(1000)]))
+    batch = set_column(
+        batch, "x/b", pa.array([None if n < 0.1 else n * 1e39 for n in rng.random(1000)])
+    )
     parts = settle(batch)
     ids = [row["id"] for row in rows_of(parts)] + [reject.id for reject in rejects_of(parts)]
     assert sorted(ids) == sorted(str(n) for n in range(1000))

@@ -32,7 +32,9 @@ def written(tmp_path: Path, content: str | bytes, name: str = "t.csv") -> Path:
     return path
 
 
-def column_of(tmp_path: Path, values: list[str], name: str = "t.csv") -> tuple[pa.DataType, list[Any]]:
+def column_of(
+    tmp_path: Path, values: list[str], name: str = "t.csv"
+) -> tuple[pa.DataType, list[Any]]:
     """The type and values of a CSV column `v` with these fields, beside a column that is never empty."""
     text = "".join(f"{field},x\n" for field in ["v", *values])
     schema, parts = read(written(tmp_path, text, name))
@@ -57,7 +59,11 @@ def column_of(tmp_path: Path, values: list[str], name: str = "t.csv") -> tuple[p
         (["9223372036854775808", "1"], pa.string(), ["9223372036854775808", "1"]),
         (["12345678901234567", "1.5"], pa.string(), ["12345678901234567", "1.5"]),
         # What other readers take for a missing value, a bool or a number is a class here.
-        (["NA", "None", "null", "N/A", "#N/A", "NaN"], pa.string(), ["NA", "None", "null", "N/A", "#N/A", "NaN"]),
+        (
+            ["NA", "None", "null", "N/A", "#N/A", "NaN"],
+            pa.string(),
+            ["NA", "None", "null", "N/A", "#N/A", "NaN"],
+        ),
         (["true", "1"], pa.string(), ["true", "1"]),
         (["tRue", "false"], pa.string(), ["tRue", "false"]),
         (["yes", "no"], pa.string(), ["yes", "no"]),
@@ -67,7 +73,9 @@ def column_of(tmp_path: Path, values: list[str], name: str = "t.csv") -> tuple[p
         (["a", ""], pa.string(), ["a", ""]),
     ],
 )
-def test_csv_types(tmp_path: Path, values: list[str], kind: pa.DataType, read_as: list[Any]) -> None:
+def test_csv_types(
+    tmp_path: Path, values: list[str], kind: pa.DataType, read_as: list[Any]
+) -> None:
     assert column_of(tmp_path, values) == (kind, read_as)
 
 
@@ -83,7 +91,9 @@ def test_csv_types(tmp_path: Path, values: list[str], kind: pa.DataType, read_as
         (["007", "1.5"], pa.string()),
     ],
 )
-def test_types_hold_for_what_comes_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: list[str], kind: pa.DataType) -> None:
+def test_types_hold_for_what_comes_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: list[str], kind: pa.DataType
+) -> None:
     """Arrow alone decides by the first block, and fails at the first value further on that does not suit."""
     monkeypatch.setattr(table_files, "BLOCK_BYTES", 64)
     values = [str(number) for number in range(100)]
@@ -105,7 +115,10 @@ def test_bools_that_end_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, la
         ("a,b\n1,x\n", [{"a": 1, "b": "x"}]),
         ("a,b\r\n1,x\r\n2,y", [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]),
         (b"\xef\xbb\xbfa,b\n1,\xc3\xa9\n", [{"a": 1, "b": "é"}]),
-        ('a,b\n1,"two\nlines, ""q"""\n2,y\n', [{"a": 1, "b": 'two\nlines, "q"'}, {"a": 2, "b": "y"}]),
+        (
+            'a,b\n1,"two\nlines, ""q"""\n2,y\n',
+            [{"a": 1, "b": 'two\nlines, "q"'}, {"a": 2, "b": "y"}],
+        ),
         ('a,b\n1,"NA"\n2,""\n', [{"a": 1, "b": "NA"}, {"a": 2, "b": ""}]),
         ("\n\na,b\n\n1,x\n\n", [{"a": 1, "b": "x"}]),
         ("a,b\n", []),
@@ -117,7 +130,9 @@ def test_csv_dialect(tmp_path: Path, content: str | bytes, rows: list[dict[str, 
 
 @pytest.mark.parametrize("name", ["t.tsv", "t.TAB"])
 def test_tsv(tmp_path: Path, name: str) -> None:
-    assert rows_of(read(written(tmp_path, "a\tb\n1,5\tx y\n", name))[1]) == [{"a": "1,5", "b": "x y"}]
+    assert rows_of(read(written(tmp_path, "a\tb\n1,5\tx y\n", name))[1]) == [
+        {"a": "1,5", "b": "x y"}
+    ]
 
 
 def test_lines_with_other_numbers_of_fields_are_rejects(tmp_path: Path) -> None:
@@ -126,7 +141,9 @@ def test_lines_with_other_numbers_of_fields_are_rejects(tmp_path: Path) -> None:
     assert schema.field("a").type == pa.int64()
     assert rows_of(parts) == [{"a": 2, "b": "x"}, {"a": 5, "b": "v"}]
     rejects = rejects_of(parts)
-    assert {(reject.id, reject.uri, str(reject.reason)) for reject in rejects} == {("", str(path), "bad_value")}
+    assert {(reject.id, reject.uri, str(reject.reason)) for reject in rejects} == {
+        ("", str(path), "bad_value")
+    }
     assert [reject.detail for reject in rejects] == [
         f"a line of {path} has 1 fields where 2 are expected: '1'",
         f"a line of {path} has 3 fields where 2 are expected: '3,y,z'",
@@ -139,7 +156,11 @@ def test_batches_are_not_larger_than_a_batch(tmp_path: Path) -> None:
     text = "".join(f"{row}\n" for row in ["a", *range(number)])
     lines = "".join(json.dumps({"a": row}) + "\n" for row in range(number))
     pq.write_table(pa.table({"a": list(range(number))}), tmp_path / "t.parquet")
-    for path in (written(tmp_path, text), written(tmp_path, lines, "t.jsonl"), tmp_path / "t.parquet"):
+    for path in (
+        written(tmp_path, text),
+        written(tmp_path, lines, "t.jsonl"),
+        tmp_path / "t.parquet",
+    ):
         parts = read(path)[1]
         assert max(part.num_rows for part in parts) <= BATCH_ROWS  # type: ignore[union-attr]
         assert [row["a"] for row in rows_of(parts)] == list(range(number))
@@ -152,7 +173,11 @@ def test_batches_are_not_larger_than_a_batch(tmp_path: Path) -> None:
         (['{"v": 1}', '{"v": 2.5}'], pa.float64(), [1.0, 2.5]),
         (['{"v": 1}', '{"w": 2}', '{"v": null}'], pa.int64(), [1, None, None]),
         (['{"v": "007"}'], pa.string(), ["007"]),
-        (['{"v": "2020-01-01"}', '{"v": "2020-01-02 10:00:00"}'], pa.string(), ["2020-01-01", "2020-01-02 10:00:00"]),
+        (
+            ['{"v": "2020-01-01"}', '{"v": "2020-01-02 10:00:00"}'],
+            pa.string(),
+            ["2020-01-01", "2020-01-02 10:00:00"],
+        ),
         (['{"v": ["2020-01-01"]}'], pa.list_(pa.string()), [["2020-01-01"]]),
         (['{"v": [1, 2]}', '{"v": []}'], pa.list_(pa.int64()), [[1, 2], []]),
         (['{"v": true}'], pa.bool_(), [True]),
@@ -163,7 +188,9 @@ def test_json_types(tmp_path: Path, lines: list[str], kind: pa.DataType, values:
     assert (schema.field("v").type, [row["v"] for row in rows_of(parts)]) == (kind, values)
 
 
-def test_json_types_hold_for_what_comes_late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_types_hold_for_what_comes_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(table_files, "BLOCK_BYTES", 64)
     lines = ['{"v": 1, "d": "2020-01-01"}'] * 50 + ['{"v": 2.5, "d": "some day"}'] * 50
     schema, parts = read(written(tmp_path, "\n".join(lines), "t.ndjson"))
@@ -179,10 +206,18 @@ def test_json_types_hold_for_what_comes_late(tmp_path: Path, monkeypatch: pytest
         ("t.csv", "a,b", "is empty: it has no rows"),
         ("t.jsonl", "", "is empty: it has no rows"),
         ("t.jsonl", "\n\n", "is empty: it has no rows"),
-        ("t.csv", b"a,b\n1,caf\xe9\n", r"the table .*t.csv is not UTF-8: save it as UTF-8 \(In CSV column #1"),
+        (
+            "t.csv",
+            b"a,b\n1,caf\xe9\n",
+            r"the table .*t.csv is not UTF-8: save it as UTF-8 \(In CSV column #1",
+        ),
         ("t.csv", "a,b\n1,x\n".encode("utf-16"), "is not UTF-8"),
         ("t.jsonl", b'{"a": "caf\xe9"}\n', "is not UTF-8"),
-        ("t.jsonl", '{"a": 1}\n{"a": "x"}\n', r"cannot read the table .*Column\(/a\) changed from number to string in row 1"),
+        (
+            "t.jsonl",
+            '{"a": 1}\n{"a": "x"}\n',
+            r"cannot read the table .*Column\(/a\) changed from number to string in row 1",
+        ),
         ("t.jsonl", '{"a": 1, "a": 2}\n', "was specified twice"),
         ("t.jsonl", "[1, 2]\n", "changed from object to array"),
         ("t.jsonl", '{"a": \n', "JSON parse error"),
@@ -190,7 +225,9 @@ def test_json_types_hold_for_what_comes_late(tmp_path: Path, monkeypatch: pytest
         ("t.parquet", b"PAR1" + b"\0" * 40 + b"PAR1", "cannot read the table"),
     ],
 )
-def test_tables_that_cannot_be_read(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+def test_tables_that_cannot_be_read(
+    tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
     with pytest.raises(BuildError, match=message):
         read(written(tmp_path, content, name))
 
@@ -210,5 +247,7 @@ def test_a_parquet_file_that_ends_early_or_is_not_utf8(tmp_path: Path) -> None:
 
 
 def test_a_table_that_goes_away(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match=rf"^the table {re.escape(str(tmp_path))}/t\.csv: there is no such file$"):
+    with pytest.raises(
+        BuildError, match=rf"^the table {re.escape(str(tmp_path))}/t\.csv: there is no such file$"
+    ):
         list(read_table_file(str(tmp_path / "t.csv"), "csv", pa.schema([("a", pa.int64())])))

@@ -62,7 +62,10 @@ def test_paths(monkeypatch: pytest.MonkeyPatch, written: str, relative: str, uri
 
 def test_paths_below_the_root_of_all() -> None:
     relative, uris = resolve_paths(pa.array(["a.png", "/b.png", "./c.png"]), "/")
-    assert (relative.to_pylist(), uris.to_pylist()) == (["a.png", "b.png", "c.png"], ["/a.png", "/b.png", "/c.png"])
+    assert (relative.to_pylist(), uris.to_pylist()) == (
+        ["a.png", "b.png", "c.png"],
+        ["/a.png", "/b.png", "/c.png"],
+    )
 
 
 def source_of(tmp_path: Path, text: str, **columns: str) -> TableSource:
@@ -99,12 +102,20 @@ def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
 def test_batches_have_the_schema_that_was_told(tmp_path: Path) -> None:
     """The encoder is made before any row is read."""
     make_files(tmp_path, "1.png")
-    table = {"image": ["1.png"], "n": pa.array([1], pa.uint8()), "s": pa.array([["a"]], pa.large_list(pa.string())), "d": pa.nulls(1)}
+    table = {
+        "image": ["1.png"],
+        "n": pa.array([1], pa.uint8()),
+        "s": pa.array([["a"]], pa.large_list(pa.string())),
+        "d": pa.nulls(1),
+    }
     pq.write_table(pa.table(table), tmp_path / "t.parquet")
     source = detect_table(str(tmp_path / "t.parquet"), dict.fromkeys(ROLES))
     (batch,) = list_table(source)
     assert isinstance(batch, pa.RecordBatch)
-    assert (batch.schema.names, batch.schema.types) == (reference_schema_of(source).names, reference_schema_of(source).types)
+    assert (batch.schema.names, batch.schema.types) == (
+        reference_schema_of(source).names,
+        reference_schema_of(source).types,
+    )
     assert reference_schema_of(source).names == [*REFERENCE_SCHEMA.names, "x/n", "x/s", "x/d"]
 
 
@@ -130,14 +141,20 @@ def test_files_that_can_be_no_record(tmp_path: Path) -> None:
         ".": "unreadable",
         "nul\0.png": "unreadable",
     }
-    rows, rejects = listed(source_of(tmp_path, "image\n" + "\n".join(["good.png", "link.png", *wanted]) + "\n"))
+    rows, rejects = listed(
+        source_of(tmp_path, "image\n" + "\n".join(["good.png", "link.png", *wanted]) + "\n")
+    )
     assert [row["id"] for row in rows] == ["good.png", "link.png"]
     assert rejects == wanted
 
 
 def test_the_details_say_where(tmp_path: Path) -> None:
     make_files(tmp_path, "1.png")
-    source = source_of(tmp_path, "image,key,n\n,a,1\n1.png,,1\n1.png,c,\nftp://b/1.png,d,1\nno.png,e,1\n1.png,f,1\n", id="key")
+    source = source_of(
+        tmp_path,
+        "image,key,n\n,a,1\n1.png,,1\n1.png,c,\nftp://b/1.png,d,1\nno.png,e,1\n1.png,f,1\n",
+        id="key",
+    )
     parts = list(list_table(source))
     assert [(reject.id, str(reject.reason), reject.detail) for reject in rejects_of(parts)] == [
         ("a", "bad_value", "row 0: the image column 'image' is empty"),
@@ -149,14 +166,28 @@ def test_the_details_say_where(tmp_path: Path) -> None:
         ),
         ("e", "missing_file", "named in the table, but there is no such file"),
     ]
-    assert [(row["id"], row["row"], row["x/n"]) for row in rows_of(parts)] == [("c", 2, None), ("f", 5, 1)]  # n is settled later
+    assert [(row["id"], row["row"], row["x/n"]) for row in rows_of(parts)] == [
+        ("c", 2, None),
+        ("f", 5, 1),
+    ]  # n is settled later
 
 
 @pytest.mark.parametrize("size", [None, "bytes"])
-def test_an_address_without_a_bucket_or_a_key_is_a_reject_of_its_own(tmp_path: Path, size: str | None) -> None:
+def test_an_address_without_a_bucket_or_a_key_is_a_reject_of_its_own(
+    tmp_path: Path, size: str | None
+) -> None:
     """Asking for one would fail the whole build: with a size column on a worker, in the middle of a shard."""
     make_files(tmp_path, "1.png")
-    bad = ["s3://", "s3:///key", "s3://bucket", "s3://bucket/", "gs://bucket//", "https://host", "az:///", "hdfs://a/b"]
+    bad = [
+        "s3://",
+        "s3:///key",
+        "s3://bucket",
+        "s3://bucket/",
+        "gs://bucket//",
+        "https://host",
+        "az:///",
+        "hdfs://a/b",
+    ]
     text = "image,bytes\n1.png,5\n" + "".join(f"{uri},5\n" for uri in bad)
     rows, rejects = listed(source_of(tmp_path, text, size=size))
     assert ([row["id"] for row in rows], rejects) == (["1.png"], dict.fromkeys(bad, "bad_value"))
@@ -165,7 +196,9 @@ def test_an_address_without_a_bucket_or_a_key_is_a_reject_of_its_own(tmp_path: P
 def test_empty_cells(tmp_path: Path) -> None:
     """No label and no group is nothing; an empty split stays, for the step that rejects it."""
     make_files(tmp_path, "1.png")
-    ((row,), _) = listed(source_of(tmp_path, "image,label,split,patient,x\n1.png, ,,,\n", group="patient"))
+    ((row,), _) = listed(
+        source_of(tmp_path, "image,label,split,patient,x\n1.png, ,,,\n", group="patient")
+    )
     assert (row["label"], row["split"], row["group"], row["x/x"]) == (None, "", None, "")
 
 
@@ -180,7 +213,9 @@ def test_rows_count_on_over_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_stated_sizes_save_the_look(tmp_path: Path) -> None:
     """Nothing is asked of the disk: the files need not be there to plan."""
-    rows, rejects = listed(source_of(tmp_path, "image,bytes\nno.png,5\nb.png,0\nc.png,\nd.png,-1\n", size="bytes"))
+    rows, rejects = listed(
+        source_of(tmp_path, "image,bytes\nno.png,5\nb.png,0\nc.png,\nd.png,-1\n", size="bytes")
+    )
     assert [(row["id"], row["num_bytes"], row["etag"]) for row in rows] == [("no.png", 5, None)]
     assert rejects == {"b.png": "empty_file", "c.png": "bad_value", "d.png": "bad_value"}
 
@@ -199,11 +234,19 @@ def test_equal_rows_are_left_to_the_plan(tmp_path: Path) -> None:
 
 def test_nothing_comes_of_nothing(tmp_path: Path) -> None:
     assert listed(source_of(tmp_path, "image,label\n")) == ([], {})
-    assert all(isinstance(part, Reject) for part in list_table(source_of(tmp_path, "image\nno.png\n")))
+    assert all(
+        isinstance(part, Reject) for part in list_table(source_of(tmp_path, "image\nno.png\n"))
+    )
 
 
 def test_a_column_without_a_feature(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"image": ["1.png"], "when": pa.array([1], pa.timestamp("s"))}), tmp_path / "t.parquet")
+    pq.write_table(
+        pa.table({"image": ["1.png"], "when": pa.array([1], pa.timestamp("s"))}),
+        tmp_path / "t.parquet",
+    )
     source = detect_table(str(tmp_path / "t.parquet"), dict.fromkeys(ROLES))
-    with pytest.raises(BuildError, match=r"column 'when' is of type timestamp\[ms\], which no tf.Example feature holds"):
+    with pytest.raises(
+        BuildError,
+        match=r"column 'when' is of type timestamp\[ms\], which no tf.Example feature holds",
+    ):
         _ = source.features

@@ -32,9 +32,13 @@ def test_what_can_be_read_of_a_cut_archive_is_given(tmp_path: Path, ending: str)
     assert [read_row(row) for row in rows] == list(files.values())[: len(rows)]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(cut=st.integers(0, 5 * 1024 + 1024), flip=st.one_of(st.none(), st.integers(0, 5 * 1024 - 1)))
-def test_damage_never_raises_and_never_goes_untold(tmp_path: Path, cut: int, flip: int | None) -> None:
+def test_damage_never_raises_and_never_goes_untold(
+    tmp_path: Path, cut: int, flip: int | None
+) -> None:
     path = pack_tar(tmp_path / "a.tar", {f"{number}.png": png(number) for number in range(5)})
     data = bytearray(path.read_bytes()[: 6 * 1024])
     if flip is not None:
@@ -95,14 +99,23 @@ def test_headers_are_not_all_kept(tmp_path: Path) -> None:
     assert max(kept) == 0
 
 
-def test_few_requests_and_bytes_for_headers_between_large_members(places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_requests_and_bytes_for_headers_between_large_members(
+    places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(header_reads, "READ_AHEAD_BYTES", 4096)
     monkeypatch.setattr(header_reads, "MAX_READ_BYTES", 32768)
     place = places.make("s3")
-    options = StorageOptions.parse([f"{key}={value}" for key, value in place.storage_options.items()])
+    options = StorageOptions.parse(
+        [f"{key}={value}" for key, value in place.storage_options.items()]
+    )
 
     def cost(name: str, size: int, count: int) -> tuple[int, int]:
-        place.put(name, pack_tar(tmp_path / name, {f"{n}.png": TINY_PNG.ljust(size) for n in range(count)}).read_bytes())
+        place.put(
+            name,
+            pack_tar(
+                tmp_path / name, {f"{n}.png": TINY_PNG.ljust(size) for n in range(count)}
+            ).read_bytes(),
+        )
         reader = TarReader(place.at(name), options, (tmp_path / name).stat().st_size)
         before = COUNTERS.snapshot()
         assert len(list(reader.members())) == count

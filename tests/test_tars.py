@@ -27,13 +27,21 @@ from transforms.rejects import RejectReason
 
 @pytest.mark.parametrize("ending", TAR_MODES)
 def test_members_are_read_where_they_are(tmp_path: Path, ending: str) -> None:
-    files = {f"./cat/{number}{'ü' * 90 * (number % 2)}.png": png(number) for number in range(5)}  # every other name is a long one
+    files = {
+        f"./cat/{number}{'ü' * 90 * (number % 2)}.png": png(number) for number in range(5)
+    }  # every other name is a long one
     path = pack_tar(tmp_path / f"a{ending}", files, TAR_MODES[ending])
     rows, rejects = list_tar(path, tmp_path / "spool", None)
     assert [row["id"] for row in rows] == [f"a{ending}/{name[2:]}" for name in files]
     assert [read_row(row) for row in rows] == list(files.values())
-    assert [(row["label"], row["split"], row["row"]) for row in rows] == [("cat", None, number) for number in range(5)]
-    assert {row["uri"] for row in rows} == {str(path)} if ending == ".tar" else str(path) not in {row["uri"] for row in rows}
+    assert [(row["label"], row["split"], row["row"]) for row in rows] == [
+        ("cat", None, number) for number in range(5)
+    ]
+    assert (
+        {row["uri"] for row in rows} == {str(path)}
+        if ending == ".tar"
+        else str(path) not in {row["uri"] for row in rows}
+    )
     assert rejects == {}
 
 
@@ -44,7 +52,9 @@ def test_every_form_of_header(tmp_path: Path, kind: int) -> None:
         info.size = len(TINY_PNG)
         tar.addfile(info, io.BytesIO(TINY_PNG))
     rows, _ = list_tar(tmp_path / "a.tar")
-    assert [(row["id"], read_row(row)) for row in rows] == [("a.tar/" + "dir/" * 30 + "x.png", TINY_PNG)]
+    assert [(row["id"], read_row(row)) for row in rows] == [
+        ("a.tar/" + "dir/" * 30 + "x.png", TINY_PNG)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,11 +71,15 @@ def test_every_form_of_header(tmp_path: Path, kind: int) -> None:
         (["train/cat/1.png", "2.png"], [(None, "train"), (None, None)]),
     ],
 )
-def test_folders_inside_mean_what_they_mean_outside(tmp_path: Path, names: list[str], places: list[tuple[str | None, str | None]]) -> None:
+def test_folders_inside_mean_what_they_mean_outside(
+    tmp_path: Path, names: list[str], places: list[tuple[str | None, str | None]]
+) -> None:
     path = pack_tar(tmp_path / "a.tar", dict.fromkeys(names, TINY_PNG))
     rows, _ = list_tar(path)
     assert [(row["split"], row["label"]) for row in rows] == places
-    if not names[0].startswith("photos"):  # a folder that was packed with its name is the one thing that is not as in a folder
+    if not names[0].startswith(
+        "photos"
+    ):  # a folder that was packed with its name is the one thing that is not as in a folder
         outside = make_files(tmp_path / "out", *names)
         by_id = {row["id"]: row for row in rows_of(list_source(detect_source(str(outside), {})))}
         assert [(by_id[name]["split"], by_id[name]["label"]) for name in names] == places
@@ -74,7 +88,10 @@ def test_folders_inside_mean_what_they_mean_outside(tmp_path: Path, names: list[
 def test_a_folder_that_only_some_images_are_in_is_no_wrapper_when_the_look_ends_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = pack_tar(tmp_path / "a.tar", {f"cat/persian/{n}.png": TINY_PNG for n in range(5)} | {"dog/pug/1.png": TINY_PNG})
+    path = pack_tar(
+        tmp_path / "a.tar",
+        {f"cat/persian/{n}.png": TINY_PNG for n in range(5)} | {"dog/pug/1.png": TINY_PNG},
+    )
     monkeypatch.setattr(archives, "LOOK_MEMBERS", 3)
     assert [row["label"] for row in list_tar(path)[0]] == ["cat"] * 5 + ["dog"]
 
@@ -101,12 +118,16 @@ def test_what_is_no_image(tmp_path: Path) -> None:
 
 
 def test_names_that_are_not_utf8_are_rejects(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
+    with tarfile.open(
+        tmp_path / "a.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1"
+    ) as tar:
         info = tarfile.TarInfo("Löwe.png")
         info.size = len(TINY_PNG)
         tar.addfile(info, io.BytesIO(TINY_PNG))
     parts = list(list_source(detect_source(str(tmp_path / "a.tar"), {})))
-    assert [(part.reason, part.uri) for part in rejects_of(parts)] == [(RejectReason.BAD_ID, f"{tmp_path}/a.tar#a.tar/L\\xf6we.png")]
+    assert [(part.reason, part.uri) for part in rejects_of(parts)] == [
+        (RejectReason.BAD_ID, f"{tmp_path}/a.tar#a.tar/L\\xf6we.png")
+    ]
 
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz"])
@@ -119,9 +140,16 @@ def test_links_are_the_files_that_they_lead_to(tmp_path: Path, ending: str) -> N
         "dog/self.png": (tarfile.SYMTYPE, "self.png"),
         "latest": (tarfile.SYMTYPE, "cat"),
     }
-    path = pack_tar(tmp_path / f"a{ending}", {"cat/1.png": png(1), "cat/2.png": png(2)}, TAR_MODES[ending], links)
+    path = pack_tar(
+        tmp_path / f"a{ending}",
+        {"cat/1.png": png(1), "cat/2.png": png(2)},
+        TAR_MODES[ending],
+        links,
+    )
     rows, rejects = list_tar(path, tmp_path / "spool")
-    found = {str(row["id"]).removeprefix(f"a{ending}/"): (row["label"], read_row(row)) for row in rows}
+    found = {
+        str(row["id"]).removeprefix(f"a{ending}/"): (row["label"], read_row(row)) for row in rows
+    }
     assert found == {
         "cat/1.png": ("cat", png(1)),
         "cat/2.png": ("cat", png(2)),
@@ -135,10 +163,17 @@ def test_links_are_the_files_that_they_lead_to(tmp_path: Path, ending: str) -> N
 
 
 def test_special_members(tmp_path: Path) -> None:
-    path = pack_tar(tmp_path / "a.tar", {"a.png": TINY_PNG}, links={"pipe.png": (tarfile.FIFOTYPE, ""), "dir": (tarfile.DIRTYPE, "")})
+    path = pack_tar(
+        tmp_path / "a.tar",
+        {"a.png": TINY_PNG},
+        links={"pipe.png": (tarfile.FIFOTYPE, ""), "dir": (tarfile.DIRTYPE, "")},
+    )
     with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:
         info = tarfile.TarInfo("sparse.png")
-        info.size, info.pax_headers = 512, {"GNU.sparse.map": "0,1", "GNU.sparse.size": "9", "GNU.sparse.name": "sparse.png"}
+        info.size, info.pax_headers = (
+            512,
+            {"GNU.sparse.map": "0,1", "GNU.sparse.size": "9", "GNU.sparse.name": "sparse.png"},
+        )
         tar.addfile(info, io.BytesIO(b"\0" * 512))
     rows, rejects = list_tar(path)
     assert [row["id"] for row in rows] == ["a.tar/a.png"]
@@ -156,7 +191,9 @@ def test_an_archive_that_is_replaced_or_gone(tmp_path: Path) -> None:
     assert changed.value.reason == RejectReason.CHANGED
     part = next(source.parts())
     path.unlink()
-    assert [(part.id, part.reason) for part in rejects_of(source.list_part(part))] == [("a.tar", RejectReason.MISSING_FILE)]
+    assert [(part.id, part.reason) for part in rejects_of(source.list_part(part))] == [
+        ("a.tar", RejectReason.MISSING_FILE)
+    ]
 
 
 def test_several_archives_are_several_parts(tmp_path: Path) -> None:
@@ -165,7 +202,11 @@ def test_several_archives_are_several_parts(tmp_path: Path) -> None:
     make_files(tmp_path / "in", "README.md", data=b"text")
     source = detect_source(str(tmp_path / "in"), {})
     assert isinstance(source, TarSource)
-    assert [os.path.basename(part) for part in source.parts()] == ["train-000.tar", "train-001.tar", "val-000.tar"]
+    assert [os.path.basename(part) for part in source.parts()] == [
+        "train-000.tar",
+        "train-001.tar",
+        "val-000.tar",
+    ]
     assert source.states_splits
     assert source.describe() == f"3 tar archives at {tmp_path}/in, splits by their names"
     rows = rows_of(list_source(source))
@@ -196,14 +237,24 @@ def test_wildcards_and_braces(tmp_path: Path, pattern: str, found: int) -> None:
 
 def test_what_is_told_of_wrong_inputs(tmp_path: Path) -> None:
     pack_tar(tmp_path / "a-000.tar", {"a.png": TINY_PNG})
-    with pytest.raises(UsageError, match=r"names 3 files, and 2 are not there, such as .*a-001\.tar"):
+    with pytest.raises(
+        UsageError, match=r"names 3 files, and 2 are not there, such as .*a-001\.tar"
+    ):
         detect_source(f"{tmp_path}/a-{{000..002}}.tar", {})
-    with pytest.raises(UsageError, match=r"--label-column is for a table, and INPUT .* is made of tar archives"):
+    with pytest.raises(
+        UsageError, match=r"--label-column is for a table, and INPUT .* is made of tar archives"
+    ):
         detect_source(f"{tmp_path}/a-000.tar", {"label": "x"})
-    with pytest.raises(UsageError, match="has no tar archives: give one, a folder of them, or a wildcard"):
+    with pytest.raises(
+        UsageError, match="has no tar archives: give one, a folder of them, or a wildcard"
+    ):
         detect_source(str(make_files(tmp_path / "images", "a.png")), {}, input_format="tar")
     with pytest.raises(UsageError, match="must be unpacked, and there is no place for it"):
-        list(list_source(detect_source(str(pack_tar(tmp_path / "b.tgz", {"a.png": TINY_PNG}, "w:gz")), {})))
+        list(
+            list_source(
+                detect_source(str(pack_tar(tmp_path / "b.tgz", {"a.png": TINY_PNG}, "w:gz")), {})
+            )
+        )
 
 
 def test_images_beside_archives_are_what_a_folder_is_about(tmp_path: Path) -> None:
@@ -219,7 +270,14 @@ def test_a_tar_of_any_name_can_be_forced(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "stem"), [("a.tar", "a"), ("b/a.TAR.GZ", "b/a"), ("a.b.tgz", "a.b"), ("a.tar.zst", "a"), ("a.zip", "a.zip")]
+    ("name", "stem"),
+    [
+        ("a.tar", "a"),
+        ("b/a.TAR.GZ", "b/a"),
+        ("a.b.tgz", "a.b"),
+        ("a.tar.zst", "a"),
+        ("a.zip", "a.zip"),
+    ],
 )
 def test_names(name: str, stem: str) -> None:
     assert tar_stem(name) == stem
@@ -227,8 +285,12 @@ def test_names(name: str, stem: str) -> None:
 
 
 def test_zstd(tmp_path: Path) -> None:
-    plain = pack_tar(tmp_path / "a.tar", {f"{n}.png": png(n) for n in range(4)} | {"readme": b"x" * 5000})
-    (tmp_path / "b.tar.zst").write_bytes(pa.Codec("zstd").compress(plain.read_bytes(), asbytes=True))
+    plain = pack_tar(
+        tmp_path / "a.tar", {f"{n}.png": png(n) for n in range(4)} | {"readme": b"x" * 5000}
+    )
+    (tmp_path / "b.tar.zst").write_bytes(
+        pa.Codec("zstd").compress(plain.read_bytes(), asbytes=True)
+    )
     rows, rejects = list_tar(tmp_path / "b.tar.zst", tmp_path / "spool")
     assert [read_row(row) for row in rows] == [png(n) for n in range(4)]
     assert rejects == {"b.tar.zst/readme": "other_file"}
@@ -237,7 +299,9 @@ def test_zstd(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["s3", "gs"])
 def test_an_archive_in_a_store(places: Places, tmp_path: Path, kind: str) -> None:
     place = places.make(kind)  # type: ignore[arg-type]
-    options = StorageOptions.parse([f"{key}={value}" for key, value in place.storage_options.items()])
+    options = StorageOptions.parse(
+        [f"{key}={value}" for key, value in place.storage_options.items()]
+    )
     files = {f"cat/{number}.png": png(number) for number in range(300)}
     place.put("a-000.tar", pack_tar(tmp_path / "a.tar", files).read_bytes())
     place.put("a-001.tar", pack_tar(tmp_path / "b.tar", {"cat/x.png": TINY_PNG}).read_bytes())

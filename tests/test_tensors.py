@@ -35,7 +35,11 @@ def equal(left: npt.NDArray[Any], right: npt.NDArray[Any]) -> bool:
     """The same shape, type and values, a NaN being one."""
     if left.shape != right.shape or left.dtype.newbyteorder("=") != right.dtype.newbyteorder("="):
         return False
-    return left.tolist() == right.tolist() if left.dtype == object else np.array_equal(left, right, equal_nan=left.dtype.kind in "fc")
+    return (
+        left.tolist() == right.tolist()
+        if left.dtype == object
+        else np.array_equal(left, right, equal_nan=left.dtype.kind in "fc")
+    )
 
 
 def sample(dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -45,17 +49,24 @@ def sample(dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tensorflow_writes_the_same_bytes_and_reads_them(dtype: str, shape: tuple[int, ...]) -> None:
+def test_tensorflow_writes_the_same_bytes_and_reads_them(
+    dtype: str, shape: tuple[int, ...]
+) -> None:
     array = sample(dtype, shape)
     data = to_tensor_proto(array)
     assert data == tf.io.serialize_tensor(array).numpy()
-    assert equal(tf.io.parse_tensor(data, dtype).numpy(), array) if shape else tf.io.parse_tensor(data, dtype).numpy() == array
+    assert (
+        equal(tf.io.parse_tensor(data, dtype).numpy(), array)
+        if shape
+        else tf.io.parse_tensor(data, dtype).numpy() == array
+    )
     assert equal(parse_tensor_proto(data), array)
 
 
 @given(
     array=arrays.arrays(
-        dtype=st.sampled_from(DTYPES).map(np.dtype), shape=arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
+        dtype=st.sampled_from(DTYPES).map(np.dtype),
+        shape=arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5),
     )
 )
 def test_any_array_comes_back(array: npt.NDArray[Any]) -> None:
@@ -67,7 +78,10 @@ def test_any_array_comes_back(array: npt.NDArray[Any]) -> None:
 @pytest.mark.parametrize("dtype", [">i2", ">u4", ">f4", ">f8", ">c8"])
 def test_big_endian_arrays_are_turned_round(dtype: str) -> None:
     array = np.array([1, 2, 258], dtype)
-    assert to_tensor_proto(array) == tf.io.serialize_tensor(array.astype(dtype.replace(">", "<"))).numpy()
+    assert (
+        to_tensor_proto(array)
+        == tf.io.serialize_tensor(array.astype(dtype.replace(">", "<"))).numpy()
+    )
 
 
 @pytest.mark.parametrize("order", ["F", "C"])
@@ -79,7 +93,11 @@ def test_arrays_of_any_memory_order_are_written_row_by_row(order: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(), (5,), (0,), (5, 1), (1, 0)], ids=str)
 def test_strings_are_written_one_by_one(shape: tuple[int, ...]) -> None:
-    array = np.array(b"word", object) if shape == () else np.array(STRINGS if 0 not in shape else [], object).reshape(shape)
+    array = (
+        np.array(b"word", object)
+        if shape == ()
+        else np.array(STRINGS if 0 not in shape else [], object).reshape(shape)
+    )
     data = to_tensor_proto(array)
     assert data == tf.io.serialize_tensor(tf.constant(array, tf.string)).numpy()
     assert equal(parse_tensor_proto(data), array)
@@ -87,7 +105,11 @@ def test_strings_are_written_one_by_one(shape: tuple[int, ...]) -> None:
 
 def test_texts_are_utf_8() -> None:
     data = to_tensor_proto(np.array(["é", "b"]))
-    assert data == to_tensor_proto(np.array(["é", "b"], object)) == tf.io.serialize_tensor(["é", "b"]).numpy()
+    assert (
+        data
+        == to_tensor_proto(np.array(["é", "b"], object))
+        == tf.io.serialize_tensor(["é", "b"]).numpy()
+    )
     assert to_tensor_proto(np.array([b"x", b"yz"])) == tf.io.serialize_tensor([b"x", b"yz"]).numpy()
 
 
@@ -114,7 +136,9 @@ VALUES: dict[str, tuple[str, list[Any]]] = {
 @pytest.mark.parametrize("shape", [(), (2,), (5,), (2, 2), (0,)], ids=str)
 @pytest.mark.parametrize("num_values", [0, 1, 2])
 @pytest.mark.parametrize("dtype", VALUES)
-def test_lists_of_values_are_read_as_tensorflow_reads_them(dtype: str, num_values: int, shape: tuple[int, ...]) -> None:
+def test_lists_of_values_are_read_as_tensorflow_reads_them(
+    dtype: str, num_values: int, shape: tuple[int, ...]
+) -> None:
     """Fewer values than elements: the last stands for the rest."""
     field, values = VALUES[dtype]
     message = tensor_pb2.TensorProto(dtype=tf.as_dtype(dtype).as_datatype_enum)
@@ -125,7 +149,10 @@ def test_lists_of_values_are_read_as_tensorflow_reads_them(dtype: str, num_value
         with pytest.raises(ExampleFault, match=f"with {num_values} values"):
             parse_tensor_proto(message.SerializeToString())
         return
-    assert equal(parse_tensor_proto(message.SerializeToString()), np.asarray(tf.io.parse_tensor(message.SerializeToString(), dtype)))
+    assert equal(
+        parse_tensor_proto(message.SerializeToString()),
+        np.asarray(tf.io.parse_tensor(message.SerializeToString(), dtype)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +173,13 @@ def test_what_is_no_tensor_is_a_fault(data: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "array", [np.array(["2020"], "datetime64[D]"), np.array([None, b"a"]), np.zeros(2, [("a", "i4")]), np.array([1, "a"], object)]
+    "array",
+    [
+        np.array(["2020"], "datetime64[D]"),
+        np.array([None, b"a"]),
+        np.zeros(2, [("a", "i4")]),
+        np.array([1, "a"], object),
+    ],
 )
 def test_what_tensorflow_has_no_type_for_is_refused(array: npt.NDArray[Any]) -> None:
     with pytest.raises(ValueError, match=r"TensorFlow has no tensors of|is no string"):
@@ -164,7 +197,10 @@ def encode(column: pa.Array, feature: Feature) -> list[Any]:
     assert bad.dtype == bool
     assert encoded.is_null().to_pylist() == bad.tolist()
     dtype = feature.dtype or "float32"
-    return [None if data is None else np.asarray(tf.io.parse_tensor(data, dtype)).tolist() for data in encoded.to_pylist()]
+    return [
+        None if data is None else np.asarray(tf.io.parse_tensor(data, dtype)).tolist()
+        for data in encoded.to_pylist()
+    ]
 
 
 def npy(array: npt.NDArray[Any], *, allow_pickle: bool = False) -> bytes:
@@ -184,29 +220,55 @@ LISTS = [[[1, 2], [3, 4]], [[5, 6]], None, [[7, 8], [9]], [[1, None]], [None], [
 )  # fmt: skip
 def test_nested_lists_become_arrays_and_misfits_are_bad(kind: pa.DataType) -> None:
     column = pa.array([[[9, 9]], *LISTS], kind)[1:]
-    assert encode(column, tensor((None, 2), "int16")) == [[[1, 2], [3, 4]], [[5, 6]], None, None, None, None, []]
+    assert encode(column, tensor((None, 2), "int16")) == [
+        [[1, 2], [3, 4]],
+        [[5, 6]],
+        None,
+        None,
+        None,
+        None,
+        [],
+    ]
     assert encode(column, tensor((1, 2))) == [None, [[5, 6]], None, None, None, None, None]
     assert encode(column, tensor((2,))) == [None] * 7
 
 
 def test_no_lists_still_have_the_shape_within() -> None:
-    encoded, bad = encode_tensors(pa.array([[]], pa.list_(pa.list_(pa.int64()))), tensor((None, 4), "int64"))
+    encoded, bad = encode_tensors(
+        pa.array([[]], pa.list_(pa.list_(pa.int64()))), tensor((None, 4), "int64")
+    )
     assert not bad.any()
     assert parse_tensor_proto(encoded[0].as_py()).shape == (0, 4)
 
 
 def test_fixed_size_lists_and_their_slices() -> None:
-    column = pa.array([[[0, 0], [0, 0]], [[1, 2], [3, 4]], None, [[5, 6], None], [[5, 6], [7, 8]]], pa.list_(pa.list_(pa.int32(), 2), 2))
-    assert encode(column[1:], tensor((2, 2), "int32")) == [[[1, 2], [3, 4]], None, None, [[5, 6], [7, 8]]]
+    column = pa.array(
+        [[[0, 0], [0, 0]], [[1, 2], [3, 4]], None, [[5, 6], None], [[5, 6], [7, 8]]],
+        pa.list_(pa.list_(pa.int32(), 2), 2),
+    )
+    assert encode(column[1:], tensor((2, 2), "int32")) == [
+        [[1, 2], [3, 4]],
+        None,
+        None,
+        [[5, 6], [7, 8]],
+    ]
 
 
 def test_fixed_shape_tensors_with_nulls_slices_and_permutations() -> None:
     kind = pa.fixed_shape_tensor(pa.float32(), (2, 3))
-    column = pa.ExtensionArray.from_storage(kind, pa.array([[0] * 6, [1, 2, 3, 4, 5, 6], None, [6, 5, 4, 3, 2, 1]], kind.storage_type))
-    assert encode(column[1:], tensor((2, 3))) == [[[1, 2, 3], [4, 5, 6]], None, [[6, 5, 4], [3, 2, 1]]]
+    column = pa.ExtensionArray.from_storage(
+        kind, pa.array([[0] * 6, [1, 2, 3, 4, 5, 6], None, [6, 5, 4, 3, 2, 1]], kind.storage_type)
+    )
+    assert encode(column[1:], tensor((2, 3))) == [
+        [[1, 2, 3], [4, 5, 6]],
+        None,
+        [[6, 5, 4], [3, 2, 1]],
+    ]
     assert encode(column[2:3], tensor((2, 3))) == [None]
     turned = pa.fixed_shape_tensor(pa.float32(), (2, 3), permutation=[1, 0])
-    column = pa.ExtensionArray.from_storage(turned, pa.array([[1, 2, 3, 4, 5, 6]], turned.storage_type))
+    column = pa.ExtensionArray.from_storage(
+        turned, pa.array([[1, 2, 3, 4, 5, 6]], turned.storage_type)
+    )
     assert encode(column, tensor((3, 2))) == [[[1, 4], [2, 5], [3, 6]]]
 
 
@@ -215,8 +277,14 @@ def test_npy_files_and_serialized_tensors() -> None:
     rows = [npy(array), npy(np.asfortranarray(array)),
             tf.io.serialize_tensor(array.astype(np.int32)).numpy(), npy(array)[:-1], b"", b"junk",
             None, npy(array.T), npy(np.array([["a", {}, 3]], object), allow_pickle=True), npy(array + 0.5)]  # fmt: skip
-    assert encode(pa.array(rows, pa.binary()), tensor((2, 3), "int32")) == [array.tolist()] * 3 + [None] * 7
-    assert encode(pa.array(rows, pa.large_binary()), tensor((None, None), "int32"))[7] == array.T.tolist()
+    assert (
+        encode(pa.array(rows, pa.binary()), tensor((2, 3), "int32"))
+        == [array.tolist()] * 3 + [None] * 7
+    )
+    assert (
+        encode(pa.array(rows, pa.large_binary()), tensor((None, None), "int32"))[7]
+        == array.T.tolist()
+    )
 
 
 def test_a_header_of_a_huge_array_is_bad_and_takes_no_memory() -> None:
@@ -236,7 +304,9 @@ def test_a_header_of_a_huge_array_is_bad_and_takes_no_memory() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_values_are_converted_where_they_fit_and_never_wrapped(values: list[Any], dtype: str, good: bool) -> None:
+def test_values_are_converted_where_they_fit_and_never_wrapped(
+    values: list[Any], dtype: str, good: bool
+) -> None:
     encoded, bad = encode_tensors(pa.array([values]), tensor((None,), dtype))
     assert bad.tolist() == [not good]
     if good:
@@ -245,10 +315,15 @@ def test_values_are_converted_where_they_fit_and_never_wrapped(values: list[Any]
         assert equal(parse_tensor_proto(encoded[0].as_py()), np.array(strings, wanted))
 
 
-@given(values=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4), dtype=st.sampled_from([name for name in DTYPES if "int" in name]))
+@given(
+    values=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4),
+    dtype=st.sampled_from([name for name in DTYPES if "int" in name]),
+)
 def test_integers_fit_or_are_bad(values: list[int], dtype: str) -> None:
     fits = all(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max for value in values)
-    assert encode(pa.array([values], pa.list_(pa.int64())), tensor((None,), dtype)) == [values if fits else None]
+    assert encode(pa.array([values], pa.list_(pa.int64())), tensor((None,), dtype)) == [
+        values if fits else None
+    ]
 
 
 def test_complex_numbers_become_no_others() -> None:
@@ -264,14 +339,18 @@ def test_complex_numbers_become_no_others() -> None:
         (pa.array(["a", None]), "string", [b"a", None]), (pa.array([b"\x93NUMPY", None]), "string", [b"\x93NUMPY", None]),
     ],
 )  # fmt: skip
-def test_single_values_are_tensors_without_dimensions(column: pa.Array, dtype: str, rows: list[Any]) -> None:
+def test_single_values_are_tensors_without_dimensions(
+    column: pa.Array, dtype: str, rows: list[Any]
+) -> None:
     assert encode(column, tensor((), dtype)) == rows
 
 
 def test_a_default_stands_for_all_elements_of_a_row_without_a_value() -> None:
     column = pa.array([None, [[1, 2]], [[1]]], pa.list_(pa.list_(pa.int64())))
     assert encode(column, tensor((1, 2), "int16", default=7)) == [[[7, 7]], [[1, 2]], None]
-    assert encode(column, tensor((None, 2), "int16", default=7)) == [None, [[1, 2]], None], "of how many there is no telling"
+    assert encode(column, tensor((None, 2), "int16", default=7)) == [None, [[1, 2]], None], (
+        "of how many there is no telling"
+    )
     assert encode(pa.array([None], pa.string()), tensor((), "string", default="x")) == [b"x"]
 
 
@@ -284,7 +363,10 @@ def test_a_column_of_nothing() -> None:
 def test_a_column_that_no_tensor_is_made_of_is_refused() -> None:
     with pytest.raises(UsageError, match=r"Arrow type date32\[day\] cannot be a tensor"):
         encode_tensors(pa.array([datetime.date(2020, 1, 1)]), tensor(()))
-    with pytest.raises(UsageError, match=r"feature 't': there are no tensors of 'floaty': use one of float32, .*, string"):
+    with pytest.raises(
+        UsageError,
+        match=r"feature 't': there are no tensors of 'floaty': use one of float32, .*, string",
+    ):
         encode_tensors(pa.array([[1]]), tensor((None,), "floaty"))
     with pytest.raises(UsageError, match=r"Arrow type struct<"):
         encode_tensors(pa.array([[{"a": 1}]]), tensor((None,)))

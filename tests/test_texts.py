@@ -12,7 +12,14 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from shardwright.errors import UsageError
 from shardwright.schema import VocabularyRule
-from transforms.features.texts import UNKNOWN, check_pattern, choose_words, count_tokens, encode_bags, encode_tokens
+from transforms.features.texts import (
+    UNKNOWN,
+    check_pattern,
+    choose_words,
+    count_tokens,
+    encode_bags,
+    encode_tokens,
+)
 
 DEFAULT = VocabularyRule()
 TEXTS = [
@@ -37,20 +44,27 @@ RULES = [
 
 
 def vectorizer(rule: VocabularyRule) -> CountVectorizer:
-    return CountVectorizer(lowercase=rule.lowercase, token_pattern=rule.token_pattern, max_features=rule.max_size)
+    return CountVectorizer(
+        lowercase=rule.lowercase, token_pattern=rule.token_pattern, max_features=rule.max_size
+    )
 
 
 def learn(texts: list[str | None], rule: VocabularyRule) -> tuple[str, ...]:
     return choose_words(count_tokens(pa.array(texts, pa.string()), rule), rule)
 
 
-def bags_of(texts: list[str | None], words: tuple[str, ...], rule: VocabularyRule) -> list[dict[int, float]]:
+def bags_of(
+    texts: list[str | None], words: tuple[str, ...], rule: VocabularyRule
+) -> list[dict[int, float]]:
     indices, counts = encode_bags(pa.array(texts, pa.string()), words, rule)
     assert (indices.type, counts.type) == (pa.list_(pa.int64()), pa.list_(pa.float32()))
     assert indices.null_count == counts.null_count == 0
     for row in indices.to_pylist():
         assert row == sorted(set(row)), "ascending, each once"
-    return [dict(zip(*row, strict=True)) for row in zip(indices.to_pylist(), counts.to_pylist(), strict=True)]
+    return [
+        dict(zip(*row, strict=True))
+        for row in zip(indices.to_pylist(), counts.to_pylist(), strict=True)
+    ]
 
 
 def check_against_scikit(texts: list[str | None], rule: VocabularyRule) -> None:
@@ -65,7 +79,8 @@ def check_against_scikit(texts: list[str | None], rule: VocabularyRule) -> None:
     matrix = judge.fit_transform(known)
     assert words == tuple(judge.get_feature_names_out())
     assert bags_of(texts, words, rule) == [
-        {index: float(count) for index, count in enumerate(row) if count} for row in matrix.toarray().tolist()
+        {index: float(count) for index, count in enumerate(row) if count}
+        for row in matrix.toarray().tolist()
     ]
 
 
@@ -75,12 +90,16 @@ def test_words_and_bags_are_those_of_scikit_learn(rule: VocabularyRule) -> None:
 
 
 @given(texts=TEXT, rule=st.sampled_from([rule for rule in RULES if rule.token_pattern != r"\S+"]))
-def test_words_and_bags_of_any_texts_are_those_of_scikit_learn(texts: list[str | None], rule: VocabularyRule) -> None:
+def test_words_and_bags_of_any_texts_are_those_of_scikit_learn(
+    texts: list[str | None], rule: VocabularyRule
+) -> None:
     check_against_scikit(texts, rule)
 
 
 @given(texts=TEXT, max_size=st.integers(1, 6))
-def test_the_most_frequent_words_stay_as_in_scikit_learn(texts: list[str | None], max_size: int) -> None:
+def test_the_most_frequent_words_stay_as_in_scikit_learn(
+    texts: list[str | None], max_size: int
+) -> None:
     """scikit-learn takes any of the words that are met equally often; here the first by the alphabet stays."""
     rule = VocabularyRule(max_size=max_size)
     counts = count_tokens(pa.array(texts, pa.string()), rule)
@@ -88,7 +107,11 @@ def test_the_most_frequent_words_stay_as_in_scikit_learn(texts: list[str | None]
     by_frequency = sorted(counts, key=lambda word: (-counts[word], word))
     assert words == tuple(sorted(by_frequency[:max_size]))
     if counts:
-        theirs = vectorizer(rule).fit(["" if text is None else text for text in texts]).get_feature_names_out()
+        theirs = (
+            vectorizer(rule)
+            .fit(["" if text is None else text for text in texts])
+            .get_feature_names_out()
+        )
         assert sorted(counts[word] for word in words) == sorted(counts[word] for word in theirs)
 
 
@@ -100,7 +123,9 @@ def test_words_met_less_often_than_min_count_are_left_out() -> None:
 
 @given(texts=TEXT, cut=st.integers(0, 12))
 def test_counts_of_parts_add_up(texts: list[str | None], cut: int) -> None:
-    parts = (count_tokens(pa.array(part, pa.string()), DEFAULT) for part in (texts[:cut], texts[cut:]))
+    parts = (
+        count_tokens(pa.array(part, pa.string()), DEFAULT) for part in (texts[:cut], texts[cut:])
+    )
     assert sum(parts, Counter()) == count_tokens(pa.array(texts, pa.string()), DEFAULT)
 
 
@@ -112,16 +137,24 @@ def test_counts_of_parts_add_up(texts: list[str | None], cut: int) -> None:
         ([], []),
     ],
 )
-def test_tokens_are_in_the_order_of_the_text_and_others_are_left_out(texts: list[str | None], found: list[list[int]]) -> None:
+def test_tokens_are_in_the_order_of_the_text_and_others_are_left_out(
+    texts: list[str | None], found: list[list[int]]
+) -> None:
     encoded = encode_tokens(pa.array(texts, pa.string()), ("cat", "the"), DEFAULT)
     assert encoded.type == pa.list_(pa.int64())
     assert encoded.to_pylist() == found
 
 
 def test_unknown_tokens_have_an_index_where_the_words_hold_one() -> None:
-    words = choose_words(Counter({"cat": 2, "the": 2, "dog": 1, UNKNOWN: 9}), VocabularyRule(max_size=2), unknown=True)
+    words = choose_words(
+        Counter({"cat": 2, "the": 2, "dog": 1, UNKNOWN: 9}),
+        VocabularyRule(max_size=2),
+        unknown=True,
+    )
     assert words == (UNKNOWN, "cat", "the"), "besides the two that were asked for, and once"
-    assert encode_tokens(pa.array(["the cat saw the dog"]), words, DEFAULT).to_pylist() == [[2, 1, 0, 2, 0]]
+    assert encode_tokens(pa.array(["the cat saw the dog"]), words, DEFAULT).to_pylist() == [
+        [2, 1, 0, 2, 0]
+    ]
 
 
 @given(texts=TEXT)
@@ -129,7 +162,9 @@ def test_tokens_are_those_that_scikit_learn_cuts(texts: list[str | None]) -> Non
     words = learn(texts, DEFAULT)
     analyze = vectorizer(DEFAULT).build_analyzer()
     encoded = encode_tokens(pa.array(texts, pa.string()), words, DEFAULT).to_pylist()
-    assert [[words[index] for index in row] for row in encoded] == [analyze(text or "") for text in texts]
+    assert [[words[index] for index in row] for row in encoded] == [
+        analyze(text or "") for text in texts
+    ]
 
 
 @pytest.mark.parametrize(
@@ -158,7 +193,9 @@ def test_a_word_with_a_line_break_is_refused() -> None:
         choose_words(Counter({"two\nlines": 1}), DEFAULT)
 
 
-@pytest.mark.parametrize(("pattern", "message"), [("(", "no regular expression"), ("(a)(b)", "2 groups")])
+@pytest.mark.parametrize(
+    ("pattern", "message"), [("(", "no regular expression"), ("(a)(b)", "2 groups")]
+)
 def test_a_pattern_that_cannot_be_used_is_refused(pattern: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         check_pattern(pattern)

@@ -33,7 +33,9 @@ FEATURES = (
     Feature("mask", K.MASK),
 )
 SCHEMA = ExampleSchema(
-    image_classification(extras=FEATURES).with_class_names(("a",)).features, ("a",), {"words": ("x", "y", "z"), "tags": ("p", "q")}
+    image_classification(extras=FEATURES).with_class_names(("a",)).features,
+    ("a",),
+    {"words": ("x", "y", "z"), "tags": ("p", "q")},
 )
 
 
@@ -53,7 +55,9 @@ def example_of(record: dict[str, list[Any]]) -> bytes:
     example = tf.train.Example()
     for stored in (stored for feature in SCHEMA.features for stored in feature.stored):
         values = example.features.feature[stored.key]
-        kind = {"int64": values.int64_list, "float": values.float_list, "bytes": values.bytes_list}[stored.told_kind]
+        kind = {"int64": values.int64_list, "float": values.float_list, "bytes": values.bytes_list}[
+            stored.told_kind
+        ]
         kind.SetInParent()
         kind.value.extend(record[stored.key])
     data: bytes = example.SerializeToString()
@@ -75,7 +79,9 @@ RECORDS: list[dict[str, list[Any]]] = [
 
 
 def maker(**options: Any) -> ExampleMaker:
-    plan = ReadPlan(Corpus((), (0, 0), SCHEMA), SCHEMA.features, SCHEMA.image, options.pop("image_shape", None))
+    plan = ReadPlan(
+        Corpus((), (0, 0), SCHEMA), SCHEMA.features, SCHEMA.image, options.pop("image_shape", None)
+    )
     return ExampleMaker(plan, SCHEMA.features, **{"decode": True, "image_size": None, **options})
 
 
@@ -95,14 +101,20 @@ BATCH = {
     "objects/bbox": [[[0, 0, 0.5, 1], [0.25, 0.25, 1, 1]], []], "objects/label": [[1, 0], []], "tags": [[0, 1], []],
     "words": [[1, 0, 3], [0, 0, 0]],
 }  # fmt: skip
-DECODED = {"tensor": [EYE.tolist(), (2 * EYE).tolist()], "ragged": [EYE.tolist(), [[1, 0]]], "mask": [PIXELS[..., None].tolist()] * 2}
+DECODED = {
+    "tensor": [EYE.tolist(), (2 * EYE).tolist()],
+    "ragged": [EYE.tolist(), [[1, 0]]],
+    "mask": [PIXELS[..., None].tolist()] * 2,
+}
 
 
 def test_by_the_dataset_s_own_spec() -> None:
     parsed = tf.io.parse_example([example_of(record) for record in RECORDS], parsing_spec(SCHEMA))
     assert parsed.keys() == {feature.name for feature in SCHEMA.features}
     assert {name: as_lists(parsed[name]) for name in BATCH} == BATCH
-    assert tf.io.parse_tensor(parsed["tensor"][1], tf.float32).numpy().tolist() == (2 * EYE).tolist()
+    assert (
+        tf.io.parse_tensor(parsed["tensor"][1], tf.float32).numpy().tolist() == (2 * EYE).tolist()
+    )
 
 
 def test_a_spec_of_some_features() -> None:
@@ -112,7 +124,9 @@ def test_a_spec_of_some_features() -> None:
 @pytest.mark.parametrize("decode", [True, False])
 def test_batches(decode: bool) -> None:
     """With and without decoding they come by different ways, and are the same."""
-    (batch,) = maker(decode=decode, image_shape=(4, 6, 3) if decode else None).make(records(), 2, drop_remainder=False)
+    (batch,) = maker(decode=decode, image_shape=(4, 6, 3) if decode else None).make(
+        records(), 2, drop_remainder=False
+    )
     assert {name: as_lists(batch[name]) for name in BATCH} == BATCH
     if decode:
         assert {name: as_lists(batch[name]) for name in DECODED} == DECODED
@@ -123,8 +137,12 @@ def test_batches(decode: bool) -> None:
 
 def test_single_examples() -> None:
     first, second = maker().make(records(), None, drop_remainder=False)
-    assert {name: as_lists(first[name]) for name in BATCH} == {name: values[0] for name, values in BATCH.items()}
-    assert {name: as_lists(second[name]) for name in DECODED} == {name: values[1] for name, values in DECODED.items()}
+    assert {name: as_lists(first[name]) for name in BATCH} == {
+        name: values[0] for name, values in BATCH.items()
+    }
+    assert {name: as_lists(second[name]) for name in DECODED} == {
+        name: values[1] for name, values in DECODED.items()
+    }
     assert second["objects/bbox"].shape == (0, 4)
 
 
@@ -142,5 +160,7 @@ def test_pictures_keep_their_dtype_and_channels() -> None:
     resized = resize_picture(decode_picture(floats, tf.constant(serialized(pixels))), (2, 2))
     assert resized.dtype == tf.float32
     np.testing.assert_allclose(resized.numpy(), np.full((2, 2, 3), 0.25), rtol=1e-6)
-    gray = decode_picture(Feature("image", K.IMAGE, encoding="png", shape=(4, 6, 1)), tf.constant(png(PIXELS)))
+    gray = decode_picture(
+        Feature("image", K.IMAGE, encoding="png", shape=(4, 6, 1)), tf.constant(png(PIXELS))
+    )
     assert gray.numpy().tolist() == PIXELS[..., None].tolist()

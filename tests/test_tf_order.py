@@ -31,15 +31,21 @@ def graph_permute() -> Any:
     return tf.function(tf_order.permute, input_signature=[spec, spec, spec])
 
 
-def located(order: StoredOrder | ShuffledOrder, epoch: int, places: Any, *, as_graph: bool = True) -> list[tuple[int, int]]:
+def located(
+    order: StoredOrder | ShuffledOrder, epoch: int, places: Any, *, as_graph: bool = True
+) -> list[tuple[int, int]]:
     locate = GraphOrder(order).locate
-    shards, rows = (tf.function(locate) if as_graph else locate)(tf.constant(epoch, tf.int64), tf.constant(places, tf.int64))
+    shards, rows = (tf.function(locate) if as_graph else locate)(
+        tf.constant(epoch, tf.int64), tf.constant(places, tf.int64)
+    )
     return list(zip(shards.numpy().tolist(), rows.numpy().tolist(), strict=True))
 
 
 @pytest.mark.parametrize(("parts", "key"), golden.KEYS)
 def test_golden_keys(parts: tuple[int, ...], key: int) -> None:
-    tensors = [part if not -(2**63) <= part < 2**63 else tf.constant(part, tf.int64) for part in parts]
+    tensors = [
+        part if not -(2**63) <= part < 2**63 else tf.constant(part, tf.int64) for part in parts
+    ]
 
     assert int(tf_order.derive_key(*parts)) == key
     assert int(tf_order.derive_key(*tensors)) == key
@@ -56,8 +62,12 @@ def test_golden_small_permutations(size: int, key: int, expected: list[int]) -> 
 
 
 @pytest.mark.parametrize(("sizes", "seed", "window", "epoch", "expected"), golden.EPOCHS)
-def test_golden_epochs(sizes: list[int], seed: int, window: int, epoch: int, expected: list[tuple[int, int]]) -> None:
-    assert located(ShuffledOrder(np.array(sizes), seed, window), epoch, range(sum(sizes))) == expected
+def test_golden_epochs(
+    sizes: list[int], seed: int, window: int, epoch: int, expected: list[tuple[int, int]]
+) -> None:
+    assert (
+        located(ShuffledOrder(np.array(sizes), seed, window), epoch, range(sum(sizes))) == expected
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -68,9 +78,13 @@ def test_permutes_as_numpy_does(data: st.DataObject) -> None:
     ranks = [data.draw(st.integers(0, size - 1)) for size in sizes]
     keys = [data.draw(st.integers(0, MAX)) for _ in sizes]
 
-    expected = permutation.permute(np.array(ranks, np.uint64), np.array(sizes, np.uint64), np.array(keys, np.uint64))
+    expected = permutation.permute(
+        np.array(ranks, np.uint64), np.array(sizes, np.uint64), np.array(keys, np.uint64)
+    )
 
-    np.testing.assert_array_equal(graph_permute()(u64(ranks), u64(sizes), u64(keys)).numpy(), expected)
+    np.testing.assert_array_equal(
+        graph_permute()(u64(ranks), u64(sizes), u64(keys)).numpy(), expected
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -87,14 +101,18 @@ def test_orders_epochs_as_numpy_does(sizes: list[int], seed: int, window: int, e
     shards, rows = order.locate(np.full(len(places), epoch), places)
 
     # Tracing each order anew would take a second; the golden ones are traced.
-    assert located(order, epoch, places, as_graph=False) == list(zip(shards.tolist(), rows.tolist(), strict=True))
+    assert located(order, epoch, places, as_graph=False) == list(
+        zip(shards.tolist(), rows.tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("sizes", [[3, 0, 2], [1], [0, 0, 4, 1, 0]])
 def test_stored_order(sizes: list[int]) -> None:
     order = StoredOrder(np.array(sizes))
 
-    assert located(order, 5, range(sum(sizes))) == [(shard, row) for shard, size in enumerate(sizes) for row in range(size)]
+    assert located(order, 5, range(sum(sizes))) == [
+        (shard, row) for shard, size in enumerate(sizes) for row in range(size)
+    ]
 
 
 def test_windows_follow_one_another() -> None:

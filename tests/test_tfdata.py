@@ -40,7 +40,10 @@ def test_gives_every_source_image_once_with_its_pixels_and_label(datasets: Datas
 
 
 def test_splits_are_apart_and_add_up(datasets: Datasets) -> None:
-    splits = {split: ids_of(sw.load(datasets["mixed"], split)) for split in ("train", "validation", "test")}
+    splits = {
+        split: ids_of(sw.load(datasets["mixed"], split))
+        for split in ("train", "validation", "test")
+    }
 
     assert {split: len(ids) for split, ids in splits.items()} == {
         split.name: split.num_records for split in sw.open(datasets["mixed"]).splits.values()
@@ -68,11 +71,16 @@ def test_element_spec_follows_tfds(datasets: Datasets) -> None:
         ({"image_size": [16, 20], "batch_size": 4}, (None, 16, 20, 3)),
         ({"image_size": (16, 20), "batch_size": 4, "drop_remainder": True}, (4, 16, 20, 3)),
         ({"image_size": (16, 20), "batch_size": 4, "repeat": True}, (4, 16, 20, 3)),
-        ({"image_size": (16, 20), "batch_size": 4, "shuffle": True, "drop_remainder": True}, (4, 16, 20, 3)),
+        (
+            {"image_size": (16, 20), "batch_size": 4, "shuffle": True, "drop_remainder": True},
+            (4, 16, 20, 3),
+        ),
     ],
     ids=str,
 )
-def test_shapes_are_static_where_a_size_is_given(datasets: Datasets, options: dict[str, Any], shape: tuple[int, ...]) -> None:
+def test_shapes_are_static_where_a_size_is_given(
+    datasets: Datasets, options: dict[str, Any], shape: tuple[int, ...]
+) -> None:
     ds = sw.load(datasets["mixed"], "all", as_supervised=True, **options)
 
     images, labels = next(iter(ds))
@@ -83,7 +91,9 @@ def test_shapes_are_static_where_a_size_is_given(datasets: Datasets, options: di
 
 
 @pytest.mark.parametrize("name", ["raw", "jpeg"])
-def test_images_stored_in_one_size_batch_without_an_image_size(datasets: Datasets, name: str) -> None:
+def test_images_stored_in_one_size_batch_without_an_image_size(
+    datasets: Datasets, name: str
+) -> None:
     ds = sw.load(datasets[name], batch_size=NUM_IMAGES, drop_remainder=True)
 
     assert ds.element_spec["image"].shape == (NUM_IMAGES, small.RAW_HEIGHT, small.RAW_WIDTH, 3)
@@ -91,12 +101,22 @@ def test_images_stored_in_one_size_batch_without_an_image_size(datasets: Dataset
 
 
 def test_images_that_happen_to_be_of_one_size_batch_too(datasets: Datasets) -> None:
-    assert sw.load(datasets["unlabeled"], batch_size=2).element_spec["image"].shape == (None, 6, 10, 3)
+    assert sw.load(datasets["unlabeled"], batch_size=2).element_spec["image"].shape == (
+        None,
+        6,
+        10,
+        3,
+    )
 
 
 def test_raw_pixels_are_those_of_a_stored_png_of_the_same_size(datasets: Datasets) -> None:
-    raw = {example["id"]: example["image"] for example in sw.load(datasets["raw"]).as_numpy_iterator()}
-    png = {example["id"]: example["image"] for example in sw.load(datasets["lossless"]).as_numpy_iterator()}
+    raw = {
+        example["id"]: example["image"] for example in sw.load(datasets["raw"]).as_numpy_iterator()
+    }
+    png = {
+        example["id"]: example["image"]
+        for example in sw.load(datasets["lossless"]).as_numpy_iterator()
+    }
 
     assert raw.keys() == png.keys()
     for name in raw:
@@ -119,7 +139,11 @@ def test_resizing_is_antialiased_and_rounded(tmp_path: Path) -> None:
 def test_table_columns_come_with_their_types(datasets: Datasets) -> None:
     ds = sw.load(datasets["tabled"], "all")
 
-    assert {name: (spec.dtype, tuple(spec.shape)) for name, spec in ds.element_spec.items() if name != "image"} == {
+    assert {
+        name: (spec.dtype, tuple(spec.shape))
+        for name, spec in ds.element_spec.items()
+        if name != "image"
+    } == {
         "id": (tf.string, ()),
         "label": (tf.int64, ()),
         "count": (tf.int64, ()),
@@ -151,7 +175,9 @@ def test_lists_batch_as_ragged_and_all_else_stays_dense(datasets: Datasets) -> N
     for name in ("boxes", "scores", "tags"):
         assert isinstance(batch[name], tf.RaggedTensor), name
     rows = {str(row["path"]): row for row in small.ROWS}
-    assert batch["boxes"].to_list() == [rows[path.decode()]["boxes"] for path in batch["id"].numpy()]
+    assert batch["boxes"].to_list() == [
+        rows[path.decode()]["boxes"] for path in batch["id"].numpy()
+    ]
 
 
 def test_model_garden_names_stay_flat(datasets: Datasets) -> None:
@@ -162,31 +188,55 @@ def test_model_garden_names_stay_flat(datasets: Datasets) -> None:
     assert example["image/format"] in (b"jpeg", b"png", b"bmp")
     assert example["image/encoded"].shape == (example["image/height"], example["image/width"], 3)
     names_in_order = sw.open(datasets["garden"]).schema.class_names
-    assert names_in_order[example["image/class/label"]] == example["image/class/text"].numpy().decode()
+    assert (
+        names_in_order[example["image/class/label"]] == example["image/class/text"].numpy().decode()
+    )
     image, label = next(iter(sw.load(datasets["garden"], as_supervised=True)))
     assert (image.dtype, label.dtype) == (tf.uint8, tf.int64)
 
 
 def test_features_picks_and_orders(datasets: Datasets) -> None:
-    assert list(sw.load(datasets["mixed"], features=["label", "id"]).element_spec) == ["label", "id"]
-    assert sw.load(datasets["mixed"], features=["label"], batch_size=4).element_spec == {"label": tf.TensorSpec((None,), tf.int64)}
+    assert list(sw.load(datasets["mixed"], features=["label", "id"]).element_spec) == [
+        "label",
+        "id",
+    ]
+    assert sw.load(datasets["mixed"], features=["label"], batch_size=4).element_spec == {
+        "label": tf.TensorSpec((None,), tf.int64)
+    }
 
 
 def test_decode_false_gives_the_stored_bytes(datasets: Datasets) -> None:
-    for example in sw.load(datasets["mixed"], "all", decode=False, batch_size=8).unbatch().as_numpy_iterator():
+    for example in (
+        sw.load(datasets["mixed"], "all", decode=False, batch_size=8).unbatch().as_numpy_iterator()
+    ):
         assert example["image"] == (datasets.folders / example["id"].decode()).read_bytes()
 
 
 def test_knows_its_length(datasets: Datasets) -> None:
     assert sw.load(datasets["mixed"], "all").cardinality() == NUM_IMAGES
-    assert sw.load(datasets["mixed"], "all", batch_size=4, image_size=(4, 4), shuffle=True).cardinality() == 6
-    assert sw.load(datasets["mixed"], "all", batch_size=4, image_size=(4, 4), drop_remainder=True).cardinality() == 5
-    assert sw.load(datasets["mixed"], "all", repeat=True).cardinality() == tf.data.INFINITE_CARDINALITY
+    assert (
+        sw.load(
+            datasets["mixed"], "all", batch_size=4, image_size=(4, 4), shuffle=True
+        ).cardinality()
+        == 6
+    )
+    assert (
+        sw.load(
+            datasets["mixed"], "all", batch_size=4, image_size=(4, 4), drop_remainder=True
+        ).cardinality()
+        == 5
+    )
+    assert (
+        sw.load(datasets["mixed"], "all", repeat=True).cardinality() == tf.data.INFINITE_CARDINALITY
+    )
 
 
 def test_without_shuffle_records_come_as_stored(datasets: Datasets) -> None:
     shards = sorted(Path(datasets["mixed"]).glob("*-train.tfrecord-*"))
-    stored = [tf.train.Example.FromString(record.numpy()) for record in tf.data.TFRecordDataset([str(path) for path in shards])]
+    stored = [
+        tf.train.Example.FromString(record.numpy())
+        for record in tf.data.TFRecordDataset([str(path) for path in shards])
+    ]
 
     ids = [example.features.feature["id"].bytes_list.value[0].decode() for example in stored]
 
@@ -221,7 +271,9 @@ def test_repeat_goes_through_every_record_each_epoch_in_a_new_order(datasets: Da
 
 def test_keras_learns_from_it(datasets: Datasets) -> None:
     ds = sw.load(datasets["raw"], batch_size=7, shuffle=True, as_supervised=True)
-    model = tf.keras.Sequential([tf.keras.layers.Rescaling(1 / 255), tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)])
+    model = tf.keras.Sequential(
+        [tf.keras.layers.Rescaling(1 / 255), tf.keras.layers.Flatten(), tf.keras.layers.Dense(3)]
+    )
     model.compile(loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
     losses = model.fit(ds, epochs=2, shuffle=False, verbose=0).history["loss"]
@@ -240,7 +292,12 @@ list(sw.load(sys.argv[1], batch_size=4, shuffle=True))
 
 def test_prints_nothing(datasets: Datasets) -> None:
     """In a process of its own: what other pipelines have done in this one, TensorFlow may log at any time."""
-    done = subprocess.run([sys.executable, "-c", READ_ALL, datasets["raw"]], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ALL, datasets["raw"]],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
 
     assert done.stdout == ""
     assert done.stderr.partition("READ\n")[1:] == ("READ\n", "")

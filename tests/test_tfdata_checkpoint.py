@@ -40,7 +40,9 @@ def ids_in(element: dict[str, tf.Tensor]) -> list[bytes]:
     ],
     ids=str,
 )
-def test_goes_on_exactly_and_the_checkpoint_is_small(dataset: str, tmp_path: Path, arguments: dict[str, Any]) -> None:
+def test_goes_on_exactly_and_the_checkpoint_is_small(
+    dataset: str, tmp_path: Path, arguments: dict[str, Any]
+) -> None:
     taken, following = (15, 20) if "batch_size" in arguments else (60, 30)
     if "repeat" not in arguments and "batch_size" in arguments:
         taken, following = 5, 6
@@ -52,7 +54,9 @@ def test_goes_on_exactly_and_the_checkpoint_is_small(dataset: str, tmp_path: Pat
     again = iter(sw.load(dataset, **arguments))
     tf.train.Checkpoint(iterator=again).restore(path).assert_consumed()
 
-    assert [ids_in(element) for _, element in zip(range(following), again, strict=False)] == expected
+    assert [
+        ids_in(element) for _, element in zip(range(following), again, strict=False)
+    ] == expected
     assert expected
     assert expected != before[: len(expected)]
     assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 20_000
@@ -78,11 +82,15 @@ def test_epochs_after_a_restored_one_are_the_next_ones(dataset: str, tmp_path: P
     assert all_ids(fresh) == third
 
 
-def test_saving_warns_of_nothing(dataset: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_saving_warns_of_nothing(
+    dataset: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     """TensorFlow warns of operations with state, of which a checkpoint would know nothing."""
     capfd.readouterr()
     for number, arguments in enumerate([{}, {"max_bad_records": 1}, {"keep": "images"}]):
-        iterator = iter(sw.load(dataset, shuffle=True, batch_size=4, image_size=(8, 8), **arguments))
+        iterator = iter(
+            sw.load(dataset, shuffle=True, batch_size=4, image_size=(8, 8), **arguments)
+        )
         next(iterator)
         tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / f"saved-{number}"))
 

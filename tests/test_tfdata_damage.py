@@ -28,7 +28,9 @@ SIZE = (8, 8)
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("damage")
-    return Path(build(write_flat_folder(folder / "in", NUM_IMAGES), folder / "out", "--shard-count", "4"))
+    return Path(
+        build(write_flat_folder(folder / "in", NUM_IMAGES), folder / "out", "--shard-count", "4")
+    )
 
 
 @pytest.fixture
@@ -63,7 +65,10 @@ def spoil_images(dataset: Path, index: int, rows: Sequence[int]) -> None:
 
 
 def ids_at(dataset: Path, places: Sequence[tuple[int, int]]) -> list[str]:
-    return [read_index(Folder(str(dataset)), shard(dataset, index), ["id"])["id"][row].as_py() for index, row in places]
+    return [
+        read_index(Folder(str(dataset)), shard(dataset, index), ["id"])["id"][row].as_py()
+        for index, row in places
+    ]
 
 
 def ids_of(ds: tf.data.Dataset) -> list[str]:
@@ -86,10 +91,18 @@ READINGS = [
 ]
 
 
-@pytest.mark.parametrize("byte", [0, 4, 9, 20, -3], ids=["length", "high length", "length's checksum", "data", "checksum"])
+@pytest.mark.parametrize(
+    "byte",
+    [0, 4, 9, 20, -3],
+    ids=["length", "high length", "length's checksum", "data", "checksum"],
+)
 @pytest.mark.parametrize("arguments", READINGS, ids=str)
 def test_a_bad_record_is_left_out_and_named(
-    sound: Path, dataset: Path, arguments: dict[str, Any], byte: int, caplog: pytest.LogCaptureFixture
+    sound: Path,
+    dataset: Path,
+    arguments: dict[str, Any],
+    byte: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     whole = whole_ids(sound, READINGS.index(arguments))
     lost = ids_at(dataset, [(1, 3), (2, 0), (3, 9)])
@@ -105,13 +118,18 @@ def test_a_bad_record_is_left_out_and_named(
     told = "\n".join(record.getMessage() for record in caplog.records)
     for index, row in ((1, 3), (2, 0), (3, 9)):
         assert re.search(
-            rf"{re.escape(shard(dataset, index).shard)}: record {row} at byte [\d,]+: .+: left out, the \d\. of at most 3", told
+            rf"{re.escape(shard(dataset, index).shard)}: record {row} at byte [\d,]+: .+: left out, the \d\. of at most 3",
+            told,
         )
     assert len(caplog.records) == 3
 
 
-@pytest.mark.parametrize("arguments", [reading for reading in READINGS if "deterministic" not in reading], ids=str)
-def test_one_more_is_an_error_that_names_it_and_says_what_to_do(dataset: Path, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [reading for reading in READINGS if "deterministic" not in reading], ids=str
+)
+def test_one_more_is_an_error_that_names_it_and_says_what_to_do(
+    dataset: Path, arguments: dict[str, Any]
+) -> None:
     flip(dataset, 1, 3, 20)
     flip(dataset, 2, 0, 20)
     message = (
@@ -127,7 +145,10 @@ def test_without_leave_the_first_one_is_an_error(dataset: Path) -> None:
     flip(dataset, 1, 3, 20)
     ds = sw.load(str(dataset), shuffle=True, batch_size=5, image_size=SIZE)
 
-    with pytest.raises(tf.errors.DataLossError, match=r"00001-of-00004: record 3 at byte \d+: .* is wrong; max_bad_records=0: copy that"):
+    with pytest.raises(
+        tf.errors.DataLossError,
+        match=r"00001-of-00004: record 3 at byte \d+: .* is wrong; max_bad_records=0: copy that",
+    ):
         list(ds)
     with pytest.raises(tf.errors.DataLossError):
         list(sw.load(str(dataset), batch_size=5, image_size=SIZE))
@@ -135,10 +156,18 @@ def test_without_leave_the_first_one_is_an_error(dataset: Path) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"image_size": SIZE}, {"image_size": SIZE, "batch_size": 5}, {"shuffle": True}, {"image_size": SIZE, "keep": "images"}],
+    [
+        {},
+        {"image_size": SIZE},
+        {"image_size": SIZE, "batch_size": 5},
+        {"shuffle": True},
+        {"image_size": SIZE, "keep": "images"},
+    ],
     ids=str,
 )
-def test_images_that_cannot_be_decoded(dataset: Path, arguments: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+def test_images_that_cannot_be_decoded(
+    dataset: Path, arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     lost = ids_at(dataset, [(0, 0), (2, 5)])
     whole = ids_of(sw.load(str(dataset), **{**arguments, "batch_size": None}))
     spoil_images(dataset, 0, [0])
@@ -153,9 +182,13 @@ def test_images_that_cannot_be_decoded(dataset: Path, arguments: dict[str, Any],
     with caplog.at_level(logging.WARNING, "shardwright"):
         assert left(max_bad_records=2) == [name for name in whole if name not in lost]
     assert sorted(record.getMessage().partition(": its")[2] for record in caplog.records) == [
-        f" image cannot be decoded by tf.io.decode_image: left out, the {number}. of at most 2 bad records" for number in (1, 2)
+        f" image cannot be decoded by tf.io.decode_image: left out, the {number}. of at most 2 bad records"
+        for number in (1, 2)
     ]
-    with pytest.raises(tf.errors.DataLossError, match=r"record [05] at byte \d+: its image cannot be decoded .* \(2 bad records so far\)"):
+    with pytest.raises(
+        tf.errors.DataLossError,
+        match=r"record [05] at byte \d+: its image cannot be decoded .* \(2 bad records so far\)",
+    ):
         left(max_bad_records=1)
 
 
@@ -166,7 +199,9 @@ def test_images_that_are_not_decoded_are_not_looked_at(dataset: Path) -> None:
     assert len(list(sw.load(str(dataset), features=["id"], max_bad_records=1))) == NUM_IMAGES
 
 
-def test_a_record_counts_once_in_however_many_epochs(dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_counts_once_in_however_many_epochs(
+    dataset: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     flip(dataset, 1, 3, 20)
     spoil_images(dataset, 2, [5])
     ds = sw.load(str(dataset), shuffle=True, image_size=SIZE, max_bad_records=2)
@@ -195,12 +230,15 @@ def _garble(sidecar: Path, other: Path) -> None:
     sidecar.write_bytes(other.read_bytes()[:-20])
 
 
-@pytest.mark.parametrize("arguments", [{"shuffle": True}, {"keep": "records"}, {"max_bad_records": 1}], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [{"shuffle": True}, {"keep": "records"}, {"max_bad_records": 1}], ids=str
+)
 def test_a_missing_index_is_told_at_once(dataset: Path, arguments: dict[str, Any]) -> None:
     (dataset / shard(dataset, 2).sidecar).unlink()
 
     with pytest.raises(
-        MissingError, match=r"index/train-00002-of-00004.parquet is missing: the index of out-train.tfrecord-00002-of-00004"
+        MissingError,
+        match=r"index/train-00002-of-00004.parquet is missing: the index of out-train.tfrecord-00002-of-00004",
     ):
         sw.load(str(dataset), **arguments)
     with pytest.raises(StorageError, match=r"index/train-00002-of-00004.parquet is missing"):
@@ -211,16 +249,23 @@ def test_a_missing_index_is_told_at_once(dataset: Path, arguments: dict[str, Any
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [(_replace, "is not the index of the shard that the manifest states"), (_garble, "cannot be read")],
+    [
+        (_replace, "is not the index of the shard that the manifest states"),
+        (_garble, "cannot be read"),
+    ],
 )
-def test_a_stale_or_damaged_index_is_told_when_it_is_read(dataset: Path, change: Callable[[Path, Path], None], message: str) -> None:
+def test_a_stale_or_damaged_index_is_told_when_it_is_read(
+    dataset: Path, change: Callable[[Path, Path], None], message: str
+) -> None:
     change(dataset / shard(dataset, 2).sidecar, dataset / shard(dataset, 1).sidecar)
 
     with pytest.raises(tf.errors.OpError, match=rf"index/train-00002-of-00004.parquet {message}"):
         ids_of(sw.load(str(dataset), shuffle=True, max_bad_records=5))
 
 
-def test_a_shard_that_is_cut_after_it_was_opened(dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_shard_that_is_cut_after_it_was_opened(
+    dataset: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A cut shard is refused when the dataset is opened; cut later, its lost records are bad ones."""
     ds = sw.load(str(dataset), shuffle=True, decode=False, max_bad_records=5)
     whole = ids_of(ds)
@@ -229,5 +274,9 @@ def test_a_shard_that_is_cut_after_it_was_opened(dataset: Path, caplog: pytest.L
         file.truncate(rows[7] + 20)
 
     with caplog.at_level(logging.WARNING, "shardwright"):
-        assert sorted(ids_of(ds)) == sorted(set(whole) - set(ids_at(dataset, [(3, 7), (3, 8), (3, 9)])))
-    assert all("the file ends inside the record" in record.getMessage() for record in caplog.records)
+        assert sorted(ids_of(ds)) == sorted(
+            set(whole) - set(ids_at(dataset, [(3, 7), (3, 8), (3, 9)]))
+        )
+    assert all(
+        "the file ends inside the record" in record.getMessage() for record in caplog.records
+    )

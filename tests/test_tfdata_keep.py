@@ -14,7 +14,13 @@ import tensorflow as tf
 
 import shardwright as sw
 from shardwright.errors import StorageError, UsageError
-from shardwright.trainers.tf_kept import KeptImages, RecordsInMemory, RecordsOnDisk, check_room, free_ram_bytes
+from shardwright.trainers.tf_kept import (
+    KeptImages,
+    RecordsInMemory,
+    RecordsOnDisk,
+    check_room,
+    free_ram_bytes,
+)
 from tests import damage
 from tests.cached_datasets import wait_until
 from tests.small_datasets import build, write_flat_folder
@@ -26,7 +32,9 @@ SIZE = (8, 10)
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("keep")
-    return Path(build(write_flat_folder(folder / "in", NUM_IMAGES), folder / "out", "--shard-count", "3"))
+    return Path(
+        build(write_flat_folder(folder / "in", NUM_IMAGES), folder / "out", "--shard-count", "3")
+    )
 
 
 @pytest.fixture
@@ -78,7 +86,9 @@ def test_images_are_decoded_once(dataset: Path, place: Any, shuffle: bool) -> No
     assert len(some) == 11
     assert {name: later[name] for name in some} == some
     assert examples_of(sw.load(str(dataset), image_size=SIZE)).keys() == expected.keys()
-    assert examples_of(sw.load(str(dataset), image_size=SIZE)) != expected  # what the records hold now
+    assert (
+        examples_of(sw.load(str(dataset), image_size=SIZE)) != expected
+    )  # what the records hold now
 
 
 @pytest.mark.parametrize("keep", ["records", "images"])
@@ -87,7 +97,9 @@ def test_what_is_kept_goes_with_the_dataset(dataset: Path, tmp_path: Path, keep:
 
     def opened() -> list[str]:
         gc.collect()
-        targets = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+        targets = [
+            os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")
+        ]
         return [target for target in targets if target.startswith(str(tmp_path))]
 
     ds = sw.load(str(dataset), image_size=SIZE, keep=keep, keep_in=tmp_path)
@@ -118,7 +130,11 @@ def test_what_is_forgotten_stays_so(tmp_path: Path) -> None:
         assert not images.has(1)
         assert images.put(1, image, np.bool_(True)) is image
         images.put(0, image, np.bool_(False))
-        assert (images.has(0), images.has(1), images.get(1).tolist()) == (False, True, [[[1, 2, 3]]])
+        assert (images.has(0), images.has(1), images.get(1).tolist()) == (
+            False,
+            True,
+            [[[1, 2, 3]]],
+        )
         images.forget()
         assert images.put(1, image, np.bool_(True)) is image
         assert not images.has(1)
@@ -135,21 +151,36 @@ def rewrite_in_place(shard: Path) -> None:
         features = damage.parse_example(span.data)
         image = features["image"][0]
         assert isinstance(image, bytes)
-        records.append(span.data.replace(image, tf.io.encode_png(np.zeros((6, 10, 3), np.uint8)).numpy().ljust(len(image), b"\0")))
+        records.append(
+            span.data.replace(
+                image,
+                tf.io.encode_png(np.zeros((6, 10, 3), np.uint8)).numpy().ljust(len(image), b"\0"),
+            )
+        )
     shard.write_bytes(b"".join(damage.frame(record) for record in records))
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers(dataset: Path, tmp_path: Path) -> None:
     num_bytes = NUM_IMAGES * 224 * 224 * 3
-    with pytest.raises(UsageError, match=r"keep='images' needs 4.5 MB of memory, more than ram_bytes=4.5 MB: give a larger ram_bytes="):
+    with pytest.raises(
+        UsageError,
+        match=r"keep='images' needs 4.5 MB of memory, more than ram_bytes=4.5 MB: give a larger ram_bytes=",
+    ):
         sw.load(str(dataset), image_size=(224, 224), keep="images", ram_bytes=num_bytes - 1)
     sw.load(str(dataset), image_size=(224, 224), keep="images", ram_bytes=num_bytes)
     sw.load(str(dataset), image_size=(224, 224), keep="images", ram_bytes="1KB", keep_in=tmp_path)
-    with pytest.raises(UsageError, match=r"keep='records' needs [\d.]+ kB of memory, more than ram_bytes=100 B"):
+    with pytest.raises(
+        UsageError, match=r"keep='records' needs [\d.]+ kB of memory, more than ram_bytes=100 B"
+    ):
         sw.load(str(dataset), keep="records", ram_bytes=100)
-    with pytest.raises(UsageError, match=r"keep='images' needs 1000000.0 TB of memory, more than half of the memory that is free, "):
+    with pytest.raises(
+        UsageError,
+        match=r"keep='images' needs 1000000.0 TB of memory, more than half of the memory that is free, ",
+    ):
         check_room("images", 10**18, "memory", None)
-    with pytest.raises(UsageError, match=rf"keep='images' needs 1000000.0 TB of disk, and {tmp_path} has .* free"):
+    with pytest.raises(
+        UsageError, match=rf"keep='images' needs 1000000.0 TB of disk, and {tmp_path} has .* free"
+    ):
         check_room("images", 10**18, str(tmp_path), None)
 
 
@@ -160,13 +191,18 @@ def test_free_memory_is_that_of_this_machine() -> None:
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
     for make in (lambda: RecordsOnDisk(3, gone), lambda: KeptImages(3, (2, 2, 3), gone)):
-        with pytest.raises(StorageError, match=rf"keep_in='{gone}' cannot be written: No such file or directory: give a folder"):
+        with pytest.raises(
+            StorageError,
+            match=rf"keep_in='{gone}' cannot be written: No such file or directory: give a folder",
+        ):
             make()
 
 
 def test_ram_and_thread_budgets_reach_tf_data(dataset: Path) -> None:
     kept = NUM_IMAGES * 8 * 10 * 3
-    options = sw.load(str(dataset), image_size=SIZE, keep="images", ram_bytes=100_000, threads=3).options()
+    options = sw.load(
+        str(dataset), image_size=SIZE, keep="images", ram_bytes=100_000, threads=3
+    ).options()
     assert options.autotune.ram_budget == 100_000 - kept
     assert options.threading.private_threadpool_size == options.autotune.cpu_budget == 3
 

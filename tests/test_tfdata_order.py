@@ -24,7 +24,12 @@ NUM_IMAGES, NUM_SHARDS = 103, 7
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
     """103 records in 7 shards, some of 15 and some of 14."""
     folder = tmp_path_factory.mktemp("order")
-    return build(write_flat_folder(folder / "in", NUM_IMAGES), folder / "out", "--shard-count", str(NUM_SHARDS))
+    return build(
+        write_flat_folder(folder / "in", NUM_IMAGES),
+        folder / "out",
+        "--shard-count",
+        str(NUM_SHARDS),
+    )
 
 
 def stored_ids(dataset: str) -> list[list[str]]:
@@ -34,7 +39,9 @@ def stored_ids(dataset: str) -> list[list[str]]:
 
 
 def ids_of(dataset: tf.data.Dataset) -> list[str]:
-    return [name.decode() for name in dataset.map(lambda example: example["id"]).as_numpy_iterator()]
+    return [
+        name.decode() for name in dataset.map(lambda example: example["id"]).as_numpy_iterator()
+    ]
 
 
 def load(dataset: str, split: str = "train", **arguments: Any) -> tf.data.Dataset:
@@ -95,7 +102,9 @@ def test_epochs_are_numbered_by_iteration_and_distinct_beyond_the_table() -> Non
     assert many[:NUM_NUMBERED].tolist() == list(range(NUM_NUMBERED))
     assert len(set(many.tolist())) == NUM_NUMBERED + 50
     assert many[NUM_NUMBERED:].min() >= NUM_NUMBERED
-    assert [int(number) for number in epoch_numbers().repeat().skip(NUM_NUMBERED).take(50)] == many[NUM_NUMBERED:].tolist()
+    assert [int(number) for number in epoch_numbers().repeat().skip(NUM_NUMBERED).take(50)] == many[
+        NUM_NUMBERED:
+    ].tolist()
 
 
 @pytest.mark.parametrize(
@@ -111,7 +120,9 @@ def test_epochs_are_numbered_by_iteration_and_distinct_beyond_the_table() -> Non
         ("train[60:60]", slice(0, 0)),
     ],
 )
-@pytest.mark.parametrize("arguments", [{}, {"shuffle": True}, {"deterministic": False}, {"keep": "records"}], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [{}, {"shuffle": True}, {"deterministic": False}, {"keep": "records"}], ids=str
+)
 def test_parts_of_a_split(dataset: str, split: str, part: slice, arguments: dict[str, Any]) -> None:
     ds = load(dataset, split, **arguments)
     expected = [name for shard in stored_ids(dataset) for name in shard][part]
@@ -136,12 +147,16 @@ def test_nothing_is_read_but_the_part(dataset: str, tmp_path: Path) -> None:
     for name in sw.open(dataset).shard_names("train"):
         rows = read_index(Folder(dataset), name, ["offset", "length"])
         content = bytearray((copy / name.shard).read_bytes())
-        for offset, length in list(zip(rows["offset"].to_pylist(), rows["length"].to_pylist(), strict=True))[:10]:
+        for offset, length in list(
+            zip(rows["offset"].to_pylist(), rows["length"].to_pylist(), strict=True)
+        )[:10]:
             content[offset : offset + length] = bytes(length)
         (copy / name.shard).write_bytes(content)
 
     assert ids_of(load(str(copy), "train[10:15]")) == stored_ids(dataset)[0][10:15]
-    assert sorted(ids_of(load(str(copy), "train[10:15]", shuffle=True))) == sorted(stored_ids(dataset)[0][10:15])
+    assert sorted(ids_of(load(str(copy), "train[10:15]", shuffle=True))) == sorted(
+        stored_ids(dataset)[0][10:15]
+    )
     with pytest.raises(tf.errors.DataLossError):
         ids_of(load(str(copy), "train[9:15]"))
 
@@ -166,7 +181,9 @@ def test_undetermined_order_loses_nothing(dataset: str, shuffle: bool) -> None:
     ],
     ids=str,
 )
-def test_knows_its_length_and_has_static_shapes(dataset: str, arguments: dict[str, Any], length: int) -> None:
+def test_knows_its_length_and_has_static_shapes(
+    dataset: str, arguments: dict[str, Any], length: int
+) -> None:
     ds = load(dataset, **arguments)
 
     assert len(ds) == length == sum(1 for _ in ds)
@@ -174,6 +191,8 @@ def test_knows_its_length_and_has_static_shapes(dataset: str, arguments: dict[st
         assert ds.element_spec["id"].shape == (10,)
 
 
-@pytest.mark.parametrize("arguments", [{"repeat": True}, {"repeat": True, "shuffle": True}], ids=str)
+@pytest.mark.parametrize(
+    "arguments", [{"repeat": True}, {"repeat": True, "shuffle": True}], ids=str
+)
 def test_what_never_ends_says_so(dataset: str, arguments: dict[str, Any]) -> None:
     assert load(dataset, **arguments).cardinality() == tf.data.INFINITE_CARDINALITY

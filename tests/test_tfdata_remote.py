@@ -49,7 +49,12 @@ class Both:
 @pytest.fixture(scope="module")
 def both(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Both:
     folder = tmp_path_factory.mktemp("both")
-    local = build(write_flat_folder(folder / "in", NUM_IMAGES), folder / "out", "--shard-count", str(NUM_SHARDS))
+    local = build(
+        write_flat_folder(folder / "in", NUM_IMAGES),
+        folder / "out",
+        "--shard-count",
+        str(NUM_SHARDS),
+    )
     uri = f"s3://{new_bucket(s3_server)}/out"
     upload_folder(s3_server, Path(local), uri)
     return Both(local, Folder.at(uri, StorageOptions.of(dict(s3_server.options))))
@@ -99,8 +104,12 @@ def epochs_at_home(local: str, seed: int) -> list[list[str]]:
     return [ids_of(home) for _ in range(3)]
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle": True, "seed": 0}], ids=["in order", "shuffled"])
-def test_the_first_reading_of_a_process_may_be_remote(both: Both, tmp_path: Path, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "options", [{}, {"shuffle": True, "seed": 0}], ids=["in order", "shuffled"]
+)
+def test_the_first_reading_of_a_process_may_be_remote(
+    both: Both, tmp_path: Path, options: dict[str, Any]
+) -> None:
     """What is made once a process is not made inside of a pipeline."""
     code = (
         "import json, sys, shardwright as sw\n"
@@ -108,8 +117,21 @@ def test_the_first_reading_of_a_process_may_be_remote(both: Both, tmp_path: Path
         "examples = sw.load(uri, storage_options=storage, cache=cache, decode=False, **options)\n"
         "print(sum(1 for _ in examples))\n"
     )
-    given = json.dumps([both.root.uri, {key: value for _, key, value in both.root.options.settings}, str(tmp_path), options])
-    run = subprocess.run([sys.executable, "-c", code, given], capture_output=True, text=True, timeout=120, check=False)
+    given = json.dumps(
+        [
+            both.root.uri,
+            {key: value for _, key, value in both.root.options.settings},
+            str(tmp_path),
+            options,
+        ]
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, given],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert run.stdout.strip() == str(NUM_IMAGES), run.stderr
 
 
@@ -117,7 +139,13 @@ def test_the_first_reading_of_a_process_may_be_remote(both: Both, tmp_path: Path
 @pytest.mark.parametrize("seed", [0, 7])
 def test_shuffles_as_at_home(both: Both, tmp_path: Path, seed: int, shards_in_cache: int) -> None:
     home = epochs_at_home(both.local, seed)
-    away = both.load(shuffle=True, seed=seed, decode=False, cache=tmp_path, cache_bytes=shards_in_cache * both.largest)
+    away = both.load(
+        shuffle=True,
+        seed=seed,
+        decode=False,
+        cache=tmp_path,
+        cache_bytes=shards_in_cache * both.largest,
+    )
 
     for ids in home:
         assert ids_of(away) == ids
@@ -134,21 +162,29 @@ def test_reads_in_order_as_at_home(both: Both, tmp_path: Path, shards_in_cache: 
 
 
 def test_unseeded_gives_every_record_once(both: Both, tmp_path: Path) -> None:
-    assert sorted(ids_of(both.load(shuffle=True, seed=None, cache=tmp_path))) == sorted(ids_of(sw.load(both.local)))
+    assert sorted(ids_of(both.load(shuffle=True, seed=None, cache=tmp_path))) == sorted(
+        ids_of(sw.load(both.local))
+    )
 
 
 def test_from_google_too(both: Both, gcs_server: StoreServer, tmp_path: Path) -> None:
     uri = f"gs://{new_bucket(gcs_server)}/out"
     upload_folder(gcs_server, Path(both.local), uri)
-    away = sw.load(uri, shuffle=True, storage_options=gcs_server.options, cache=tmp_path, batch_size=50)
+    away = sw.load(
+        uri, shuffle=True, storage_options=gcs_server.options, cache=tmp_path, batch_size=50
+    )
     home = sw.load(both.local, shuffle=True, batch_size=50, window=16)
 
     for there, here in zip(away, home, strict=True):
         assert all(bool(tf.reduce_all(there[name] == here[name])) for name in ("image", "id"))
 
 
-@pytest.mark.parametrize("arguments", [{"shuffle": True, "seed": 3}, {}], ids=["shuffled", "in order"])
-def test_repeats_through_a_cache_smaller_than_the_dataset(both: Both, tmp_path: Path, arguments: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [{"shuffle": True, "seed": 3}, {}], ids=["shuffled", "in order"]
+)
+def test_repeats_through_a_cache_smaller_than_the_dataset(
+    both: Both, tmp_path: Path, arguments: dict[str, Any]
+) -> None:
     cap = 17 * both.largest
     options = {**arguments, "repeat": True, "batch_size": 50, "features": ["id"]}
     home = sw.load(both.local, **options, **({"window": 16} if "shuffle" in options else {}))
@@ -161,7 +197,9 @@ def test_repeats_through_a_cache_smaller_than_the_dataset(both: Both, tmp_path: 
     wait_until(lambda: not is_held(tmp_path))
 
 
-def test_a_shard_is_held_while_it_is_read_and_let_go_with_the_iterator(both: Both, tmp_path: Path) -> None:
+def test_a_shard_is_held_while_it_is_read_and_let_go_with_the_iterator(
+    both: Both, tmp_path: Path
+) -> None:
     iterator = iter(both.load(cache=tmp_path))
     next(iterator)
     assert is_held(tmp_path)
@@ -188,18 +226,27 @@ def test_downloads_ahead_and_keeps_to_its_room(both: Both, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_parts_of_splits_and_records_by_number(both: Both, tmp_path: Path, shuffle: bool) -> None:
-    arguments = {"split": "train[40:70]+train[300:]", "decode": False, "shuffle": shuffle, "keep": "records"}
+    arguments = {
+        "split": "train[40:70]+train[300:]",
+        "decode": False,
+        "shuffle": shuffle,
+        "keep": "records",
+    }
     home = sw.load(both.local, **arguments)
     away = both.load(**arguments, cache=tmp_path)
 
     ids = ids_of(home)
     assert away.cardinality() == len(ids) == 30 + 80
     assert ids_of(away) == ids
-    assert ids_of(both.load(split="train[40:70]", decode=False, cache=tmp_path)) == ids_of(sw.load(both.local, "train[40:70]"))
+    assert ids_of(both.load(split="train[40:70]", decode=False, cache=tmp_path)) == ids_of(
+        sw.load(both.local, "train[40:70]")
+    )
     assert whole_shards(tmp_path) == [2, 3, 15, 16, 17, 18, 19]
 
 
-def test_asks_for_nothing_but_the_manifest_before_it_is_read(both: Both, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_asks_for_nothing_but_the_manifest_before_it_is_read(
+    both: Both, proxy: FaultProxy, tmp_path: Path
+) -> None:
     remote = behind(both.root, proxy.endpoint)
     dataset = sw.load(remote.uri, shuffle=True, storage_options=remote.options, cache=tmp_path)
     assert [target.rpartition("/")[2] for _, target in proxy.requests] == ["manifest.json"]
@@ -207,12 +254,20 @@ def test_asks_for_nothing_but_the_manifest_before_it_is_read(both: Both, proxy: 
     num_requests = proxy.num_requests
     ids_of(dataset)
     assert proxy.num_requests == num_requests
-    assert num_requests == 1 + 3 * NUM_SHARDS  # the manifest; of each shard its index, what it is, and its content
+    assert (
+        num_requests == 1 + 3 * NUM_SHARDS
+    )  # the manifest; of each shard its index, what it is, and its content
 
 
-def test_goes_on_offline_once_warm(both: Both, proxy: FaultProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_goes_on_offline_once_warm(
+    both: Both, proxy: FaultProxy, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     remote = behind(both.root, proxy.endpoint)
-    arguments: dict[str, Any] = {"storage_options": remote.options, "cache": tmp_path, "decode": False}
+    arguments: dict[str, Any] = {
+        "storage_options": remote.options,
+        "cache": tmp_path,
+        "decode": False,
+    }
     ids = ids_of(sw.load(remote.uri, **arguments))
     proxy.add(Fault("status", None))
     with caplog.at_level(logging.WARNING):
@@ -221,13 +276,20 @@ def test_goes_on_offline_once_warm(both: Both, proxy: FaultProxy, tmp_path: Path
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_a_shard_that_cannot_be_had_is_named_with_what_to_do(both: Both, s3_server: StoreServer, tmp_path: Path, shuffle: bool) -> None:
+def test_a_shard_that_cannot_be_had_is_named_with_what_to_do(
+    both: Both, s3_server: StoreServer, tmp_path: Path, shuffle: bool
+) -> None:
     uri = f"s3://{new_bucket(s3_server)}/out"
     upload_folder(s3_server, Path(both.local), uri)
     [lost] = Path(both.local).glob("out-train.tfrecord-00003-*")
-    dataset = sw.load(uri, shuffle=shuffle, storage_options=s3_server.options, cache=tmp_path, decode=False)
+    dataset = sw.load(
+        uri, shuffle=shuffle, storage_options=s3_server.options, cache=tmp_path, decode=False
+    )
     delete_object(s3_server, f"{uri}/{lost.name}")
-    with pytest.raises(tf.errors.OpError, match=rf"{uri}/{lost.name} is missing, and the manifest names it: if the dataset was built"):
+    with pytest.raises(
+        tf.errors.OpError,
+        match=rf"{uri}/{lost.name} is missing, and the manifest names it: if the dataset was built",
+    ):
         ids_of(dataset)
     put_object(s3_server, f"{uri}/{lost.name}", lost.read_bytes())
     assert len(ids_of(dataset)) == NUM_IMAGES
@@ -243,7 +305,9 @@ def test_a_cap_that_holds_too_few_shards_is_refused_at_once(both: Both, tmp_path
     both.load(shuffle=True, cache=tmp_path, cache_bytes=needed)
 
 
-def test_the_environment_says_where(both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_where(
+    both: Both, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SHARDWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SHARDWRIGHT_CACHE_BYTES", str(2 * both.largest))
     sw.load(both.local)
@@ -254,4 +318,6 @@ def test_the_environment_says_where(both: Both, tmp_path: Path, monkeypatch: pyt
 
 def test_no_dataset(s3_server: StoreServer, tmp_path: Path) -> None:
     with pytest.raises(NotADatasetError, match=r"s3://.*/none is not a shardwright dataset"):
-        sw.load(f"s3://{new_bucket(s3_server)}/none", storage_options=s3_server.options, cache=tmp_path)
+        sw.load(
+            f"s3://{new_bucket(s3_server)}/none", storage_options=s3_server.options, cache=tmp_path
+        )

@@ -23,7 +23,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def read(directory: Path) -> list[dict[str, Any]]:
-    split = tfds.builder_from_directory(str(directory)).as_dataset(split="train", shuffle_files=False)
+    split = tfds.builder_from_directory(str(directory)).as_dataset(
+        split="train", shuffle_files=False
+    )
     return list(split.as_numpy_iterator())
 
 
@@ -50,16 +52,24 @@ def test_numbers_come_in_the_type_that_was_declared(read: list[dict[str, Any]]) 
 
 
 def test_tensors_are_read_by_tensorflow(read: list[dict[str, Any]]) -> None:
-    assert tf.io.parse_tensor(read[0]["embedding"], tf.float32).numpy().tolist() == np.eye(3).tolist()
+    assert (
+        tf.io.parse_tensor(read[0]["embedding"], tf.float32).numpy().tolist() == np.eye(3).tolist()
+    )
     assert np.array_equal(tf.io.parse_tensor(read[0]["pixels"], tf.float32), PIXELS)
 
 
 def test_tfds_would_have_written_the_same_files(directory: Path, tmp_path: Path) -> None:
     declared_features().save_config(str(tmp_path))
-    assert json.loads((directory / "features.json").read_text()) == json.loads((tmp_path / "features.json").read_text())
+    assert json.loads((directory / "features.json").read_text()) == json.loads(
+        (tmp_path / "features.json").read_text()
+    )
     theirs = {path.name: path.read_bytes() for path in tmp_path.glob("*.labels.txt")}
     assert {path.name: path.read_bytes() for path in directory.glob("*.labels.txt")} == theirs
-    assert {"objects-label.labels.txt", "weather-sky.labels.txt", "scenes.labels.txt"} < theirs.keys()
+    assert {
+        "objects-label.labels.txt",
+        "weather-sky.labels.txt",
+        "scenes.labels.txt",
+    } < theirs.keys()
 
 
 def test_tfds_finds_the_names_of_nested_labels(directory: Path) -> None:
@@ -72,4 +82,6 @@ def test_tfds_finds_the_names_of_nested_labels(directory: Path) -> None:
 
 def test_lists_of_lists_of_any_length_are_one_flat_list_to_tfds() -> None:
     schema = ExampleSchema((Feature("grid", FeatureKind.INT64, shape=(None, None)),))
-    assert features_json(schema) == features_json(ExampleSchema((Feature("grid", FeatureKind.INT64, shape=(None,)),)))
+    assert features_json(schema) == features_json(
+        ExampleSchema((Feature("grid", FeatureKind.INT64, shape=(None,)),))
+    )

@@ -14,7 +14,12 @@ from hypothesis import strategies as st
 from shardwright.errors import RecordFault, StorageError
 from shardwright.records import HEADER_BYTES, RecordSpan, crc32c_of, frame_footer, frame_header
 from shardwright.storage import NO_OPTIONS
-from transforms.inputs.tfrecords.tfrecord_files import Compression, is_tfrecord_name, open_tfrecord, read_frames
+from transforms.inputs.tfrecords.tfrecord_files import (
+    Compression,
+    is_tfrecord_name,
+    open_tfrecord,
+    read_frames,
+)
 
 RECORDS = [bytes([number]) * (7 * number) for number in range(6)]
 FRAMES = [frame_header(len(data)) + data + frame_footer(crc32c_of([data])) for data in RECORDS]
@@ -41,7 +46,11 @@ def test_names(name: str, known: bool) -> None:
     assert is_tfrecord_name(name) == known
 
 
-PACKED = {None: b"".join(FRAMES), Compression.GZIP: gzip.compress(b"".join(FRAMES)), Compression.ZLIB: zlib.compress(b"".join(FRAMES))}
+PACKED = {
+    None: b"".join(FRAMES),
+    Compression.GZIP: gzip.compress(b"".join(FRAMES)),
+    Compression.ZLIB: zlib.compress(b"".join(FRAMES)),
+}
 
 
 @pytest.mark.parametrize("compression", PACKED)
@@ -49,18 +58,27 @@ def test_compression_is_found_by_looking(tmp_path: Path, compression: Compressio
     (tmp_path / "x").write_bytes(PACKED[compression])
     with open_tfrecord(f"{tmp_path}/x", NO_OPTIONS) as (file, found):
         assert found == compression
-        assert [frame.data for frame in read_frames(file) if isinstance(frame, RecordSpan)] == RECORDS
+        assert [
+            frame.data for frame in read_frames(file) if isinstance(frame, RecordSpan)
+        ] == RECORDS
 
 
 def test_gzip_files_one_after_another(tmp_path: Path) -> None:
     """`cat a.gz b.gz` is a GZIP file, too."""
-    (tmp_path / "x").write_bytes(gzip.compress(b"".join(FRAMES[:3])) + gzip.compress(b"".join(FRAMES[3:])))
+    (tmp_path / "x").write_bytes(
+        gzip.compress(b"".join(FRAMES[:3])) + gzip.compress(b"".join(FRAMES[3:]))
+    )
     with open_tfrecord(f"{tmp_path}/x", NO_OPTIONS) as (file, _):
-        assert [frame.data for frame in read_frames(file) if isinstance(frame, RecordSpan)] == RECORDS
+        assert [
+            frame.data for frame in read_frames(file) if isinstance(frame, RecordSpan)
+        ] == RECORDS
 
 
 def test_no_such_file(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"x cannot be read: No such file or directory"), open_tfrecord(f"{tmp_path}/x", NO_OPTIONS):
+    with (
+        pytest.raises(StorageError, match=r"x cannot be read: No such file or directory"),
+        open_tfrecord(f"{tmp_path}/x", NO_OPTIONS),
+    ):
         pass
 
 
@@ -72,17 +90,23 @@ def test_a_changed_byte(position: int, change: int) -> None:
     number = max(index for index, start in enumerate(STARTS) if start <= position)
     in_length = position - STARTS[number] < HEADER_BYTES
     frames = list(read_frames(io.BytesIO(bytes(data)), len(data)))
-    assert [frame.data for frame in frames[:number] if isinstance(frame, RecordSpan)] == RECORDS[:number]
+    assert [frame.data for frame in frames[:number] if isinstance(frame, RecordSpan)] == RECORDS[
+        :number
+    ]
     fault = frames[number]
     assert isinstance(fault, RecordFault)
     assert fault.offset == STARTS[number]
     assert (fault.next_offset is None) == in_length
-    assert [frame.data for frame in frames[number + 1 :] if isinstance(frame, RecordSpan)] == ([] if in_length else RECORDS[number + 1 :])
+    assert [frame.data for frame in frames[number + 1 :] if isinstance(frame, RecordSpan)] == (
+        [] if in_length else RECORDS[number + 1 :]
+    )
 
 
 @given(st.sampled_from(list(PACKED)), st.data())
 @settings(max_examples=60)
-def test_a_cut(tmp_path_factory: pytest.TempPathFactory, compression: Compression | None, data: st.DataObject) -> None:
+def test_a_cut(
+    tmp_path_factory: pytest.TempPathFactory, compression: Compression | None, data: st.DataObject
+) -> None:
     """What comes before it is read; at a record's end nobody can tell that a plain file was cut."""
     whole = PACKED[compression]
     length = data.draw(st.integers(HEADER_BYTES, len(whole) - 1))

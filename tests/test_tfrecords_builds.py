@@ -14,7 +14,18 @@ from PIL import Image
 from shardwright.errors import UsageError
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from tests.buckets import Bucket
-from tests.build_helpers import CLASSES, build, make_images, manifest_of, png_of, reasons_of, record_ids, rejects_of, shards_of, write_table
+from tests.build_helpers import (
+    CLASSES,
+    build,
+    make_images,
+    manifest_of,
+    png_of,
+    reasons_of,
+    record_ids,
+    rejects_of,
+    shards_of,
+    write_table,
+)
 from tests.helpers import make_files, rows_of
 from tests.tfrecord_makers import example, examples_of, pictures, source_of, write_records
 from transforms.inputs.detection import list_source
@@ -33,7 +44,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for n in range(30)
     ]  # fmt: skip
     assert images.is_dir()
-    assert build(write_table(root / "t.jsonl", rows), root / "birds", "--records-per-shard", "8") == 0
+    assert (
+        build(write_table(root / "t.jsonl", rows), root / "birds", "--records-per-shard", "8") == 0
+    )
     return root
 
 
@@ -45,7 +58,9 @@ def test_a_dataset_of_this_project_is_sharded_anew(made: Path, tmp_path: Path) -
     assert record_ids(tmp_path / "again") != record_ids(made / "birds")
     schemas = [manifest_of(root)["schema"] for root in (made / "birds", tmp_path / "again")]
     assert schemas[0]["class_names"] == schemas[1]["class_names"] == sorted(CLASSES)
-    assert [feature["name"] for feature in schemas[0]["features"]] == [feature["name"] for feature in schemas[1]["features"]]
+    assert [feature["name"] for feature in schemas[0]["features"]] == [
+        feature["name"] for feature in schemas[1]["features"]
+    ]
 
 
 def every_kind(root: Path) -> Path:
@@ -88,7 +103,15 @@ def every_kind(root: Path) -> Path:
     )
     (root / "schema.json").write_text(json.dumps(ExampleSchema(features).to_json()))
     assert (
-        build(write_table(root / "t.jsonl", rows), root / "birds", "--schema", root / "schema.json", "--split", "train=0.5,test=0.5") == 0
+        build(
+            write_table(root / "t.jsonl", rows),
+            root / "birds",
+            "--schema",
+            root / "schema.json",
+            "--split",
+            "train=0.5,test=0.5",
+        )
+        == 0
     )
     return root / "birds"
 
@@ -99,7 +122,9 @@ def test_every_kind_of_feature_stays_what_it_is(tmp_path: Path) -> None:
     before, after = examples_of(made), examples_of(tmp_path / "again")
     assert after == before
     assert len(after) == 9
-    vocabularies = [manifest_of(root)["schema"]["vocabularies"] for root in (made, tmp_path / "again")]
+    vocabularies = [
+        manifest_of(root)["schema"]["vocabularies"] for root in (made, tmp_path / "again")
+    ]
     assert vocabularies[1] == {name: vocabularies[0][name] for name in ("kind", "tags")}
 
 
@@ -107,12 +132,17 @@ def test_splits_are_drawn_anew_where_that_is_asked(made: Path, tmp_path: Path) -
     assert build(made / "birds", tmp_path / "again", "--split", "a=0.5,b=0.5") == 0
     before, after = examples_of(made / "birds"), examples_of(tmp_path / "again")
     assert {split for split, _ in after.values()} == {"a", "b"}
-    assert {key: value for key, (_, value) in after.items()} == {key: value for key, (_, value) in before.items()}
+    assert {key: value for key, (_, value) in after.items()} == {
+        key: value for key, (_, value) in before.items()
+    }
 
 
 def test_images_may_be_encoded_anew(made: Path, tmp_path: Path) -> None:
     assert build(made / "birds", tmp_path / "again", "--encode", "jpeg") == 0
-    assert all(features["image"][0].startswith(b"\xff\xd8") for _, features in examples_of(tmp_path / "again").values())
+    assert all(
+        features["image"][0].startswith(b"\xff\xd8")
+        for _, features in examples_of(tmp_path / "again").values()
+    )
 
 
 def test_shards_that_the_manifest_does_not_name_are_left_out(made: Path, tmp_path: Path) -> None:
@@ -120,7 +150,10 @@ def test_shards_that_the_manifest_does_not_name_are_left_out(made: Path, tmp_pat
     shutil.copy(shards_of(copy)[0], copy / "birds-train.tfrecord-00000-of-00099")
     assert len(rows_of(list_source(source_of(copy)))) == 30
     (copy / "manifest.json").unlink()
-    with pytest.raises(UsageError, match="copy holds an unfinished build of shardwright: run its command again first"):
+    with pytest.raises(
+        UsageError,
+        match="copy holds an unfinished build of shardwright: run its command again first",
+    ):
         source_of(copy)
 
 
@@ -157,7 +190,10 @@ def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         VERSION = tfds.core.Version("1.0.0")
 
         def _info(self) -> Any:
-            boxes = {"bbox": tfds.features.BBoxFeature(), "label": tfds.features.ClassLabel(names=["beak", "wing"])}
+            boxes = {
+                "bbox": tfds.features.BBoxFeature(),
+                "label": tfds.features.ClassLabel(names=["beak", "wing"]),
+            }
             features = {
                 "image": tfds.features.Image(),
                 "label": tfds.features.ClassLabel(names=["owl", "ape", "emu"]),
@@ -177,7 +213,16 @@ def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 box = tfds.features.BBox(ymin=0.0, xmin=0.25, ymax=0.5, xmax=1.0)
                 objects = [{"bbox": box, "label": "wing"}] * (index % 3)
                 image = str(path)
-                yield index, {"image": image, "label": index % 3, "objects": objects, "text": f"é{index}", "small": [index, 255]}
+                yield (
+                    index,
+                    {
+                        "image": image,
+                        "label": index % 3,
+                        "objects": objects,
+                        "text": f"é{index}",
+                        "small": [index, 255],
+                    },
+                )
 
     work = tmp_path_factory.mktemp("pictures")
     builder = Birds(data_dir=str(tmp_path_factory.mktemp("tfds")))
@@ -187,7 +232,9 @@ def tfds_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_data_set_of_tfds(tfds_folder: Path, tmp_path: Path) -> None:
     source = source_of(tfds_folder)
-    kinds = {feature.name: (feature.kind, feature.shape, feature.sequence) for feature in source.features}
+    kinds = {
+        feature.name: (feature.kind, feature.shape, feature.sequence) for feature in source.features
+    }
     assert kinds == {
         "objects/bbox": (FeatureKind.BOX, (None, 4), "objects"),
         "objects/label": (FeatureKind.CLASS_LABEL, (None,), "objects"),
@@ -198,9 +245,16 @@ def test_a_data_set_of_tfds(tfds_folder: Path, tmp_path: Path) -> None:
     assert build(tfds_folder, tmp_path / "out") == 0
     found = examples_of(tmp_path / "out")
     assert len(found) == 9
-    by_text = {features["text"][0].decode(): (split, features) for split, features in found.values()}
+    by_text = {
+        features["text"][0].decode(): (split, features) for split, features in found.values()
+    }
     split, features = by_text["é5"]
-    assert (split, features["label"], features["objects/label"], features["small"]) == ("train", [2], [1, 1], [5, 255])
+    assert (split, features["label"], features["objects/label"], features["small"]) == (
+        "train",
+        [2],
+        [1, 1],
+        [5, 255],
+    )
     assert features["objects/bbox"] == [0.0, 0.25, 0.5, 1.0] * 2
     assert features["image"] == [png_of(5)]
     assert {split for split, _ in by_text.values()} == {"train", "test"}
@@ -212,9 +266,15 @@ def test_the_same_pictures_as_class_folders(tmp_path: Path) -> None:
     write_records(tmp_path / "records" / "x.tfrecord", records, "GZIP")
     assert build(images, tmp_path / "a") == 0
     assert build(tmp_path / "records", tmp_path / "b") == 0
-    found = [sorted((f["image"][0], f["label"][0]) for _, f in examples_of(root).values()) for root in (tmp_path / "a", tmp_path / "b")]
+    found = [
+        sorted((f["image"][0], f["label"][0]) for _, f in examples_of(root).values())
+        for root in (tmp_path / "a", tmp_path / "b")
+    ]
     assert found[0] == found[1]
-    assert manifest_of(tmp_path / "a")["schema"]["class_names"] == manifest_of(tmp_path / "b")["schema"]["class_names"]
+    assert (
+        manifest_of(tmp_path / "a")["schema"]["class_names"]
+        == manifest_of(tmp_path / "b")["schema"]["class_names"]
+    )
 
 
 def test_rejects_of_a_build(tmp_path: Path) -> None:
@@ -230,10 +290,18 @@ def remote_build(bucket: Bucket, tmp_path: Path, compression: str) -> dict[bytes
     for split in ("train", "test"):
         bucket.put(f"in/x-{split}.tfrecord-00000-of-00001", path.read_bytes())
     bucket.put("in/label.labels.txt", b"a\nb\nc\n")
-    options = [part for key, value in bucket.server.options.items() for part in ("--storage-option", f"{key}={value}")]
+    options = [
+        part
+        for key, value in bucket.server.options.items()
+        for part in ("--storage-option", f"{key}={value}")
+    ]
     assert build(f"{bucket.uri}/in", tmp_path / "out", *options) == 0
     found = examples_of(tmp_path / "out")
-    assert sorted(found) == sorted(f"x-{split}.tfrecord-00000-of-00001#{n}".encode() for split in ("train", "test") for n in range(4))
+    assert sorted(found) == sorted(
+        f"x-{split}.tfrecord-00000-of-00001#{n}".encode()
+        for split in ("train", "test")
+        for n in range(4)
+    )
     assert all(features["image"] == [png_of(int(key[-1:]))] for key, (_, features) in found.items())
     return found
 

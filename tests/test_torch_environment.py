@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[1]
 PYTHON = ROOT / ".torch" / "bin" / "python"
 TESTS = ROOT / "tests" / "torch"
 
-pytestmark = pytest.mark.skipif(not PYTHON.exists(), reason="there is no environment with torch: run `make torch`")
+pytestmark = pytest.mark.skipif(
+    not PYTHON.exists(), reason="there is no environment with torch: run `make torch`"
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,21 +34,36 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def run_python(*args: str | Path, env: dict[str, str], timeout: float = 280) -> subprocess.CompletedProcess[str]:
+def run_python(
+    *args: str | Path, env: dict[str, str], timeout: float = 280
+) -> subprocess.CompletedProcess[str]:
     command = [str(PYTHON), *map(str, args)]
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=timeout)
+    return subprocess.run(
+        command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=timeout
+    )
 
 
 @pytest.mark.parametrize("path", sorted(TESTS.glob("test_*.py")), ids=lambda path: path.stem)
 def test_file(path: Path, environment: dict[str, str]) -> None:
-    done = run_python("-m", "pytest", path, f"--confcutdir={TESTS}", "-p", "no:cacheprovider", "-rs", env=environment)
+    done = run_python(
+        "-m",
+        "pytest",
+        path,
+        f"--confcutdir={TESTS}",
+        "-p",
+        "no:cacheprovider",
+        "-rs",
+        env=environment,
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^\d+ passed", done.stdout, re.MULTILINE), done.stdout
     assert "skipped" not in done.stdout, done.stdout
 
 
-def test_a_dataset_is_read_where_there_is_neither_tensorflow_nor_beam(environment: dict[str, str]) -> None:
+def test_a_dataset_is_read_where_there_is_neither_tensorflow_nor_beam(
+    environment: dict[str, str],
+) -> None:
     code = """
 import importlib.util, sys
 sys.modules["PIL"] = None  # torchvision brings it

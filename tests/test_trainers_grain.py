@@ -29,13 +29,25 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read(dataset: str, **options: Any) -> sw.Reader:
-    return sw.Reader(dataset, **{"global_batch_size": 8, "image": sw.TrainImage(8), "features": ["image", "label", "id"], **options})
+    return sw.Reader(
+        dataset,
+        **{
+            "global_batch_size": 8,
+            "image": sw.TrainImage(8),
+            "features": ["image", "label", "id"],
+            **options,
+        },
+    )
 
 
 def rows_of(dataset: str, **options: Any) -> list[dict[str, Any]]:
     """The rows of a reader that does not shuffle."""
     batches = read(dataset, epochs=1, **options)
-    return [{name: column[row] for name, column in batch.items()} for batch in batches for row in range(len(batch["id"]))]
+    return [
+        {name: column[row] for name, column in batch.items()}
+        for batch in batches
+        for row in range(len(batch["id"]))
+    ]
 
 
 def assert_same(example: dict[str, Any], row: dict[str, Any]) -> None:
@@ -53,7 +65,11 @@ def test_an_item_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:
     for number, row in enumerate(rows):
         assert_same(source[number], row)
     assert_same(source[np.int64(-1)], rows[-1])
-    assert (source[0]["image"].dtype, source[0]["image"].shape, source[0]["label"].dtype) == (np.uint8, (8, 8, 3), np.int64)
+    assert (source[0]["image"].dtype, source[0]["image"].shape, source[0]["label"].dtype) == (
+        np.uint8,
+        (8, 8, 3),
+        np.int64,
+    )
     for number in (NUM_RECORDS, -NUM_RECORDS - 1):
         with pytest.raises(IndexError, match="of 61"):
             source[number]
@@ -136,7 +152,9 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", OTHERS.values(), ids=OTHERS)
-def test_its_name_tells_what_it_gives(pictures: str, options: dict[str, Any], tmp_path: Path) -> None:
+def test_its_name_tells_what_it_gives(
+    pictures: str, options: dict[str, Any], tmp_path: Path
+) -> None:
     """Grain compares the names of sources when it restores a checkpoint; where a dataset lies makes no difference."""
     moved = trainer_datasets.move(pictures, tmp_path)
     name = repr(read(pictures).grain())
@@ -159,7 +177,11 @@ def test_map_dataset_shuffles_batches_and_reads_in_processes(pictures: str) -> N
             np.testing.assert_array_equal(batch["image"][row], by_id[str(name)]["image"])
 
     flags.FLAGS.mark_as_parsed()  # which Grain's processes ask for
-    elsewhere = list(dataset.to_iter_dataset().mp_prefetch(grain.multiprocessing.MultiprocessingOptions(num_workers=2)))
+    elsewhere = list(
+        dataset.to_iter_dataset().mp_prefetch(
+            grain.multiprocessing.MultiprocessingOptions(num_workers=2)
+        )
+    )
     assert [list(batch["id"]) for batch in elsewhere] == [list(batch["id"]) for batch in here]
     for first, second in zip(here, elsewhere, strict=True):
         np.testing.assert_array_equal(first["image"], second["image"])
@@ -182,12 +204,16 @@ def test_grain_draws_anew_in_each_epoch_where_it_is_told_to(pictures: str) -> No
 def load(dataset: str, **options: Any) -> grain.DataLoader:
     source = read(dataset, **options).grain()
     sampler = grain.samplers.IndexSampler(len(source), shuffle=True, num_epochs=1, seed=2)
-    return grain.DataLoader(data_source=source, sampler=sampler, operations=[grain.transforms.Batch(7)], worker_count=0)
+    return grain.DataLoader(
+        data_source=source, sampler=sampler, operations=[grain.transforms.Batch(7)], worker_count=0
+    )
 
 
 def test_data_loader_restores_its_checkpoint(pictures: str, tmp_path: Path) -> None:
     whole = [list(batch["id"]) for batch in load(pictures)]
-    assert sorted(name for ids in whole for name in ids) == sorted(row["id"] for row in rows_of(pictures))
+    assert sorted(name for ids in whole for name in ids) == sorted(
+        row["id"] for row in rows_of(pictures)
+    )
     iterator = iter(load(pictures))
     taken = [list(next(iterator)["id"]) for _ in range(3)]
     state = iterator.get_state()
@@ -206,7 +232,9 @@ def test_a_bad_record_is_named(pictures: str, tmp_path: Path) -> None:
     damaged, name = copy_with_bad_record(pictures, tmp_path)
     source = read(damaged, max_bad_records=5).grain()
 
-    with pytest.raises(BadExampleError, match=r"record 4 at byte .*cannot be left out by max_bad_records.*where="):
+    with pytest.raises(
+        BadExampleError, match=r"record 4 at byte .*cannot be left out by max_bad_records.*where="
+    ):
         source[4]
     assert name not in {source[number]["id"] for number in range(NUM_RECORDS) if number != 4}
 

@@ -38,14 +38,24 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def read(dataset: str, **options: Any) -> sw.Reader:
-    return sw.Reader(dataset, **{"global_batch_size": 8, "image": sw.TrainImage(8), "features": ["image", "label", "id"], **options})
+    return sw.Reader(
+        dataset,
+        **{
+            "global_batch_size": 8,
+            "image": sw.TrainImage(8),
+            "features": ["image", "label", "id"],
+            **options,
+        },
+    )
 
 
 def run(*args: str | Path, devices: int = 1) -> subprocess.CompletedProcess[str]:
     """Run a script on so many fake devices, which JAX must be told of before it starts."""
     env = {**os.environ, **CPU, "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}"}
     command = [sys.executable, *map(str, args)]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=200
+    )
 
 
 def test_batches_are_those_of_the_reader(pictures: str) -> None:
@@ -64,8 +74,21 @@ def test_batches_are_those_of_the_reader(pictures: str) -> None:
 
 
 def test_what_jax_has_no_type_for_stays_on_the_host(pictures: str) -> None:
-    features = {"image": None, "caption": Text(), "ratio": None, "boxes": sw.Sparse(), "tags": None, "label": sw.OneHot()}
-    reader = read(pictures, features=features, image=sw.EvalImage(8, dtype="bfloat16"), remainder="pad", epochs=1)
+    features = {
+        "image": None,
+        "caption": Text(),
+        "ratio": None,
+        "boxes": sw.Sparse(),
+        "tags": None,
+        "label": sw.OneHot(),
+    }
+    reader = read(
+        pictures,
+        features=features,
+        image=sw.EvalImage(8, dtype="bfloat16"),
+        remainder="pad",
+        epochs=1,
+    )
 
     batch = list(reader.jax())[-1]
 
@@ -81,7 +104,10 @@ def test_numbers_that_do_not_fit_are_refused(pictures: str) -> None:
     """JAX alone would cut them."""
     reader = read(pictures, features=["count", "image"], epochs=1)
 
-    with pytest.raises(UsageError, match=r"feature 'count' holds 1099511627\d\d\d to 1099511627\d\d\d, which int32 cannot.*jax_enable_x64"):
+    with pytest.raises(
+        UsageError,
+        match=r"feature 'count' holds 1099511627\d\d\d to 1099511627\d\d\d, which int32 cannot.*jax_enable_x64",
+    ):
         next(iter(reader.jax()))
 
 
@@ -105,7 +131,11 @@ def test_the_state_is_that_of_the_batches_given(pictures: str, ahead: int, num_t
 
     assert batches.state() == reader.state()
     assert num_taken < len(whole) + 2
-    rest = [] if num_taken >= len(whole) else [list(batch["id"]) for batch in read(pictures, state=reader.state(), **options).jax()]
+    rest = (
+        []
+        if num_taken >= len(whole)
+        else [list(batch["id"]) for batch in read(pictures, state=reader.state(), **options).jax()]
+    )
     assert taken + rest == whole
     if num_taken < len(whole):
         assert [list(batch["id"]) for batch in batches] == rest, "the same iterable goes on, too"
@@ -206,11 +236,19 @@ def test_a_batch_is_divided_among_eight_devices(pictures: str) -> None:
         "copies 4 8 (16, 8, 8, 3)",
         "reversed 4 8 (2, 8, 8, 3)",
     ]
-    assert re.search(r"remainder='keep' .* fewer than 16 rows, which a sharding cannot divide: give remainder='pad'", keep)
+    assert re.search(
+        r"remainder='keep' .* fewer than 16 rows, which a sharding cannot divide: give remainder='pad'",
+        keep,
+    )
     assert re.search(r"max_bad_records=3 a batch may have fewer than 16 rows.*remainder='pad'", bad)
     assert pad == "taken"
-    assert re.search(r"cannot divide a batch of global_batch_size=12 rows along its first axis", twelve)
-    assert re.search(r"takes rows 0 to 2 of each global batch, .* host_index=1 of host_count=2, has rows 8 to 16: .*process_index", second)
+    assert re.search(
+        r"cannot divide a batch of global_batch_size=12 rows along its first axis", twelve
+    )
+    assert re.search(
+        r"takes rows 0 to 2 of each global batch, .* host_index=1 of host_count=2, has rows 8 to 16: .*process_index",
+        second,
+    )
     assert re.search(r"has rows 0 to 8", first)
 
 
@@ -248,13 +286,25 @@ def test_two_processes_hold_one_global_batch(pictures: str) -> None:
         for process in running:
             process.kill()
     assert [process.returncode for process in running] == [0, 0], outputs[0][1] + outputs[1][1]
-    first, second = ([json.loads(line[6:]) for line in output.splitlines() if line.startswith("batch ")] for output, _ in outputs)
+    first, second = (
+        [json.loads(line[6:]) for line in output.splitlines() if line.startswith("batch ")]
+        for output, _ in outputs
+    )
 
-    options: dict[str, Any] = {"global_batch_size": 16, "shuffle": True, "epochs": 1, "remainder": "pad"}
+    options: dict[str, Any] = {
+        "global_batch_size": 16,
+        "shuffle": True,
+        "epochs": 1,
+        "remainder": "pad",
+    }
     expected = [
-        [16, list(batch["id"]), batch["image"].astype(np.int64).sum(axis=(1, 2, 3)).tolist()] for batch in read(pictures, **options)
+        [16, list(batch["id"]), batch["image"].astype(np.int64).sum(axis=(1, 2, 3)).tolist()]
+        for batch in read(pictures, **options)
     ]
-    assert [[rows, ids + more, sums] for (rows, ids, sums), (_, more, _) in zip(first, second, strict=True)] == expected
+    assert [
+        [rows, ids + more, sums]
+        for (rows, ids, sums), (_, more, _) in zip(first, second, strict=True)
+    ] == expected
     assert [batch[2] for batch in first] == [batch[2] for batch in second]
 
 

@@ -27,7 +27,9 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Datasets:
 class Watch(keras.callbacks.Callback):
     """Notes what `fit` does, and stops it after some steps: by asking, or as a fault would."""
 
-    def __init__(self, stop_after: int | None = None, *, by: type[BaseException] | None = None) -> None:
+    def __init__(
+        self, stop_after: int | None = None, *, by: type[BaseException] | None = None
+    ) -> None:
         super().__init__()
         self.steps: list[tuple[int, int]] = []
         self.epoch_ends: list[int] = []
@@ -63,17 +65,38 @@ def make_model(*, num_random: int = 2, steps_per_execution: int = 1) -> Any:
             keras.layers.Dense(3, activation="softmax"),
         ]
     )
-    model.compile("adam", "sparse_categorical_crossentropy", run_eagerly=True, steps_per_execution=steps_per_execution)
+    model.compile(
+        "adam",
+        "sparse_categorical_crossentropy",
+        run_eagerly=True,
+        steps_per_execution=steps_per_execution,
+    )
     return model
 
 
 def make_reader(datasets: Datasets, **options: Any) -> sw.Reader:
-    return sw.Reader(datasets["mixed"], "all", global_batch_size=4, shuffle=True, image=sw.TrainImage(8), **options)
+    return sw.Reader(
+        datasets["mixed"],
+        "all",
+        global_batch_size=4,
+        shuffle=True,
+        image=sw.TrainImage(8),
+        **options,
+    )
 
 
-def fit(datasets: Datasets, *others: Any, directory: Path | None = None, every: int | None = None, **options: Any) -> tuple[Any, Any]:
+def fit(
+    datasets: Datasets,
+    *others: Any,
+    directory: Path | None = None,
+    every: int | None = None,
+    **options: Any,
+) -> tuple[Any, Any]:
     """A process that trains: it gives the model and the reader."""
-    reader, model = make_reader(datasets), make_model(steps_per_execution=options.pop("steps_per_execution", 1))
+    reader, model = (
+        make_reader(datasets),
+        make_model(steps_per_execution=options.pop("steps_per_execution", 1)),
+    )
     resume = [] if directory is None else [reader.keras_callback(directory, every=every)]
     options = {"epochs": EPOCHS, "steps_per_epoch": STEPS, "verbose": 0, "shuffle": False} | options
     model.fit(reader.tf_data(as_supervised=True), callbacks=[*resume, *others], **options)
@@ -82,7 +105,9 @@ def fit(datasets: Datasets, *others: Any, directory: Path | None = None, every: 
 
 def all_values(model: Any) -> list[Any]:
     """Weights, the optimizer's too, and the states of random layers."""
-    return [np.array(variable).tolist() for variable in [*model.variables, *model.optimizer.variables]]
+    return [
+        np.array(variable).tolist() for variable in [*model.variables, *model.optimizer.variables]
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +154,9 @@ def test_a_stopped_training_ends_as_an_undisturbed_one(
     assert reader.state()["position"] == EPOCHS * 21
 
 
-def test_stopped_again_and_again(datasets: Datasets, tmp_path: Path, undisturbed: list[Any]) -> None:
+def test_stopped_again_and_again(
+    datasets: Datasets, tmp_path: Path, undisturbed: list[Any]
+) -> None:
     """More than once within an epoch too."""
     for _ in range(3):
         fit(datasets, Watch(2), directory=tmp_path)
@@ -156,21 +183,34 @@ def test_batches_made_ahead_do_not_count(datasets: Datasets, tmp_path: Path) -> 
     assert reader.position == 12
     assert (saved["epoch"], saved["step"]) == (0, 3)
     next_ids = make_reader(datasets, state=saved["reader"], features=["image", "id"])
-    assert take(next_ids, 1)[0]["id"].tolist() == take(make_reader(datasets, features=["image", "id"]), 4)[3]["id"].tolist()
+    assert (
+        take(next_ids, 1)[0]["id"].tolist()
+        == take(make_reader(datasets, features=["image", "id"]), 4)[3]["id"].tolist()
+    )
 
 
-def test_what_is_saved_is_of_one_step(datasets: Datasets, tmp_path: Path, undisturbed: list[Any]) -> None:
+def test_what_is_saved_is_of_one_step(
+    datasets: Datasets, tmp_path: Path, undisturbed: list[Any]
+) -> None:
     """Killed between two files, a training goes on from the older one."""
     fit(datasets, Watch(3), directory=tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-0-step-3.weights.h5", "training.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "epoch-0-step-3.weights.h5",
+        "training.json",
+    ]
     (tmp_path / "epoch-0-step-4.weights.h5").write_bytes(b"half of a newer one")
 
     model, _ = fit(datasets, directory=tmp_path)
     assert all_values(model) == undisturbed
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-2-step-0.weights.h5", "training.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "epoch-2-step-0.weights.h5",
+        "training.json",
+    ]
 
 
-def test_a_complete_training_is_not_trained_again(datasets: Datasets, tmp_path: Path, undisturbed: list[Any]) -> None:
+def test_a_complete_training_is_not_trained_again(
+    datasets: Datasets, tmp_path: Path, undisturbed: list[Any]
+) -> None:
     fit(datasets, directory=tmp_path)
     watch = Watch()
     model, _ = fit(datasets, watch, directory=tmp_path)
@@ -183,11 +223,21 @@ def test_more_epochs_go_on(datasets: Datasets, tmp_path: Path, undisturbed: list
     assert all_values(fit(datasets, directory=tmp_path)[0]) == undisturbed
 
 
-def test_a_second_fit_goes_on_with_the_same_dataset_and_model(datasets: Datasets, tmp_path: Path, undisturbed: list[Any]) -> None:
+def test_a_second_fit_goes_on_with_the_same_dataset_and_model(
+    datasets: Datasets, tmp_path: Path, undisturbed: list[Any]
+) -> None:
     reader, model = make_reader(datasets), make_model()
     data, resume = reader.tf_data(as_supervised=True), reader.keras_callback(tmp_path)
     model.fit(data, steps_per_epoch=STEPS, epochs=1, callbacks=[resume], shuffle=False, verbose=0)
-    model.fit(data, steps_per_epoch=STEPS, epochs=EPOCHS, initial_epoch=1, callbacks=[resume], shuffle=False, verbose=0)
+    model.fit(
+        data,
+        steps_per_epoch=STEPS,
+        epochs=EPOCHS,
+        initial_epoch=1,
+        callbacks=[resume],
+        shuffle=False,
+        verbose=0,
+    )
     assert all_values(model) == undisturbed
 
 
@@ -196,7 +246,14 @@ def test_a_resumed_training_forgets_where_it_began(datasets: Datasets, tmp_path:
     fit(datasets, Watch(STEPS + 1), directory=tmp_path)
     model, reader = fit(datasets, directory=tmp_path)
     watch = Watch()
-    model.fit(reader.tf_data(as_supervised=True), steps_per_epoch=1, epochs=1, callbacks=[watch], shuffle=False, verbose=0)
+    model.fit(
+        reader.tf_data(as_supervised=True),
+        steps_per_epoch=1,
+        epochs=1,
+        callbacks=[watch],
+        shuffle=False,
+        verbose=0,
+    )
     assert watch.steps == [(0, 0)]
 
 
@@ -205,7 +262,9 @@ def test_others_may_stop_a_resumed_epoch(datasets: Datasets, tmp_path: Path, fir
     """The end of a resumed epoch is no end of the training, unless another callback says so."""
     fit(datasets, Watch(2), directory=tmp_path)
     reader, model, watch = make_reader(datasets), make_model(), Watch()
-    stop = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: setattr(model, "stop_training", epoch == 0))
+    stop = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, _: setattr(model, "stop_training", epoch == 0)
+    )
     callbacks = [reader.keras_callback(tmp_path), stop, watch]
     model.fit(
         reader.tf_data(as_supervised=True),
@@ -219,7 +278,9 @@ def test_others_may_stop_a_resumed_epoch(datasets: Datasets, tmp_path: Path, fir
 
 
 def test_validation_comes_after_the_rest_of_an_epoch(datasets: Datasets, tmp_path: Path) -> None:
-    held_out = sw.Reader(datasets["mixed"], "test", global_batch_size=4, epochs=1, image=sw.EvalImage(8)).tf_data(as_supervised=True)
+    held_out = sw.Reader(
+        datasets["mixed"], "test", global_batch_size=4, epochs=1, image=sw.EvalImage(8)
+    ).tf_data(as_supervised=True)
     fit(datasets, Watch(2), directory=tmp_path, validation_data=held_out)
     watch, seen = Watch(), []
     note = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: seen.append(sorted(logs)))
@@ -228,7 +289,10 @@ def test_validation_comes_after_the_rest_of_an_epoch(datasets: Datasets, tmp_pat
 
 
 def test_a_reader_with_an_end_is_refused(datasets: Datasets, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"fit counts the epochs, and this Reader has epochs=2: leave them out of the Reader"):
+    with pytest.raises(
+        UsageError,
+        match=r"fit counts the epochs, and this Reader has epochs=2: leave them out of the Reader",
+    ):
         make_reader(datasets, epochs=2).keras_callback(tmp_path)
 
 
@@ -243,11 +307,19 @@ def test_every_is_a_number_of_steps(datasets: Datasets, tmp_path: Path, every: A
     [
         ("{", r"training\.json is not a saved training \(.*\): delete it to train from the start"),
         ("[]", r"training\.json has version None, and this shardwright reads version 1: delete it"),
-        ('{"version": 2}', r"training\.json has version 2, and this shardwright reads version 1: delete it"),
-        ('{"version": 1, "epoch": 3}', r"training\.json is not a saved training \(it has epoch only\): delete it"),
+        (
+            '{"version": 2}',
+            r"training\.json has version 2, and this shardwright reads version 1: delete it",
+        ),
+        (
+            '{"version": 1, "epoch": 3}',
+            r"training\.json is not a saved training \(it has epoch only\): delete it",
+        ),
     ],
 )
-def test_what_is_no_saved_training_is_refused(datasets: Datasets, tmp_path: Path, text: str, message: str) -> None:
+def test_what_is_no_saved_training_is_refused(
+    datasets: Datasets, tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "training.json").write_text(text)
     with pytest.raises(UsageError, match=message):
         make_reader(datasets).keras_callback(tmp_path)
@@ -273,33 +345,53 @@ def stopped(stopped_training: Path, tmp_path: Path) -> Path:
         ({"where": lambda rows: rows["width"].to_numpy() > 9}, r"of other records"),
     ],
 )
-def test_other_records_are_refused(datasets: Datasets, stopped: Path, options: dict[str, Any], message: str) -> None:
+def test_other_records_are_refused(
+    datasets: Datasets, stopped: Path, options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         make_reader(datasets, **options).keras_callback(stopped)
 
 
 def test_other_steps_per_epoch_are_refused(datasets: Datasets, stopped: Path) -> None:
-    with pytest.raises(UsageError, match=r"had 5 steps per epoch, and fit has 4: give it steps_per_epoch=5"):
+    with pytest.raises(
+        UsageError, match=r"had 5 steps per epoch, and fit has 4: give it steps_per_epoch=5"
+    ):
         fit(datasets, directory=stopped, steps_per_epoch=4)
 
 
 def test_a_model_without_weights_is_refused(datasets: Datasets, stopped: Path) -> None:
-    reader, model = make_reader(datasets), keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)])
+    reader, model = (
+        make_reader(datasets),
+        keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)]),
+    )
     model.compile("sgd", "mse")
     with pytest.raises(UsageError, match=r"no weights yet .* begin it with keras\.Input"):
         model.fit(
-            reader.tf_data(as_supervised=True), steps_per_epoch=STEPS, callbacks=[reader.keras_callback(stopped)], shuffle=False, verbose=0
+            reader.tf_data(as_supervised=True),
+            steps_per_epoch=STEPS,
+            callbacks=[reader.keras_callback(stopped)],
+            shuffle=False,
+            verbose=0,
         )
 
 
 def test_a_model_with_other_random_layers_is_refused(datasets: Datasets, stopped: Path) -> None:
     reader, model = make_reader(datasets), make_model(num_random=1)
-    with pytest.raises(UsageError, match=r"the model has 1 random layers, and the one saved in .* had 2"):
+    with pytest.raises(
+        UsageError, match=r"the model has 1 random layers, and the one saved in .* had 2"
+    ):
         model.fit(
-            reader.tf_data(as_supervised=True), steps_per_epoch=STEPS, callbacks=[reader.keras_callback(stopped)], shuffle=False, verbose=0
+            reader.tf_data(as_supervised=True),
+            steps_per_epoch=STEPS,
+            callbacks=[reader.keras_callback(stopped)],
+            shuffle=False,
+            verbose=0,
         )
 
 
 def test_fit_needs_the_number_of_steps(datasets: Datasets, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"fit needs steps_per_epoch=reader\.steps_per_epoch: the reader has no end"):
+    with pytest.raises(
+        UsageError,
+        match=r"fit needs steps_per_epoch=reader\.steps_per_epoch: the reader has no end",
+    ):
         fit(datasets, directory=tmp_path, steps_per_epoch=None)

@@ -24,14 +24,24 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> Datasets:
 
 def make_model() -> Any:
     keras.utils.set_random_seed(1)
-    return keras.Sequential([keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(3, activation="softmax")])
+    return keras.Sequential(
+        [
+            keras.Input((8, 8, 3)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
 
 
 def test_batches_for_keras_of_a_reader_with_an_end(datasets: Datasets) -> None:
     """As often as they are asked for, in any order; and the reader stays where it is."""
-    reader = sw.Reader(datasets["mixed"], "all", global_batch_size=4, epochs=1, image=sw.EvalImage(8))
+    reader = sw.Reader(
+        datasets["mixed"], "all", global_batch_size=4, epochs=1, image=sw.EvalImage(8)
+    )
     expected = [(batch["image"], batch["label"]) for batch in reader]
-    data = sw.Reader(datasets["mixed"], "all", global_batch_size=4, epochs=1, image=sw.EvalImage(8)).keras()
+    data = sw.Reader(
+        datasets["mixed"], "all", global_batch_size=4, epochs=1, image=sw.EvalImage(8)
+    ).keras()
 
     assert isinstance(data, keras.utils.PyDataset)
     assert len(data) == 6
@@ -42,13 +52,22 @@ def test_batches_for_keras_of_a_reader_with_an_end(datasets: Datasets) -> None:
 
 
 def test_padded_batches_for_keras_have_weights(datasets: Datasets) -> None:
-    data = sw.Reader(datasets["mixed"], "all", global_batch_size=4, epochs=1, image=sw.EvalImage(8), remainder="pad").keras()
+    data = sw.Reader(
+        datasets["mixed"],
+        "all",
+        global_batch_size=4,
+        epochs=1,
+        image=sw.EvalImage(8),
+        remainder="pad",
+    ).keras()
     assert [weights.tolist() for _, _, weights in data] == [[1, 1, 1, 1]] * 5 + [[1, 0, 0, 0]]
     assert data[5][2].dtype == np.float32
 
 
 def test_batches_for_keras_of_an_endless_reader(datasets: Datasets) -> None:
-    reader = sw.Reader(datasets["mixed"], "all", global_batch_size=4, shuffle=True, image=sw.TrainImage(8))
+    reader = sw.Reader(
+        datasets["mixed"], "all", global_batch_size=4, shuffle=True, image=sw.TrainImage(8)
+    )
     data = reader.keras()
     found = [next(data)[1].tolist() for _ in range(12)]
     assert reader.position == 0
@@ -58,9 +77,19 @@ def test_batches_for_keras_of_an_endless_reader(datasets: Datasets) -> None:
 def test_an_evaluation_is_that_of_all_records(datasets: Datasets) -> None:
     """The weights of padded rows are 0, through tensors and through arrays."""
     model, found = make_model(), []
-    model.compile(loss="sparse_categorical_crossentropy", weighted_metrics=["sparse_categorical_crossentropy", "accuracy"])
+    model.compile(
+        loss="sparse_categorical_crossentropy",
+        weighted_metrics=["sparse_categorical_crossentropy", "accuracy"],
+    )
     for size, remainder in [(21, "keep"), (4, "keep"), (4, "pad"), (8, "pad")]:
-        reader = sw.Reader(datasets["mixed"], "all", global_batch_size=size, epochs=1, image=sw.EvalImage(8), remainder=remainder)
+        reader = sw.Reader(
+            datasets["mixed"],
+            "all",
+            global_batch_size=size,
+            epochs=1,
+            image=sw.EvalImage(8),
+            remainder=remainder,
+        )
         for data in (reader.tf_data(as_supervised=True), reader.keras()):
             result = model.evaluate(data, verbose=0, return_dict=True)
             found.append([result["sparse_categorical_crossentropy"], result["accuracy"]])
@@ -114,5 +143,12 @@ print("the same")
 def test_keras_on_jax_trains_and_resumes(datasets: Datasets, tmp_path: Path, data_of: str) -> None:
     """From arrays, where TensorFlow is not installed, and from tensors."""
     command = [sys.executable, "-c", _TRAIN_ON_JAX, datasets["mixed"], str(tmp_path), data_of]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env={**os.environ, "KERAS_BACKEND": "jax"})
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env={**os.environ, "KERAS_BACKEND": "jax"},
+    )
     assert done.stdout == "the same\n", done.stderr

@@ -17,7 +17,11 @@ from tests.readers import take
 
 
 def make_reader(dataset: Path, **options: Any) -> sw.Reader:
-    return sw.Reader(str(dataset), global_batch_size=4, **{"features": ["id"], "shuffle": True, "prefetch": 3} | options)
+    return sw.Reader(
+        str(dataset),
+        global_batch_size=4,
+        **{"features": ["id"], "shuffle": True, "prefetch": 3} | options,
+    )
 
 
 def chain(batches: LookAhead, position: int, count: int) -> list[list[str]]:
@@ -41,7 +45,10 @@ def test_positions_lead_from_batch_to_batch(zoo: Path) -> None:
 def test_readings_from_several_threads(zoo: Path) -> None:
     reader = make_reader(zoo, image=sw.TrainImage(8), features=["image", "id"])
     batches, found = LookAhead(reader), {}
-    expected = [batch["image"] for batch in take(make_reader(zoo, image=sw.TrainImage(8), features=["image", "id"]), 30)]
+    expected = [
+        batch["image"]
+        for batch in take(make_reader(zoo, image=sw.TrainImage(8), features=["image", "id"]), 30)
+    ]
 
     def read(start: int) -> None:
         position, images = reader.steps.skip(0, start), []

@@ -16,7 +16,12 @@ from shardwright.reader.values import SparseColumn
 from tests.readers import ids_of, take
 from tests.small_datasets import ROWS, Datasets
 
-SHUFFLED: dict[str, Any] = {"global_batch_size": 4, "shuffle": True, "seed": 3, "features": ["image", "id"]}
+SHUFFLED: dict[str, Any] = {
+    "global_batch_size": 4,
+    "shuffle": True,
+    "seed": 3,
+    "features": ["image", "id"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,23 +62,45 @@ FEATURES: dict[str, dict[str, Any] | None] = {
 
 @pytest.mark.parametrize("remainder", ["drop", "keep", "pad", "carry"])
 @pytest.mark.parametrize("features", FEATURES.values(), ids=FEATURES)
-def test_batches_are_the_readers_own(datasets: Datasets, features: dict[str, Any] | None, remainder: str) -> None:
-    reader = sw.Reader(datasets["tabled"], "all", global_batch_size=3, epochs=2, features=features, remainder=remainder)
+def test_batches_are_the_readers_own(
+    datasets: Datasets, features: dict[str, Any] | None, remainder: str
+) -> None:
+    reader = sw.Reader(
+        datasets["tabled"],
+        "all",
+        global_batch_size=3,
+        epochs=2,
+        features=features,
+        remainder=remainder,
+    )
     dataset = reader.tf_data()
     made = list(dataset)
 
     assert len(dataset) == len(reader) == len(made)
     for ours, theirs in zip(reader, made, strict=True):
         assert list(theirs) == list(ours)
-        assert {name: as_lists(column) for name, column in theirs.items()} == {name: as_lists(column) for name, column in ours.items()}
+        assert {name: as_lists(column) for name, column in theirs.items()} == {
+            name: as_lists(column) for name, column in ours.items()
+        }
     rows = 3 if remainder in ("drop", "pad") else None
-    assert {name: spec.shape[0] for name, spec in dataset.element_spec.items()} == dict.fromkeys(made[0], rows)
+    assert {name: spec.shape[0] for name, spec in dataset.element_spec.items()} == dict.fromkeys(
+        made[0], rows
+    )
 
 
 def test_types_and_static_shapes(datasets: Datasets) -> None:
-    features = dict.fromkeys(["image", "id", "label", "count", "ratio", "boxes", "tags"]) | {"scores": sw.Sparse(), "caption": None}
+    features = dict.fromkeys(["image", "id", "label", "count", "ratio", "boxes", "tags"]) | {
+        "scores": sw.Sparse(),
+        "caption": None,
+    }
     reader = sw.Reader(
-        datasets["tabled"], "all", global_batch_size=4, epochs=1, features=features, remainder="pad", image=sw.EvalImage((6, 8))
+        datasets["tabled"],
+        "all",
+        global_batch_size=4,
+        epochs=1,
+        features=features,
+        remainder="pad",
+        image=sw.EvalImage((6, 8)),
     )
     spec = reader.tf_data().element_spec
 
@@ -92,13 +119,26 @@ def test_types_and_static_shapes(datasets: Datasets) -> None:
 
 
 def test_texts_are_utf8(datasets: Datasets) -> None:
-    batch = next(iter(sw.Reader(datasets["tabled"], "all", global_batch_size=7, features=["caption"]).tf_data()))
-    assert sorted(batch["caption"].numpy().tolist()) == sorted(row["caption"].encode() for row in ROWS)
+    batch = next(
+        iter(
+            sw.Reader(
+                datasets["tabled"], "all", global_batch_size=7, features=["caption"]
+            ).tf_data()
+        )
+    )
+    assert sorted(batch["caption"].numpy().tolist()) == sorted(
+        row["caption"].encode() for row in ROWS
+    )
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16"])
 def test_images_keep_their_type(datasets: Datasets, dtype: str) -> None:
-    reader = sw.Reader(datasets["mixed"], global_batch_size=4, image=sw.TrainImage(8, dtype=dtype), features=["image"])
+    reader = sw.Reader(
+        datasets["mixed"],
+        global_batch_size=4,
+        image=sw.TrainImage(8, dtype=dtype),
+        features=["image"],
+    )
     image = next(iter(reader.tf_data()))["image"]
 
     assert image.dtype == dtype
@@ -109,7 +149,9 @@ def test_images_keep_their_type(datasets: Datasets, dtype: str) -> None:
 
 
 def test_images_of_different_sizes_are_ragged(datasets: Datasets) -> None:
-    reader = sw.Reader(datasets["mixed"], global_batch_size=5, image=sw.DecodedImage(), features=["image"])
+    reader = sw.Reader(
+        datasets["mixed"], global_batch_size=5, image=sw.DecodedImage(), features=["image"]
+    )
     theirs, ours = next(iter(reader.tf_data()))["image"], next(iter(reader))["image"]
 
     assert len({image.shape for image in ours}) > 1
@@ -119,7 +161,9 @@ def test_images_of_different_sizes_are_ragged(datasets: Datasets) -> None:
 
 
 def test_supervised_pairs(datasets: Datasets) -> None:
-    reader = sw.Reader(datasets["mixed"], "all", global_batch_size=4, epochs=1, image=sw.EvalImage(8))
+    reader = sw.Reader(
+        datasets["mixed"], "all", global_batch_size=4, epochs=1, image=sw.EvalImage(8)
+    )
     for batch, pair in zip(reader, reader.tf_data(as_supervised=True), strict=True):
         assert len(pair) == 2
         np.testing.assert_array_equal(pair[0], batch["image"])
@@ -127,7 +171,14 @@ def test_supervised_pairs(datasets: Datasets) -> None:
 
 
 def test_supervised_pairs_of_padded_batches_have_weights(datasets: Datasets) -> None:
-    reader = sw.Reader(datasets["mixed"], "all", global_batch_size=4, epochs=1, image=sw.EvalImage(8), remainder="pad")
+    reader = sw.Reader(
+        datasets["mixed"],
+        "all",
+        global_batch_size=4,
+        epochs=1,
+        image=sw.EvalImage(8),
+        remainder="pad",
+    )
     weights = [weight for _, _, weight in reader.tf_data(as_supervised=True)]
 
     assert {weight.dtype for weight in weights} == {tf.float32}
@@ -139,10 +190,16 @@ def test_supervised_pairs_of_padded_batches_have_weights(datasets: Datasets) -> 
     [
         ("mixed", ["image"], r"this Reader gives image: add them to features="),
         ("mixed", ["label", "id"], r"this Reader gives label, id: add them to features="),
-        ("unlabeled", None, r"this Reader gives image, id: this dataset has no labels, so take batches as dicts"),
+        (
+            "unlabeled",
+            None,
+            r"this Reader gives image, id: this dataset has no labels, so take batches as dicts",
+        ),
     ],
 )
-def test_pairs_without_image_or_label_are_refused(datasets: Datasets, name: str, features: list[str] | None, message: str) -> None:
+def test_pairs_without_image_or_label_are_refused(
+    datasets: Datasets, name: str, features: list[str] | None, message: str
+) -> None:
     reader = sw.Reader(datasets[name], "all", global_batch_size=2, features=features)
     with pytest.raises(UsageError, match=message):
         reader.tf_data(as_supervised=True)
@@ -178,9 +235,16 @@ def test_a_reader_with_an_end_begins_where_it_was(datasets: Datasets) -> None:
 
 def test_each_host_has_its_part(datasets: Datasets) -> None:
     whole = sw.Reader(datasets["mixed"], "all", **SHUFFLED)
-    parts = [sw.Reader(datasets["mixed"], "all", host_index=host, host_count=2, **SHUFFLED).tf_data().take(7) for host in range(2)]
+    parts = [
+        sw.Reader(datasets["mixed"], "all", host_index=host, host_count=2, **SHUFFLED)
+        .tf_data()
+        .take(7)
+        for host in range(2)
+    ]
     for batch, *of_hosts in zip(whole, *parts, strict=False):
-        assert [name for part in of_hosts for name in part["id"].numpy().tolist()] == [name.encode() for name in batch["id"]]
+        assert [name for part in of_hosts for name in part["id"].numpy().tolist()] == [
+            name.encode() for name in batch["id"]
+        ]
 
 
 def test_iterators_of_one_dataset_do_not_disturb_each_other(datasets: Datasets) -> None:
@@ -192,7 +256,9 @@ def test_iterators_of_one_dataset_do_not_disturb_each_other(datasets: Datasets) 
 
 
 @pytest.mark.parametrize("epochs", [None, 4])
-def test_an_iterator_is_saved_and_restored_in_mid_epoch(datasets: Datasets, tmp_path: Path, epochs: int | None) -> None:
+def test_an_iterator_is_saved_and_restored_in_mid_epoch(
+    datasets: Datasets, tmp_path: Path, epochs: int | None
+) -> None:
     options = SHUFFLED | {"epochs": epochs, "image": sw.TrainImage(32)}
     iterator = iter(sw.Reader(datasets["mixed"], "all", **options).tf_data())
     for _ in range(7):

@@ -21,7 +21,12 @@ from tests.damage import first_shard
 from tests.readers import ids_of, take
 from tests.small_datasets import Datasets
 
-SHUFFLED: dict[str, Any] = {"global_batch_size": 4, "shuffle": True, "seed": 3, "features": ["image", "id"]}
+SHUFFLED: dict[str, Any] = {
+    "global_batch_size": 4,
+    "shuffle": True,
+    "seed": 3,
+    "features": ["image", "id"],
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +44,23 @@ def test_an_iterator_needs_no_other_reference(datasets: Datasets) -> None:
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
     iterators = [
         iter(sw.Reader(datasets["mixed"], "all", **SHUFFLED).tf_data()),
-        iter(sw.Reader(datasets["mixed"], "all", **SHUFFLED).tf_data().map(lambda batch: batch).prefetch(2)),
-        iter(strategy.experimental_distribute_dataset(sw.Reader(datasets["mixed"], "all", **SHUFFLED).tf_data())),
+        iter(
+            sw.Reader(datasets["mixed"], "all", **SHUFFLED)
+            .tf_data()
+            .map(lambda batch: batch)
+            .prefetch(2)
+        ),
+        iter(
+            strategy.experimental_distribute_dataset(
+                sw.Reader(datasets["mixed"], "all", **SHUFFLED).tf_data()
+            )
+        ),
     ]
     gc.collect()
     for iterator in iterators:
-        assert [name.decode() for _ in range(3) for name in next(iterator)["id"].numpy()] == expected
+        assert [
+            name.decode() for _ in range(3) for name in next(iterator)["id"].numpy()
+        ] == expected
 
 
 def test_what_is_let_go_is_freed(datasets: Datasets) -> None:
@@ -60,7 +76,9 @@ def test_what_is_let_go_is_freed(datasets: Datasets) -> None:
 
 
 def test_batches_are_made_ahead_by_the_readers_threads(datasets: Datasets) -> None:
-    reader = sw.Reader(datasets["mixed"], "all", global_batch_size=4, shuffle=True, prefetch=3, features=["label"])
+    reader = sw.Reader(
+        datasets["mixed"], "all", global_batch_size=4, shuffle=True, prefetch=3, features=["label"]
+    )
     begun, begin = [], reader.engine.begin
 
     def remember(step: Any) -> Any:
@@ -71,14 +89,18 @@ def test_batches_are_made_ahead_by_the_readers_threads(datasets: Datasets) -> No
     iterator = iter(reader.tf_data())
     assert begun == []
     next(iterator)
-    assert begun == [0, 4, 8, 12, 16], "the one that was given, and those the plain reader would have begun"
+    assert begun == [0, 4, 8, 12, 16], (
+        "the one that was given, and those the plain reader would have begun"
+    )
     next(iterator)
     assert begun == [0, 4, 8, 12, 16, 21]
 
 
 def test_images_reach_tensorflow_without_a_copy(datasets: Datasets) -> None:
     made: list[int] = []
-    reader = sw.Reader(datasets["mixed"], global_batch_size=4, image=sw.EvalImage(64), features=["image"])
+    reader = sw.Reader(
+        datasets["mixed"], global_batch_size=4, image=sw.EvalImage(64), features=["image"]
+    )
     finish = reader.engine.finish
 
     def remember(pending: Any) -> Any:
@@ -93,7 +115,9 @@ def test_images_reach_tensorflow_without_a_copy(datasets: Datasets) -> None:
 
 def test_a_waiting_reader_leaves_tensorflow_its_threads(datasets: Datasets) -> None:
     """While all calls wait for batches, functions with parallel parts still run: a training step would stand still for ever."""
-    reader = sw.Reader(datasets["mixed"], global_batch_size=2, prefetch=8, threads=1, features=["label"])
+    reader = sw.Reader(
+        datasets["mixed"], global_batch_size=2, prefetch=8, threads=1, features=["label"]
+    )
     go_on = threading.Event()
     begin = reader.engine.begin
 
@@ -108,7 +132,11 @@ def test_a_waiting_reader_leaves_tensorflow_its_threads(datasets: Datasets) -> N
 
     @tf.function
     def step(values: tf.Tensor) -> tf.Tensor:
-        return tf.map_fn(lambda value: tf.numpy_function(lambda number: number + 1, [value], tf.int64), values, parallel_iterations=4)
+        return tf.map_fn(
+            lambda value: tf.numpy_function(lambda number: number + 1, [value], tf.int64),
+            values,
+            parallel_iterations=4,
+        )
 
     try:
         assert step(tf.range(20, dtype=tf.int64)).numpy().tolist() == list(range(1, 21))
@@ -133,9 +161,12 @@ def test_a_bad_record_raises_with_its_place(damaged: tuple[Path, ShardName]) -> 
     dataset, name = damaged
     reader = sw.Reader(str(dataset), global_batch_size=2, epochs=1)
     iterator = iter(reader.tf_data())
-    assert ids_of([next(iterator), next(iterator)]) == [name.encode() for name in ids_of(take(reader, 2))]
+    assert ids_of([next(iterator), next(iterator)]) == [
+        name.encode() for name in ids_of(take(reader, 2))
+    ]
     with pytest.raises(
-        tf.errors.OpError, match=rf"BadRecordError: .*{name.shard}: record 4 at byte .*; max_bad_records=0: copy that shard"
+        tf.errors.OpError,
+        match=rf"BadRecordError: .*{name.shard}: record 4 at byte .*; max_bad_records=0: copy that shard",
     ):
         next(iterator)
 
@@ -156,12 +187,16 @@ def test_a_missing_shard_raises_with_what_to_do(dataset: Path) -> None:
     tensors = reader.tf_data()
     (dataset / name.shard).unlink()
     with pytest.raises(
-        tf.errors.OpError, match=rf"MissingError: .*{name.shard} is missing, and the manifest states .* copy the dataset again"
+        tf.errors.OpError,
+        match=rf"MissingError: .*{name.shard} is missing, and the manifest states .* copy the dataset again",
     ):
         list(tensors)
 
 
-@pytest.mark.parametrize("after", ["", ".prefetch(4)", ".map(lambda batch: batch['image'], num_parallel_calls=3).prefetch(2)"])
+@pytest.mark.parametrize(
+    "after",
+    ["", ".prefetch(4)", ".map(lambda batch: batch['image'], num_parallel_calls=3).prefetch(2)"],
+)
 def test_a_process_ends_in_the_middle_of_a_reading(datasets: Datasets, after: str) -> None:
     """Also while threads of tf.data are in Python, or on their way there."""
     script = f"""
@@ -172,6 +207,8 @@ for _ in range(3):
     next(iterator)
 print("all read")
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=100, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "all read\n"), done.stderr
     assert after or "Traceback" not in done.stderr

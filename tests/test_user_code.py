@@ -22,17 +22,24 @@ def table(tmp_path: Path) -> Path:
     for number in range(4):
         (tmp_path / f"{number}.png").write_bytes(png_of(5 * number))
     Image.fromarray(np.full((8, 8), 3, np.uint8)).save(tmp_path / "mask.png")
-    rows = [{"path": f"{n}.png", "label": "cat" if n % 2 else "dog", "age": n, "mask": "mask.png"} for n in range(4)]
+    rows = [
+        {"path": f"{n}.png", "label": "cat" if n % 2 else "dog", "age": n, "mask": "mask.png"}
+        for n in range(4)
+    ]
     return write_table(tmp_path / "t.jsonl", rows)
 
 
-def run(table: Path, *functions: str, options: tuple[str, ...] = ()) -> tuple[dict[str, dict[str, Any]], dict[str, tuple[str, str]]]:
+def run(
+    table: Path, *functions: str, options: tuple[str, ...] = ()
+) -> tuple[dict[str, dict[str, Any]], dict[str, tuple[str, str]]]:
     """The records by id, and (reason, detail) of the rejects."""
     output = table.parent / "out"
     names = [arg for name in functions for arg in ("--transform", f"{MODULE}:{name}")]
     assert build(table, output, "--max-reject-fraction", "1", *names, *options) == 0
     assert not list(verify(str(output)).faults)
-    records = {example["id"].numpy().decode(): example for example in sw.load(str(output), decode=False)}
+    records = {
+        example["id"].numpy().decode(): example for example in sw.load(str(output), decode=False)
+    }
     rejects = {row["id"]: (row["reason"], row["detail"]) for row in rejects_of(output)}
     return records, rejects
 
@@ -43,7 +50,9 @@ def pixels_of(data: bytes) -> np.ndarray:
 
 def test_one_record_for_one(table: Path) -> None:
     records, rejects = run(table, "add_one", "add_one")
-    assert {image_id: int(record["age"]) for image_id, record in records.items()} == {f"{n}.png": n + 2 for n in range(4)}
+    assert {image_id: int(record["age"]) for image_id, record in records.items()} == {
+        f"{n}.png": n + 2 for n in range(4)
+    }
     assert records["2.png"]["image"].numpy() == png_of(10)
     assert not rejects
 
@@ -66,7 +75,9 @@ def test_one_after_another(table: Path) -> None:
 def test_left_out(table: Path) -> None:
     records, rejects = run(table, "odd_ages_only")
     assert sorted(records) == ["1.png", "3.png"]
-    assert rejects == {f"{n}.png": ("transform", f"{MODULE}:odd_ages_only gave no record") for n in (0, 2)}
+    assert rejects == {
+        f"{n}.png": ("transform", f"{MODULE}:odd_ages_only gave no record") for n in (0, 2)
+    }
 
 
 def test_labels_by_name(table: Path) -> None:
@@ -85,18 +96,45 @@ def test_further_pictures(table: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "image_id", "reason", "detail"),
     [
-        ("fail_on_two", "2.png", "transform", "fail_on_two failed: ZeroDivisionError: division by zero"),
-        ("unknown_label", "0.png", "unknown_label", "gave the label 'yak', which is not a known class name"),
+        (
+            "fail_on_two",
+            "2.png",
+            "transform",
+            "fail_on_two failed: ZeroDivisionError: division by zero",
+        ),
+        (
+            "unknown_label",
+            "0.png",
+            "unknown_label",
+            "gave the label 'yak', which is not a known class name",
+        ),
         ("wrong_type", "0.png", "bad_value", "gave 'old' for feature 'age', which is int64"),
-        ("lacks_a_feature", "0.png", "bad_value", "gave None for feature 'age', which is int64: it is missing"),
-        ("other_id", "0.png", "transform", "gave the id 'elsewhere', which must begin with '0.png'"),
+        (
+            "lacks_a_feature",
+            "0.png",
+            "bad_value",
+            "gave None for feature 'age', which is int64: it is missing",
+        ),
+        (
+            "other_id",
+            "0.png",
+            "transform",
+            "gave the id 'elsewhere', which must begin with '0.png'",
+        ),
         ("same_ids", "0.png", "transform", "gave several records the same id"),
         ("no_record", "0.png", "transform", "tests.user_transforms:no_record"),
-        ("float_pixels", "0.png", "bad_value", "pixels are [4, 4, 3] of float64, and must be uint8"),
+        (
+            "float_pixels",
+            "0.png",
+            "bad_value",
+            "pixels are [4, 4, 3] of float64, and must be uint8",
+        ),
         ("broken_image", "0.png", "not_an_image", "b'no image'"),
     ],
 )
-def test_mistakes_cost_the_record_alone(table: Path, function: str, image_id: str, reason: str, detail: str) -> None:
+def test_mistakes_cost_the_record_alone(
+    table: Path, function: str, image_id: str, reason: str, detail: str
+) -> None:
     other = "add_one" if function != "fail_on_two" else function
     output = table.parent / "out"
     rows = [{"path": f"{n}.png", "label": "dog", "age": n} for n in range(4)]
@@ -126,6 +164,8 @@ def test_another_function_makes_other_shards(table: Path) -> None:
         (f"{MODULE}:NOT_A_FUNCTION", "has no function 'NOT_A_FUNCTION'"),
     ],
 )
-def test_wrong_names(table: Path, capsys: pytest.CaptureFixture[str], spec: str, message: str) -> None:
+def test_wrong_names(
+    table: Path, capsys: pytest.CaptureFixture[str], spec: str, message: str
+) -> None:
     assert build(table, table.parent / "out", "--transform", spec) == 2
     assert message in capsys.readouterr().err

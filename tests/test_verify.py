@@ -19,7 +19,15 @@ from shardwright.faults import Fault
 from shardwright.manifest import read_manifest
 from shardwright.storage import Folder
 from shardwright.verify import verify
-from tests.damage import assert_fault, build, edit_bytes, edit_json, edit_rows, first_shard, row_offsets
+from tests.damage import (
+    assert_fault,
+    build,
+    edit_bytes,
+    edit_json,
+    edit_rows,
+    first_shard,
+    row_offsets,
+)
 
 
 def test_a_built_dataset_is_sound(zoo: Path) -> None:
@@ -27,7 +35,11 @@ def test_a_built_dataset_is_sound(zoo: Path) -> None:
     manifest = read_manifest(Folder(str(zoo)))
     assert manifest.rejects == {"empty_file": 1}
     assert (result.faults, result.notes) == ((), ())
-    assert (result.num_records, result.num_bytes, result.num_shards) == (36, manifest.num_bytes, len(list(zoo.glob("*.tfrecord-*"))))
+    assert (result.num_records, result.num_bytes, result.num_shards) == (
+        36,
+        manifest.num_bytes,
+        len(list(zoo.glob("*.tfrecord-*"))),
+    )
 
 
 @pytest.mark.parametrize(
@@ -41,7 +53,9 @@ def test_a_built_dataset_is_sound(zoo: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_every_kind_of_dataset_is_sound(options: tuple[str, ...], zoo_images: Path, tmp_path: Path) -> None:
+def test_every_kind_of_dataset_is_sound(
+    options: tuple[str, ...], zoo_images: Path, tmp_path: Path
+) -> None:
     dataset = build(zoo_images, tmp_path / "out", "--max-reject-fraction", "0.5", *options)
     result = verify(str(dataset))
     assert (result.faults, result.notes, result.num_records) == ((), (), 36)
@@ -59,7 +73,9 @@ def test_extra_features_of_every_kind_are_sound(zoo_images: Path, tmp_path: Path
     assert (result.faults, result.notes, result.num_records) == ((), (), 36)
 
 
-def test_an_unlabeled_dataset_is_sound_below_a_folder_that_looks_like_a_partition(zoo_images: Path, tmp_path: Path) -> None:
+def test_an_unlabeled_dataset_is_sound_below_a_folder_that_looks_like_a_partition(
+    zoo_images: Path, tmp_path: Path
+) -> None:
     result = verify(str(build(zoo_images / "bee", tmp_path / "label=3" / "id=x")))
     assert (result.faults, result.notes, result.num_records) == ((), (), 12)
 
@@ -108,14 +124,20 @@ def test_rows_too_few(dataset: Path) -> None:
          "feature 'label' is class_label of 4, the schema says class_label of 3"),
     ],
 )  # fmt: skip
-def test_files_that_disagree(file: str, edit: Callable[[dict[str, Any]], Any], what: str, dataset: Path) -> None:
+def test_files_that_disagree(
+    file: str, edit: Callable[[dict[str, Any]], Any], what: str, dataset: Path
+) -> None:
     edit_json(dataset / file, edit)
     assert_fault(dataset, Fault(file, None, None, what))
 
 
 def test_strays_are_notes_and_no_faults(dataset: Path) -> None:
     name = first_shard(dataset)
-    strays = ["zoo-train.tfrecord-00000-of-00009", ".zoo-train.tfrecord-00000-of-00003.1a2b3c4d.tmp", "index/old-00000-of-00001.parquet"]
+    strays = [
+        "zoo-train.tfrecord-00000-of-00009",
+        ".zoo-train.tfrecord-00000-of-00003.1a2b3c4d.tmp",
+        "index/old-00000-of-00001.parquet",
+    ]
     for stray in strays:
         shutil.copy(dataset / name.shard, dataset / stray)
     (dataset / "README.md").write_text("a file of the user's own is none of ours")
@@ -153,10 +175,15 @@ def test_the_command(dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"{dataset}: sound (" in capsys.readouterr().out
     name = first_shard(dataset)
     offsets = row_offsets(dataset, name)
-    edit_bytes(dataset / name.shard, lambda data: data.__setitem__(offsets[3], data[offsets[3]] ^ 1))
+    edit_bytes(
+        dataset / name.shard, lambda data: data.__setitem__(offsets[3], data[offsets[3]] ^ 1)
+    )
     assert main(["verify", str(dataset)]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == f"{name.shard}: record 3 at byte {offsets[3]}: the checksum of the record's length is wrong"
+    assert (
+        lines[1]
+        == f"{name.shard}: record 3 at byte {offsets[3]}: the checksum of the record's length is wrong"
+    )
     assert f"{dataset}: 2 faults found (" in lines[-1]
     assert main(["verify", str(dataset), "--json"]) == 1
     told = json.loads(capsys.readouterr().out)

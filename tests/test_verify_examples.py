@@ -34,7 +34,10 @@ def set_feature(name: str, values: list[Any]) -> Callable[[list[Features]], None
         (set_feature("label", [-1]), "label -1 is not one of the 3 classes"),
         (set_feature("label", [0, 1]), "feature 'label' has 2 values, the schema says 1"),
         (set_feature("label", [1.5]), "feature 'label' holds float values, the schema says int64"),
-        (set_feature("label", [b"ape"]), "feature 'label' holds bytes values, the schema says int64"),
+        (
+            set_feature("label", [b"ape"]),
+            "feature 'label' holds bytes values, the schema says int64",
+        ),
         (set_feature("id", [5]), "feature 'id' holds int64 values, the schema says bytes"),
         (set_feature("image", []), "feature 'image' has 0 values"),
         (set_feature("image", [b""]), "feature 'image' is an image of 0 bytes"),
@@ -43,7 +46,9 @@ def set_feature(name: str, values: list[Any]) -> Callable[[list[Features]], None
         (lambda features: features[2].clear(), "feature 'id' is missing"),
     ],
 )
-def test_examples_that_are_not_the_schemas(edit: Callable[[list[Features]], None], what: str, dataset: Path) -> None:
+def test_examples_that_are_not_the_schemas(
+    edit: Callable[[list[Features]], None], what: str, dataset: Path
+) -> None:
     name = first_shard(dataset)
     forge_shard(dataset, name, edit)
     assert_fault(dataset, Fault(name.shard, 2, row_offsets(dataset, name)[2], what))
@@ -78,7 +83,14 @@ def test_other_labels_than_the_statistics_count(dataset: Path) -> None:
 
 
 def test_model_garden_text_and_sizes_are_compared(zoo_images: Path, tmp_path: Path) -> None:
-    dataset = build(zoo_images, tmp_path / "mg", "--feature-names", "model-garden", "--max-reject-fraction", "0.5")
+    dataset = build(
+        zoo_images,
+        tmp_path / "mg",
+        "--feature-names",
+        "model-garden",
+        "--max-reject-fraction",
+        "0.5",
+    )
     name = first_shard(dataset)
 
     def edit(features: list[Features]) -> None:
@@ -88,13 +100,27 @@ def test_model_garden_text_and_sizes_are_compared(zoo_images: Path, tmp_path: Pa
 
     forge_shard(dataset, name, edit)
     offsets = row_offsets(dataset, name)
-    assert_fault(dataset, Fault(name.shard, 2, offsets[2], "feature 'image/class/text' is 'gnu', but label"))
+    assert_fault(
+        dataset, Fault(name.shard, 2, offsets[2], "feature 'image/class/text' is 'gnu', but label")
+    )
     assert_fault(dataset, Fault(name.sidecar, 3, offsets[3], "the record's 999"))
-    assert_fault(dataset, Fault(name.sidecar, 4, offsets[4], "the row's format is 'png', the record's 'tiff'"))
+    assert_fault(
+        dataset,
+        Fault(name.sidecar, 4, offsets[4], "the row's format is 'png', the record's 'tiff'"),
+    )
 
 
 def test_a_raw_image_of_another_size(zoo_images: Path, tmp_path: Path) -> None:
-    dataset = build(zoo_images, tmp_path / "raw", "--encode", "raw", "--resize", "4x5", "--max-reject-fraction", "0.5")
+    dataset = build(
+        zoo_images,
+        tmp_path / "raw",
+        "--encode",
+        "raw",
+        "--resize",
+        "4x5",
+        "--max-reject-fraction",
+        "0.5",
+    )
     name = first_shard(dataset)
     forge_shard(dataset, name, set_feature("image", [bytes(59)]))
     what = "feature 'image' has 59 bytes, a raw image of 5x4x3 has 60"

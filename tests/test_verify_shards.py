@@ -84,15 +84,26 @@ DATA, LENGTH = "checksum of the record's data", "checksum of the record's length
         (flip_two_lengths, {3: LENGTH, 5: LENGTH}, ["crc32c"]),
         (flip_last_length, {9: LENGTH}, ["crc32c"]),
         (cut_between, {}, ["bytes, the manifest says", "holds 7 records, the manifest says 10"]),
-        (cut_inside_header, {7: "after 5 of 12 bytes"}, ["bytes, the manifest says", "last 2 records are cut off"]),
-        (cut_inside_data, {7: "ends inside the record, which claims"}, ["bytes, the manifest says", "last 2 records are cut off"]),
+        (
+            cut_inside_header,
+            {7: "after 5 of 12 bytes"},
+            ["bytes, the manifest says", "last 2 records are cut off"],
+        ),
+        (
+            cut_inside_data,
+            {7: "ends inside the record, which claims"},
+            ["bytes, the manifest says", "last 2 records are cut off"],
+        ),
         (add_a_byte, {10: "after 1 of 12 bytes"}, ["bytes, the manifest says"]),
         (empty, {}, ["has 0 bytes, the manifest says", "holds 0 records, the manifest says 10"]),
         (zero_middle, {2: LENGTH, 3: LENGTH, 4: LENGTH, 5: LENGTH}, ["crc32c"]),
     ],
 )
 def test_damaged_bytes_are_found_and_the_rest_is_still_checked(
-    damage: Callable[[bytearray, list[int]], None], records: dict[int, str], whats: list[str], dataset: Path
+    damage: Callable[[bytearray, list[int]], None],
+    records: dict[int, str],
+    whats: list[str],
+    dataset: Path,
 ) -> None:
     name = first_shard(dataset)
     offsets = row_offsets(dataset, name)
@@ -100,7 +111,9 @@ def test_damaged_bytes_are_found_and_the_rest_is_still_checked(
     edit_bytes(dataset / name.shard, lambda data: damage(data, offsets))
     result = verify(str(dataset))
     told = {fault.record: fault for fault in result.faults if fault.record is not None}
-    assert {number: fault.offset for number, fault in told.items()} == {number: ends[number] for number in records}
+    assert {number: fault.offset for number, fault in told.items()} == {
+        number: ends[number] for number in records
+    }
     for number, what in records.items():
         assert what in told[number].what
     others = [fault.what for fault in result.faults if fault.record is None]
@@ -124,10 +137,16 @@ def test_a_broken_length_without_an_index_ends_the_shard_and_says_so(dataset: Pa
     (dataset / name.sidecar).unlink()
     edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
     assert_fault(dataset, Fault(name.shard, 3, offsets[3], LENGTH))
-    assert_fault(dataset, Fault(name.shard, None, None, "the last 6 records are cut off, or behind a broken one"))
+    assert_fault(
+        dataset,
+        Fault(name.shard, None, None, "the last 6 records are cut off, or behind a broken one"),
+    )
     edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
     edit_bytes(dataset / name.shard, lambda data: flip_image_bit(data, offsets))
-    assert [fault.record for fault in verify(str(dataset)).faults if fault.file == name.shard] == [None, 3]
+    assert [fault.record for fault in verify(str(dataset)).faults if fault.file == name.shard] == [
+        None,
+        3,
+    ]
 
 
 def test_bits_all_over_a_record_are_watched(dataset: Path) -> None:
@@ -141,19 +160,28 @@ def test_bits_all_over_a_record_are_watched(dataset: Path) -> None:
         damaged[position] ^= 1 << position % 8
         path.write_bytes(damaged)
         found = verify(str(dataset)).faults
-        assert [(fault.record, fault.offset) for fault in found] == [(None, None), (2, offsets[2])], position
+        assert [(fault.record, fault.offset) for fault in found] == [
+            (None, None),
+            (2, offsets[2]),
+        ], position
 
 
 # Whole files: what is done, the file the fault must name, and what it must say.
 def swap_shards(dataset: Path) -> None:
-    left, right = (dataset / name.shard for name in read_manifest(Folder(str(dataset))).shard_names("train")[:2])
+    left, right = (
+        dataset / name.shard
+        for name in read_manifest(Folder(str(dataset))).shard_names("train")[:2]
+    )
     kept = left.read_bytes()
     left.write_bytes(right.read_bytes())
     right.write_bytes(kept)
 
 
 def swap_sidecars(dataset: Path) -> None:
-    left, right = (dataset / name.sidecar for name in read_manifest(Folder(str(dataset))).shard_names("train")[:2])
+    left, right = (
+        dataset / name.sidecar
+        for name in read_manifest(Folder(str(dataset))).shard_names("train")[:2]
+    )
     kept = left.read_bytes()
     left.write_bytes(right.read_bytes())
     right.write_bytes(kept)
@@ -190,10 +218,14 @@ SHARD, SIDECAR = "zoo-train.tfrecord-00000-of-0000", "index/train-00000-of-0000"
         (lambda d: shutil.rmtree(d / "rejects"), "rejects", "hold no rejects, the manifest says 1 empty_file"),
     ],
 )  # fmt: skip
-def test_missing_and_wrong_files_are_named(damage: Callable[[Path], Any], file: str, what: str, dataset: Path) -> None:
+def test_missing_and_wrong_files_are_named(
+    damage: Callable[[Path], Any], file: str, what: str, dataset: Path
+) -> None:
     damage(dataset)
     found = verify(str(dataset)).faults
-    assert any(fault.file.startswith(file) and what in fault.what for fault in found), "\n".join(map(str, found))
+    assert any(fault.file.startswith(file) and what in fault.what for fault in found), "\n".join(
+        map(str, found)
+    )
     assert verify(str(dataset)).num_records >= 26, "the other shards were still looked at"
 
 
@@ -206,5 +238,7 @@ def test_one_shard_in_two_places_has_all_its_ids_twice(dataset: Path) -> None:
     left, right = read_manifest(Folder(str(dataset))).shard_names("train")[:2]
     shutil.copy(dataset / left.shard, dataset / right.shard)
     doubled = [fault for fault in verify(str(dataset)).faults if "is also that of" in fault.what]
-    assert [(fault.file, fault.record) for fault in doubled] == [(right.shard, number) for number in range(10)]
+    assert [(fault.file, fault.record) for fault in doubled] == [
+        (right.shard, number) for number in range(10)
+    ]
     assert doubled[4].what.endswith(f"is also that of record 4 of {left.shard}")

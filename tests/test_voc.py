@@ -41,7 +41,13 @@ def xmls(folder: str, names: list[str] = list(OBJECTS)) -> dict[str, str]:  # no
 
 def kit(root: Path, base: str = "") -> Path:
     """The layout of VOC's own archives."""
-    lists = {"train": "a\n", "val": "ü c \n", "trainval": "a\nü c\n", "test": "b\n", "cat_train": "a  1\nb -1\n"}
+    lists = {
+        "train": "a\n",
+        "val": "ü c \n",
+        "trainval": "a\nü c\n",
+        "test": "b\n",
+        "cat_train": "a  1\nb -1\n",
+    }
     write(root, {f"{base}ImageSets/Main/{name}.txt": text for name, text in lists.items()})
     write(
         root,
@@ -56,17 +62,29 @@ def kit(root: Path, base: str = "") -> Path:
 
 def test_the_official_layout(tmp_path: Path) -> None:
     source, rows, rejects = listed(kit(tmp_path))
-    assert source.describe() == f"Pascal VOC at {tmp_path}: images with an xml of boxes for each, splits from ImageSets/Main, masks"
+    assert (
+        source.describe()
+        == f"Pascal VOC at {tmp_path}: images with an xml of boxes for each, splits from ImageSets/Main, masks"
+    )
     assert (source.states_splits, source.class_names, rejects) == (True, None, [])
     assert [(row["id"], row["split"]) for row in rows] == [
         ("JPEGImages/a.png", "train"), ("JPEGImages/b.png", "test"), ("JPEGImages/ü c.png", "validation")
     ]  # fmt: skip
     for row, name in zip(rows, OBJECTS, strict=True):
-        assert row["x/objects/bbox"] == [pytest.approx(box, abs=1e-7) for box in expected_boxes(name)]
+        assert row["x/objects/bbox"] == [
+            pytest.approx(box, abs=1e-7) for box in expected_boxes(name)
+        ]
         assert row["x/objects/label"] == [label for label, *_ in OBJECTS[name]]
         assert row["x/objects/pose"] == ["unspecified"] * len(OBJECTS[name])
-        assert row["x/objects/is_truncated"] == row["x/objects/is_difficult"] == [0] * len(OBJECTS[name])
-        assert (row["uri"], row["num_bytes"]) == (f"{tmp_path}/{row['id']}", (tmp_path / row["id"]).stat().st_size)
+        assert (
+            row["x/objects/is_truncated"]
+            == row["x/objects/is_difficult"]
+            == [0] * len(OBJECTS[name])
+        )
+        assert (row["uri"], row["num_bytes"]) == (
+            f"{tmp_path}/{row['id']}",
+            (tmp_path / row["id"]).stat().st_size,
+        )
     stored = tmp_path / "SegmentationClass" / "a.png"
     assert [row["x/segmentation"] and (row["x/segmentation"]["uri"], row["x/segmentation"]["num_bytes"]) for row in rows] == [
         (str(stored), stored.stat().st_size), None, None
@@ -94,8 +112,22 @@ def test_several_years_in_a_devkit(tmp_path: Path) -> None:
 
 
 def test_lists_decide_which_images_there_are(tmp_path: Path) -> None:
-    write(kit(tmp_path), {**pictures("JPEGImages", ["a"]), "JPEGImages/more.png": picture(), **xmls("Annotations", ["a"])})
-    write(tmp_path, {"ImageSets/Main/train.txt": "a\ngone\n\n", "ImageSets/Main/val.txt": "ü c.png\na\n", "notes.md": "x"})
+    write(
+        kit(tmp_path),
+        {
+            **pictures("JPEGImages", ["a"]),
+            "JPEGImages/more.png": picture(),
+            **xmls("Annotations", ["a"]),
+        },
+    )
+    write(
+        tmp_path,
+        {
+            "ImageSets/Main/train.txt": "a\ngone\n\n",
+            "ImageSets/Main/val.txt": "ü c.png\na\n",
+            "notes.md": "x",
+        },
+    )
     _, rows, rejects = listed(tmp_path)
     assert [(row["id"], row["split"]) for row in rows] == [
         ("JPEGImages/a.png", "train"), ("JPEGImages/b.png", "test"), ("JPEGImages/ü c.png", "validation")
@@ -108,7 +140,12 @@ def test_lists_decide_which_images_there_are(tmp_path: Path) -> None:
 def test_the_list_of_all_training_images_alone(tmp_path: Path) -> None:
     write(
         tmp_path,
-        {**pictures("JPEGImages"), **xmls("Annotations"), "ImageSets/Main/trainval.txt": "a\nü c\n", "ImageSets/Main/test.txt": "b"},
+        {
+            **pictures("JPEGImages"),
+            **xmls("Annotations"),
+            "ImageSets/Main/trainval.txt": "a\nü c\n",
+            "ImageSets/Main/test.txt": "b",
+        },
     )
     _, rows, rejects = listed(tmp_path)
     assert ([row["split"] for row in rows], rejects) == (["train", "test", "train"], [])
@@ -116,25 +153,40 @@ def test_the_list_of_all_training_images_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("images", "labels"),
-    [("", ""), ("images", "annotations"), ("images", "annotations/xmls"), ("JPEGImages", "Annotations"), ("jpegimages", "ANNOTATIONS")],
+    [
+        ("", ""),
+        ("images", "annotations"),
+        ("images", "annotations/xmls"),
+        ("JPEGImages", "Annotations"),
+        ("jpegimages", "ANNOTATIONS"),
+    ],
 )
 def test_other_layouts(tmp_path: Path, images: str, labels: str) -> None:
     files: dict[str, Any] = {**pictures(images or "."), **xmls(labels or ".")}
     source, rows, rejects = listed(write(tmp_path, files))
-    assert (source.describe(), source.states_splits) == (f"Pascal VOC at {tmp_path}: images with an xml of boxes for each", False)
-    assert [(row["id"].rpartition("/")[2], row["split"], row["x/objects/label"]) for row in rows] == [
-        (f"{name}.png", None, [label for label, *_ in OBJECTS[name]]) for name in OBJECTS
-    ]
+    assert (source.describe(), source.states_splits) == (
+        f"Pascal VOC at {tmp_path}: images with an xml of boxes for each",
+        False,
+    )
+    assert [
+        (row["id"].rpartition("/")[2], row["split"], row["x/objects/label"]) for row in rows
+    ] == [(f"{name}.png", None, [label for label, *_ in OBJECTS[name]]) for name in OBJECTS]
     assert rejects == []
 
 
 @pytest.mark.parametrize("deeper", [("", ""), ("/images", "/annotations")])
 def test_split_folders(tmp_path: Path, deeper: tuple[str, str]) -> None:
     for split, name in (("train", "a"), ("Valid", "b")):
-        write(tmp_path, {**pictures(f"{split}{deeper[0]}", [name]), **xmls(f"{split}{deeper[1]}", [name])})
+        write(
+            tmp_path,
+            {**pictures(f"{split}{deeper[0]}", [name]), **xmls(f"{split}{deeper[1]}", [name])},
+        )
     source, rows, rejects = listed(tmp_path)
     assert (source.states_splits, rejects) == (True, [])
-    assert {row["split"]: row["x/objects/label"] for row in rows} == {"train": ["zebra", "cat"], "validation": []}
+    assert {row["split"]: row["x/objects/label"] for row in rows} == {
+        "train": ["zebra", "cat"],
+        "validation": [],
+    }
 
 
 @pytest.mark.parametrize("store", ["s3_bucket", "gcs_bucket"])
@@ -145,7 +197,9 @@ def test_in_stores(request: pytest.FixtureRequest, store: str, tmp_path: Path) -
     assert (source.describe().startswith(f"Pascal VOC at {uri}: "), rejects) == (True, [])
     _, local, _ = listed(tmp_path)
     same = [key for key in local[0] if key not in ("uri", "etag", "x/segmentation")]
-    assert [{key: row[key] for key in same} for row in rows] == [{key: row[key] for key in same} for row in local]
+    assert [{key: row[key] for key in same} for row in rows] == [
+        {key: row[key] for key in same} for row in local
+    ]
     assert [row["uri"] for row in rows] == [f"{uri}/{row['id']}" for row in rows]
     assert rows[0]["x/segmentation"]["uri"] == f"{uri}/SegmentationClass/a.png"
     assert rows[0]["x/segmentation"]["etag"]
@@ -167,22 +221,54 @@ def test_in_stores(request: pytest.FixtureRequest, store: str, tmp_path: Path) -
         ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><annotation/>', "it has a DOCTYPE"),
         ("<annotation>&nothing;</annotation>", "it is no XML: undefined entity"),
         (f"<annotation><object>{BOX}</object></annotation>", "object 1 has no <name>"),
-        (f"<annotation><object><name> </name>{BOX}</object></annotation>", "object 1 has no <name>"),
-        ("<annotation><object><name>x</name></object></annotation>", "object 1 (x) has no <bndbox> with a number as ymin"),
-        (f"<annotation><object><name>x</name>{BOX.replace('3', 'three')}</object></annotation>", "with a number as xmax"),
-        (f"<annotation><object><name>x</name>{BOX.replace('4', '')}</object></annotation>", "with a number as ymax"),
+        (
+            f"<annotation><object><name> </name>{BOX}</object></annotation>",
+            "object 1 has no <name>",
+        ),
+        (
+            "<annotation><object><name>x</name></object></annotation>",
+            "object 1 (x) has no <bndbox> with a number as ymin",
+        ),
+        (
+            f"<annotation><object><name>x</name>{BOX.replace('3', 'three')}</object></annotation>",
+            "with a number as xmax",
+        ),
+        (
+            f"<annotation><object><name>x</name>{BOX.replace('4', '')}</object></annotation>",
+            "with a number as ymax",
+        ),
     ],
 )
-def test_an_xml_that_cannot_be_read_rejects_its_image(tmp_path: Path, xml: str | bytes, told: str) -> None:
-    _, rows, rejects = listed(write(tmp_path, {**pictures(".", ["a", "b"]), "a.xml": xml, **xmls(".", ["b"])}))
+def test_an_xml_that_cannot_be_read_rejects_its_image(
+    tmp_path: Path, xml: str | bytes, told: str
+) -> None:
+    _, rows, rejects = listed(
+        write(tmp_path, {**pictures(".", ["a", "b"]), "a.xml": xml, **xmls(".", ["b"])})
+    )
     assert ([row["id"] for row in rows], reasons(rejects)) == (["b.png"], [("a.png", "bad_value")])
     assert rejects[0].detail.startswith("a.xml: ")
     assert told in rejects[0].detail
 
 
 def test_what_else_rejects(tmp_path: Path) -> None:
-    write(tmp_path, {**pictures("JPEGImages"), **xmls("Annotations", ["a"]), **xmls(".", ["ü c"]), **xmls("Annotations", ["ü c"])})
-    write(tmp_path, {"JPEGImages/big.png": picture(), "JPEGImages/empty.png": b"", "Annotations/left.xml": voc_xml([]), ".DS_Store": "x"})
+    write(
+        tmp_path,
+        {
+            **pictures("JPEGImages"),
+            **xmls("Annotations", ["a"]),
+            **xmls(".", ["ü c"]),
+            **xmls("Annotations", ["ü c"]),
+        },
+    )
+    write(
+        tmp_path,
+        {
+            "JPEGImages/big.png": picture(),
+            "JPEGImages/empty.png": b"",
+            "Annotations/left.xml": voc_xml([]),
+            ".DS_Store": "x",
+        },
+    )
     (tmp_path / "Annotations" / "big.xml").write_bytes(b" " * (MAX_LABEL_BYTES + 1))
     _, rows, rejects = listed(tmp_path)
     assert [row["id"] for row in rows] == ["JPEGImages/a.png"]
@@ -196,19 +282,40 @@ def test_what_else_rejects(tmp_path: Path) -> None:
 
 
 def test_boxes_without_area_and_beyond_the_edge(tmp_path: Path) -> None:
-    objects = [("flat", 4, 2, 0, 10), ("cat", -5, 10, 100, 100), ("nan", float("nan"), 2, 5, 5), ("out", 50, 2, 5, 5)]
+    objects = [
+        ("flat", 4, 2, 0, 10),
+        ("cat", -5, 10, 100, 100),
+        ("nan", float("nan"), 2, 5, 5),
+        ("out", 50, 2, 5, 5),
+    ]
     _, [row], rejects = listed(write(tmp_path, {"a.png": picture(), "a.xml": voc_xml(objects)}))
     assert (row["x/objects/bbox"], row["x/objects/label"]) == ([[0.5, 0, 1, 1]], ["cat"])
-    assert reasons(rejects) == [("a.png#1", "empty_box"), ("a.png#3", "empty_box"), ("a.png#4", "empty_box")]
+    assert reasons(rejects) == [
+        ("a.png#1", "empty_box"),
+        ("a.png#3", "empty_box"),
+        ("a.png#4", "empty_box"),
+    ]
 
 
-@pytest.mark.parametrize("size", ["", "<size><width>0</width><height>0</height></size>", "<size><width>x</width></size>"])
+@pytest.mark.parametrize(
+    "size", ["", "<size><width>0</width><height>0</height></size>", "<size><width>x</width></size>"]
+)
 def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path, size: str) -> None:
     objects = [("cat", 4.0, 2.0, 8.0, 10.0)]
     write(tmp_path, {"a.png": picture(80, 40), "b.png": b"no image", "c.png": b"no image"})
-    write(tmp_path, {"a.xml": voc_xml(objects, size), "b.xml": voc_xml(objects, size), "c.xml": voc_xml([], size)})
+    write(
+        tmp_path,
+        {
+            "a.xml": voc_xml(objects, size),
+            "b.xml": voc_xml(objects, size),
+            "c.xml": voc_xml([], size),
+        },
+    )
     _, rows, rejects = listed(tmp_path)
-    assert [(row["id"], row["x/objects/bbox"]) for row in rows] == [("a.png", [pytest.approx([0.05, 0.05, 0.3, 0.15])]), ("c.png", [])]
+    assert [(row["id"], row["x/objects/bbox"]) for row in rows] == [
+        ("a.png", [pytest.approx([0.05, 0.05, 0.3, 0.15])]),
+        ("c.png", []),
+    ]
     assert reasons(rejects) == [("b.png", "bad_value")]
 
 
@@ -228,7 +335,9 @@ def test_what_is_not_taken_for_voc(tmp_path: Path) -> None:
     write(tmp_path, {"a.png": picture(), "a.xml": "<html/>", "Annotations/notes.txt": "x"})
     assert listed(tmp_path)[0].describe() == f"a folder at {tmp_path}"
     for place in (tmp_path, tmp_path / "a.xml"):
-        with pytest.raises(UsageError, match="has no xml annotations: give a folder with JPEGImages/"):
+        with pytest.raises(
+            UsageError, match="has no xml annotations: give a folder with JPEGImages/"
+        ):
             listed(place, input_format="voc")
 
 
@@ -238,15 +347,36 @@ def test_a_whole_build(tmp_path: Path) -> None:
     assert sorted(records) == [f"JPEGImages/{name}.png" for name in OBJECTS]
     for name, objects in OBJECTS.items():
         record = records[f"JPEGImages/{name}.png"]
-        assert record["objects/bbox"] == pytest.approx([edge for box in expected_boxes(name) for edge in box], abs=1e-7)
-        assert record["objects/label"] == [("cat", "dog", "zebra").index(label) for label, *_ in objects]
+        assert record["objects/bbox"] == pytest.approx(
+            [edge for box in expected_boxes(name) for edge in box], abs=1e-7
+        )
+        assert record["objects/label"] == [
+            ("cat", "dog", "zebra").index(label) for label, *_ in objects
+        ]
         assert record["objects/pose"] == record["objects/is_difficult"] == [0] * len(objects)
-    assert (tmp_path / "out" / "objects-label.labels.txt").read_text().split() == ["cat", "dog", "zebra"]
+    assert (tmp_path / "out" / "objects-label.labels.txt").read_text().split() == [
+        "cat",
+        "dog",
+        "zebra",
+    ]
 
 
 def test_a_whole_build_of_masks(tmp_path: Path) -> None:
-    assert build(kit(tmp_path / "in"), tmp_path / "out", "--schema", "segmentation", "--max-reject-fraction", "0.7") == 0
+    assert (
+        build(
+            kit(tmp_path / "in"),
+            tmp_path / "out",
+            "--schema",
+            "segmentation",
+            "--max-reject-fraction",
+            "0.7",
+        )
+        == 0
+    )
     [(key, record)] = records_of(tmp_path / "out").items()
     pixels = np.asarray(Image.open(io.BytesIO(record["segmentation_mask"][0])))
     assert (key, pixels.shape, set(pixels.flat)) == ("JPEGImages/a.png", (HEIGHT, WIDTH), {3})
-    assert reasons_of(tmp_path / "out") == {"JPEGImages/b.png": "bad_value", "JPEGImages/ü c.png": "bad_value"}
+    assert reasons_of(tmp_path / "out") == {
+        "JPEGImages/b.png": "bad_value",
+        "JPEGImages/ü c.png": "bad_value",
+    }

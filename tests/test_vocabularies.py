@@ -18,7 +18,13 @@ from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, Voca
 from tests.helpers import references
 from transforms.features import vocabularies
 from transforms.features.indices import index_column
-from transforms.features.vocabularies import add_counts, count_values, order_class_names, order_vocabularies, read_class_names
+from transforms.features.vocabularies import (
+    add_counts,
+    count_values,
+    order_class_names,
+    order_vocabularies,
+    read_class_names,
+)
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
 LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
@@ -28,7 +34,10 @@ TEXTS = st.lists(st.text("ab é", max_size=8), min_size=1, max_size=8)
 def learn(feature: Feature, *columns: pa.Array, **options: Any) -> tuple[str, ...]:
     """What is learned from batches with these settled columns; all rows are of the split train."""
     schema = ExampleSchema((IMAGE, feature))
-    batches = [references([str(row) for row in range(len(column))], split="train", extras={"x/f": column}) for column in columns]
+    batches = [
+        references([str(row) for row in range(len(column))], split="train", extras={"x/f": column})
+        for column in columns
+    ]
     counts = add_counts([add_counts(count_values(batch, schema) for batch in batches), {}])
     return order_vocabularies(counts, schema, **options)["f"]
 
@@ -48,7 +57,11 @@ def test_integer_classes_are_in_the_order_of_label_binarizer(labels: list[int]) 
 
 
 @settings(max_examples=50, deadline=None)
-@given(sets=st.lists(st.lists(st.sampled_from(["b", "a", "B", "10", "9"]), max_size=4), min_size=1, max_size=8))
+@given(
+    sets=st.lists(
+        st.lists(st.sampled_from(["b", "a", "B", "10", "9"]), max_size=4), min_size=1, max_size=8
+    )
+)
 def test_multi_labels_are_those_of_multi_label_binarizer(sets: list[list[str]]) -> None:
     feature, column = Feature("f", FeatureKind.MULTI_LABEL), pa.array(sets, pa.list_(pa.string()))
     binarizer = MultiLabelBinarizer().fit(sets)
@@ -64,14 +77,19 @@ def test_multi_labels_are_those_of_multi_label_binarizer(sets: list[list[str]]) 
 
 @settings(max_examples=50, deadline=None)
 @given(texts=TEXTS, max_size=st.none() | st.integers(1, 4), min_count=st.integers(1, 3))
-def test_bags_are_those_of_count_vectorizer(texts: list[str], max_size: int | None, min_count: int) -> None:
+def test_bags_are_those_of_count_vectorizer(
+    texts: list[str], max_size: int | None, min_count: int
+) -> None:
     rule = VocabularyRule(max_size=max_size, min_count=min_count, token_pattern=r"\w+")
     feature, column = Feature("f", FeatureKind.BAG_OF_WORDS, vocabulary=rule), pa.array(texts)
     counts = Counter(token for text in texts for token in text.split())
     kept = sorted(word for word, count in counts.items() if count >= min_count)
     kept = sorted(sorted(kept, key=lambda word: (-counts[word], word))[:max_size])
     if not kept:
-        with pytest.raises(BuildError, match="learns its vocabulary from the 'train' split, whose texts have no word that occurs"):
+        with pytest.raises(
+            BuildError,
+            match="learns its vocabulary from the 'train' split, whose texts have no word that occurs",
+        ):
             learn(feature, column)
         return
     words = learn(feature, column)
@@ -79,25 +97,41 @@ def test_bags_are_those_of_count_vectorizer(texts: list[str], max_size: int | No
     assert list(words) == vectorizer.get_feature_names_out().tolist()
     stored, _ = index_column(column, feature, words)
     dense = np.zeros((len(texts), len(words)), int)
-    for row, (indices, values) in enumerate(zip(stored["f/indices"].to_pylist(), stored["f/values"].to_pylist(), strict=True)):
+    for row, (indices, values) in enumerate(
+        zip(stored["f/indices"].to_pylist(), stored["f/values"].to_pylist(), strict=True)
+    ):
         dense[row, indices] = values
     assert (dense == vectorizer.transform(texts).toarray()).all()
 
 
 def test_words_come_from_the_train_split_and_classes_from_all() -> None:
-    schema = ExampleSchema((IMAGE, Feature("t", FeatureKind.TOKENS, column="text"), Feature("c", FeatureKind.CLASS_LABEL)))
+    schema = ExampleSchema(
+        (
+            IMAGE,
+            Feature("t", FeatureKind.TOKENS, column="text"),
+            Feature("c", FeatureKind.CLASS_LABEL),
+        )
+    )
     extras = {"x/t": ["seen twice seen", "never seen"], "x/c": ["dog", "cat"]}
     counts = count_values(references(["1", "2"], split=["train", "test"], extras=extras), schema)
     assert counts == {"t": {"seen": 2, "twice": 1}, "c": {"dog": 1, "cat": 1}}
-    assert order_vocabularies(counts, schema) == {"t": ("[UNK]", "seen", "twice"), "c": ("cat", "dog")}
+    assert order_vocabularies(counts, schema) == {
+        "t": ("[UNK]", "seen", "twice"),
+        "c": ("cat", "dog"),
+    }
 
 
 def test_what_is_given_is_not_learned() -> None:
     given_names = Feature("c", FeatureKind.CLASS_LABEL, names=("z", "a"))
     schema = ExampleSchema((IMAGE, LABEL, given_names))
-    counts = count_values(references(["1"], label="q", split="train", extras={"x/c": ["a"]}), schema)
+    counts = count_values(
+        references(["1"], label="q", split="train", extras={"x/c": ["a"]}), schema
+    )
     assert counts == {"label": {"q": 1}}
-    assert order_vocabularies(counts, schema, class_names=["y", "x"]) == {"label": ("y", "x"), "c": ("z", "a")}
+    assert order_vocabularies(counts, schema, class_names=["y", "x"]) == {
+        "label": ("y", "x"),
+        "c": ("z", "a"),
+    }
 
 
 @pytest.mark.parametrize(("integers", "names"), [(True, ("2", "10")), (False, ("10", "2"))])
@@ -109,24 +143,40 @@ def test_the_label(integers: bool, names: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize(
     ("labels", "names"),
-    [(["3", "1"], ("0", "1", "2", "3")), (["0"], ("0",)), (["-1", "2"], ("-1", "2")), (["5", "1000000"], ("5", "1000000")), ([None], ())],
+    [
+        (["3", "1"], ("0", "1", "2", "3")),
+        (["0"], ("0",)),
+        (["-1", "2"], ("-1", "2")),
+        (["5", "1000000"], ("5", "1000000")),
+        ([None], ()),
+    ],
 )
-def test_labels_that_are_indices_stay_what_they_are(labels: list[str | None], names: tuple[str, ...]) -> None:
+def test_labels_that_are_indices_stay_what_they_are(
+    labels: list[str | None], names: tuple[str, ...]
+) -> None:
     schema = ExampleSchema((IMAGE, LABEL))
     counts = count_values(references([str(n) for n in range(len(labels))], label=labels), schema)
-    assert order_vocabularies(counts, schema, integer_labels=True, label_indices=True) == {"label": names}
+    assert order_vocabularies(counts, schema, integer_labels=True, label_indices=True) == {
+        "label": names
+    }
 
 
 def test_nothing_is_learned_from_nothing() -> None:
     """That there are no images is told by a step after this one."""
-    schema = ExampleSchema((IMAGE, LABEL, Feature("t", FeatureKind.TOKENS), Feature("m", FeatureKind.MULTI_LABEL)))
+    schema = ExampleSchema(
+        (IMAGE, LABEL, Feature("t", FeatureKind.TOKENS), Feature("m", FeatureKind.MULTI_LABEL))
+    )
     assert order_vocabularies(add_counts([]), schema) == {"label": (), "t": (), "m": ()}
 
 
 def test_no_words_in_train() -> None:
     schema = ExampleSchema((IMAGE, Feature("t", FeatureKind.TOKENS)))
-    counts = count_values(references(["1"], split="test", extras={"x/t": ["words of test only"]}), schema)
-    with pytest.raises(BuildError, match="feature 't' learns its vocabulary from the 'train' split"):
+    counts = count_values(
+        references(["1"], split="test", extras={"x/t": ["words of test only"]}), schema
+    )
+    with pytest.raises(
+        BuildError, match="feature 't' learns its vocabulary from the 'train' split"
+    ):
         order_vocabularies(counts, schema)
 
 
@@ -153,9 +203,15 @@ def test_class_names_with_line_breaks(name: str) -> None:
 def test_more_labels_than_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabularies, "MAX_CLASSES", 3)
     assert len(order_class_names("abc", integers=False)) == 3
-    with pytest.raises(BuildError, match="there are 4 different labels, more than 3: is --label-column the right column"):
+    with pytest.raises(
+        BuildError,
+        match="there are 4 different labels, more than 3: is --label-column the right column",
+    ):
         order_class_names("abcd", integers=False)
-    with pytest.raises(BuildError, match="there are 4 different values of 'tags', more than 3: is that the right column"):
+    with pytest.raises(
+        BuildError,
+        match="there are 4 different values of 'tags', more than 3: is that the right column",
+    ):
         order_class_names("abcd", integers=False, feature="tags")
 
 

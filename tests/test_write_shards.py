@@ -93,27 +93,44 @@ def test_the_counters_tell_what_went_in_and_out(plans: list[ShardPlan], tmp_path
     assert (PROGRESS.images, PROGRESS.shards, PROGRESS.reused_shards) == (7, 2, 0)
 
 
-def test_finished_shards_are_reused_with_their_rejects(plans: list[ShardPlan], tmp_path: Path) -> None:
+def test_finished_shards_are_reused_with_their_rejects(
+    plans: list[ShardPlan], tmp_path: Path
+) -> None:
     first = write(tmp_path / "out", plans, retry=False)
     before = stamps_of(tmp_path / "out")
     again = write(tmp_path / "out", plans, retry=False)
     assert stamps_of(tmp_path / "out") == before
     assert again.rejects == first.rejects
-    assert again.counters == {"shards_reused": 2, "rejects_not_an_image": 1, "rejects_missing_file": 1}
+    assert again.counters == {
+        "shards_reused": 2,
+        "rejects_not_an_image": 1,
+        "rejects_missing_file": 1,
+    }
     assert [summary.reused for summary in summaries(again)] == [True, True]
-    assert [summary.to_json() for summary in summaries(again)] == [summary.to_json() for summary in summaries(first)]
+    assert [summary.to_json() for summary in summaries(again)] == [
+        summary.to_json() for summary in summaries(first)
+    ]
     assert (PROGRESS.images, PROGRESS.reused_images, PROGRESS.reused_shards) == (7, 7, 2)
 
 
-def test_only_a_shard_with_a_passing_fault_is_tried_again(plans: list[ShardPlan], tmp_path: Path) -> None:
+def test_only_a_shard_with_a_passing_fault_is_tried_again(
+    plans: list[ShardPlan], tmp_path: Path
+) -> None:
     write(tmp_path / "out", plans)
     (tmp_path / "gone.png").write_bytes(png_of(9))
     counters = write(tmp_path / "out", plans).counters
-    assert (counters["shards_reused"], counters["shards_written"], counters["images_in"]) == (1, 1, 3)
+    assert (counters["shards_reused"], counters["shards_written"], counters["images_in"]) == (
+        1,
+        1,
+        3,
+    )
 
 
 def test_vocabularies_come_with_the_clearance(plans: list[ShardPlan], tmp_path: Path) -> None:
     job = WriteJob(Folder(str(tmp_path)), image_classification(), "header", EncodeOptions(), 2)
-    assert [feature.name for feature in job.with_vocabularies({}).schema.features] == ["image", "id"]
+    assert [feature.name for feature in job.with_vocabularies({}).schema.features] == [
+        "image",
+        "id",
+    ]
     labels: Any = write(tmp_path / "out", plans).outputs["main"][0].stats["labels"]
     assert list(labels) == ["0"]

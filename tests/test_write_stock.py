@@ -56,12 +56,23 @@ def make_plan(folder: Path, name: ShardName, contents: dict[str, bytes]) -> Shar
     for image_id, content in contents.items():
         path = folder / image_id
         path.write_bytes(content)
-        rows.append({"id": image_id, "uri": str(path), "num_bytes": len(content), "split": name.split, "label": "b", LABEL_INDEX: 1})
+        rows.append(
+            {
+                "id": image_id,
+                "uri": str(path),
+                "num_bytes": len(content),
+                "split": name.split,
+                "label": "b",
+                LABEL_INDEX: 1,
+            }
+        )
     return ShardPlan(name, "digest", references(rows))
 
 
 @given(st.lists(st.binary(max_size=200), max_size=10), st.integers(0, 2**40))
-def test_unframed_records_are_those_that_the_planned_writer_frames(images: list[bytes], label: int) -> None:
+def test_unframed_records_are_those_that_the_planned_writer_frames(
+    images: list[bytes], label: int
+) -> None:
     rows = [{"id": str(number), "label": "b", LABEL_INDEX: label} for number in range(len(images))]
     encoder = ExampleEncoder(SCHEMA.with_class_names(("a", "b")))
     measured = encoder.encode_measured([ImageInfo("png", 1, 1, 3)] * len(images))
@@ -77,11 +88,18 @@ def test_the_chunks_of_a_plan_are_all_its_rows_in_order(sizes: list[int]) -> Non
     rows = [{"id": str(number), "num_bytes": size} for number, size in enumerate(sizes)]
     chunks = list(cut_plan(ShardPlan(name, "", references(rows))))
     assert {owner for owner, _ in chunks} <= {name}
-    assert [row["id"] for _, batch in chunks for row in batch.to_pylist()] == [row["id"] for row in rows]
+    assert [row["id"] for _, batch in chunks for row in batch.to_pylist()] == [
+        row["id"] for row in rows
+    ]
 
 
 def test_only_what_beam_left_is_removed(tmp_path: Path) -> None:
-    kept = ["pets-train.tfrecord-00000-of-00001", "beam-temp-mine", "manifest.json", f"my-beam-temp-pets-train.tfrecord-{'0' * 32}"]
+    kept = [
+        "pets-train.tfrecord-00000-of-00001",
+        "beam-temp-mine",
+        "manifest.json",
+        f"my-beam-temp-pets-train.tfrecord-{'0' * 32}",
+    ]
     for filename in kept:
         (tmp_path / filename).write_text("kept")
     leftover = tmp_path / f"beam-temp-pets-train.tfrecord-{'0a' * 16}"
@@ -102,13 +120,19 @@ Written = tuple[list[ShardSummary], list[Reject], dict[str, int]]
 def write_with_beam(root: Path, plans: list[ShardPlan], shards: dict[str, int]) -> Written:
     """Run the transform once: its summaries, its rejects and its counters."""
     pipeline = beam.Pipeline("FnApiRunner")
-    clearance = pipeline | "Clearance" >> beam.Create([Clearance({"label": ("a", "b")}, "f", {}, True)])
+    clearance = pipeline | "Clearance" >> beam.Create(
+        [Clearance({"label": ("a", "b")}, "f", {}, True)]
+    )
     job = WriteJob(Folder(str(root)), SCHEMA, "header", EncodeOptions(), 2)
     write = WriteWithBeam(job, name="pets", shards=shards, clearance=clearance)
     written = pipeline | "Plans" >> beam.Create(plans) | write
     files = [root.with_name(f"{root.name}-{output}.pickle") for output in written._fields]
     for file, output in zip(files, written, strict=True):
-        _ = output | f"List {file}" >> beam.combiners.ToList() | f"Save {file}" >> beam.Map(_save, file)
+        _ = (
+            output
+            | f"List {file}" >> beam.combiners.ToList()
+            | f"Save {file}" >> beam.Map(_save, file)
+        )
     result = pipeline.run()
     result.wait_until_finish()
     found = result.metrics().query(MetricsFilter().with_namespace("shardwright"))["counters"]
@@ -133,7 +157,11 @@ def test_every_split_is_written_and_indexed(tmp_path: Path, inputs: Path) -> Non
     plans = [make_plan(inputs, first, train), make_plan(inputs, second, test)]
     summaries, rejects, counters = write_with_beam(tmp_path, plans, {"train": 2, "test": 1})
 
-    assert [summary.name for summary in summaries] == [second, first, ShardName("pets", "train", 1, 2)]
+    assert [summary.name for summary in summaries] == [
+        second,
+        first,
+        ShardName("pets", "train", 1, 2),
+    ]
     images: dict[str, bytes] = {}
     for summary in summaries:
         rows = read_index(Folder(str(tmp_path)), summary.name).to_pylist()
@@ -146,11 +174,22 @@ def test_every_split_is_written_and_indexed(tmp_path: Path, inputs: Path) -> Non
     assert images == {**train, "t.png": test["t.png"]}
     assert sum(summary.num_records for summary in summaries[1:]) == 7
 
-    assert sorted(reject.reason for reject in rejects) == [RejectReason.EMPTY_FILE, RejectReason.NOT_AN_IMAGE]
+    assert sorted(reject.reason for reject in rejects) == [
+        RejectReason.EMPTY_FILE,
+        RejectReason.NOT_AN_IMAGE,
+    ]
     assert summaries[0].rejects == {"empty_file": 1, "not_an_image": 1}
-    assert sorted(read_rejects(Folder(str(tmp_path)), second.rejects), key=str) == sorted(rejects, key=str)
+    assert sorted(read_rejects(Folder(str(tmp_path)), second.rejects), key=str) == sorted(
+        rejects, key=str
+    )
     assert not (tmp_path / first.rejects).exists()
-    wanted = {"images_in": 10, "records_out": 8, "shards_written": 3, "rejects_empty_file": 1, "rejects_not_an_image": 1}
+    wanted = {
+        "images_in": 10,
+        "records_out": 8,
+        "shards_written": 3,
+        "rejects_empty_file": 1,
+        "rejects_not_an_image": 1,
+    }
     assert wanted.items() <= counters.items()
     assert counters["bytes_out"] == sum(summary.num_bytes for summary in summaries)
 
@@ -160,8 +199,13 @@ def test_more_shards_than_records_leaves_empty_shards(tmp_path: Path, inputs: Pa
     plans = [make_plan(inputs, name, {"one.png": saved(picture(), "png"), "zero.png": b""})]
     summaries, _, _ = write_with_beam(tmp_path, plans, {"train": 3})
     assert sorted(summary.num_records for summary in summaries) == [0, 0, 1]
-    assert sorted(path.name for path in tmp_path.glob("pets-*")) == [ShardName("pets", "train", n, 3).shard for n in range(3)]
-    assert all(read_index(Folder(str(tmp_path)), summary.name).num_rows == summary.num_records for summary in summaries)
+    assert sorted(path.name for path in tmp_path.glob("pets-*")) == [
+        ShardName("pets", "train", n, 3).shard for n in range(3)
+    ]
+    assert all(
+        read_index(Folder(str(tmp_path)), summary.name).num_rows == summary.num_records
+        for summary in summaries
+    )
 
 
 def test_a_split_that_lost_every_image_has_empty_shards(tmp_path: Path, inputs: Path) -> None:

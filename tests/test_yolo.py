@@ -14,7 +14,19 @@ from hypothesis import strategies as st
 from shardwright.errors import UsageError
 from tests.buckets import Bucket
 from tests.build_helpers import build, reasons_of
-from tests.detection_makers import CLASSES, OBJECTS, expected_boxes, listed, picture, pictures, reasons, records_of, upload, write, yolo_txt
+from tests.detection_makers import (
+    CLASSES,
+    OBJECTS,
+    expected_boxes,
+    listed,
+    picture,
+    pictures,
+    reasons,
+    records_of,
+    upload,
+    write,
+    yolo_txt,
+)
 from transforms.inputs.annotations.plain_yaml import read_plain_yaml
 from transforms.inputs.annotations.yolo_labels import BadLine, parse_yolo, read_config
 
@@ -27,24 +39,36 @@ def txts(folder: str, names: list[str] = list(OBJECTS)) -> dict[str, str]:  # no
 
 
 def ultralytics(root: Path) -> Path:
-    write(root, {**pictures("images/train2017", ["a", "b"]), **txts("labels/train2017", ["a", "b"])})
+    write(
+        root, {**pictures("images/train2017", ["a", "b"]), **txts("labels/train2017", ["a", "b"])}
+    )
     write(root, {**pictures("images/val2017", ["ü c"]), **txts("labels/val2017", ["ü c"])})
-    return write(root, {"data.yaml": f"path: .\ntrain: images/train2017\nval: images/val2017\n{YAML}"})
+    return write(
+        root, {"data.yaml": f"path: .\ntrain: images/train2017\nval: images/val2017\n{YAML}"}
+    )
 
 
 @pytest.mark.parametrize("given", ["", "data.yaml"])
 def test_the_layout_of_ultralytics(tmp_path: Path, given: str) -> None:
     source, rows, rejects = listed(ultralytics(tmp_path) / given)
-    assert source.describe() == f"YOLO labels at {tmp_path}: images with a .txt of boxes for each, 3 classes, splits from data.yaml"
+    assert (
+        source.describe()
+        == f"YOLO labels at {tmp_path}: images with a .txt of boxes for each, 3 classes, splits from data.yaml"
+    )
     assert (source.states_splits, source.features[1].names, rejects) == (True, CLASSES, [])
     assert [(row["id"], row["split"]) for row in rows] == [
         ("images/train2017/a.png", "train"), ("images/train2017/b.png", "train"), ("images/val2017/ü c.png", "validation")
     ]  # fmt: skip
     for row, name in zip(rows, OBJECTS, strict=True):
-        assert row["x/objects/bbox"] == [pytest.approx(box, abs=2e-6) for box in expected_boxes(name)]
+        assert row["x/objects/bbox"] == [
+            pytest.approx(box, abs=2e-6) for box in expected_boxes(name)
+        ]
         assert row["x/objects/label"] == [label for label, *_ in OBJECTS[name]]
         assert row["x/objects/segmentation"] == [""] * len(OBJECTS[name])
-        assert (row["uri"], row["num_bytes"]) == (f"{tmp_path}/{row['id']}", (tmp_path / row["id"]).stat().st_size)
+        assert (row["uri"], row["num_bytes"]) == (
+            f"{tmp_path}/{row['id']}",
+            (tmp_path / row["id"]).stat().st_size,
+        )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +84,10 @@ def test_the_layout_of_ultralytics(tmp_path: Path, given: str) -> None:
 )
 def test_layouts(tmp_path: Path, images: str, labels: str, splits: tuple[str, str] | None) -> None:
     for split, name in (("TRAIN", "a"), ("valid", "ü c")):
-        write(tmp_path, {**pictures(images.format(split), [name]), **txts(labels.format(split), [name])})
+        write(
+            tmp_path,
+            {**pictures(images.format(split), [name]), **txts(labels.format(split), [name])},
+        )
     source, rows, rejects = listed(write(tmp_path, {"classes.txt": "cat\ndog\nzebra\n"}))
     assert (source.states_splits, rejects) == (splits is not None, [])
     assert {(*row["x/objects/label"], row["split"]) for row in rows} == {
@@ -82,8 +109,14 @@ def test_layouts(tmp_path: Path, images: str, labels: str, splits: tuple[str, st
     ],
 )
 def test_names_of_classes(tmp_path: Path, name: str, text: str) -> None:
-    source, rows, rejects = listed(write(tmp_path, {**pictures("images"), **txts("labels"), name: text}))
-    assert (source.features[1].names, rows[0]["x/objects/label"], rejects) == (CLASSES, ["zebra", "cat"], [])
+    source, rows, rejects = listed(
+        write(tmp_path, {**pictures("images"), **txts("labels"), name: text})
+    )
+    assert (source.features[1].names, rows[0]["x/objects/label"], rejects) == (
+        CLASSES,
+        ["zebra", "cat"],
+        [],
+    )
 
 
 @pytest.mark.parametrize("store", ["s3_bucket", "gcs_bucket"])
@@ -95,7 +128,9 @@ def test_in_stores(request: pytest.FixtureRequest, store: str, tmp_path: Path) -
         source, rows, rejects = listed(place, bucket.options())
         assert (source.describe().startswith(f"YOLO labels at {uri}: "), rejects) == (True, [])
         same = [key for key in local[0] if key not in ("uri", "etag")]
-        assert [{key: row[key] for key in same} for row in rows] == [{key: row[key] for key in same} for row in local]
+        assert [{key: row[key] for key in same} for row in rows] == [
+            {key: row[key] for key in same} for row in local
+        ]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +145,10 @@ def test_in_stores(request: pytest.FixtureRequest, store: str, tmp_path: Path) -
         ("1", "it has neither"),
         ("1 0.5 0.5 0.1 0.1 0.9", "it has neither"),
         ("1 0.5 0.5 0.1 0.1 0.1 0.1 0.1", "it has neither"),
-        ("1 320 240 10 10", "320 is no fraction of the image's width or height: divide pixels by them"),
+        (
+            "1 320 240 10 10",
+            "320 is no fraction of the image's width or height: divide pixels by them",
+        ),
         ("1 0.5 0.5 0.1 inf", "inf is no fraction"),
         ("1 0.5 -0.5 0.1 0.1", "-0.5 is no fraction"),
         ("1 0.5 0.5 0.1 " + "9" * 400, "is no fraction"),
@@ -119,32 +157,60 @@ def test_in_stores(request: pytest.FixtureRequest, store: str, tmp_path: Path) -
     ],
 )
 def test_a_line_that_cannot_be_read_rejects_its_image(tmp_path: Path, line: str, told: str) -> None:
-    files = {**pictures("images"), **txts("labels"), "data.yaml": YAML, "labels/a.txt": f"0 0.5 0.5 0.1 0.1\n\n{line}\n"}
+    files = {
+        **pictures("images"),
+        **txts("labels"),
+        "data.yaml": YAML,
+        "labels/a.txt": f"0 0.5 0.5 0.1 0.1\n\n{line}\n",
+    }
     _, rows, rejects = listed(write(tmp_path, files))
-    assert ([row["id"] for row in rows], reasons(rejects)) == (["images/b.png", "images/ü c.png"], [("images/a.png", "bad_value")])
+    assert ([row["id"] for row in rows], reasons(rejects)) == (
+        ["images/b.png", "images/ü c.png"],
+        [("images/a.png", "bad_value")],
+    )
     assert rejects[0].detail.startswith("labels/a.txt, line 3, ")
     assert told in rejects[0].detail
 
 
 def test_boxes_without_area_and_beyond_the_edge(tmp_path: Path) -> None:
     lines = "0 0.5 0.5 0 0.1\n2 0.95 0.5 0.2 0.5\n1 nan 0.5 0.1 0.1\n"
-    _, [row], rejects = listed(write(tmp_path, {"images/a.png": picture(), "labels/a.txt": lines, "data.yaml": YAML}))
-    assert (row["x/objects/bbox"], row["x/objects/label"]) == ([pytest.approx([0.25, 0.85, 0.75, 1])], ["zebra"])
+    _, [row], rejects = listed(
+        write(tmp_path, {"images/a.png": picture(), "labels/a.txt": lines, "data.yaml": YAML})
+    )
+    assert (row["x/objects/bbox"], row["x/objects/label"]) == (
+        [pytest.approx([0.25, 0.85, 0.75, 1])],
+        ["zebra"],
+    )
     assert reasons(rejects) == [("images/a.png#1", "empty_box"), ("images/a.png#3", "empty_box")]
 
 
 def test_polygons_are_kept_as_text_with_the_box_of_their_extent(tmp_path: Path) -> None:
     lines = "1 0.1 0.2 0.5 0.25 0.3 0.75\n0 0.5 0.5 0.5 0.5\n"
-    _, [row], rejects = listed(write(tmp_path, {"images/a.png": picture(), "labels/a.txt": lines, "data.yaml": YAML}))
-    assert row["x/objects/bbox"] == [pytest.approx([0.2, 0.1, 0.75, 0.5]), pytest.approx([0.25, 0.25, 0.75, 0.75])]
-    assert [text and json.loads(text) for text in row["x/objects/segmentation"]] == [[[0.1, 0.2, 0.5, 0.25, 0.3, 0.75]], ""]
+    _, [row], rejects = listed(
+        write(tmp_path, {"images/a.png": picture(), "labels/a.txt": lines, "data.yaml": YAML})
+    )
+    assert row["x/objects/bbox"] == [
+        pytest.approx([0.2, 0.1, 0.75, 0.5]),
+        pytest.approx([0.25, 0.25, 0.75, 0.75]),
+    ]
+    assert [text and json.loads(text) for text in row["x/objects/segmentation"]] == [
+        [[0.1, 0.2, 0.5, 0.25, 0.3, 0.75]],
+        "",
+    ]
     assert rejects == []
 
 
 def test_keypoints_are_no_polygons(tmp_path: Path) -> None:
-    files = {"images/a.png": picture(), "labels/a.txt": "1 0.5 0.5 0.2 0.2 0.9 0.9 2 0.1 0.1 0", "data.yaml": f"{YAML}kpt_shape: [2, 3]\n"}
+    files = {
+        "images/a.png": picture(),
+        "labels/a.txt": "1 0.5 0.5 0.2 0.2 0.9 0.9 2 0.1 0.1 0",
+        "data.yaml": f"{YAML}kpt_shape: [2, 3]\n",
+    }
     source, [row], _ = listed(write(tmp_path, files))
-    assert (row["x/objects/bbox"], row["x/objects/segmentation"]) == ([pytest.approx([0.4, 0.4, 0.6, 0.6])], [""])
+    assert (row["x/objects/bbox"], row["x/objects/segmentation"]) == (
+        [pytest.approx([0.4, 0.4, 0.6, 0.6])],
+        [""],
+    )
     assert source.describe().endswith("; keypoints are left out")
 
 
@@ -152,7 +218,10 @@ def test_keypoints_are_no_polygons(tmp_path: Path) -> None:
     ("places", "splits"),
     [
         ("train: images/first\nval: images/second\n", ["train", "validation"]),
-        ("train: ../images/first/\nval: ['./images/second', images/third]\n", ["train", "validation"]),
+        (
+            "train: ../images/first/\nval: ['./images/second', images/third]\n",
+            ["train", "validation"],
+        ),
         ("train: ROOT/images/first\ntest: ROOT/images/second\n", ["train", "test"]),
         ("train: one.txt\nval: two.txt\n", ["train", "validation"]),
         ("train: images/first\nval: images/first\n", None),
@@ -162,9 +231,19 @@ def test_keypoints_are_no_polygons(tmp_path: Path) -> None:
 def test_splits_of_data_yaml(tmp_path: Path, places: str, splits: list[str] | None) -> None:
     write(tmp_path, {**pictures("images/first", ["a"]), **pictures("images/second", ["ü c"])})
     write(tmp_path, {**txts("labels/first", ["a"]), **txts("labels/second", ["ü c"])})
-    lists = {"one.txt": "./images/first/a.png\n", "two.txt": f"{tmp_path}/images/second/ü c.png\n"} if "one.txt" in places else {}
-    source, rows, rejects = listed(write(tmp_path, {**lists, "data.yaml": YAML + places.replace("ROOT", str(tmp_path))}))
-    assert ([row["split"] for row in rows], source.states_splits, rejects) == (splits or [None, None], splits is not None, [])
+    lists = (
+        {"one.txt": "./images/first/a.png\n", "two.txt": f"{tmp_path}/images/second/ü c.png\n"}
+        if "one.txt" in places
+        else {}
+    )
+    source, rows, rejects = listed(
+        write(tmp_path, {**lists, "data.yaml": YAML + places.replace("ROOT", str(tmp_path))})
+    )
+    assert ([row["split"] for row in rows], source.states_splits, rejects) == (
+        splits or [None, None],
+        splits is not None,
+        [],
+    )
 
 
 def test_a_data_yaml_that_is_elsewhere(tmp_path: Path) -> None:
@@ -175,8 +254,25 @@ def test_a_data_yaml_that_is_elsewhere(tmp_path: Path) -> None:
 
 
 def test_what_else_rejects(tmp_path: Path) -> None:
-    write(tmp_path, {**pictures("images"), **txts("labels"), "data.yaml": YAML, "labels/left.txt": "0 0.5 0.5 1 1", "README.txt": "hello"})
-    write(tmp_path, {"images/empty.png": b"", "images/ü c.txt": "", "labels/train.cache": "x", "labels/b.txt": ""})
+    write(
+        tmp_path,
+        {
+            **pictures("images"),
+            **txts("labels"),
+            "data.yaml": YAML,
+            "labels/left.txt": "0 0.5 0.5 1 1",
+            "README.txt": "hello",
+        },
+    )
+    write(
+        tmp_path,
+        {
+            "images/empty.png": b"",
+            "images/ü c.txt": "",
+            "labels/train.cache": "x",
+            "labels/b.txt": "",
+        },
+    )
     _, rows, rejects = listed(tmp_path)
     assert [row["id"] for row in rows] == ["images/a.png", "images/b.png"]
     assert sorted(reasons(rejects)) == [
@@ -191,7 +287,10 @@ def test_what_else_rejects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "told"),
     [
-        ({}, "nothing names their classes: add data.yaml with `names`, or classes.txt with one a line"),
+        (
+            {},
+            "nothing names their classes: add data.yaml with `names`, or classes.txt with one a line",
+        ),
         ({"data.yaml": "nc: 2\nnames: [a, b, c]"}, "nc is 2, and there are 3 names"),
         ({"data.yaml": "names: {0: a, 2: b}"}, "names has 2 classes, and none of the number 1"),
         ({"data.yaml": "names: [a, b, a]"}, "two classes are called 'a', or one has no name"),
@@ -205,11 +304,20 @@ def test_classes_that_nobody_can_tell(tmp_path: Path, files: dict[str, Any], tol
 
 
 def test_what_is_not_taken_for_yolo(tmp_path: Path) -> None:
-    write(tmp_path, {"a.png": picture(), "a.txt": "1 2 3 4 5 once I caught a fish alive", "labels/x.txt": "1 320 240 10 10"})
+    write(
+        tmp_path,
+        {
+            "a.png": picture(),
+            "a.txt": "1 2 3 4 5 once I caught a fish alive",
+            "labels/x.txt": "1 320 240 10 10",
+        },
+    )
     assert listed(tmp_path)[0].describe() == f"a folder at {tmp_path}"
     with pytest.raises(UsageError, match="nothing names their classes"):
         listed(tmp_path, input_format="yolo")
-    with pytest.raises(UsageError, match=r"is no folder: give that of images/ and labels/, or data\.yaml"):
+    with pytest.raises(
+        UsageError, match=r"is no folder: give that of images/ and labels/, or data\.yaml"
+    ):
         listed(tmp_path / "a.txt", input_format="yolo")
 
 
@@ -225,12 +333,21 @@ def test_any_text_is_read_as_yaml_of_some_kind(text: str) -> None:
 
 
 @given(
-    st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8), min_size=1, max_size=5, unique=True),
+    st.lists(
+        st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8),
+        min_size=1,
+        max_size=5,
+        unique=True,
+    ),
     st.booleans(),
 )
 def test_names_in_quotes_come_back(names: list[str], flow: bool) -> None:
     quoted = ["'" + name.replace("'", "''") + "'" for name in names]
-    text = f"names: [{', '.join(quoted)}]" if flow else "names:\n" + "".join(f"- {name}\n" for name in quoted)
+    text = (
+        f"names: [{', '.join(quoted)}]"
+        if flow
+        else "names:\n" + "".join(f"- {name}\n" for name in quoted)
+    )
     assert read_config(text, "data.yaml").names == tuple(names)
 
 
@@ -241,9 +358,15 @@ def test_names_in_quotes_come_back(names: list[str], flow: bool) -> None:
         ("a: 'it''s' # it's\nb: \"\\u00e4 \\\"q\\\"\"\n", {"a": "it's", "b": 'ä "q"'}),
         ("a:\n  - x\n  -  y # z\nb: dog's # best\n", {"a": ["x", "y"], "b": "dog's"}),
         ("a: [\n'x',\n'y, z'\n]\nb: 2", {"a": ["x", "y, z"], "b": "2"}),
-        ("a: {x: 1, 'y: z': 2}\nb:\n  0: p\n  -1: q\n", {"a": {"x": "1", "y: z": "2"}, "b": {"0": "p", "-1": "q"}}),
+        (
+            "a: {x: 1, 'y: z': 2}\nb:\n  0: p\n  -1: q\n",
+            {"a": {"x": "1", "y: z": "2"}, "b": {"0": "p", "-1": "q"}},
+        ),
         ("---\nurl: https://x/y?z#w\n'a b': c\n", {"url": "https://x/y?z#w", "a b": "c"}),
-        ("download: |\n  import os\n  x: 1\nnames: [a]\n", {"download": "| import os x: 1", "names": ["a"]}),
+        (
+            "download: |\n  import os\n  x: 1\nnames: [a]\n",
+            {"download": "| import os x: 1", "names": ["a"]},
+        ),
         ("a:\nb: 1", {"a": "", "b": "1"}),
         ("a: [open, 1", {"a": ["open", "1"]}),
         ("", {}),
@@ -254,11 +377,18 @@ def test_plain_yaml(text: str, expected: dict[str, Any]) -> None:
 
 
 def test_a_whole_build(tmp_path: Path) -> None:
-    write(ultralytics(tmp_path / "in"), {"images/val2017/bad.png": picture(), "labels/val2017/bad.txt": "9 0.5 0.5 0.1 0.1"})
-    assert build(tmp_path / "in" / "data.yaml", tmp_path / "out", "--max-reject-fraction", "0.3") == 0
+    write(
+        ultralytics(tmp_path / "in"),
+        {"images/val2017/bad.png": picture(), "labels/val2017/bad.txt": "9 0.5 0.5 0.1 0.1"},
+    )
+    assert (
+        build(tmp_path / "in" / "data.yaml", tmp_path / "out", "--max-reject-fraction", "0.3") == 0
+    )
     records = records_of(tmp_path / "out")
     assert {key: record["objects/label"] for key, record in records.items()} == {
         "images/train2017/a.png": [2, 0], "images/train2017/b.png": [], "images/val2017/ü c.png": [1]
     }  # fmt: skip
-    assert records["images/val2017/ü c.png"]["objects/bbox"] == pytest.approx(expected_boxes("ü c")[0], abs=2e-6)
+    assert records["images/val2017/ü c.png"]["objects/bbox"] == pytest.approx(
+        expected_boxes("ü c")[0], abs=2e-6
+    )
     assert reasons_of(tmp_path / "out") == {"images/val2017/bad.png": "bad_value"}

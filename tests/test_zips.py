@@ -21,8 +21,15 @@ from transforms.inputs.archives import zips
 from transforms.inputs.archives.zips import ZipSource
 from transforms.inputs.detection import detect_source, list_source
 
-METHODS = {"stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2, "lzma": zipfile.ZIP_LZMA}
-FILES = {f"{label}/{number}.png": png(number) for number, label in enumerate(("cat", "dog", "Löwe"))}
+METHODS = {
+    "stored": zipfile.ZIP_STORED,
+    "deflated": zipfile.ZIP_DEFLATED,
+    "bzip2": zipfile.ZIP_BZIP2,
+    "lzma": zipfile.ZIP_LZMA,
+}
+FILES = {
+    f"{label}/{number}.png": png(number) for number, label in enumerate(("cat", "dog", "Löwe"))
+}
 
 
 def listed(path: Path, spool: Path | None = None) -> tuple[list[dict[str, object]], dict[str, str]]:
@@ -68,7 +75,10 @@ def test_local_headers_say_where_data_begins(tmp_path: Path) -> None:
 
 def test_zip64(tmp_path: Path) -> None:
     path = tmp_path / "a.zip"
-    with zipfile.ZipFile(path, "w") as archive, archive.open("cat/1.png", "w", force_zip64=True) as file:
+    with (
+        zipfile.ZipFile(path, "w") as archive,
+        archive.open("cat/1.png", "w", force_zip64=True) as file,
+    ):
         file.write(png(1))
     assert [read_row(row) for row in listed(path)[0]] == [png(1)]
 
@@ -104,7 +114,9 @@ def test_members_that_can_be_no_record(tmp_path: Path, method: str) -> None:
 
 @pytest.mark.parametrize("method", ["stored", "deflated"])
 def test_a_bomb_is_not_unpacked(tmp_path: Path, method: str) -> None:
-    path = pack_zip(tmp_path / "a.zip", {"a.png": TINY_PNG, "bomb.png": b"\0" * 100_000}, METHODS[method])
+    path = pack_zip(
+        tmp_path / "a.zip", {"a.png": TINY_PNG, "bomb.png": b"\0" * 100_000}, METHODS[method]
+    )
     edit_directory(path, "bomb.png", file_size=(1 << 30) + 1)
     rows, rejects = listed(path, tmp_path / "spool")
     assert [row["id"] for row in rows] == ["a.zip/a.png"]
@@ -112,7 +124,9 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path, method: str) -> None:
 
 
 def test_a_member_that_holds_more_than_it_claims(tmp_path: Path) -> None:
-    path = pack_zip(tmp_path / "a.zip", {"liar.png": b"\0" * 100_000, "a.png": TINY_PNG}, zipfile.ZIP_DEFLATED)
+    path = pack_zip(
+        tmp_path / "a.zip", {"liar.png": b"\0" * 100_000, "a.png": TINY_PNG}, zipfile.ZIP_DEFLATED
+    )
     edit_directory(path, "liar.png", file_size=100)
     rows, rejects = listed(path, tmp_path / "spool")
     assert [read_row(row) for row in rows] == [TINY_PNG]
@@ -128,7 +142,9 @@ def test_an_unknown_method(tmp_path: Path) -> None:
 
 
 def test_a_damaged_member_says_nothing_of_the_others(tmp_path: Path) -> None:
-    path = pack_zip(tmp_path / "a.zip", {name: data * 50 for name, data in FILES.items()}, zipfile.ZIP_DEFLATED)
+    path = pack_zip(
+        tmp_path / "a.zip", {name: data * 50 for name, data in FILES.items()}, zipfile.ZIP_DEFLATED
+    )
     with zipfile.ZipFile(path) as archive:
         start = archive.getinfo("dog/1.png").header_offset
     data = bytearray(path.read_bytes())
@@ -145,8 +161,15 @@ def test_a_file_that_is_no_zip_is_one_reject(tmp_path: Path, data: bytes) -> Non
     assert listed(tmp_path / "a.zip") == ([], {"a.zip": "truncated"})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(place=st.integers(0, 600), bits=st.integers(1, 255), method=st.sampled_from(["stored", "deflated"]), cut=st.booleans())
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    place=st.integers(0, 600),
+    bits=st.integers(1, 255),
+    method=st.sampled_from(["stored", "deflated"]),
+    cut=st.booleans(),
+)
 def test_damage_never_raises(tmp_path: Path, place: int, bits: int, method: str, cut: bool) -> None:
     path = pack_zip(tmp_path / "a.zip", FILES, METHODS[method])
     data = bytearray(path.read_bytes())
@@ -161,7 +184,12 @@ def test_damage_never_raises(tmp_path: Path, place: int, bits: int, method: str,
 
 def test_a_folder_of_zips(tmp_path: Path) -> None:
     for name in ("test", "train"):
-        pack_zip(tmp_path / "in" / f"{name}.zip" if (tmp_path / "in").mkdir(exist_ok=True) is None else tmp_path, FILES)
+        pack_zip(
+            tmp_path / "in" / f"{name}.zip"
+            if (tmp_path / "in").mkdir(exist_ok=True) is None
+            else tmp_path,
+            FILES,
+        )
     source = detect_source(str(tmp_path / "in"), {})
     assert source.describe() == f"2 zip archives at {tmp_path}/in, splits by their names"
     assert {(row["split"], row["label"]) for row in rows_of(list_source(source))} == {
@@ -173,21 +201,29 @@ def test_a_folder_of_zips(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["s3", "gs"])
 @pytest.mark.parametrize("method", ["stored", "deflated"])
-def test_a_zip_in_a_store(places: Places, tmp_path: Path, kind: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zip_in_a_store(
+    places: Places, tmp_path: Path, kind: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(zips, "_LOOKED_UP", 2)
     place = places.make(kind)  # type: ignore[arg-type]
-    options = StorageOptions.parse([f"{key}={value}" for key, value in place.storage_options.items()])
+    options = StorageOptions.parse(
+        [f"{key}={value}" for key, value in place.storage_options.items()]
+    )
     place.put("a.zip", pack_zip(tmp_path / "a.zip", FILES, METHODS[method]).read_bytes())
     spool = Folder(str(tmp_path / "spool"))
     rows = []
     for _ in range(2):
         before = COUNTERS.snapshot().get("bytes_read", 0)
-        rows.append(rows_of(list_source(detect_source(place.at("a.zip"), {}, storage=options, spool=spool))))
+        rows.append(
+            rows_of(list_source(detect_source(place.at("a.zip"), {}, storage=options, spool=spool)))
+        )
     assert [row["id"] for row in rows[0]] == [f"a.zip/{name}" for name in FILES]
     assert rows[0] == rows[1]
     if method == "deflated":
         assert [read_row(row) for row in rows[0]] == list(FILES.values())
-        assert COUNTERS.snapshot()["bytes_read"] - before <= 2 * (tmp_path / "a.zip").stat().st_size  # its directory, and no member
+        assert (
+            COUNTERS.snapshot()["bytes_read"] - before <= 2 * (tmp_path / "a.zip").stat().st_size
+        )  # its directory, and no member
     else:
         assert {row["uri"] for row in rows[0]} == {place.at("a.zip")}
 
@@ -199,6 +235,10 @@ def edit_directory(path: Path, name: str, **fields: int) -> None:
     while data[start + 46 : start + 46 + len(name)] != name.encode():
         start = data.index(b"PK\1\2", start + 4)
     for field, value in fields.items():
-        offset, form = {"flag_bits": (8, "<H"), "compress_type": (10, "<H"), "file_size": (24, "<I")}[field]
+        offset, form = {
+            "flag_bits": (8, "<H"),
+            "compress_type": (10, "<H"),
+            "file_size": (24, "<I"),
+        }[field]
         struct.pack_into(form, data, start + offset, value)
     path.write_bytes(data)

@@ -38,7 +38,9 @@ def write_records(path: Path, records: Sequence[bytes], compression: str = "") -
     import tensorflow as tf
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type=compression)) as writer:
+    with tf.io.TFRecordWriter(
+        str(path), tf.io.TFRecordOptions(compression_type=compression)
+    ) as writer:
         for record in records:
             writer.write(record)
     return path
@@ -49,7 +51,9 @@ def pictures(number: int, start: int = 0) -> list[bytes]:
 
 
 def source_of(uri: Path | str, spool: Path | None = None, **columns: str) -> InputSource:
-    return detect_source(str(uri), {**NONE, **columns}, spool=None if spool is None else Folder(str(spool)))
+    return detect_source(
+        str(uri), {**NONE, **columns}, spool=None if spool is None else Folder(str(spool))
+    )
 
 
 def read_back(rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
@@ -78,5 +82,7 @@ def sequence_example() -> bytes:
 
     image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[png_of(1)]))
     lists = tf.train.FeatureLists(feature_list={"frames": tf.train.FeatureList(feature=[image])})
-    made = tf.train.SequenceExample(context=tf.train.Features(feature={"image": image}), feature_lists=lists)
+    made = tf.train.SequenceExample(
+        context=tf.train.Features(feature={"image": image}), feature_lists=lists
+    )
     return bytes(made.SerializeToString())

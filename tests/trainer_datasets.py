@@ -19,7 +19,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """61 smooth images of several sizes in 7 shards, one short; with label, caption, count, ratio and the lists boxes and tags."""
     root = tmp_path_factory.getbasetemp() / "pictures"
-    return root / "dataset" if root.exists() else _build(_write_pictures(root / "in"), root / "dataset", "--records-per-shard=9")
+    return (
+        root / "dataset"
+        if root.exists()
+        else _build(_write_pictures(root / "in"), root / "dataset", "--records-per-shard=9")
+    )
 
 
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -28,7 +32,12 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if root.exists():
         return root / "dataset"
     runpy.run_path(str(EXAMPLES / "demo_images.py"))["make_digits"](root / "in")
-    return _build(root / "in", root / "dataset", "--split=train=0.8,validation=0.1,test=0.1", "--records-per-shard=256")
+    return _build(
+        root / "in",
+        root / "dataset",
+        "--split=train=0.8,validation=0.1,test=0.1",
+        "--records-per-shard=256",
+    )
 
 
 def _write_pictures(root: Path) -> Path:
@@ -36,7 +45,10 @@ def _write_pictures(root: Path) -> Path:
     rows = []
     for number in range(NUM_PICTURES):
         height, width = 20 + number % 3, 24 + number % 5
-        ramp = np.linspace(number, 190 + number, width)[None, :, None] * np.linspace(0.5, 1, height)[:, None, None]
+        ramp = (
+            np.linspace(number, 190 + number, width)[None, :, None]
+            * np.linspace(0.5, 1, height)[:, None, None]
+        )
         Image.fromarray((ramp * [1, 0.8, 0.6]).astype(np.uint8)).save(root / f"{number:02d}.png")
         rows.append(
             {

@@ -35,7 +35,10 @@ def relabel(record: Record) -> Record:
 def mirror(record: Record) -> Record:
     mask = record.pictures.get("segmentation_mask")
     assert isinstance(mask, bytes)
-    return record.replace(image=np.ascontiguousarray(record.pixels()[:, ::-1]), pictures={"segmentation_mask": np.zeros((8, 8), np.uint8)})
+    return record.replace(
+        image=np.ascontiguousarray(record.pixels()[:, ::-1]),
+        pictures={"segmentation_mask": np.zeros((8, 8), np.uint8)},
+    )
 
 
 def fail_on_two(record: Record) -> Record:

@@ -29,7 +29,9 @@ OWN_IMAGE = "europe-docker.pkg.dev/test-project/images/shardwright:1"
 PROJECT, REGION = "test-project", "europe-west4"
 # DATAFLOW_WORKERS=full: the quick way's workers install TensorFlow too, which tfx-bsl asks for, as real ones do: 2 GB and minutes.
 FULL_WORKERS = os.environ.get("DATAFLOW_WORKERS") == "full"
-SECONDS = 900 if FULL_WORKERS else 300  # of one build on a busy machine: worker environments are made meanwhile
+SECONDS = (
+    900 if FULL_WORKERS else 300
+)  # of one build on a busy machine: worker environments are made meanwhile
 _RUN = re.compile(r"^RUN (.*?[^\\])$", re.DOTALL | re.MULTILINE)
 
 
@@ -44,7 +46,11 @@ class Cloud:
     @property
     def settings(self) -> list[str]:
         """What every job must be told."""
-        places = [f"--project={PROJECT}", f"--region={REGION}", f"--temp_location=gs://{self.bucket}/temp"]
+        places = [
+            f"--project={PROJECT}",
+            f"--region={REGION}",
+            f"--temp_location=gs://{self.bucket}/temp",
+        ]
         return ["--runner=DataflowRunner", *places, *self.dataflow.arguments]
 
     def upload(self, folder: Path, prefix: str) -> str:
@@ -52,7 +58,13 @@ class Cloud:
         return f"gs://{self.bucket}/{prefix}"
 
     def start(self, source: str, output: str, *options: str) -> EngineBuild:
-        return start(self.settings, source, f"gs://{self.bucket}/{output}", *options, env=self.dataflow.environment)
+        return start(
+            self.settings,
+            source,
+            f"gs://{self.bucket}/{output}",
+            *options,
+            env=self.dataflow.environment,
+        )
 
     def build(self, source: str, output: str, *options: str) -> Built:
         """Build; whatever the exit code is."""
@@ -78,7 +90,9 @@ class Built:
 
     @property
     def job(self) -> Job:
-        assert len(self.jobs) == 1, f"{len(self.jobs)} jobs; the build's log:\n{self.ended.log[-8000:]}"
+        assert len(self.jobs) == 1, (
+            f"{len(self.jobs)} jobs; the build's log:\n{self.ended.log[-8000:]}"
+        )
         return self.jobs[0]
 
     @property
@@ -88,11 +102,17 @@ class Built:
     def staged(self) -> dict[str, bytes]:
         """What the request names as packages, as it lies in the store."""
         packages = self.job.request["environment"]["workerPools"][0].get("packages", [])
-        places = {package["name"]: package["location"].removeprefix("storage.googleapis.com/") for package in packages}
+        places = {
+            package["name"]: package["location"].removeprefix("storage.googleapis.com/")
+            for package in packages
+        }
         return {name: read_object(self.cloud.gcs, place) for name, place in places.items()}
 
     def pipeline(self) -> bytes:
-        return read_object(self.cloud.gcs, self.job.request["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"])
+        return read_object(
+            self.cloud.gcs,
+            self.job.request["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"],
+        )
 
     def stated_hashes(self) -> dict[str, str]:
         """The sha256 of every staged file, by name, as the pipeline tells its workers, who check what they fetch against it."""
@@ -100,8 +120,12 @@ class Built:
         hashes = {}
         for environment in pipeline.components.environments.values():
             for dependency in environment.dependencies:
-                name = beam_proto.ArtifactStagingToRolePayload.FromString(dependency.role_payload).staged_name
-                hashes[name] = beam_proto.ArtifactUrlPayload.FromString(dependency.type_payload).sha256
+                name = beam_proto.ArtifactStagingToRolePayload.FromString(
+                    dependency.role_payload
+                ).staged_name
+                hashes[name] = beam_proto.ArtifactUrlPayload.FromString(
+                    dependency.type_payload
+                ).sha256
         return hashes
 
 
@@ -124,7 +148,10 @@ def sha256(data: bytes) -> str:
 @contextmanager
 def start_cloud(folder: Path, images: dict[str, Path] | None) -> Iterator[Cloud]:
     """A GCS server and the fake of Dataflow, whose jobs stay running if `images` is None."""
-    with start_gcs(folder / "gcs", token=None) as gcs, start_dataflow(gcs, folder / "dataflow", images=images) as dataflow:
+    with (
+        start_gcs(folder / "gcs", token=None) as gcs,
+        start_dataflow(gcs, folder / "dataflow", images=images) as dataflow,
+    ):
         yield Cloud(gcs, dataflow, new_bucket(gcs))
 
 
@@ -136,14 +163,29 @@ def image_of_dockerfile(folder: Path, base: Path) -> Path:
     shutil.copyfile(ROOT / "deploy" / "worker-requirements.txt", requirements)
     dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
     stage = re.split(r"^FROM ", dockerfile, flags=re.MULTILINE)
-    steps = [step for part in stage if part.split("\n")[0].endswith(" AS package") for step in _RUN.findall(part)]
+    steps = [
+        step
+        for part in stage
+        if part.split("\n")[0].endswith(" AS package")
+        for step in _RUN.findall(part)
+    ]
     assert steps, "deploy/Dockerfile has no RUN in a stage called package"
     environment = clean_environment()
     environment["PATH"] = f"{image / 'bin'}:{environment['PATH']}"
     for step in steps:
         script = re.sub(r"--mount=\S+", "", step).replace("\\\n", " ").replace("--no-cache-dir", "")
-        script = script.replace("/tmp/worker-requirements.txt", str(requirements)).replace("/tmp/shardwright", str(source))
-        run = subprocess.run(["sh", "-ec", script], cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        script = script.replace("/tmp/worker-requirements.txt", str(requirements)).replace(
+            "/tmp/shardwright", str(source)
+        )
+        run = subprocess.run(
+            ["sh", "-ec", script],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
         assert run.returncode == 0, f"{script}\n{run.stderr[-3000:]}"
     shutil.rmtree(source)
     return image
@@ -155,4 +197,6 @@ def _copy_checkout(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder)
     for package in ("shardwright", "pipelines", "transforms", "schemas"):
-        shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
+        )

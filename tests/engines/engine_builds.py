@@ -20,7 +20,16 @@ from typing import BinaryIO
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = ("--runner=FnApiRunner",)
-OPTIONS = ("--name", "engine", "--records-per-shard", "9", "--split", "train=0.7,test=0.3", "--seed", "5")  # small shards, and many
+OPTIONS = (
+    "--name",
+    "engine",
+    "--records-per-shard",
+    "9",
+    "--split",
+    "train=0.7,test=0.3",
+    "--seed",
+    "5",
+)  # small shards, and many
 _SHOWN_LOG = 8000
 
 
@@ -49,7 +58,9 @@ class EngineBuild:
 
     @property
     def log(self) -> str:
-        return os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size, 0).decode(errors="replace")
+        return os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size, 0).decode(
+            errors="replace"
+        )
 
     def wait(self, timeout: float) -> Ended:
         """Wait for its end; whatever is left of its process group is killed then, or when `timeout` seconds are over.
@@ -64,7 +75,9 @@ class EngineBuild:
             self.process.send_signal(signal.SIGABRT)  # Python's fault handler writes the stacks
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(5)
-            raise AssertionError(f"the build does not end within {timeout:g} s; its log:\n{self.log[-_SHOWN_LOG:]}") from None
+            raise AssertionError(
+                f"the build does not end within {timeout:g} s; its log:\n{self.log[-_SHOWN_LOG:]}"
+            ) from None
         finally:
             self.kill()
 
@@ -77,18 +90,34 @@ class EngineBuild:
 
 
 def start(
-    runner_args: Sequence[str], source: str | Path, output: str | Path, *options: str | Path, env: Mapping[str, str] | None = None
+    runner_args: Sequence[str],
+    source: str | Path,
+    output: str | Path,
+    *options: str | Path,
+    env: Mapping[str, str] | None = None,
 ) -> EngineBuild:
     """Start `python -m pipelines.build_dataset`; call `wait` or `kill` on what this gives.
 
     Args:
         env: More environment variables.
     """
-    command = [sys.executable, "-m", "pipelines.build_dataset", *map(str, (source, output, *options)), *runner_args]
+    command = [
+        sys.executable,
+        "-m",
+        "pipelines.build_dataset",
+        *map(str, (source, output, *options)),
+        *runner_args,
+    ]
     log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the build; no pipe, which a child that outlives the build would keep open
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **(env or {})}
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
     return EngineBuild(process, log, time.monotonic())
 
@@ -117,7 +146,9 @@ def build(
         AssertionError: It ended with another exit code, or took too long; the message ends with its log.
     """
     ended = start(runner_args, source, output, *options, env=env).wait(timeout)
-    assert ended.code == code, f"exit code {ended.code}, not {code}; its log:\n{ended.log[-_SHOWN_LOG:]}"
+    assert ended.code == code, (
+        f"exit code {ended.code}, not {code}; its log:\n{ended.log[-_SHOWN_LOG:]}"
+    )
     return ended
 
 
@@ -128,6 +159,13 @@ def shard_digests(dataset: Path, *, index: bool = True) -> dict[str, str]:
         index: The sidecars (`index/*.parquet`) too. They are equal where INPUT is the same files at the same paths: they hold
             each image's address and etag.
     """
-    paths = [path for path in dataset.iterdir() if ".tfrecord-" in path.name and not path.name.startswith(".")]
+    paths = [
+        path
+        for path in dataset.iterdir()
+        if ".tfrecord-" in path.name and not path.name.startswith(".")
+    ]
     paths += (dataset / "index").glob("*.parquet") if index else []
-    return {str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(paths)}
+    return {
+        str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(paths)
+    }

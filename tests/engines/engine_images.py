@@ -15,7 +15,9 @@ def make_engine_images(root: Path, number: int = 60, *, names: Sequence[str] = C
     for index in range(2, number, 3):
         noise = root / names[index % len(names)] / f"{index:04d}.png"
         noise.unlink()
-        noise.with_suffix(".jpg").write_bytes(saved(picture(size=(40 + index, 30 + index % 7)), "JPEG", quality=80))
+        noise.with_suffix(".jpg").write_bytes(
+            saved(picture(size=(40 + index, 30 + index % 7)), "JPEG", quality=80)
+        )
     return root
 
 

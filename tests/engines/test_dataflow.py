@@ -14,7 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.engines.dataflow_jobs import BEAM_IMAGE, FULL_WORKERS, OWN_IMAGE, Built, Cloud, image_of_dockerfile, sha256, start_cloud
+from tests.engines.dataflow_jobs import (
+    BEAM_IMAGE,
+    FULL_WORKERS,
+    OWN_IMAGE,
+    Built,
+    Cloud,
+    image_of_dockerfile,
+    sha256,
+    start_cloud,
+)
 from tests.engines.engine_builds import LOCAL, OPTIONS, ROOT, build, shard_digests
 from tests.engines.engine_images import add_bad_images, make_engine_images
 from tests.servers.dataflow.environments import beam_image
@@ -68,7 +77,16 @@ def quick(cloud: Cloud, source: str) -> Built:
 @pytest.fixture(scope="module")
 def imaged(cloud: Cloud, source: str) -> Built:
     """Workers of the image that deploy/Dockerfile makes."""
-    return cloud.build(source, "imaged", *OPTIONS, "--encode", "jpeg", "--resize", "32x32", f"--sdk_container_image={OWN_IMAGE}")
+    return cloud.build(
+        source,
+        "imaged",
+        *OPTIONS,
+        "--encode",
+        "jpeg",
+        "--resize",
+        "32x32",
+        f"--sdk_container_image={OWN_IMAGE}",
+    )
 
 
 def test_a_build_ends_well_and_names_the_job_and_where_to_watch_it(quick: Built) -> None:
@@ -86,7 +104,9 @@ def test_the_request_names_the_job_and_labels_it(quick: Built) -> None:
     assert set(job.request["labels"]) == {"team", "shardwright", "dataset"}
     assert (job.request["labels"]["team"], job.request["labels"]["dataset"]) == ("vision", "engine")
     assert job.request["environment"]["version"]["job_type"] == "FNAPI_BATCH"
-    assert len(json.dumps(job.request)) < 100_000  # the service takes 10 MB; the graph is in the store
+    assert (
+        len(json.dumps(job.request)) < 100_000
+    )  # the service takes 10 MB; the graph is in the store
 
 
 def test_worker_options_reach_the_service(quick: Built) -> None:
@@ -100,11 +120,18 @@ def test_worker_options_reach_the_service(quick: Built) -> None:
     assert pool["numThreadsPerWorker"] == 2
     assert "upload_graph_is_not_this" in environment["experiments"]
     assert environment["serviceOptions"] == ["enable_google_cloud_profiler"]
-    assert environment["tempStoragePrefix"].startswith(f"storage.googleapis.com/{quick.cloud.bucket}/temp/")
+    assert environment["tempStoragePrefix"].startswith(
+        f"storage.googleapis.com/{quick.cloud.bucket}/temp/"
+    )
 
 
-def test_without_an_image_workers_are_beams_own_and_get_the_package_and_its_requirements(quick: Built) -> None:
-    assert quick.job.request["environment"]["workerPools"][0]["workerHarnessContainerImage"] == BEAM_IMAGE
+def test_without_an_image_workers_are_beams_own_and_get_the_package_and_its_requirements(
+    quick: Built,
+) -> None:
+    assert (
+        quick.job.request["environment"]["workerPools"][0]["workerHarnessContainerImage"]
+        == BEAM_IMAGE
+    )
     staged = quick.staged()
     assert set(staged) == {"workflow.tar.gz", "requirements.txt", DEPENDENCY_LIST}
     assert "tfx-bsl==" in staged["requirements.txt"].decode()
@@ -115,7 +142,9 @@ def test_without_an_image_workers_are_beams_own_and_get_the_package_and_its_requ
 
 
 @pytest.mark.parametrize("way", ["quick", "imaged"])
-def test_what_is_staged_has_the_hashes_that_workers_check(way: str, request: pytest.FixtureRequest) -> None:
+def test_what_is_staged_has_the_hashes_that_workers_check(
+    way: str, request: pytest.FixtureRequest
+) -> None:
     built: Built = request.getfixturevalue(way)
     assert built.stated_hashes() == {name: sha256(data) for name, data in built.staged().items()}
     options = built.job.request["environment"]["sdkPipelineOptions"]["options"]
@@ -138,21 +167,34 @@ def test_workers_see_only_what_was_put_there(way: str, request: pytest.FixtureRe
     workers = built.cloud.dataflow.workers
     assert workers is not None
     imported = workers.imported[built.job.id]
-    place = workers.folder / built.job.id / "environment" if way == "quick" else Path(workers.images[OWN_IMAGE])
+    place = (
+        workers.folder / built.job.id / "environment"
+        if way == "quick"
+        else Path(workers.images[OWN_IMAGE])
+    )
     assert {"transforms", "shardwright", "tfx_bsl", "apache_beam"} <= set(imported)
-    assert all(Path(imported[name]).is_relative_to(place) for name in ("transforms", "shardwright", "tfx_bsl"))
+    assert all(
+        Path(imported[name]).is_relative_to(place)
+        for name in ("transforms", "shardwright", "tfx_bsl")
+    )
     assert not [file for file in imported.values() if Path(file).is_relative_to(ROOT)]
     assert "tensorflow" not in imported
 
 
-def test_the_quick_way_makes_the_bytes_of_a_local_build(quick: Built, local_dataset: Path, tmp_path: Path) -> None:
+def test_the_quick_way_makes_the_bytes_of_a_local_build(
+    quick: Built, local_dataset: Path, tmp_path: Path
+) -> None:
     dataset = quick.cloud.download(quick.output, tmp_path / "dataset")
     assert shard_digests(dataset, index=False) == shard_digests(local_dataset, index=False)
     assert json.loads((dataset / "manifest.json").read_text())["splits"].keys() == {"train", "test"}
 
 
-def test_the_image_makes_the_bytes_of_a_local_build(imaged: Built, engine_images: Path, tmp_path: Path) -> None:
-    build(LOCAL, engine_images, tmp_path / "local", *OPTIONS, "--encode", "jpeg", "--resize", "32x32")
+def test_the_image_makes_the_bytes_of_a_local_build(
+    imaged: Built, engine_images: Path, tmp_path: Path
+) -> None:
+    build(
+        LOCAL, engine_images, tmp_path / "local", *OPTIONS, "--encode", "jpeg", "--resize", "32x32"
+    )
     dataset = imaged.cloud.download(imaged.output, tmp_path / "dataset")
     assert shard_digests(dataset, index=False) == shard_digests(tmp_path / "local", index=False)
 
@@ -161,13 +203,23 @@ def test_the_same_command_again_finds_nothing_to_do(imaged: Built, source: str) 
     options = ("--encode", "jpeg", "--resize", "32x32", f"--sdk_container_image={OWN_IMAGE}")
     again = imaged.cloud.build(source, "imaged", *OPTIONS, *options)
     assert again.ended.code == 0, again.ended.log
-    assert again.job.name == imaged.job.name  # one OUTPUT, one name: the service refuses two at a time
+    assert (
+        again.job.name == imaged.job.name
+    )  # one OUTPUT, one name: the service refuses two at a time
 
 
-def test_a_worker_that_gives_up_ends_the_build_with_its_reason(cloud: Cloud, tmp_path: Path) -> None:
+def test_a_worker_that_gives_up_ends_the_build_with_its_reason(
+    cloud: Cloud, tmp_path: Path
+) -> None:
     images = make_engine_images(tmp_path / "images", 12)
     add_bad_images(images)
-    built = cloud.build(cloud.upload(images, "bad-images"), "bad", "--max-reject-fraction", "0.01", f"--sdk_container_image={OWN_IMAGE}")
+    built = cloud.build(
+        cloud.upload(images, "bad-images"),
+        "bad",
+        "--max-reject-fraction",
+        "0.01",
+        f"--sdk_container_image={OWN_IMAGE}",
+    )
     assert built.ended.code == 1, built.ended.log
     assert built.job.state == "JOB_STATE_FAILED"
     assert "--max-reject-fraction 0.01 allows" in built.last_line

@@ -30,7 +30,12 @@ def started(cloud: Cloud, source: str, output: str) -> tuple[EngineBuild, Job]:
     """A build whose job runs, and which has said so."""
     before = len(cloud.dataflow.jobs)
     build = cloud.start(source, output, IMAGE)
-    wait_until(lambda: len(cloud.dataflow.jobs) > before and f"job {cloud.dataflow.jobs[-1].id}" in build.log, SECONDS)
+    wait_until(
+        lambda: (
+            len(cloud.dataflow.jobs) > before and f"job {cloud.dataflow.jobs[-1].id}" in build.log
+        ),
+        SECONDS,
+    )
     return build, cloud.dataflow.jobs[-1]
 
 
@@ -48,7 +53,9 @@ def test_a_job_that_is_refused(cloud: Cloud, source: str) -> None:
     assert_told(built.ended, "tester@test-project lacks dataflow.jobs.create")
 
 
-def test_a_job_beside_a_running_one_of_the_same_output_is_refused(cloud: Cloud, source: str) -> None:
+def test_a_job_beside_a_running_one_of_the_same_output_is_refused(
+    cloud: Cloud, source: str
+) -> None:
     build, job = started(cloud, source, "twice")
     try:
         assert_told(cloud.build(source, "twice", IMAGE).ended, job.name)
@@ -61,7 +68,10 @@ def test_a_job_beside_a_running_one_of_the_same_output_is_refused(cloud: Cloud, 
     ("message", "reason"),
     [
         (WORKER_TRACE, "error: gs://data/out: the disk is full"),
-        ("Workflow failed. Causes: The zone has no machines of this type.", "The zone has no machines of this type."),
+        (
+            "Workflow failed. Causes: The zone has no machines of this type.",
+            "The zone has no machines of this type.",
+        ),
     ],
     ids=["worker", "service"],
 )
@@ -92,7 +102,9 @@ def test_progress_is_shown_and_a_signal_cancels_the_job(cloud: Cloud, source: st
     assert_told(ended, "stopped by SIGTERM", 128 + signal.SIGTERM)
 
 
-def test_a_local_input_is_refused_before_anything_is_asked_for(cloud: Cloud, engine_images: Path) -> None:
+def test_a_local_input_is_refused_before_anything_is_asked_for(
+    cloud: Cloud, engine_images: Path
+) -> None:
     before = len(cloud.dataflow.service.requests)
     ended = cloud.start(str(engine_images), "local", IMAGE).wait(SECONDS)
     assert_told(ended, str(engine_images), 2)
@@ -100,14 +112,21 @@ def test_a_local_input_is_refused_before_anything_is_asked_for(cloud: Cloud, eng
 
 
 def test_a_local_output_is_refused(cloud: Cloud, source: str, tmp_path: Path) -> None:
-    ended = start(cloud.settings, source, tmp_path / "out", env=cloud.dataflow.environment).wait(SECONDS)
+    ended = start(cloud.settings, source, tmp_path / "out", env=cloud.dataflow.environment).wait(
+        SECONDS
+    )
     assert_told(ended, str(tmp_path / "out"), 2)
 
 
 def test_all_that_is_missing_is_told_at_once_before_any_image_is_listed(cloud: Cloud) -> None:
     before = len(cloud.dataflow.service.requests)
     runner = ("--runner=DataflowRunner", *cloud.dataflow.arguments)
-    ended = start(runner, "gs://no-such-bucket/images", f"gs://{cloud.bucket}/missing", env=cloud.dataflow.environment).wait(SECONDS)
+    ended = start(
+        runner,
+        "gs://no-such-bucket/images",
+        f"gs://{cloud.bucket}/missing",
+        env=cloud.dataflow.environment,
+    ).wait(SECONDS)
     for option in ("--project", "--region", "--temp_location"):
         assert_told(ended, option, 2)
     assert len(cloud.dataflow.service.requests) == before

@@ -32,17 +32,34 @@ def template(cloud: Cloud) -> str:
     """The specification that deploy/dataflow makes, in the store."""
     from deploy.dataflow.make_template import container_spec
 
-    put_object(cloud.gcs, f"gs://{cloud.bucket}/template.json", json.dumps(container_spec(OWN_IMAGE)).encode())
+    put_object(
+        cloud.gcs,
+        f"gs://{cloud.bucket}/template.json",
+        json.dumps(container_spec(OWN_IMAGE)).encode(),
+    )
     return f"gs://{cloud.bucket}/template.json"
 
 
-def post_launch(cloud: Cloud, template: str, parameters: dict[str, str], **environment: Any) -> subprocess.CompletedProcess[str]:
+def post_launch(
+    cloud: Cloud, template: str, parameters: dict[str, str], **environment: Any
+) -> subprocess.CompletedProcess[str]:
     """Launch as gcloud does, by the service's own address."""
-    settings = {"tempLocation": f"gs://{cloud.bucket}/temp", "stagingLocation": f"gs://{cloud.bucket}/staging", **environment}
-    body = {"jobName": "flex", "containerSpecGcsPath": template, "parameters": parameters, "environment": settings}
+    settings = {
+        "tempLocation": f"gs://{cloud.bucket}/temp",
+        "stagingLocation": f"gs://{cloud.bucket}/staging",
+        **environment,
+    }
+    body = {
+        "jobName": "flex",
+        "containerSpecGcsPath": template,
+        "parameters": parameters,
+        "environment": settings,
+    }
     variables = {**os.environ, **cloud.dataflow.environment}
     command = [sys.executable, "-c", LAUNCH, PROJECT, REGION, json.dumps(body)]
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, env=variables, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def launched(cloud: Cloud, template: str, parameters: dict[str, str], **environment: Any) -> Job:
@@ -56,7 +73,9 @@ def launched(cloud: Cloud, template: str, parameters: dict[str, str], **environm
 
 def test_a_template_is_written_and_no_job_made(cloud: Cloud, source: str) -> None:
     place = f"gs://{cloud.bucket}/templates/build"
-    built = cloud.build(source, "templated", "--records-per-shard", "9", IMAGE, f"--template_location={place}")
+    built = cloud.build(
+        source, "templated", "--records-per-shard", "9", IMAGE, f"--template_location={place}"
+    )
     assert built.ended.code == 0, built.ended.log
     assert not built.jobs
     assert place in built.last_line
@@ -66,26 +85,46 @@ def test_a_template_is_written_and_no_job_made(cloud: Cloud, source: str) -> Non
     assert written["environment"]["workerPools"][0]["workerHarnessContainerImage"] == OWN_IMAGE
 
 
-def test_a_flex_template_starts_the_build_with_its_parameters(cloud: Cloud, source: str, template: str) -> None:
+def test_a_flex_template_starts_the_build_with_its_parameters(
+    cloud: Cloud, source: str, template: str
+) -> None:
     parameters = {"input": source, "output": f"gs://{cloud.bucket}/flex", "records_per_shard": "9"}
-    job = launched(cloud, template, parameters, maxWorkers=5, machineType="n2-standard-8", additionalUserLabels={"team": "vision"})
+    job = launched(
+        cloud,
+        template,
+        parameters,
+        maxWorkers=5,
+        machineType="n2-standard-8",
+        additionalUserLabels={"team": "vision"},
+    )
     assert job.state == RUNNING, job.messages
     command = cloud.dataflow.launcher.commands[-1]
     assert {f"--input={source}", "--records_per_shard=9", "--runner=DataflowRunner"} <= set(command)
     assert job.request["name"] == "flex"
     assert job.request["labels"].items() >= {"team": "vision", "dataset": "flex"}.items()
     pool = job.request["environment"]["workerPools"][0]
-    assert (pool["workerHarnessContainerImage"], pool["machineType"]) == (OWN_IMAGE, "n2-standard-8")
+    assert (pool["workerHarnessContainerImage"], pool["machineType"]) == (
+        OWN_IMAGE,
+        "n2-standard-8",
+    )
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 5
 
 
-def test_a_launch_that_the_build_refuses_fails_with_its_reason(cloud: Cloud, source: str, template: str) -> None:
-    job = launched(cloud, template, {"input": source, "output": f"gs://{cloud.bucket}/flex", "split": "train=2,test=3"})
+def test_a_launch_that_the_build_refuses_fails_with_its_reason(
+    cloud: Cloud, source: str, template: str
+) -> None:
+    job = launched(
+        cloud,
+        template,
+        {"input": source, "output": f"gs://{cloud.bucket}/flex", "split": "train=2,test=3"},
+    )
     assert job.state == FAILED
     assert "--split" in job.messages[-1]["messageText"]
 
 
-def test_parameters_that_the_template_does_not_have_are_refused_at_once(cloud: Cloud, template: str) -> None:
+def test_parameters_that_the_template_does_not_have_are_refused_at_once(
+    cloud: Cloud, template: str
+) -> None:
     before = len(cloud.dataflow.jobs)
     answer = post_launch(cloud, template, {"output": "here", "shard_sise": "1MB"})
     assert "missing: input; unrecognized: shard_sise; of a wrong form: output" in answer.stdout

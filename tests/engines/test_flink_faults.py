@@ -14,7 +14,15 @@ import pytest
 from deploy.flink.cluster import Cluster
 from shardwright.cli import main
 from tests.build_helpers import leftovers_of
-from tests.engines.engine_builds import LOCAL, OPTIONS, Ended, EngineBuild, build, shard_digests, start
+from tests.engines.engine_builds import (
+    LOCAL,
+    OPTIONS,
+    Ended,
+    EngineBuild,
+    build,
+    shard_digests,
+    start,
+)
 from tests.engines.engine_transforms import FOLDER, SLEEP, WATCHED
 from tests.engines.flink_cluster import SECONDS, TEST_SECONDS
 
@@ -40,7 +48,9 @@ class Slow:
 
     @property
     def arguments(self) -> list[str]:
-        return self.cluster.arguments(2, environment={FOLDER: str(self.folder / "processes"), SLEEP: SLEEP_S})
+        return self.cluster.arguments(
+            2, environment={FOLDER: str(self.folder / "processes"), SLEEP: SLEEP_S}
+        )
 
     def start(self) -> EngineBuild:
         """Start one, and wait for its first finished shards."""
@@ -60,7 +70,10 @@ class Slow:
         """(inode, time of change in ns) of every shard whose sidecar says that it is done."""
         places = [path.stem.partition("-") for path in self.output.glob("index/*.parquet")]
         names = [f"engine-{split}.tfrecord-{number}" for split, _, number in places]
-        return {name: ((status := (self.output / name).stat()).st_ino, status.st_mtime_ns) for name in names}
+        return {
+            name: ((status := (self.output / name).stat()).st_ino, status.st_mtime_ns)
+            for name in names
+        }
 
     def python_workers(self) -> list[int]:
         """The processes that have written records."""
@@ -102,8 +115,14 @@ def kill_python(slow: Slow) -> None:
     os.kill(slow.python_workers()[0], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("kill", [kill_worker_and_start_another, kill_worker, kill_python], ids=lambda kill: kill.__name__)
-def test_the_job_survives(slow: Slow, expected: dict[str, str], kill: Callable[[Slow], None]) -> None:
+@pytest.mark.parametrize(
+    "kill",
+    [kill_worker_and_start_another, kill_worker, kill_python],
+    ids=lambda kill: kill.__name__,
+)
+def test_the_job_survives(
+    slow: Slow, expected: dict[str, str], kill: Callable[[Slow], None]
+) -> None:
     running = slow.start()
     finished, processes = slow.finished(), slow.python_workers()
     assert len(finished) < len(expected) // 2
@@ -111,10 +130,14 @@ def test_the_job_survives(slow: Slow, expected: dict[str, str], kill: Callable[[
     ended = running.wait(SECONDS)
     assert ended.code == 0, ended.log
     check(slow, expected, finished)
-    wait_for(lambda: not any(map(is_alive, processes)))  # none outlives its worker, or a try that failed
+    wait_for(
+        lambda: not any(map(is_alive, processes))
+    )  # none outlives its worker, or a try that failed
 
 
-def test_a_killed_command_leaves_its_job_and_may_be_given_again_meanwhile(slow: Slow, expected: dict[str, str]) -> None:
+def test_a_killed_command_leaves_its_job_and_may_be_given_again_meanwhile(
+    slow: Slow, expected: dict[str, str]
+) -> None:
     slow.start().kill()
     finished = slow.finished()
     (job,) = running_jobs(slow.cluster)
@@ -140,7 +163,10 @@ def test_a_stopped_command_cancels_its_job(slow: Slow, expected: dict[str, str])
     running.process.send_signal(signal.SIGTERM)
     ended = running.wait(SECONDS)
     assert ended.code == 128 + signal.SIGTERM, ended.log
-    assert ended.log.splitlines()[-1] == "shardwright: stopped by SIGTERM; run the same command again to go on"
+    assert (
+        ended.log.splitlines()[-1]
+        == "shardwright: stopped by SIGTERM; run the same command again to go on"
+    )
     wait_for(lambda: not running_jobs(slow.cluster))
     (job,) = set(slow.cluster.jobs()) - before
     assert slow.cluster.jobs()[job] == "CANCELED"
@@ -157,7 +183,11 @@ def is_alive(process: int) -> bool:
 
 
 def running_jobs(cluster: Cluster) -> list[str]:
-    return [job for job, state in cluster.jobs().items() if state not in ("FINISHED", "FAILED", "CANCELED")]
+    return [
+        job
+        for job, state in cluster.jobs().items()
+        if state not in ("FINISHED", "FAILED", "CANCELED")
+    ]
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

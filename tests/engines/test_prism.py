@@ -19,7 +19,17 @@ import pytest
 
 from shardwright.cli import main
 from tests.build_helpers import build as build_here
-from tests.build_helpers import index_of, make_images, png_of, reasons_of, record_ids, rejects_of, stamps_of, wait_for, write_table
+from tests.build_helpers import (
+    index_of,
+    make_images,
+    png_of,
+    reasons_of,
+    record_ids,
+    rejects_of,
+    stamps_of,
+    wait_for,
+    write_table,
+)
 from tests.engines.engine_builds import OPTIONS, ROOT, EngineBuild, build, shard_digests, start
 from tests.engines.engine_images import add_bad_images, make_engine_images
 from tests.schema_tables import OWN_PYTHON
@@ -34,7 +44,14 @@ Input = tuple[Path, tuple[str | Path, ...]]
 
 def encoded(folder: Path) -> Input:
     """Shards of a size that is known from a sample only."""
-    return make_engine_images(folder / "in"), ("--encode", "jpeg", "--resize", "32x32", "--check", "decode")
+    return make_engine_images(folder / "in"), (
+        "--encode",
+        "jpeg",
+        "--resize",
+        "32x32",
+        "--check",
+        "decode",
+    )
 
 
 def with_rejects(folder: Path) -> Input:
@@ -72,7 +89,10 @@ def joined_by_key(folder: Path) -> Input:
 
 def with_vocabularies(folder: Path) -> Input:
     folder.mkdir()
-    rows = [{"image": f"{n}.png", "label": "ab"[n % 2], "age": n, "note": f"word{n % 3} rare{n}"} for n in range(30)]
+    rows = [
+        {"image": f"{n}.png", "label": "ab"[n % 2], "age": n, "note": f"word{n % 3} rare{n}"}
+        for n in range(30)
+    ]
     for number in range(30):
         (folder / f"{number}.png").write_bytes(png_of(number))
     (folder / "own.py").write_text(OWN_PYTHON)
@@ -83,7 +103,9 @@ def transformed(folder: Path) -> Input:
     return make_engine_images(folder / "in", 30), ("--transform", "tests.user_transforms:tiles")
 
 
-@pytest.mark.parametrize("make", [encoded, with_rejects, joined, joined_by_key, with_vocabularies, transformed])
+@pytest.mark.parametrize(
+    "make", [encoded, with_rejects, joined, joined_by_key, with_vocabularies, transformed]
+)
 def test_the_same_bytes(tmp_path: Path, make: Callable[[Path], Input]) -> None:
     source, options = make(tmp_path / "made")
     assert build_here(source, tmp_path / "local", *OPTIONS, *options) == 0
@@ -92,7 +114,9 @@ def test_the_same_bytes(tmp_path: Path, make: Callable[[Path], Input]) -> None:
     assert rejects_of(tmp_path / "prism") == rejects_of(tmp_path / "local")
 
 
-def test_images_as_they_are_and_then_nothing_to_do(engine_images: Path, local_dataset: Path, tmp_path: Path) -> None:
+def test_images_as_they_are_and_then_nothing_to_do(
+    engine_images: Path, local_dataset: Path, tmp_path: Path
+) -> None:
     build(RUNNER, engine_images, tmp_path / "out", *OPTIONS, timeout=SECONDS)
     assert shard_digests(tmp_path / "out") == shard_digests(local_dataset)
     assert sum(table.num_rows for table in index_of(tmp_path / "out").values()) == 60
@@ -112,7 +136,9 @@ def test_beams_own_writer(engine_images: Path, local_dataset: Path, tmp_path: Pa
 
 def test_a_bad_image_is_one_row(tmp_path: Path) -> None:
     wanted = add_bad_images(make_engine_images(tmp_path / "in", 30))
-    build(RUNNER, tmp_path / "in", tmp_path / "out", "--max-reject-fraction", "0.5", timeout=SECONDS)
+    build(
+        RUNNER, tmp_path / "in", tmp_path / "out", "--max-reject-fraction", "0.5", timeout=SECONDS
+    )
     assert reasons_of(tmp_path / "out") == wanted
     assert sum(table.num_rows for table in index_of(tmp_path / "out").values()) == 30
 
@@ -121,7 +147,10 @@ def test_too_many_rejects_end_the_build_with_the_reason(tmp_path: Path) -> None:
     add_bad_images(make_engine_images(tmp_path / "in", 30))
     ended = build(RUNNER, tmp_path / "in", tmp_path / "out", timeout=SECONDS, code=1)
     assert ended.log.count("shardwright: error: ") == 1
-    assert "of 32 inputs (3.12%) are rejects, more than --max-reject-fraction 0.01 allows (1 empty_file)" in ended.log
+    assert (
+        "of 32 inputs (3.12%) are rejects, more than --max-reject-fraction 0.01 allows (1 empty_file)"
+        in ended.log
+    )
     # Beam's worker prints the error's trace, its cause and itself; Prism, its log and Beam's client would each say it again.
     assert ended.log.count("shardwright.errors.TooManyRejectsError: ") == 2, ended.log
 
@@ -131,14 +160,28 @@ def prisms_of(running: EngineBuild) -> list[int]:
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended, or is a zombie, or somebody else's
-            if os.getpgid(int(folder.name)) == running.process.pid and (folder / "exe").readlink() == PRISM:
+            if (
+                os.getpgid(int(folder.name)) == running.process.pid
+                and (folder / "exe").readlink() == PRISM
+            ):
                 found.append(int(folder.name))
     return found
 
 
 def test_a_stopped_build_leaves_no_prism_and_goes_on(tmp_path: Path) -> None:
     make_engine_images(tmp_path / "in")
-    options = ("--name", "engine", "--records-per-shard", "2", "--encode", "jpeg", "--resize", "1500x1500", "--threads", "1")
+    options = (
+        "--name",
+        "engine",
+        "--records-per-shard",
+        "2",
+        "--encode",
+        "jpeg",
+        "--resize",
+        "1500x1500",
+        "--threads",
+        "1",
+    )
     assert build_here(tmp_path / "in", tmp_path / "local", *options) == 0
     running = start(RUNNER, tmp_path / "in", tmp_path / "out", *options)
     try:
@@ -151,7 +194,9 @@ def test_a_stopped_build_leaves_no_prism_and_goes_on(tmp_path: Path) -> None:
     finally:
         running.kill()
     assert left == []
-    assert (ended.code, "stopped by SIGTERM" in ended.log) == (128 + signal.SIGTERM, True), ended.log
+    assert (ended.code, "stopped by SIGTERM" in ended.log) == (128 + signal.SIGTERM, True), (
+        ended.log
+    )
     again = build(RUNNER, tmp_path / "in", tmp_path / "out", *options, timeout=SECONDS)
     assert "up to date" not in again.log
     assert shard_digests(tmp_path / "out") == shard_digests(tmp_path / "local")
@@ -169,24 +214,60 @@ def cached_prism(home: Path) -> dict[str, str]:
 
 
 def proxy_to_nowhere() -> dict[str, str]:
-    return {"https_proxy": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9", "no_proxy": "", "no_grpc_proxy": ""}
+    return {
+        "https_proxy": "http://127.0.0.1:9",
+        "http_proxy": "http://127.0.0.1:9",
+        "no_proxy": "",
+        "no_grpc_proxy": "",
+    }
 
 
-def test_direct_runner_is_prism_where_beam_has_it(engine_images: Path, local_dataset: Path, tmp_path: Path) -> None:
+def test_direct_runner_is_prism_where_beam_has_it(
+    engine_images: Path, local_dataset: Path, tmp_path: Path
+) -> None:
     direct = ("--runner=DirectRunner",)
-    ended = build(direct, engine_images, tmp_path / "out", *OPTIONS, timeout=SECONDS, env=cached_prism(tmp_path / "home"))
+    ended = build(
+        direct,
+        engine_images,
+        tmp_path / "out",
+        *OPTIONS,
+        timeout=SECONDS,
+        env=cached_prism(tmp_path / "home"),
+    )
     assert "PrismRunner:pipeline done!" in ended.log, ended.log
     assert shard_digests(tmp_path / "out") == shard_digests(local_dataset)
 
 
-def test_direct_runner_without_prism_goes_on(engine_images: Path, local_dataset: Path, tmp_path: Path) -> None:
+def test_direct_runner_without_prism_goes_on(
+    engine_images: Path, local_dataset: Path, tmp_path: Path
+) -> None:
     offline = {"HOME": str(tmp_path), **proxy_to_nowhere()}
-    ended = build(("--runner=DirectRunner",), engine_images, tmp_path / "out", *OPTIONS, timeout=SECONDS, env=offline)
+    ended = build(
+        ("--runner=DirectRunner",),
+        engine_images,
+        tmp_path / "out",
+        *OPTIONS,
+        timeout=SECONDS,
+        env=offline,
+    )
     assert "Prism" not in ended.log
     assert shard_digests(tmp_path / "out") == shard_digests(local_dataset)
 
 
-def test_worker_processes_are_reached_beside_a_proxy(engine_images: Path, local_dataset: Path, tmp_path: Path) -> None:
-    processes = ("--runner=FnApiRunner", "--direct_running_mode=multi_processing", "--direct_num_workers=2")
-    build(processes, engine_images, tmp_path / "out", *OPTIONS, timeout=SECONDS, env=proxy_to_nowhere())
+def test_worker_processes_are_reached_beside_a_proxy(
+    engine_images: Path, local_dataset: Path, tmp_path: Path
+) -> None:
+    processes = (
+        "--runner=FnApiRunner",
+        "--direct_running_mode=multi_processing",
+        "--direct_num_workers=2",
+    )
+    build(
+        processes,
+        engine_images,
+        tmp_path / "out",
+        *OPTIONS,
+        timeout=SECONDS,
+        env=proxy_to_nowhere(),
+    )
     assert shard_digests(tmp_path / "out") == shard_digests(local_dataset)

@@ -64,14 +64,24 @@ class Boto3:
         return bytes(self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read())
 
     def get_range(self, key: str, start: int, end: int) -> bytes:
-        return bytes(self._s3.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")["Body"].read())
+        return bytes(
+            self._s3.get_object(Bucket=self._bucket, Key=key, Range=f"bytes={start}-{end - 1}")[
+                "Body"
+            ].read()
+        )
 
     def _pages(self, **options: Any) -> Iterator[dict[str, Any]]:
         paginator = self._s3.get_paginator("list_objects_v2")
-        yield from paginator.paginate(Bucket=self._bucket, PaginationConfig={"PageSize": 7}, **options)
+        yield from paginator.paginate(
+            Bucket=self._bucket, PaginationConfig={"PageSize": 7}, **options
+        )
 
     def keys(self, prefix: str) -> list[str]:
-        return [entry["Key"] for page in self._pages(Prefix=prefix) for entry in page.get("Contents", ())]
+        return [
+            entry["Key"]
+            for page in self._pages(Prefix=prefix)
+            for entry in page.get("Contents", ())
+        ]
 
     def folders(self, prefix: str) -> list[str]:
         pages = self._pages(Prefix=prefix, Delimiter="/")
@@ -82,7 +92,9 @@ class Boto3:
         upload["UploadId"] = self._s3.create_multipart_upload(**upload)["UploadId"]
         parts = []
         for number, start in enumerate(range(0, len(data), PART_BYTES), 1):
-            answer = self._s3.upload_part(**upload, PartNumber=number, Body=data[start : start + PART_BYTES])
+            answer = self._s3.upload_part(
+                **upload, PartNumber=number, Body=data[start : start + PART_BYTES]
+            )
             parts.append({"PartNumber": number, "ETag": answer["ETag"]})
         self._s3.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
@@ -94,10 +106,14 @@ class Boto3:
         self._s3.abort_multipart_upload(**upload)
 
     def copy(self, source: str, target: str) -> None:
-        self._s3.copy_object(Bucket=self._bucket, Key=target, CopySource={"Bucket": self._bucket, "Key": source})
+        self._s3.copy_object(
+            Bucket=self._bucket, Key=target, CopySource={"Bucket": self._bucket, "Key": source}
+        )
 
     def delete(self, *keys: str) -> None:
-        answer = self._s3.delete_objects(Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in keys]})
+        answer = self._s3.delete_objects(
+            Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in keys]}
+        )
         assert "Errors" not in answer
 
 
@@ -155,7 +171,9 @@ class Google:
 def upload_chunks(server: StoreServer, bucket: str, key: str, path: Path) -> None:
     """google-cloud-storage's upload by parts, in threads, by the XML API."""
     blob = server.gcs_client().bucket(bucket).blob(key)
-    transfer_manager.upload_chunks_concurrently(str(path), blob, chunk_size=PART_BYTES, worker_type=transfer_manager.THREAD, max_workers=2)
+    transfer_manager.upload_chunks_concurrently(
+        str(path), blob, chunk_size=PART_BYTES, worker_type=transfer_manager.THREAD, max_workers=2
+    )
 
 
 def open_store(server: StoreServer, bucket: str, **changes: str) -> S3Store | GCSStore:
@@ -187,17 +205,25 @@ class Obstore:
         return bytes(obstore.get_range(self._store, key, start=start, end=end))
 
     def keys(self, prefix: str) -> list[str]:
-        return [entry["path"] for entry in obstore.list(self._store, prefix or None, chunk_size=7).collect()]
+        return [
+            entry["path"]
+            for entry in obstore.list(self._store, prefix or None, chunk_size=7).collect()
+        ]
 
     def folders(self, prefix: str) -> list[str]:
-        found = obstore.list_with_delimiter(self._store, prefix.rstrip("/") or None)["common_prefixes"]
+        found = obstore.list_with_delimiter(self._store, prefix.rstrip("/") or None)[
+            "common_prefixes"
+        ]
         return [f"{folder}/" for folder in found]
 
     def put_parts(self, key: str, data: bytes) -> None:
         obstore.put(self._store, key, data, use_multipart=True, chunk_size=PART_BYTES)
 
     def give_up(self, key: str, while_pending: Callable[[], None]) -> None:
-        with contextlib.suppress(_GivenUpError), obstore.open_writer(self._store, key, buffer_size=PART_BYTES) as writer:
+        with (
+            contextlib.suppress(_GivenUpError),
+            obstore.open_writer(self._store, key, buffer_size=PART_BYTES) as writer,
+        ):
             writer.write(bytes(PART_BYTES + 1))
             writer.flush()
             while_pending()

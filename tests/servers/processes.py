@@ -51,7 +51,17 @@ def start_versitygw(folder: Path) -> Iterator[StoreServer]:
     def command(port: int) -> list[str]:
         keys = ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--region", REGION]
         # With a folder of users, an unknown key is answered as by Amazon's S3: 403, InvalidAccessKeyId.
-        return [binary, "--port", f"127.0.0.1:{port}", "--keep-alive", "--iam-dir", str(users), *keys, "posix", str(buckets)]
+        return [
+            binary,
+            "--port",
+            f"127.0.0.1:{port}",
+            "--keep-alive",
+            "--iam-dir",
+            str(users),
+            *keys,
+            "posix",
+            str(buckets),
+        ]
 
     with _running(command, folder / "versitygw.log") as endpoint:
         yield StoreServer("s3", endpoint, _s3_options(endpoint))
@@ -71,12 +81,17 @@ def start_moto() -> Iterator[StoreServer]:
     def command(port: int) -> list[str]:
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
 
-    with tempfile.TemporaryDirectory() as folder, _running(command, Path(folder) / "moto.log") as endpoint:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _running(command, Path(folder) / "moto.log") as endpoint,
+    ):
         yield StoreServer("s3", endpoint, _s3_options(endpoint))
 
 
 @contextmanager
-def start_gcs(folder: Path | None = None, *, token: str | None = TOKEN, deny: bool = False) -> Iterator[StoreServer]:
+def start_gcs(
+    folder: Path | None = None, *, token: str | None = TOKEN, deny: bool = False
+) -> Iterator[StoreServer]:
     """fake-gcs-server with what obstore's client needs (see gcs/main.go), its objects in files under `folder`.
 
     Args:
@@ -121,7 +136,9 @@ def _running(command: Callable[[int], list[str]], log: Path) -> Iterator[str]:
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
-        process = subprocess.Popen(command(port), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command(port), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
+        )
     try:
         _wait_until_it_answers(process, endpoint, log)
         yield endpoint
@@ -147,7 +164,11 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], endpoint: str, log:
         if _answers(endpoint):
             return
         time.sleep(0.02)
-    state = f"still starting after {START_S} s" if process.poll() is None else f"ended with exit code {process.returncode}"
+    state = (
+        f"still starting after {START_S} s"
+        if process.poll() is None
+        else f"ended with exit code {process.returncode}"
+    )
     tail = log.read_text(errors="replace")[-2000:]
     raise ServerFailedError(f"the server at {endpoint}: {state}. The end of {log}:\n{tail}")
 

@@ -37,7 +37,9 @@ class StoreServer:
     def s3_client(self, **changes: str) -> Any:
         """A boto3 client; `changes` replace storage options."""
         options = {**self.options, **changes}
-        return _s3_client(*(options[key] for key in ("endpoint", "access_key_id", "secret_access_key", "region")))
+        return _s3_client(
+            *(options[key] for key in ("endpoint", "access_key_id", "secret_access_key", "region"))
+        )
 
     def gcs_client(self, *, token: str | None = None) -> Any:
         """A google-cloud-storage client; with another bearer token, if one is given."""
@@ -75,4 +77,6 @@ def _gcs_client(endpoint: str, token: str) -> Any:
     from google.oauth2.credentials import Credentials
 
     credentials = Credentials(token=token)
-    return storage.Client(project="test", credentials=credentials, client_options={"api_endpoint": endpoint})
+    return storage.Client(
+        project="test", credentials=credentials, client_options={"api_endpoint": endpoint}
+    )

@@ -18,7 +18,9 @@ IMAGES = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3), dtype=np.uint8)
 def test_it_is_what_numpy_gives(mode: str, channels_first: bool) -> None:
     made = normalizer(mode, "torch", channels_first=channels_first)(torch.from_numpy(IMAGES))
     assert made.dtype == torch.float32
-    np.testing.assert_allclose(made.numpy(), normalize(IMAGES, mode, channels_first=channels_first), atol=2e-5)
+    np.testing.assert_allclose(
+        made.numpy(), normalize(IMAGES, mode, channels_first=channels_first), atol=2e-5
+    )
 
 
 def test_torch_mode_is_what_torchvisions_weights_take() -> None:
@@ -48,4 +50,7 @@ def test_other_channels_are_refused() -> None:
 
 
 def test_a_torch_dtype_is_a_name_of_one() -> None:
-    assert normalizer("tf", "torch", dtype=torch.bfloat16)(torch.from_numpy(IMAGES)).dtype == torch.bfloat16
+    assert (
+        normalizer("tf", "torch", dtype=torch.bfloat16)(torch.from_numpy(IMAGES)).dtype
+        == torch.bfloat16
+    )

@@ -26,11 +26,22 @@ REMAINDERS = ("drop", "keep", "pad", "carry")
 
 
 def read(dataset: str, **options: Any) -> sw.Reader:
-    return sw.Reader(dataset, **{"global_batch_size": 8, "image": IMAGE, "features": ["image", "label", "id"], **options})
+    return sw.Reader(
+        dataset,
+        **{"global_batch_size": 8, "image": IMAGE, "features": ["image", "label", "id"], **options},
+    )
 
 
-def load(reader: sw.Reader, num_workers: int = 0, context: str | None = None, **options: Any) -> DataLoader[Any]:
-    return DataLoader(reader.torch(), batch_size=None, num_workers=num_workers, multiprocessing_context=context, **options)
+def load(
+    reader: sw.Reader, num_workers: int = 0, context: str | None = None, **options: Any
+) -> DataLoader[Any]:
+    return DataLoader(
+        reader.torch(),
+        batch_size=None,
+        num_workers=num_workers,
+        multiprocessing_context=context,
+        **options,
+    )
 
 
 def ids_of(batches: Iterable[dict[str, Any]]) -> list[list[str]]:
@@ -51,7 +62,9 @@ def assert_same(batches: list[dict[str, Any]], arrays: list[dict[str, Any]]) -> 
 
 
 @pytest.mark.parametrize(("num_workers", "context"), WORKERS)
-def test_batches_are_those_of_the_reader(pictures: str, num_workers: int, context: str | None) -> None:
+def test_batches_are_those_of_the_reader(
+    pictures: str, num_workers: int, context: str | None
+) -> None:
     options: dict[str, Any] = {"shuffle": True, "seed": 3, "epochs": 2, "remainder": "keep"}
 
     batches = list(load(read(pictures, **options), num_workers, context))
@@ -63,7 +76,12 @@ def test_batches_are_those_of_the_reader(pictures: str, num_workers: int, contex
 @pytest.mark.parametrize("remainder", REMAINDERS)
 @pytest.mark.parametrize("num_workers", [0, 3])
 def test_every_remainder_with_workers(pictures: str, remainder: str, num_workers: int) -> None:
-    options: dict[str, Any] = {"shuffle": True, "epochs": 3, "remainder": remainder, "global_batch_size": 14}
+    options: dict[str, Any] = {
+        "shuffle": True,
+        "epochs": 3,
+        "remainder": remainder,
+        "global_batch_size": 14,
+    }
 
     loader = load(read(pictures, **options), num_workers, "fork" if num_workers else None)
 
@@ -74,9 +92,14 @@ def test_every_remainder_with_workers(pictures: str, remainder: str, num_workers
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_hosts_share_each_batch(pictures: str, num_workers: int) -> None:
     options: dict[str, Any] = {"epochs": 1, "shuffle": True, "remainder": "keep"}
-    loaders = [load(read(pictures, host_index=host, host_count=2, **options), num_workers) for host in range(2)]
+    loaders = [
+        load(read(pictures, host_index=host, host_count=2, **options), num_workers)
+        for host in range(2)
+    ]
 
-    assert [first + second for first, second in zip(*map(ids_of, loaders), strict=True)] == expected_ids(pictures, **options)
+    assert [
+        first + second for first, second in zip(*map(ids_of, loaders), strict=True)
+    ] == expected_ids(pictures, **options)
 
 
 def test_more_workers_than_batches(pictures: str) -> None:
@@ -116,8 +139,23 @@ def test_images_are_channels_first_without_a_copy(pictures: str) -> None:
 
 
 def test_every_kind_of_feature(pictures: str) -> None:
-    features = {"caption": Text(), "count": None, "ratio": None, "boxes": sw.Sparse(), "tags": None, "label": sw.OneHot(), "image": None}
-    reader = sw.Reader(pictures, global_batch_size=5, features=features, image=sw.DecodedImage(), remainder="pad", epochs=1)
+    features = {
+        "caption": Text(),
+        "count": None,
+        "ratio": None,
+        "boxes": sw.Sparse(),
+        "tags": None,
+        "label": sw.OneHot(),
+        "image": None,
+    }
+    reader = sw.Reader(
+        pictures,
+        global_batch_size=5,
+        features=features,
+        image=sw.DecodedImage(),
+        remainder="pad",
+        epochs=1,
+    )
     arrays = list(reader)
 
     batches = list(DataLoader(reader.torch(), batch_size=None, num_workers=1))
@@ -125,7 +163,11 @@ def test_every_kind_of_feature(pictures: str) -> None:
     assert len(batches) == 13
     for batch, array in zip(batches, arrays, strict=True):
         assert batch["caption"] == list(array["caption"])
-        assert (batch["count"].dtype, batch["ratio"].dtype, batch["label"].dtype) == (torch.int64, torch.float32, torch.float32)
+        assert (batch["count"].dtype, batch["ratio"].dtype, batch["label"].dtype) == (
+            torch.int64,
+            torch.float32,
+            torch.float32,
+        )
         np.testing.assert_array_equal(batch["count"].numpy(), array["count"])
         np.testing.assert_array_equal(batch["mask"].numpy(), array["mask"])
         dense = np.zeros(array["boxes"].dense_shape, np.int64)
@@ -151,7 +193,9 @@ def test_bfloat16_arrives_as_bfloat16(pictures: str) -> None:
     tensor = next(iter(load(reader)))["image"]
 
     assert (array.dtype, tensor.dtype) == (ml_dtypes.bfloat16, torch.bfloat16)
-    np.testing.assert_array_equal(tensor.float().numpy(), array.astype(np.float32).transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(
+        tensor.float().numpy(), array.astype(np.float32).transpose(0, 3, 1, 2)
+    )
 
 
 def test_the_reader_moves_along_without_workers(pictures: str) -> None:
@@ -168,8 +212,15 @@ def test_the_reader_moves_along_without_workers(pictures: str) -> None:
 
 @pytest.mark.parametrize("remainder", REMAINDERS)
 @pytest.mark.parametrize("num_taken", [0, 7])
-def test_a_state_after_so_many_batches_whatever_workers_read_ahead(pictures: str, remainder: str, num_taken: int) -> None:
-    options: dict[str, Any] = {"shuffle": True, "epochs": 2, "remainder": remainder, "global_batch_size": 10}
+def test_a_state_after_so_many_batches_whatever_workers_read_ahead(
+    pictures: str, remainder: str, num_taken: int
+) -> None:
+    options: dict[str, Any] = {
+        "shuffle": True,
+        "epochs": 2,
+        "remainder": remainder,
+        "global_batch_size": 10,
+    }
     whole = expected_ids(pictures, **options)
     batches = read(pictures, **options).torch()
 
@@ -198,7 +249,9 @@ def test_one_epoch_a_pass(pictures: str, num_workers: int, persistent: bool) -> 
     options: dict[str, Any] = {"shuffle": True, "remainder": "keep"}
     whole = expected_ids(pictures, epochs=3, **options)
     batches = read(pictures, **options).torch()
-    loader = DataLoader(batches, batch_size=None, num_workers=num_workers, persistent_workers=persistent)
+    loader = DataLoader(
+        batches, batch_size=None, num_workers=num_workers, persistent_workers=persistent
+    )
     passes = []
     for epoch in (0, 1, 2, 1):
         batches.set_epoch(epoch)
@@ -238,18 +291,29 @@ def test_an_epoch_goes_on_in_its_middle(pictures: str, num_workers: int) -> None
         ({"remainder": "carry"}, 0, "remainder='carry'"),
     ],
 )
-def test_epochs_that_there_are_not(pictures: str, options: dict[str, Any], epoch: Any, message: str) -> None:
+def test_epochs_that_there_are_not(
+    pictures: str, options: dict[str, Any], epoch: Any, message: str
+) -> None:
     with pytest.raises(UsageError, match=message):
         read(pictures, **options).torch().set_epoch(epoch)
 
 
 def stateful(dataset: str, num_workers: int, **options: Any) -> Any:
-    return StatefulDataLoader(read(dataset, **options).torch(), batch_size=None, num_workers=num_workers)
+    return StatefulDataLoader(
+        read(dataset, **options).torch(), batch_size=None, num_workers=num_workers
+    )
 
 
-@pytest.mark.parametrize(("num_workers", "num_taken"), [(0, 4), (1, 4), (2, 1), (2, 4), (2, 7), (3, 4)])
+@pytest.mark.parametrize(
+    ("num_workers", "num_taken"), [(0, 4), (1, 4), (2, 1), (2, 4), (2, 7), (3, 4)]
+)
 def test_stateful_data_loader(pictures: str, num_workers: int, num_taken: int) -> None:
-    options: dict[str, Any] = {"shuffle": True, "epochs": 2, "global_batch_size": 13, "remainder": "keep"}
+    options: dict[str, Any] = {
+        "shuffle": True,
+        "epochs": 2,
+        "global_batch_size": 13,
+        "remainder": "keep",
+    }
     whole = expected_ids(pictures, **options)
     first = stateful(pictures, num_workers, **options)
 
@@ -272,7 +336,9 @@ def test_a_state_of_other_records_is_refused(pictures: str, num_workers: int) ->
         next(iter(second))
 
 
-@pytest.mark.filterwarnings("ignore:'pin_memory'")  # nothing is pinned where there is no accelerator
+@pytest.mark.filterwarnings(
+    "ignore:'pin_memory'"
+)  # nothing is pinned where there is no accelerator
 def test_pinned_batches_are_the_same(pictures: str) -> None:
     loader = load(read(pictures, epochs=1), 2, pin_memory=True)
 
@@ -285,11 +351,15 @@ def test_bad_records_are_left_out_in_workers(pictures: str, tmp_path: Any) -> No
 
     with pytest.raises(BadRecordError, match="max_bad_records=0"):
         list(load(read(damaged, **options)))
-    with pytest.raises(RuntimeError, match=r"(?s)Caught BadRecordError in DataLoader worker.*max_bad_records=0"):  # torch's own form
+    with pytest.raises(
+        RuntimeError, match=r"(?s)Caught BadRecordError in DataLoader worker.*max_bad_records=0"
+    ):  # torch's own form
         list(load(read(damaged, **options), 2))
 
     found = ids_of(load(read(damaged, max_bad_records=1, **options), 2))
-    assert found == [[other for other in ids if other != name] for ids in expected_ids(pictures, **options)]
+    assert found == [
+        [other for other in ids if other != name] for ids in expected_ids(pictures, **options)
+    ]
 
 
 def test_a_reader_without_an_end_has_no_length(pictures: str) -> None:

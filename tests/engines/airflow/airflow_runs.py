@@ -32,7 +32,11 @@ class Run:
         """The processes of `shardwright build` below it."""
         try:
             below = psutil.Process(self.process.pid).children(recursive=True)
-            return [process for process in below if any("--output=" in word for word in process.cmdline())]
+            return [
+                process
+                for process in below
+                if any("--output=" in word for word in process.cmdline())
+            ]
         except psutil.NoSuchProcess:  # one ended just now
             return []
 
@@ -41,7 +45,10 @@ class Run:
         try:
             return Ended(self.process.wait(SECONDS), self.log.read_text(errors="replace"), 0)
         finally:
-            for process in [*self.builds(), *([self.process] if self.process.poll() is None else [])]:
+            for process in [
+                *self.builds(),
+                *([self.process] if self.process.poll() is None else []),
+            ]:
                 process.kill()
             self.process.wait()
 
@@ -69,17 +76,32 @@ class Airflow:
     def command(self, *words: str) -> list[str]:
         return [str(Path(sys.executable).with_name("airflow")), *words]
 
-    def start(self, dag: str, conf: Mapping[str, Any], *, day: str = DAY, **environment: str) -> Run:
+    def start(
+        self, dag: str, conf: Mapping[str, Any], *, day: str = DAY, **environment: str
+    ) -> Run:
         """Start a run; `environment` is added to the variables."""
         log = self.folder / f"{dag}-{len(list(self.folder.iterdir()))}.log"
         words = self.command("dags", "test", dag, day, "--conf", json.dumps(conf))
         with log.open("wb") as output:
             process = subprocess.Popen(
-                words, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                words,
+                cwd=self.folder,
+                env={**self.environment, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
         return Run(process, log)
 
-    def run(self, dag: str, conf: Mapping[str, Any], *, day: str = DAY, code: int = 0, **environment: str) -> str:
+    def run(
+        self,
+        dag: str,
+        conf: Mapping[str, Any],
+        *,
+        day: str = DAY,
+        code: int = 0,
+        **environment: str,
+    ) -> str:
         """A run's log, when it has ended.
 
         Raises:
@@ -96,11 +118,15 @@ def verify(dataset: Path) -> None:
     Raises:
         AssertionError: It is not sound.
     """
-    run = subprocess.run([COMMAND, "verify", dataset], capture_output=True, text=True, timeout=60, check=False)
+    run = subprocess.run(
+        [COMMAND, "verify", dataset], capture_output=True, text=True, timeout=60, check=False
+    )
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
     """(inode, mtime in ns) of every file, by its path below the folder: another pair means that it was written again."""
-    found = {str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()}
+    found = {
+        str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()
+    }
     return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}

@@ -22,7 +22,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if importlib.util.find_spec("airflow") is None:
         for item in items:
             if item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(pytest.mark.skip(reason="Airflow is not installed in this environment: make test-airflow"))
+                item.add_marker(
+                    pytest.mark.skip(
+                        reason="Airflow is not installed in this environment: make test-airflow"
+                    )
+                )
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +46,13 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles Airflow again
     home = Airflow(folder, dict(os.environ))
     for words in (("db", "migrate"), ("dags", "reserialize")):
-        subprocess.run(home.command(*words), env=home.environment, check=True, stdout=subprocess.DEVNULL, timeout=240)
+        subprocess.run(
+            home.command(*words),
+            env=home.environment,
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=240,
+        )
     return home
 
 

@@ -21,7 +21,11 @@ from tests.engines.engine_builds import shard_digests
 from tests.engines.engine_images import make_engine_images
 
 VARIANTS = ("bash", "beam")
-CONF = {"split": "train=0.7,test=0.3", "shard_size": None, "options": {"records-per-shard": 9, "stratify": True}}
+CONF = {
+    "split": "train=0.7,test=0.3",
+    "shard_size": None,
+    "options": {"records-per-shard": 9, "stratify": True},
+}
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +34,9 @@ def datasets(airflow: Airflow, images: Path) -> dict[str, tuple[Path, str]]:
     built = {}
     for variant in VARIANTS:
         output = airflow.folder / f"out {variant}"
-        log = airflow.run(f"shardwright_{variant}", {**CONF, "input": str(images), "output": str(output)})
+        log = airflow.run(
+            f"shardwright_{variant}", {**CONF, "input": str(images), "output": str(output)}
+        )
         built[variant] = (output / DAY, log)
     return built
 
@@ -66,7 +72,9 @@ def webhook() -> Iterator[tuple[str, list[Any]]]:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_run_builds_a_sound_dataset(datasets: dict[str, tuple[Path, str]], airflow: Airflow, variant: str) -> None:
+def test_a_run_builds_a_sound_dataset(
+    datasets: dict[str, tuple[Path, str]], airflow: Airflow, variant: str
+) -> None:
     dataset, log = datasets[variant]
     verify(dataset)
     manifest = json.loads((dataset / "manifest.json").read_text())
@@ -74,7 +82,10 @@ def test_a_run_builds_a_sound_dataset(datasets: dict[str, tuple[Path, str]], air
     assert f"report: {dataset}/report.html" in log
     assert (dataset / "report.html").is_file()
     for name, split in manifest["splits"].items():
-        assert f"{name}: {split['num_records']} records in {len(split['shards'])} shards, {split['num_bytes']} bytes" in log
+        assert (
+            f"{name}: {split['num_records']} records in {len(split['shards'])} shards, {split['num_bytes']} bytes"
+            in log
+        )
     assert not list(airflow.folder.rglob("INJECTED"))
 
 
@@ -89,18 +100,28 @@ def test_a_second_run_of_a_date_changes_nothing(
 ) -> None:
     dataset, _ = datasets[variant]
     before = files_of(dataset)
-    log = airflow.run(f"shardwright_{variant}", {**CONF, "input": str(images), "output": str(dataset.parent)})
+    log = airflow.run(
+        f"shardwright_{variant}", {**CONF, "input": str(images), "output": str(dataset.parent)}
+    )
     assert files_of(dataset) == before
     assert "up to date" in log
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_bad_input_fails_the_task_with_its_reason(airflow: Airflow, tmp_path: Path, variant: str) -> None:
+def test_a_bad_input_fails_the_task_with_its_reason(
+    airflow: Airflow, tmp_path: Path, variant: str
+) -> None:
     conf = {**CONF, "input": str(tmp_path / "nowhere"), "output": str(tmp_path / "out")}
     once = airflow.once(tmp_path / "dags") if variant == "beam" else {}  # a try takes seconds
     tries = 1 if once else 3
     with webhook() as (address, posted):
-        log = airflow.run(f"shardwright_{variant}", conf, code=1, AIRFLOW_VAR_SHARDWRIGHT_ALERT_URL=address, **once)
+        log = airflow.run(
+            f"shardwright_{variant}",
+            conf,
+            code=1,
+            AIRFLOW_VAR_SHARDWRIGHT_ALERT_URL=address,
+            **once,
+        )
     reasons = [line for line in log.splitlines() if "shardwright: error: " in line]
     assert len(reasons) == tries
     assert all(str(tmp_path / "nowhere") in reason for reason in reasons)
@@ -114,7 +135,10 @@ def test_a_bad_input_fails_the_task_with_its_reason(airflow: Airflow, tmp_path: 
 def test_a_retry_goes_on_where_the_killed_try_stopped(airflow: Airflow, tmp_path: Path) -> None:
     images, output = make_engine_images(tmp_path / "images", 400), tmp_path / "out"
     options = {"records-per-shard": 1, "threads": 1}
-    run = airflow.start("shardwright_bash", {"input": str(images), "output": str(output), "shard_size": None, "options": options})
+    run = airflow.start(
+        "shardwright_bash",
+        {"input": str(images), "output": str(output), "shard_size": None, "options": options},
+    )
     try:
         finished = kill_in_the_middle(run, output / DAY)
     finally:
@@ -136,19 +160,29 @@ def kill_in_the_middle(run: Any, dataset: Path) -> dict[str, tuple[int, int]]:
         process.kill()
         process.wait(10)
     names = {path.stem.rpartition("train-")[2] for path in dataset.glob("index/*.parquet")}
-    return {name: stamp for name, stamp in files_of(dataset).items() if any(name.endswith(number) for number in names)}
+    return {
+        name: stamp
+        for name, stamp in files_of(dataset).items()
+        if any(name.endswith(number) for number in names)
+    }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_task_out_of_time_stops_its_build(airflow: Airflow, hanging_store: socket.socket, tmp_path: Path, variant: str) -> None:
+def test_a_task_out_of_time_stops_its_build(
+    airflow: Airflow, hanging_store: socket.socket, tmp_path: Path, variant: str
+) -> None:
     endpoint = f"http://127.0.0.1:{hanging_store.getsockname()[1]}"
-    options = {"storage-option": [f"endpoint={endpoint}", "region=none", "anonymous=true", "deadline=900"]}
+    options = {
+        "storage-option": [f"endpoint={endpoint}", "region=none", "anonymous=true", "deadline=900"]
+    }
     conf = {"input": "s3://bucket/photos", "output": str(tmp_path / "out"), "options": options}
     run = airflow.start(f"shardwright_{variant}", conf, **airflow.once(tmp_path / "dags"))
     try:
         with hanging_store.accept()[0]:  # the build is running, and waits
             (build,) = run.builds()
-            run.process.send_signal(signal.SIGALRM)  # what Airflow's clock sends when the time is over
+            run.process.send_signal(
+                signal.SIGALRM
+            )  # what Airflow's clock sends when the time is over
             wait_for_end(build, 120)
     finally:
         ended = run.wait()

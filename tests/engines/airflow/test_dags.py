@@ -17,7 +17,11 @@ from tests.engines.engine_builds import ROOT
 
 NAMES = ("shardwright_bash", "shardwright_beam", "shardwright_dataflow")
 OF_THE_PROJECT = {"shardwright", "pipelines", "transforms", "schemas", "tests", "benchmarks"}
-FIRST_TASK = {"shardwright_bash": "command", "shardwright_beam": "options", "shardwright_dataflow": "launch"}
+FIRST_TASK = {
+    "shardwright_bash": "command",
+    "shardwright_beam": "options",
+    "shardwright_dataflow": "launch",
+}
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +29,18 @@ def bag(airflow: Airflow) -> Any:
     from airflow.dag_processing.dagbag import BundleDagBag
 
     folder = airflow.folder / "dags"
-    return BundleDagBag(folder, bundle_path=folder, bundle_name="dags-folder")  # with the folder on Python's path, as Airflow has it
+    return BundleDagBag(
+        folder, bundle_path=folder, bundle_name="dags-folder"
+    )  # with the folder on Python's path, as Airflow has it
 
 
 def first_task(bag: Any, dag: str, day: datetime | None = None, **params: Any) -> Any:
     """What the task that works out what the build is told gives for these params."""
     run = SimpleNamespace(logical_date=day, run_after=datetime(2026, 7, 8, 9, tzinfo=UTC))
-    values = {name: copy(param).resolve(params.get(name, param.value)) for name, param in bag.dags[dag].params.items()}
+    values = {
+        name: copy(param).resolve(params.get(name, param.value))
+        for name, param in bag.dags[dag].params.items()
+    }
     return bag.dags[dag].get_task(FIRST_TASK[dag]).python_callable(params=values, dag_run=run)
 
 
@@ -87,7 +96,12 @@ def test_params_of_a_wrong_kind_are_refused(bag: Any, name: str, params: dict[st
 
 
 @pytest.mark.parametrize(
-    ("name", "param", "value"), [("beam", "runner", "NoRunner"), ("dataflow", "max_workers", 0), ("dataflow", "input", "/photos")]
+    ("name", "param", "value"),
+    [
+        ("beam", "runner", "NoRunner"),
+        ("dataflow", "max_workers", 0),
+        ("dataflow", "input", "/photos"),
+    ],
 )
 def test_params_of_one_variant_are_checked(bag: Any, name: str, param: str, value: object) -> None:
     from airflow.sdk.exceptions import ParamValidationError
@@ -98,20 +112,42 @@ def test_params_of_one_variant_are_checked(bag: Any, name: str, param: str, valu
 
 def test_a_run_by_hand_is_dated_by_when_it_runs(bag: Any) -> None:
     assert first_task(bag, "shardwright_beam", output="/d/")["output"] == "/d/2026-07-08"
-    assert first_task(bag, "shardwright_beam", datetime(2026, 3, 4, tzinfo=UTC), output="/d")["output"] == "/d/2026-03-04"
+    assert (
+        first_task(bag, "shardwright_beam", datetime(2026, 3, 4, tzinfo=UTC), output="/d")["output"]
+        == "/d/2026-03-04"
+    )
 
 
-@pytest.mark.parametrize("text", [ODD_NAME, "; rm -rf /", "a\nb", "--help", "", "ä.sh", "$HOME", "\\", "!!", "*"])
+@pytest.mark.parametrize(
+    "text", [ODD_NAME, "; rm -rf /", "a\nb", "--help", "", "ä.sh", "$HOME", "\\", "!!", "*"]
+)
 def test_the_shell_gets_every_text_as_one_word(bag: Any, text: str) -> None:
-    line = first_task(bag, "shardwright_bash", input=f"x{text}", options={"resize": text, "stratify": True, "threads": 2})
+    line = first_task(
+        bag,
+        "shardwright_bash",
+        input=f"x{text}",
+        options={"resize": text, "stratify": True, "threads": 2},
+    )
     words = shlex.split(line)
     assert words[:2] == [str(ROOT / ".venv" / "bin" / "shardwright"), "build"]
     assert {f"--input=x{text}", f"--resize={text}", "--stratify", "--threads=2"} <= set(words)
 
 
 def test_options_become_arguments(bag: Any) -> None:
-    options = {"transform": ["a.py", "b.py"], "stratify": False, "records_per_shard": 9, "input": "elsewhere"}
-    words = shlex.split(first_task(bag, "shardwright_bash", shard_size=None, split=None, options=options))
-    assert [word for word in words if "transform" in word] == ["--transform=a.py", "--transform=b.py"]
-    assert not [word for word in words if word.startswith(("--stratify", "--shard-size", "--split"))]
+    options = {
+        "transform": ["a.py", "b.py"],
+        "stratify": False,
+        "records_per_shard": 9,
+        "input": "elsewhere",
+    }
+    words = shlex.split(
+        first_task(bag, "shardwright_bash", shard_size=None, split=None, options=options)
+    )
+    assert [word for word in words if "transform" in word] == [
+        "--transform=a.py",
+        "--transform=b.py",
+    ]
+    assert not [
+        word for word in words if word.startswith(("--stratify", "--shard-size", "--split"))
+    ]
     assert [word for word in words if word.startswith("--input")] == ["--input=/data/photos"]

@@ -31,9 +31,22 @@ class Cloud:
     place: str  # gs://BUCKET
 
     def conf(self, **changes: Any) -> dict[str, Any]:
-        places = {"input": f"{self.place}/images", "output": f"{self.place}/out", "temp_location": f"{self.place}/temp"}
-        cloud = {"template": f"{self.place}/template.json", "project": "test-project", "region": "europe-west4", "max_workers": 3}
-        build = {"split": "train=0.7,test=0.3", "shard_size": None, "options": {"records-per-shard": 9, "stratify": True}}
+        places = {
+            "input": f"{self.place}/images",
+            "output": f"{self.place}/out",
+            "temp_location": f"{self.place}/temp",
+        }
+        cloud = {
+            "template": f"{self.place}/template.json",
+            "project": "test-project",
+            "region": "europe-west4",
+            "max_workers": 3,
+        }
+        build = {
+            "split": "train=0.7,test=0.3",
+            "shard_size": None,
+            "options": {"records-per-shard": 9, "stratify": True},
+        }
         return {**places, **cloud, **build, "name": "my_photos", **changes}
 
 
@@ -42,7 +55,10 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Cl
     folder = tmp_path_factory.mktemp("cloud")
     image = {IMAGE: worker_image(folder / "image")}
     try:
-        with start_gcs(folder / "gcs", token=None) as gcs, start_dataflow(gcs, folder, images=image, launcher=LAUNCHER) as dataflow:
+        with (
+            start_gcs(folder / "gcs", token=None) as gcs,
+            start_dataflow(gcs, folder, images=image, launcher=LAUNCHER) as dataflow,
+        ):
             cloud = Cloud(gcs, dataflow, f"gs://{new_bucket(gcs)}")
             upload_folder(gcs, images, f"{cloud.place}/images")
             put_object(gcs, f"{cloud.place}/template.json", json.dumps(template()).encode())
@@ -62,17 +78,32 @@ def worker_image(folder: Path) -> Path:
 def template() -> dict[str, Any]:
     """ContainerSpec with the metadata that is shipped: the launcher refuses parameters that it does not name."""
     metadata = json.loads((ROOT / "deploy" / "dataflow" / "metadata.json").read_text())
-    return {"image": IMAGE, "sdkInfo": {"language": "PYTHON"}, "defaultEnvironment": {"sdkContainerImage": IMAGE}, "metadata": metadata}
+    return {
+        "image": IMAGE,
+        "sdkInfo": {"language": "PYTHON"},
+        "defaultEnvironment": {"sdkContainerImage": IMAGE},
+        "metadata": metadata,
+    }
 
 
 def run(
-    airflow: Airflow, cloud: Cloud, conf: Mapping[str, Any], *, dag: str = "shardwright_dataflow", code: int = 0, **environment: str
+    airflow: Airflow,
+    cloud: Cloud,
+    conf: Mapping[str, Any],
+    *,
+    dag: str = "shardwright_dataflow",
+    code: int = 0,
+    **environment: str,
 ) -> str:
     connection = {"AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": "google-cloud-platform://"}
-    return airflow.run(dag, conf, code=code, **cloud.dataflow.environment, **connection, **environment)
+    return airflow.run(
+        dag, conf, code=code, **cloud.dataflow.environment, **connection, **environment
+    )
 
 
-def test_the_template_is_launched_and_the_dataset_built(airflow: Airflow, cloud: Cloud, tmp_path: Path) -> None:
+def test_the_template_is_launched_and_the_dataset_built(
+    airflow: Airflow, cloud: Cloud, tmp_path: Path
+) -> None:
     log = run(airflow, cloud, cloud.conf())
     job = cloud.dataflow.jobs[-1]
     assert (job.name, job.project, job.region, job.state) == (
@@ -81,14 +112,18 @@ def test_the_template_is_launched_and_the_dataset_built(airflow: Airflow, cloud:
         "europe-west4",
         "JOB_STATE_DONE",
     )
-    assert {"--records_per_shard=9", "--stratify=true", "--max_num_workers=3"} <= set(cloud.dataflow.launcher.commands[-1])
+    assert {"--records_per_shard=9", "--stratify=true", "--max_num_workers=3"} <= set(
+        cloud.dataflow.launcher.commands[-1]
+    )
     assert f"report: {cloud.place}/out/{DAY}/report.html" in log
     assert "train: 42 records in 5 shards" in log
     download_folder(cloud.gcs, f"{cloud.place}/out/{DAY}", tmp_path / "copy")
     verify(tmp_path / "copy")
 
 
-def test_a_bad_input_fails_the_task_with_its_reason(airflow: Airflow, cloud: Cloud, tmp_path: Path) -> None:
+def test_a_bad_input_fails_the_task_with_its_reason(
+    airflow: Airflow, cloud: Cloud, tmp_path: Path
+) -> None:
     conf = cloud.conf(input=f"{cloud.place}/nowhere", output=f"{cloud.place}/other")
     log = run(airflow, cloud, conf, code=1, **airflow.once(tmp_path / "dags"))
     assert cloud.dataflow.jobs[-1].state == "JOB_STATE_FAILED"
@@ -97,14 +132,30 @@ def test_a_bad_input_fails_the_task_with_its_reason(airflow: Airflow, cloud: Clo
     assert all(f"{cloud.place}/nowhere" in reason for reason in reasons)
 
 
-def test_the_beam_operator_submits_and_waits(airflow: Airflow, cloud: Cloud, tmp_path: Path) -> None:
+def test_the_beam_operator_submits_and_waits(
+    airflow: Airflow, cloud: Cloud, tmp_path: Path
+) -> None:
     service = {"dataflow_endpoint": "http://dataflow.sandbox.test", "sdk_container_image": IMAGE}
-    options = {"project": "test-project", "region": "europe-west4", "temp_location": f"{cloud.place}/temp", **service}
+    options = {
+        "project": "test-project",
+        "region": "europe-west4",
+        "temp_location": f"{cloud.place}/temp",
+        **service,
+    }
     places = {"input": f"{cloud.place}/images", "output": f"{cloud.place}/by_beam"}
-    conf = {**places, "runner": "DataflowRunner", "shard_size": None, "options": {**options, "records-per-shard": 9}}
+    conf = {
+        **places,
+        "runner": "DataflowRunner",
+        "shard_size": None,
+        "options": {**options, "records-per-shard": 9},
+    }
     log = run(airflow, cloud, conf, dag="shardwright_beam")
     job = cloud.dataflow.jobs[-1]
-    assert (job.name, job.region, job.state) == (f"shardwright-photos-{DAY}", "europe-west4", "JOB_STATE_DONE")
+    assert (job.name, job.region, job.state) == (
+        f"shardwright-photos-{DAY}",
+        "europe-west4",
+        "JOB_STATE_DONE",
+    )
     assert job.request["labels"].keys() == {"airflow-version", "shardwright", "dataset"}
     assert "train: 60 records in 7 shards" in log
     download_folder(cloud.gcs, f"{cloud.place}/by_beam/{DAY}", tmp_path / "copy")

@@ -67,7 +67,12 @@ class DataflowFake:
 
 @contextmanager
 def start_dataflow(
-    gcs: StoreServer, folder: Path, *, images: Mapping[str, Path] | None = None, launcher: str = LAUNCHER, port: int = 0
+    gcs: StoreServer,
+    folder: Path,
+    *,
+    images: Mapping[str, Path] | None = None,
+    launcher: str = LAUNCHER,
+    port: int = 0,
 ) -> Iterator[DataflowFake]:
     """Serve in threads of this process.
 
@@ -106,6 +111,11 @@ def start_dataflow(
 def _environment(endpoint: str, gcs: StoreServer, credentials: Credentials) -> dict[str, str]:
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), endpoint)
     direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
-    login = {"GOOGLE_APPLICATION_CREDENTIALS": str(credentials.key_file), "STORAGE_EMULATOR_HOST": gcs.endpoint}
-    trust = dict.fromkeys(("REQUESTS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "SSL_CERT_FILE"), str(credentials.certificate))
+    login = {
+        "GOOGLE_APPLICATION_CREDENTIALS": str(credentials.key_file),
+        "STORAGE_EMULATOR_HOST": gcs.endpoint,
+    }
+    trust = dict.fromkeys(
+        ("REQUESTS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "SSL_CERT_FILE"), str(credentials.certificate)
+    )
     return {**proxies, **direct, **login, **trust, "NO_GCE_CHECK": "true"}

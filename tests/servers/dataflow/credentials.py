@@ -32,8 +32,16 @@ class Credentials:
     private_key: str
 
     def write_key_file(self, token_uri: str) -> None:
-        key = {"type": "service_account", "project_id": PROJECT, "client_email": ACCOUNT, "client_id": "1", "private_key_id": "1"}
-        self.key_file.write_text(json.dumps({**key, "private_key": self.private_key, "token_uri": token_uri}))
+        key = {
+            "type": "service_account",
+            "project_id": PROJECT,
+            "client_email": ACCOUNT,
+            "client_id": "1",
+            "private_key_id": "1",
+        }
+        self.key_file.write_text(
+            json.dumps({**key, "private_key": self.private_key, "token_uri": token_uri})
+        )
 
     def server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -49,8 +57,14 @@ def make_credentials(folder: Path) -> Credentials:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a fake of Google")])
     hosts = x509.SubjectAlternativeName([x509.DNSName("*.googleapis.com")])
     now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - _DAY, now + _DAY)
-    builder = builder.add_extension(hosts, critical=False).add_extension(x509.BasicConstraints(True, None), critical=True)
+    builder = x509.CertificateBuilder(
+        name, name, key.public_key(), x509.random_serial_number(), now - _DAY, now + _DAY
+    )
+    builder = builder.add_extension(hosts, critical=False).add_extension(
+        x509.BasicConstraints(True, None), critical=True
+    )
     certificate = folder / "google.pem"
-    certificate.write_text(private + builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode())
+    certificate.write_text(
+        private + builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
+    )
     return Credentials(folder / "account.json", certificate, private)

@@ -57,15 +57,39 @@ def pip_install(environment: Path, arguments: Sequence[str | Path]) -> None:
     Raises:
         InstallError: pip refuses.
     """
-    command = [python_of(environment), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
-    run = subprocess.run(command, cwd=environment, env=clean_environment(), capture_output=True, text=True, timeout=INSTALL_S, check=False)
+    command = [
+        python_of(environment),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        *arguments,
+    ]
+    run = subprocess.run(
+        command,
+        cwd=environment,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=INSTALL_S,
+        check=False,
+    )
     if run.returncode:
         raise InstallError(run.stderr[-2000:].strip())
 
 
 def _make_environment(folder: Path) -> None:
-    base = getattr(sys, "_base_executable", sys.executable)  # not this environment's own, whose packages it might show
-    subprocess.run([base, "-m", "venv", "--without-pip", folder], check=True, cwd=folder.parent, env=clean_environment(), timeout=60)
+    base = getattr(
+        sys, "_base_executable", sys.executable
+    )  # not this environment's own, whose packages it might show
+    subprocess.run(
+        [base, "-m", "venv", "--without-pip", folder],
+        check=True,
+        cwd=folder.parent,
+        env=clean_environment(),
+        timeout=60,
+    )
 
 
 def _pth_of(environment: Path) -> str:

@@ -53,7 +53,9 @@ class Launcher:
         try:
             spec = self._spec(parameters)
         except OSError as error:
-            raise ValueError(f"Unable to open template file: {parameters['containerSpecGcsPath']}: {error}") from error
+            raise ValueError(
+                f"Unable to open template file: {parameters['containerSpecGcsPath']}: {error}"
+            ) from error
         check_parameters(spec, parameters.get("parameters", {}))
 
     def _spec(self, parameters: Json) -> Json:
@@ -64,30 +66,64 @@ class Launcher:
         """Run the program, and fill in the job's request; a program that fails ends the job."""
         options = self._options(job, parameters)
         job_object = f"{options['staging_location']}/template_launches/{job.id}/job_object"
-        command = [*self.command, *(f"--{name}={value}" for name, value in options.items()), f"--template_location={job_object}"]
+        command = [
+            *self.command,
+            *(f"--{name}={value}" for name, value in options.items()),
+            f"--template_location={job_object}",
+        ]
         self.commands.append(command)
         log = self.folder / f"launcher-{job.id}.log"
         with log.open("wb") as output:
             code = subprocess.run(
-                command, cwd=self.folder, env=dict(self.environment), stdout=output, stderr=output, timeout=LAUNCH_S, check=False
+                command,
+                cwd=self.folder,
+                env=dict(self.environment),
+                stdout=output,
+                stderr=output,
+                timeout=LAUNCH_S,
+                check=False,
             ).returncode
         if code:
             text = log.read_text(errors="replace")[-2000:]
             job.end(
-                FAILED, f"Error occurred in the launcher container: Template launch failed: python failed with exit status {code}\n{text}"
+                FAILED,
+                f"Error occurred in the launcher container: Template launch failed: python failed with exit status {code}\n{text}",
             )
         else:
             job.request = json.loads(read_object(self.gcs, job_object))
 
     def _options(self, job: Job, parameters: Json) -> dict[str, str]:
-        environment = {**self._spec(parameters).get("defaultEnvironment", {}), **parameters.get("environment", {})}
-        named = {option: str(environment[name]) for name, option in _ENVIRONMENT_OPTIONS.items() if name in environment}
-        staging = named.get("staging_location", f"{named.get('temp_location', 'gs://dataflow-staging')}/staging")
-        fixed = {"runner": "DataflowRunner", "project": job.project, "region": job.region, "job_name": job.name}
+        environment = {
+            **self._spec(parameters).get("defaultEnvironment", {}),
+            **parameters.get("environment", {}),
+        }
+        named = {
+            option: str(environment[name])
+            for name, option in _ENVIRONMENT_OPTIONS.items()
+            if name in environment
+        }
+        staging = named.get(
+            "staging_location", f"{named.get('temp_location', 'gs://dataflow-staging')}/staging"
+        )
+        fixed = {
+            "runner": "DataflowRunner",
+            "project": job.project,
+            "region": job.region,
+            "job_name": job.name,
+        }
         if labels := environment.get("additionalUserLabels"):
             named["labels"] = json.dumps(labels)
-        more = dict(option.partition("=")[::2] for option in environment.get("additionalPipelineOptions", ()))
-        return {**fixed, **named, "staging_location": staging.rstrip("/"), **more, **parameters.get("parameters", {})}
+        more = dict(
+            option.partition("=")[::2]
+            for option in environment.get("additionalPipelineOptions", ())
+        )
+        return {
+            **fixed,
+            **named,
+            "staging_location": staging.rstrip("/"),
+            **more,
+            **parameters.get("parameters", {}),
+        }
 
 
 def check_parameters(spec: Json, parameters: Mapping[str, str]) -> None:
@@ -97,12 +133,17 @@ def check_parameters(spec: Json, parameters: Mapping[str, str]) -> None:
         ValueError: A parameter is missing, unknown, or not of its form.
     """
     known = {entry["name"]: entry for entry in spec["metadata"]["parameters"]}
-    missing = [name for name, entry in known.items() if not entry.get("isOptional") and name not in parameters]
+    missing = [
+        name
+        for name, entry in known.items()
+        if not entry.get("isOptional") and name not in parameters
+    ]
     unknown = [name for name in parameters if name not in known]
     wrong = [
         name
         for name, value in parameters.items()
-        if name in known and not all(re.fullmatch(form, value) for form in known[name].get("regexes", ()))
+        if name in known
+        and not all(re.fullmatch(form, value) for form in known[name].get("regexes", ()))
     ]
     kinds = {"missing": missing, "unrecognized": unknown, "of a wrong form": wrong}
     faults = [f"{kind}: {', '.join(names)}" for kind, names in kinds.items() if names]

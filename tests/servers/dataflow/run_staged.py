@@ -20,8 +20,18 @@ def main(pipeline: Path, result: Path) -> None:
         del environment.dependencies[:]  # they are installed
         environment.urn, environment.payload = python_urns.EMBEDDED_PYTHON, b""
     FnApiRunner().run_via_runner_api(proto, PipelineOptions([])).wait_until_finish()
-    names = ("transforms", "shardwright", "schemas", "tfx_bsl", "apache_beam", "tensorflow", "pipelines")
-    result.write_text(json.dumps({name: sys.modules[name].__file__ for name in names if name in sys.modules}))
+    names = (
+        "transforms",
+        "shardwright",
+        "schemas",
+        "tfx_bsl",
+        "apache_beam",
+        "tensorflow",
+        "pipelines",
+    )
+    result.write_text(
+        json.dumps({name: sys.modules[name].__file__ for name in names if name in sys.modules})
+    )
 
 
 if __name__ == "__main__":

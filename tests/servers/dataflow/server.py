@@ -60,7 +60,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, path: str, query: dict[str, str], body: bytes) -> Answer:
         if path == "/token":
             return 200, {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}
-        if path.endswith("/allowedLocations"):  # google-auth asks where the account may be used; 0x0 is everywhere
+        if path.endswith(
+            "/allowedLocations"
+        ):  # google-auth asks where the account may be used; 0x0 is everywhere
             return 200, {"locations": [], "encodedLocations": "0x0"}
         if path.startswith("/fake/"):
             return self._control(path.removeprefix("/fake/"), query)
@@ -72,7 +74,12 @@ class _Handler(BaseHTTPRequestHandler):
         """For tests in another process: /fake/refuse_next?status=...&message=..., /fake/fail_next?message=..., /fake/jobs."""
         service = self.server.service
         if what == "jobs":
-            return 200, {"jobs": [{**job.resource(), "request": job.request, "messages": job.messages} for job in service.jobs.values()]}
+            return 200, {
+                "jobs": [
+                    {**job.resource(), "request": job.request, "messages": job.messages}
+                    for job in service.jobs.values()
+                ]
+            }
         if what == "fail_next":
             service.fail_next(query["message"])
         elif what == "refuse_next":

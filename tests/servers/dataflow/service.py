@@ -18,11 +18,23 @@ from typing import Any
 
 Json = dict[str, Any]
 Answer = tuple[int, Json]
-RUNNING, DONE, FAILED, CANCELLED = (f"JOB_STATE_{state}" for state in ("RUNNING", "DONE", "FAILED", "CANCELLED"))
+RUNNING, DONE, FAILED, CANCELLED = (
+    f"JOB_STATE_{state}" for state in ("RUNNING", "DONE", "FAILED", "CANCELLED")
+)
 _ENDED = frozenset({DONE, FAILED, CANCELLED})
-_JOBS = re.compile(r"/v1b3/projects/(?P<project>[^/]+)(?:/locations/(?P<region>[^/]+))?/jobs(?:/(?P<id>[^/:]+)(?:/(?P<part>\w+))?)?")
-_LAUNCH = re.compile(r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<region>[^/]+)/flexTemplates:launch")
-_STATUS = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 503: "UNAVAILABLE"}
+_JOBS = re.compile(
+    r"/v1b3/projects/(?P<project>[^/]+)(?:/locations/(?P<region>[^/]+))?/jobs(?:/(?P<id>[^/:]+)(?:/(?P<part>\w+))?)?"
+)
+_LAUNCH = re.compile(
+    r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<region>[^/]+)/flexTemplates:launch"
+)
+_STATUS = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    503: "UNAVAILABLE",
+}
 _numbers = itertools.count(1)
 
 
@@ -63,9 +75,24 @@ class Job:
         self.state = state
 
     def resource(self) -> Json:
-        kept = {key: self.request[key] for key in ("labels", "environment", "clientRequestId", "type") if key in self.request}
-        where = {"id": self.id, "projectId": self.project, "location": self.region, "name": self.name}
-        return {**kept, **where, "currentState": self.state, "currentStateTime": _now(), "createTime": _now()}
+        kept = {
+            key: self.request[key]
+            for key in ("labels", "environment", "clientRequestId", "type")
+            if key in self.request
+        }
+        where = {
+            "id": self.id,
+            "projectId": self.project,
+            "location": self.region,
+            "name": self.name,
+        }
+        return {
+            **kept,
+            **where,
+            "currentState": self.state,
+            "currentStateTime": _now(),
+            "createTime": _now(),
+        }
 
 
 class Service:
@@ -77,14 +104,21 @@ class Service:
         launch: Runs a Flex Template's launcher for a job, in a thread of its own; it fills in the job's request, or ends the job.
     """
 
-    def __init__(self, execute: Callable[[Job], None] | None, check: Callable[[Json], None], launch: Callable[[Job, Json], None]) -> None:
+    def __init__(
+        self,
+        execute: Callable[[Job], None] | None,
+        check: Callable[[Json], None],
+        launch: Callable[[Job, Json], None],
+    ) -> None:
         self.jobs: dict[str, Job] = {}
         self.requests: list[str] = []  # "METHOD path", in order
         self._execute, self._check, self._launch = execute, check, launch
         self._refusals: deque[tuple[int, str]] = deque()
         self._failures: deque[str] = deque()
 
-    def refuse_next(self, status: int = 403, message: str = "The caller does not have permission to create jobs") -> None:
+    def refuse_next(
+        self, status: int = 403, message: str = "The caller does not have permission to create jobs"
+    ) -> None:
         """Answer the next request for a new job, or for a launch, by an error."""
         self._refusals.append((status, message))
 
@@ -101,11 +135,16 @@ class Service:
             return error(404, f"the fake of Dataflow does not know {method} {path}")
         if match["id"] is None:
             if method == "POST":
-                return self._create(match["project"], match["region"] or "us-central1", json.loads(body))
+                return self._create(
+                    match["project"], match["region"] or "us-central1", json.loads(body)
+                )
             return 200, {"jobs": [job.resource() for job in self.jobs.values()]}
         job = self.jobs.get(match["id"])
         if job is None or job.project != match["project"]:
-            return error(404, f"(fake): Information about job {match['id']} could not be found in our system.")
+            return error(
+                404,
+                f"(fake): Information about job {match['id']} could not be found in our system.",
+            )
         if match["part"] is not None:
             return _part(job, match["part"])
         if method == "PUT":
@@ -158,14 +197,18 @@ class Service:
                 job.end(FAILED, f"the fake of Dataflow: {type(fault).__name__}: {fault}")
 
     def _update(self, job: Job, request: Json) -> None:
-        if request.get("requestedState") in (CANCELLED, 5) and not job.ended:  # gapic clients may send the number
+        if (
+            request.get("requestedState") in (CANCELLED, 5) and not job.ended
+        ):  # gapic clients may send the number
             job.cancelled.set()
             job.say("Cancel request is committed for workflow job")
             job.end(CANCELLED)
 
 
 def error(status: int, message: str) -> Answer:
-    return status, {"error": {"code": status, "message": message, "status": _STATUS.get(status, "ABORTED")}}
+    return status, {
+        "error": {"code": status, "message": message, "status": _STATUS.get(status, "ABORTED")}
+    }
 
 
 def _part(job: Job, part: str) -> Answer:

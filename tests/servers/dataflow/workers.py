@@ -16,7 +16,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.servers.dataflow.environments import InstallError, clean_environment, layer, pip_install, python_of
+from tests.servers.dataflow.environments import (
+    InstallError,
+    clean_environment,
+    layer,
+    pip_install,
+    python_of,
+)
 from tests.servers.dataflow.service import DONE, FAILED, Job, Json
 from tests.servers.store_server import StoreServer
 
@@ -72,7 +78,9 @@ class Workers:
         """What was staged, in the boot program's order. Raises InstallError."""
         if (requirements := staged / "requirements.txt").exists():
             alone = () if self.with_dependencies else ("--no-deps",)
-            pip_install(environment, ["--requirement", requirements, "--find-links", staged, *alone])
+            pip_install(
+                environment, ["--requirement", requirements, "--find-links", staged, *alone]
+            )
         if (extra := staged / "extra_packages.txt").exists():
             for name in extra.read_text().split():
                 pip_install(environment, ["--force-reinstall", "--no-deps", staged / name])
@@ -84,10 +92,18 @@ class Workers:
         """None, or what the worker's log ends with."""
         script, result = place / "run_staged.py", place / "imported.json"
         shutil.copy(_RUN_STAGED, script)
-        command: list[str | Path] = [python_of(environment), "-I", script, place / "staged" / "pipeline.pb", result]
+        command: list[str | Path] = [
+            python_of(environment),
+            "-I",
+            script,
+            place / "staged" / "pipeline.pb",
+            result,
+        ]
         variables = clean_environment() | dict(self.environment)
         with (place / "worker.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=place, env=variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                command, cwd=place, env=variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
             try:
                 _wait(process, job)
             finally:
@@ -111,7 +127,9 @@ def fetch_staged(gcs: StoreServer, job: Job, folder: Path) -> Path:
     for package in environment["workerPools"][0].get("packages", []):
         address = "gs://" + package["location"].removeprefix("storage.googleapis.com/")
         (folder / package["name"]).write_bytes(read_object(gcs, address))
-    (folder / "pipeline.pb").write_bytes(read_object(gcs, environment["sdkPipelineOptions"]["options"]["pipelineUrl"]))
+    (folder / "pipeline.pb").write_bytes(
+        read_object(gcs, environment["sdkPipelineOptions"]["options"]["pipelineUrl"])
+    )
     return folder
 
 
@@ -122,7 +140,9 @@ def read_object(gcs: StoreServer, address: str) -> bytes:
         urllib.error.HTTPError: There is none at this address.
     """
     bucket, _, name = address.removeprefix("gs://").partition("/")
-    return gcs.request("GET", f"/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}?alt=media")
+    return gcs.request(
+        "GET", f"/storage/v1/b/{bucket}/o/{urllib.parse.quote(name, safe='')}?alt=media"
+    )
 
 
 def _wait(process: subprocess.Popen[bytes], job: Job) -> None:
