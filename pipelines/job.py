@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipelines.options import BuildOptions
 from pipelines.runners import is_local
-from pipelines.schemas_option import as_encoded, check_columns, load_schema
+from pipelines.schemas_option import as_encoded, check_columns, kinds_of, load_schema, read_schema
 from schemas.image_classification import image_classification
 from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS
 from shardwright import naming
@@ -180,6 +180,7 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
         UsageError: INPUT or an option that does not fit it.
         BuildError: A table that cannot be read.
     """
+    written = None if options.schema is None else read_schema(options.schema, options.storage)
     source = detect_source(
         options.input,
         _columns_of_input(options),
@@ -187,13 +188,14 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
         input_format=options.input_format,
         image_root=options.image_root,
         spool=spool or UnwrittenFolder(options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)),
+        kinds=kinds_of(written),
     )
     table = None if options.labels is None else _detect_label_table(options, options.labels, source)
     states_labels = table is None or table.label is None
     declared = None
     if options.schema is not None:
         known = _column_names(source, table)
-        declared = _declared_schema(options, options.schema, source, table, known)
+        declared = _declared_schema(options, options.schema, written, source, table, known)
         source = source.for_features(column_features(declared))
         table = table and table.for_features(column_features(declared))
         has_label = options.schema in READY_SCHEMAS or _may_have_labels(source, table)
@@ -209,7 +211,12 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
 
 
 def _declared_schema(
-    options: BuildOptions, given: str, source: InputSource, table: TableSource | None, columns: Sequence[str]
+    options: BuildOptions,
+    given: str,
+    read: ExampleSchema | None,
+    source: InputSource,
+    table: TableSource | None,
+    columns: Sequence[str],
 ) -> ExampleSchema:
     if given not in READY_SCHEMAS and options.feature_names != BuildOptions.feature_names:
         raise UsageError(f"--feature-names is for ready schemas, and --schema {given} names its own features: leave --feature-names out")
@@ -219,13 +226,7 @@ def _declared_schema(
         if given in WITH_ALL_COLUMNS:
             raise
         extras = ()
-    return load_schema(
-        given,
-        feature_names=source.feature_names or options.feature_names,
-        columns=columns,
-        extras=extras,
-        storage=options.storage,
-    )
+    return load_schema(given, read, feature_names=source.feature_names or options.feature_names, columns=columns, extras=extras)
 
 
 def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:

@@ -22,6 +22,7 @@ from pipelines.job import BuildJob
 from pipelines.networks import fetching_prism, keep_proxies_out
 from pipelines.remote import follow, reason_of
 from pipelines.runners import describe_runner, is_local, option_of, runner_of
+from pipelines.temporary import temporary_folder
 from shardwright import errors
 from shardwright.errors import BuildError, ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.manifest import Manifest, read_manifest
@@ -31,9 +32,11 @@ from transforms.planning.size_errors import average, record_bytes_of
 from transforms.progress import PROGRESS
 from transforms.publishing.leaks import LEAKS
 from transforms.reject_files import first_faults
+from transforms.rejects import RejectReason
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
+REPORT = "internal_error is a bug, not a fault of your images: please report it (README.md, \"Report a problem\") with the line above"
 _TRACE = "Traceback (most recent call last):"
 # What Beam adds to the message of an error raised on a worker: where it happened.
 _STEP = re.compile(r" \[while running '[^\n]*'\]$", re.MULTILINE)
@@ -72,6 +75,8 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
                 return 128 + stop.signal
             if isinstance(error, TooManyRejectsError):
                 _say_some_rejects(job.options.root)
+                if RejectReason.INTERNAL_ERROR in str(error):
+                    say(REPORT)
             if isinstance(error, ShardwrightError):
                 return fail(error)
             raise
@@ -119,9 +124,10 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
     for name in _BEAM_LOGGERS:
         logging.getLogger(name).addFilter(_FILTER)
     try:
-        pipeline = _make_pipeline(options)
-        graph(pipeline, job)
-        _run_to_its_end(pipeline, options, job)
+        with temporary_folder():
+            pipeline = _make_pipeline(options)
+            graph(pipeline, job)
+            _run_to_its_end(pipeline, options, job)
     except ShardwrightError as error:
         raise type(error)(_STEP.sub("", str(error))) from error
     except Exception as error:  # runners wrap a worker's error in classes of their own
@@ -210,6 +216,8 @@ def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
         reasons = ", ".join(f"{number} {reason}" for reason, number in manifest.rejects.items())
         say(f"rejects: {reasons}; each is listed in {job.options.root}/rejects/")
         _say_some_rejects(job.options.root)
+        if RejectReason.INTERNAL_ERROR in manifest.rejects:
+            say(REPORT)
     _say_retries()
     say(f"{job.options.root}: {manifest.num_records} records in {shards} shards, {show_seconds(seconds)}")
 

@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 import runpy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,31 +25,48 @@ _ONE_EACH = (Source.IMAGE, Source.ID, Source.LABEL)
 _NAMED = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})
 
 
-def load_schema(
-    given: str, *, feature_names: str, columns: Sequence[str], extras: Sequence[Feature], storage: StorageOptions
-) -> ExampleSchema:
-    """The schema that `--schema` names.
+def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
+    """Return the schema of a `--schema` file, or None for a ready schema, which depends on the columns of INPUT.
 
     Args:
         given: The name of a ready schema, or a file.
-        feature_names: Of ready schemas: "tfds" or "model-garden".
-        columns: The source's extra columns.
-        extras: The features that the source would fill with them; what they say of classes' names counts for the schema too.
         storage: Options of the store that a JSON file is in.
 
     Raises:
         UsageError: There is no such schema, or it is none that examples can have.
     """
     if given in READY_SCHEMAS:
-        schema = READY_SCHEMAS[given](feature_names, columns, extras)
-    elif given.lower().endswith(_FILES):
-        schema = _load_python(given) if given.lower().endswith(".py") else _load_json(given, storage)
-        _check_declared(schema, given)
-        schema = _with_own_names(schema)
-    else:
+        return None
+    if not given.lower().endswith(_FILES):
         guess = difflib.get_close_matches(given, READY_SCHEMAS, 1)
         hint = f"; did you mean {guess[0]}?" if guess else ""
         raise UsageError(f"--schema {given!r} is no ready schema ({', '.join(READY_SCHEMAS)}) and no .py or .json file{hint}")
+    schema = _load_python(given) if given.lower().endswith(".py") else _load_json(given, storage)
+    _check_declared(schema, given)
+    return _with_own_names(schema)
+
+
+def kinds_of(schema: ExampleSchema | None) -> Mapping[str, FeatureKind]:
+    """Return column -> kind of the feature that a schema fills from it."""
+    return {} if schema is None else {feature.column_name: feature.kind for feature in column_features(schema)}
+
+
+def load_schema(
+    given: str, read: ExampleSchema | None, *, feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+) -> ExampleSchema:
+    """Return the schema that `--schema` names, for what INPUT has.
+
+    Args:
+        given: The name of a ready schema, or a file.
+        read: What `read_schema` gives for it.
+        feature_names: Of ready schemas: "tfds" or "model-garden".
+        columns: The source's extra columns.
+        extras: The features that the source would fill with them; what they say of classes' names counts for the schema too.
+
+    Raises:
+        UsageError: The columns do not make a schema.
+    """
+    schema = READY_SCHEMAS[given](feature_names, columns, extras) if read is None else read
     stated = {extra.name: extra for extra in extras}
     return replace(schema, features=tuple(_with_stated_names(feature, stated.get(feature.name)) for feature in schema.features))
 

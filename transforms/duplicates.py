@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from shardwright.storage import StorageOptions, is_remote
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads
 from transforms.hashing import hash64
-from transforms.images import ImageFault
+from transforms.internal_errors import fault_of
 from transforms.references import concat, keep_rows, set_column
 from transforms.rejects import Reject, RejectReason
 from transforms.writing.image_reads import AHEAD_BYTES, Place, read_local_image, read_remote_image
@@ -101,7 +101,8 @@ def _runs(places: Sequence[Place]) -> Iterator[tuple[int, int]]:
 def _hash_image(place: Place, *, storage: StorageOptions) -> bytes | None:
     try:
         data = read_remote_image(place, storage) if is_remote(place.uri) else read_local_image(place)
-    except ImageFault:
+    except Exception as error:  # the writer meets it again, and rejects the image
+        fault_of(error)
         return None
     return hashlib.blake2b(data, digest_size=16).digest()
 

@@ -52,6 +52,7 @@ class RejectReason(StrEnum):
     UNUSED_ID = "unused_id"  # a list of ids names what INPUT does not have
     DUPLICATE_IMAGE = "duplicate_image"  # another image has the same bytes, and the user calls that a fault
     DROPPED_DUPLICATE = "dropped_duplicate"  # the same, where the user asked for one of them only
+    INTERNAL_ERROR = "internal_error"  # an exception that nobody expected: a bug here or in a decoder, to be reported
 
 
 # What a store's trouble with one object means. Troubles with a whole store are nobody's reject.
@@ -70,8 +71,9 @@ def reason_of(error: StorageError) -> RejectReason | None:
     return _STORAGE_REASONS.get(type(error))
 
 
-# Reasons that may be gone at the next try: an unfinished build writes such a shard again.
-RETRYABLE = frozenset({RejectReason.MISSING_FILE, RejectReason.UNREADABLE, RejectReason.CHANGED})
+# Reasons that may be gone at the next try: an unfinished build writes such a shard again. An internal error may be a lack of
+# memory, or a bug that a newer version does not have.
+RETRYABLE = frozenset({RejectReason.MISSING_FILE, RejectReason.UNREADABLE, RejectReason.CHANGED, RejectReason.INTERNAL_ERROR})
 
 
 @dataclass(frozen=True, slots=True)

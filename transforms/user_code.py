@@ -136,6 +136,8 @@ def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     for result in results:
         if not isinstance(result, Record):
             raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave a {type(result).__name__}, and must give records")
+        if problem := _type_problem(result):
+            raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave {problem}")
         if not result.id.startswith(given.id):
             raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave the id {result.id!r}, which must begin with {given.id!r}")
     ids = [result.id for result in results]
@@ -144,6 +146,23 @@ def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     if len(set(ids)) < len(ids):
         raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave several records the same id; give each its own, or none of them")
     return results
+
+
+def _type_problem(record: Record) -> str:
+    """Name the attribute of a record that has another type than `Record` states, "" for none."""
+    values: list[tuple[str, Any, tuple[type, ...]]] = [
+        ("id", record.id, (str,)),
+        ("image", record.image, (bytes, np.ndarray)),
+        ("label", record.label, (str, type(None))),
+        ("features", record.features, (dict,)),
+        ("pictures", record.pictures, (dict,)),
+    ]
+    if isinstance(record.pictures, dict):
+        values += [(f"pictures[{name!r}]", picture, (bytes, np.ndarray, type(None))) for name, picture in record.pictures.items()]
+    for name, value, types in values:
+        if not isinstance(value, types):
+            return f"{name} of type {type(value).__name__}; expected {' or '.join(kind.__name__ for kind in types)}"
+    return ""
 
 
 @functools.cache

@@ -63,9 +63,10 @@ def _palette(look: Look) -> str:
     data, info = look.data, look.header.info
     if info.format == "png":
         return "a palette" if data[25] == 3 else ""
-    # A GIF has one by its nature. A BMP of gray needs none.
+    if info.format != "bmp":  # a GIF has one by its nature
+        return ""
     bits = data[24] if data[14] == 12 else data[28]
-    return "a palette" if info.format == "bmp" and bits <= 8 and info.channels == 3 else ""
+    return "a palette" if bits <= 8 and info.channels == 3 else ""  # a BMP of gray needs none
 
 
 def _alpha(look: Look) -> str:
@@ -79,10 +80,10 @@ def _alpha(look: Look) -> str:
 
 def _gif_is_transparent(data: bytes) -> bool:
     """Of the first frame: its graphic control extension comes before it."""
-    for start, _ in _gif_blocks(data):
+    for start, end in _gif_blocks(data):
         if data[start] == IMAGE:
             return False
-        if data[start + 1] == GRAPHIC_CONTROL and data[start + 3] & 1:
+        if data[start + 1] == GRAPHIC_CONTROL and end > start + 3 and data[start + 3] & 1:
             return True
     return False
 

@@ -11,13 +11,15 @@ from transforms.rejects import RejectReason
 IMAGE, EXTENSION, TRAILER = 0x2C, 0x21, 0x3B
 GRAPHIC_CONTROL, APPLICATION = 0xF9, 0xFF
 
+_MAX_CODE_SIZE = 8  # giflib's limit, and the format's: an index into 256 colours
+
 _U16_PAIR = struct.Struct("<HH").unpack_from
 _U16_QUAD = struct.Struct("<HHHH").unpack_from
 
 
 def read_gif(data: bytes) -> Header:
     width, height = _U16_PAIR(data, 6)
-    pos, refusal = _first_image(data), ""
+    pos, refusal = _first_image(data)
     if data[pos] == TRAILER:
         raise ImageFault(RejectReason.CORRUPT, "a GIF without an image")
     if data[pos] != IMAGE:
@@ -27,6 +29,8 @@ def read_gif(data: bytes) -> Header:
     info = ImageInfo("gif", max(width, left + frame_width), max(height, top + frame_height), 3)
     if not (data[10] | data[pos + 9]) & 0x80:
         refusal = "a GIF without a colour table"
+    elif (code_size := data[pos + 10 + _table_size(data[pos + 9])]) > _MAX_CODE_SIZE:
+        refusal = f"a GIF with codes of {code_size} bits ({_MAX_CODE_SIZE} at most are read)"
     # A block terminator before the trailer: the trailer's byte alone would pass one cut in 256.
     odd = "" if data.endswith(b"\0;") else _odd(data, pos)
     return Header(info, "", odd if frame_width * frame_height else "a first image without pixels", refusal)
@@ -39,7 +43,7 @@ def check_gif(data: bytes, highest_index: float) -> None:
         ImageFault: TRUNCATED where a block reaches beyond the file, UNSUPPORTED_FORMAT where a pixel of the first
             frame has a higher index than its colour table.
     """
-    pos = _first_image(data)
+    pos, _ = _first_image(data)
     num_colours = (_table_size(data[pos + 9]) or _table_size(data[10])) // 3
     if highest_index >= num_colours:
         detail = f"a GIF with a pixel of colour {highest_index} of {num_colours}: TensorFlow refuses it; encode to png or jpeg"
@@ -50,12 +54,17 @@ def check_gif(data: bytes, highest_index: float) -> None:
         raise ImageFault(RejectReason.TRUNCATED, "the blocks of the GIF reach beyond its end: fetch it again") from error
 
 
-def _first_image(data: bytes) -> int:
-    """Where the first image should start: behind the colour table and the extensions."""
-    pos = first_gif_block(data)
+def _first_image(data: bytes) -> tuple[int, str]:
+    """Where the first image should start, behind the colour table and the extensions, and why giflib does not get there.
+
+    After an extension of no sub-blocks, giflib 5.2's DGifSlurp reads one more, and so takes the next block for data.
+    """
+    pos, refusal = first_gif_block(data), ""
     while data[pos] == EXTENSION:
+        if not data[pos + 2]:
+            refusal = "a GIF with an empty extension before its first image"
         pos = _behind_blocks(data, pos + 2)
-    return pos
+    return pos, refusal
 
 
 def _table_size(flags: int) -> int:

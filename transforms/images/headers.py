@@ -149,6 +149,7 @@ def _png(data: bytes) -> Header:
 def _webp(data: bytes) -> Header:
     kind = data[12:16]
     if kind == b"VP8X":
+        _ = data[29]  # a slice would be short without a word
         width, height = (int.from_bytes(data[start : start + 3], "little") + 1 for start in (24, 27))
     elif kind == b"VP8L":
         bits = _U32(data, 21)[0]

@@ -25,7 +25,8 @@ class ImageFault(Exception):  # noqa: N818 - the fault is the file's, the progra
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = detail
+        # An exception's message may hold what UTF-8, and so a reject's row, cannot.
+        self.detail = detail.encode("utf-8", "backslashreplace").decode()
 
     def __reduce__(self) -> tuple[type[ImageFault], tuple[RejectReason, str]]:
         # Exceptions pickle by their message alone, and this one crosses process borders.

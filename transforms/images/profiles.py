@@ -42,8 +42,9 @@ def needs_conversion(profile: bytes, space: bytes) -> bool:
 
 def space_of(data: bytes, header: Header) -> bytes:
     """The colour space of an image's pixels as ICC.1 names it; b"" for deep gray, which is not converted."""
-    gray, deep = header.info.channels in (1, 2), header.info.format == "png" and data[24] == 16
-    return (b"" if deep else b"GRAY") if gray else b"CMYK" if header.inks else b"RGB "
+    if header.info.channels not in (1, 2):
+        return b"CMYK" if header.inks else b"RGB "
+    return b"" if header.info.format == "png" and data[24] == 16 else b"GRAY"
 
 
 def fits(profile: bytes, mode: str) -> bool:

@@ -11,6 +11,7 @@ from importlib import metadata
 import pyarrow as pa
 
 from shardwright.errors import UsageError
+from shardwright.schema import FeatureKind
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, absolute, is_remote
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.rejects import Reject
@@ -44,6 +45,7 @@ def detect_source(
     input_format: str | None = None,
     image_root: str | None = None,
     spool: Folder | None = None,
+    kinds: Mapping[str, FeatureKind] | None = None,
 ) -> InputSource:
     """What INPUT is.
 
@@ -55,13 +57,14 @@ def detect_source(
         input_format: Take it for this, without looking.
         image_root: Where relative picture names start; None for the format's own rule.
         spool: Where bytes may be put that cannot be read in place.
+        kinds: Column -> kind of the feature that `--schema` fills from it.
 
     Raises:
         UsageError: There is no such place or format, it is of none, or an option does not fit it.
         BuildError: A table that cannot be read.
         StorageError: A store that cannot be asked.
     """
-    request = make_request(uri, columns, argument=argument, storage=storage, image_root=image_root, spool=spool)
+    request = make_request(uri, columns, argument=argument, storage=storage, image_root=image_root, spool=spool, kinds=kinds)
     if input_format is not None:
         return _open_forced(request, input_format)
     for known in known_formats().values():
@@ -82,13 +85,14 @@ def make_request(
     storage: StorageOptions = NO_OPTIONS,
     image_root: str | None = None,
     spool: Folder | None = None,
+    kinds: Mapping[str, FeatureKind] | None = None,
 ) -> SourceRequest:
     """What formats are asked, checked as far as it can be without knowing a format; arguments are those of `detect_source`.
 
     Raises:
         UsageError: There is no such place.
     """
-    request = SourceRequest(absolute(uri), argument, columns, storage, image_root and absolute(image_root), spool)
+    request = SourceRequest(absolute(uri), argument, columns, storage, image_root and absolute(image_root), spool, kinds or {})
     _check_path(request, uri)
     return request
 

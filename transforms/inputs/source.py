@@ -19,7 +19,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import Feature
+from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, files_of, is_remote
 from transforms.references import REFERENCE_SCHEMA
 from transforms.rejects import Reject
@@ -36,6 +36,8 @@ class SourceRequest:
         storage: Options of the stores that INPUT and its pictures are in.
         image_root: Where relative picture names start, from `--image-root`; None for the format's own rule.
         spool: Where bytes may be put that cannot be read in place (`spool`); None where nothing may be written.
+        kinds: Column -> kind of the feature that `--schema` fills from it. Where a column is named here or in `columns`, its values
+            are what that says, however they begin.
     """
 
     uri: str
@@ -44,6 +46,7 @@ class SourceRequest:
     storage: StorageOptions = NO_OPTIONS
     image_root: str | None = None
     spool: Folder | None = None
+    kinds: Mapping[str, FeatureKind] = field(default_factory=dict)
 
     @property
     def is_file(self) -> bool:

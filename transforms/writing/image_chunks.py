@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from transforms.images import ImageFault, ImageInfo
+from transforms.images import ImageInfo
+from transforms.internal_errors import fault_of
 from transforms.rejects import Reject
 from transforms.writing.examples import ExampleEncoder, FramedRecords
 from transforms.writing.image_reads import ImageRead
@@ -71,7 +72,8 @@ def make_chunk(
     for row in range(references.num_rows):
         try:
             made += rows.records_of(row)
-        except ImageFault as fault:
+        except Exception as error:
+            fault = fault_of(error)
             image_id, uri = (references.column(name)[row].as_py() for name in ("id", "uri"))
             rejects.append(Reject(image_id, uri, fault.reason, fault.detail))
     return _frame(made, rejects, first_row, encoder)

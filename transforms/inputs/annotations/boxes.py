@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardwright.errors import ShardwrightError
 from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import StorageOptions, files_of
 from transforms.images.headers import read_header
@@ -149,6 +148,6 @@ def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:
             info = read_header(files.read_range(uri, 0, _HEADER_BYTES)).info
         except ImageFault:  # it may be longer
             info = read_header(files.read_bytes(uri)).info
-    except (ImageFault, ShardwrightError):
+    except Exception:  # whatever it is: the writer meets it again, and rejects the image with the reason
         return None
     return stated_size(info.height, info.width)

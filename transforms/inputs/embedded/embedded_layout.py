@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.schema import PICTURES, Feature, FeatureKind
 from transforms.features.lists import is_list
 from transforms.inputs.embedded.embedded_files import stated_class_names
 from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic
@@ -81,7 +81,13 @@ def picture_parts(column: pa.Array) -> list[tuple[bytes | None, str | None]]:
 
 
 def make_layout(
-    rows: pa.RecordBatch, schema: pa.Schema, columns: Mapping[str, str | None], place: str, *, forced: bool = False
+    rows: pa.RecordBatch,
+    schema: pa.Schema,
+    columns: Mapping[str, str | None],
+    place: str,
+    *,
+    kinds: Mapping[str, FeatureKind] | None = None,
+    forced: bool = False,
 ) -> EmbeddedLayout | None:
     """Which column is what, or None where none holds images.
 
@@ -90,13 +96,17 @@ def make_layout(
         schema: Of the file, metadata included.
         columns: role -> column named by an option, or None.
         place: What messages call the input.
+        kinds: Column -> kind of the feature that `--schema` fills from it.
         forced: Never None.
 
     Raises:
         UsageError: A column that an option names is not there or does not suit its role; or the images are in lists.
         BuildError: A column's type does not suit its role.
     """
-    pictures = [name for name, column in zip(rows.schema.names, rows.columns, strict=True) if _holds_pictures(column)]
+    said = dict(kinds or {})
+    if (given := columns.get("image")) is not None:
+        said[given] = FeatureKind.IMAGE
+    pictures = [name for name, column in zip(rows.schema.names, rows.columns, strict=True) if _is_picture(column, said.get(name))]
     image = _image_column(rows, pictures, columns.get("image"), place, forced=forced)
     if image is None:
         return None
@@ -135,15 +145,24 @@ def _image_column(rows: pa.RecordBatch, pictures: Sequence[str], given: str | No
     return None
 
 
+def _is_picture(column: pa.Array, said: FeatureKind | None) -> bool:
+    """Whether a column is one of pictures: as an option or the schema says, and only where nobody does, by its values."""
+    if said is None:
+        return _holds_pictures(column)
+    return said in PICTURES and _can_hold_pictures(column.type)
+
+
 def _holds_pictures(column: pa.Array) -> bool:
     """Whether a column can hold pictures, and in some row there is one."""
-    kind = column.type
-    if pa.types.is_struct(kind):
-        if kind.get_field_index(_BYTES) < 0 or not _is_binary(kind.field(_BYTES).type):
-            return False
-    elif not _is_binary(kind):
+    if not _can_hold_pictures(column.type):
         return False
     return any(has_image_magic(data) if data else bool(path) for data, path in picture_parts(column))
+
+
+def _can_hold_pictures(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return kind.get_field_index(_BYTES) >= 0 and _is_binary(kind.field(_BYTES).type)
+    return _is_binary(kind)
 
 
 def _holds_lists(column: pa.Array) -> bool:

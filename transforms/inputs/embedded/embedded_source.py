@@ -132,7 +132,7 @@ def _look(files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool)
         with open_rows(file.uri, request.storage) as (schema, batches):
             rows = next((batch for batch in batches if batch.num_rows), None)
             if rows is not None:
-                return make_layout(rows, schema, request.columns, file.uri, forced=forced)
+                return make_layout(rows, schema, request.columns, file.uri, kinds=request.kinds, forced=forced)
     if forced:
         raise UsageError(f"{request.argument} {request.uri}: its files have no rows")
     return None

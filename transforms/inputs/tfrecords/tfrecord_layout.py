@@ -145,7 +145,14 @@ def look_at(records: Iterable[bytes], place: str) -> Look:
     return Look(good, dict(sorted(found.items())))
 
 
-def make_layout(look: Look, columns: Mapping[str, str | None], place: str, stated: Stated = NOTHING_STATED) -> RecordLayout:
+def make_layout(
+    look: Look,
+    columns: Mapping[str, str | None],
+    place: str,
+    stated: Stated = NOTHING_STATED,
+    *,
+    kinds: Mapping[str, FeatureKind] | None = None,
+) -> RecordLayout:
     """Which feature is what.
 
     Args:
@@ -153,10 +160,12 @@ def make_layout(look: Look, columns: Mapping[str, str | None], place: str, state
         columns: role -> key named by an option, or None.
         place: What messages call the input.
         stated: What the folder says of its features.
+        kinds: Key -> kind of the feature that `--schema` fills from it.
 
     Raises:
         UsageError: No feature holds images, or one that an option names is not there or does not suit its role.
     """
+    look = _as_said(look, columns.get("image"), kinds or {})
     image = _image_key(look, columns.get("image"), place, stated)
     roles = {
         "label": _role_key(look, "label", columns, (*filter(None, [stated.label]), *LABEL_NAMES), place),
@@ -179,6 +188,16 @@ def make_layout(look: Look, columns: Mapping[str, str | None], place: str, state
         class_names=stated.class_names_of(roles["label"]) if roles["label"] and types[roles["label"]] == pa.int64() else None,
         left_out=left_out,
     )
+
+
+def _as_said(look: Look, image: str | None, kinds: Mapping[str, FeatureKind]) -> Look:
+    """The look with pictures where an option or the schema says so, and nowhere else of the features that they name."""
+    said = {**kinds, **({image: FeatureKind.IMAGE} if image is not None else {})}
+    features = dict(look.features)
+    for key in said.keys() & features.keys():
+        seen = features[key]
+        features[key] = Seen(seen.kinds, seen.lengths, seen.kinds["bytes_list"] if said[key] in PICTURES else 0)
+    return Look(look.num_records, features)
 
 
 def _image_key(look: Look, given: str | None, place: str, stated: Stated) -> str:

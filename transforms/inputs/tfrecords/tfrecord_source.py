@@ -136,7 +136,7 @@ class TFRecordFormat(SourceFormat):
         if request.image_root is not None:
             raise UsageError(f"--image-root is for paths of images, and {request.argument} {request.uri} holds the images themselves")
         look = look_at(_first_records(files, request.storage), request.uri)
-        layout = make_layout(look, request.columns, request.uri, stated)
+        layout = make_layout(look, request.columns, request.uri, stated, kinds=request.kinds)
         root = files[0].uri.removesuffix(files[0].name).rstrip("/")
         return TFRecordSource(request, root, layout, len(files), common_split_names(files))
 

@@ -1,0 +1,40 @@
+"""Turn an unexpected exception over one image into a reject, so that one image never ends a build."""
+
+from __future__ import annotations
+
+import traceback
+from concurrent.futures import CancelledError
+from pathlib import Path
+
+from shardwright.errors import ShardwrightError
+from transforms.images.kinds import ImageFault
+from transforms.rejects import RejectReason
+
+_MESSAGE_LENGTH = 300  # characters: an exception may quote the bytes of the image
+_PATH_PARTS = 3  # of the file that raised: enough to find it, without where it is installed
+
+
+def fault_of(error: Exception) -> ImageFault:
+    """Return the fault that leaves one image out, for whatever was raised while it was worked on.
+
+    Call it in an `except Exception` block around the work on one image.
+
+    Returns:
+        An ImageFault itself; for any other exception INTERNAL_ERROR with its type, its message and the line that raised it.
+
+    Raises:
+        ShardwrightError: As given. A store that fails, or a build that must stop, is no fault of an image.
+        CancelledError: As given. The build is stopping.
+    """
+    if isinstance(error, ImageFault):
+        return error
+    if isinstance(error, ShardwrightError | CancelledError):
+        raise error
+    said = " ".join("".join(traceback.format_exception_only(error)).split())[:_MESSAGE_LENGTH]
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({_short(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    return ImageFault(RejectReason.INTERNAL_ERROR, said + place)
+
+
+def _short(filename: str) -> str:
+    return "/".join(Path(filename).parts[-_PATH_PARTS:])
