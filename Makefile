@@ -1,9 +1,10 @@
 # `make demo` and `make test` each set up what they need: a virtual environment in .venv, from the package registry.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-prism test-flink test-dataflow test-airflow test-packaging lint lint-deploy format bench bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging lint lint-deploy format bench bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -35,8 +36,16 @@ servers: .servers/.built  ## the object stores tests run against, in .servers (n
 demo: install  ## build, verify, read and train on real images, all made here; results under demo/
 	$(BIN)/python examples/demo.py
 
-test: install  ## the whole test suite, a process a core (but for the engines, which have targets of their own)
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --ignore tests/engines
+test: install servers torch  ## the test suite, a process a core; sets up all it needs (the engines have targets of their own)
+	$(PYTEST)
+
+test-all: install servers torch  ## what `make test` leaves out: the long tests, and property tests with many examples from a new seed
+	$(PYTEST) --long
+
+mutants: install servers torch  ## 300 fixed mutants of the source against the tests: which are killed (about an hour); results in .mutants/
+	rm -rf .mutants && mkdir .mutants
+	$(PYTEST) -p tests.mutants.coverage_files --cov --cov-context test --cov-report= --junitxml .mutants/junit.xml
+	$(BIN)/python -m tests.mutants .mutants/coverage .mutants/junit.xml .mutants/result.json
 
 test-prism: install  ## builds on Prism, which DirectRunner picks (needs Go; 4 minutes and 2 GB for Prism, 3 minutes for the tests)
 	tests/engines/install_prism.sh
@@ -119,4 +128,4 @@ bench-runners: install  ## one table of the runners that are installed (make tes
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .servers .engines .airflow demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .servers .engines .airflow .mutants demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

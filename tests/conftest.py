@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,12 @@ _SIZE = shutil.get_terminal_size()
 os.environ.update({"COLUMNS": str(_SIZE.columns), "LINES": str(_SIZE.lines), "LANGUAGE": "C"})
 
 
+# Part of why a test is skipped for want of a server (tests/servers/processes.py).
+NO_SERVER = "is not built: run `make servers`"
+# pytest's own folders, and what TensorFlow removes when its process ends.
+_ALLOWED = ("pytest-of-", "__autograph_generated_file")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "run the long tests, and property tests with many examples from a new seed"
     parser.addoption("--long", action="store_true", help=text)
@@ -28,7 +35,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Set how random this run is: xdist's workers inherit both variables."""
+    """Set the temporary folder and the seed of this run: xdist's workers inherit the variables."""
+    if not is_worker(config):
+        tempfile.tempdir = os.environ["TMPDIR"] = tempfile.mkdtemp(prefix="shardwright-tests-")
     if config.getoption("--long"):
         os.environ[random_tests.LONG] = "1"
         os.environ.setdefault(random_tests.SEED, str(secrets.randbits(32)))
@@ -36,8 +45,39 @@ def pytest_configure(config: pytest.Config) -> None:
     random_tests.load_profile()
 
 
+def is_worker(config: pytest.Config) -> bool:
+    """Return whether this process is one of xdist's, and not the one that was started."""
+    return hasattr(config, "workerinput")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave nothing in the system's temporary folder."""
+    if not is_worker(config):
+        shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that left temporary files outside of pytest's own folders."""
+    if is_worker(session.config):
+        return
+    left = [name for name in os.listdir(os.environ["TMPDIR"]) if not name.startswith(_ALLOWED)]
+    if left:
+        print(f"\nleft in the temporary folder: {', '.join(sorted(left))}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the seed: with it, a failed run can be repeated."""
+    no_server = [
+        report
+        for report in terminalreporter.getreports("skipped")
+        if NO_SERVER in str(report.longrepr)
+    ]
+    if no_server:
+        terminalreporter.write_line(
+            f"{len(no_server)} tests of S3 and GCS were skipped: their servers are built with Go, "
+            "and there is no go here (https://go.dev/dl)"
+        )
     repeat = f"; repeat with {random_tests.SEED}" if random_tests.is_long() else ", fixed"
     terminalreporter.write_line(f"random seed: {random_tests.seed()}{repeat}")
 

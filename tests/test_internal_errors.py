@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,21 @@ from tests.build_helpers import build, make_images, manifest_of, record_ids, rej
 from transforms.images import ImageFault
 from transforms.internal_errors import fault_of
 from transforms.rejects import RejectReason
-from transforms.user_code import Record
+from transforms.user_code import Record, UserTransform
 from transforms.writing import made_records, transformed_rows
 
 
 def unchanged(record: Record) -> Record:
     """Return the record as it is (`--transform`)."""
     return record
+
+
+CHANGE: dict[str, dict[str, Any]] = {}
+
+
+def changed(record: Record) -> Record:
+    """Return the record with the change that a test asks for."""
+    return record.replace(**CHANGE["replace"])
 
 
 class OddError(Exception):
@@ -61,6 +70,31 @@ def test_errors_of_the_whole_build_pass(error: Exception) -> None:
     with pytest.raises(type(error)) as caught:
         raised(error)
     assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"id": 5}, "id of type int; expected str"),
+        ({"image": "a.png"}, "image of type str; expected bytes or ndarray"),
+        ({"label": ["a"]}, "label of type list; expected str or NoneType"),
+        ({"features": [1]}, "features of type list; expected dict"),
+        ({"pictures": None}, "pictures of type NoneType; expected dict"),
+        (
+            {"pictures": {"mask": 3}},
+            "pictures['mask'] of type int; expected bytes or ndarray or NoneType",
+        ),
+    ],
+)
+def test_a_record_of_a_transform_has_the_stated_types(
+    change: dict[str, Any], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = "tests.test_internal_errors:changed"
+    monkeypatch.setitem(CHANGE, "replace", change)
+    with pytest.raises(ImageFault) as caught:
+        UserTransform(spec, "").apply(Record("a", b"x"))
+    assert caught.value.reason == RejectReason.TRANSFORM
+    assert caught.value.detail == f"{spec} gave {problem}"
 
 
 def break_store(monkeypatch: pytest.MonkeyPatch, module: object) -> None:

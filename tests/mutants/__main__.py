@@ -1,0 +1,235 @@
+"""Run the fixed list of mutants: `python -m tests.mutants COVERAGE JUNIT RESULT` (`make mutants`).
+
+Each mutant is put into a copy of the tree, and the tests that run its line are run until one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ET
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.sites import Site, find_sites, line_of, mutate
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = Path(__file__).with_name("mutants.csv")
+NUM_MUTANTS, SEED = 300, 13
+MOST_SECONDS, MOST_FILES = 40.0, 12  # of the tests of one mutant, as they took without it
+TIMEOUT_S = 240
+PROCESSES = 2
+LINKED = (".venv", ".servers", ".torch")
+# Imported once, before each mutant's process is forked: seconds less a mutant.
+PRELOADED = (
+    "numpy",
+    "pyarrow.parquet",
+    "PIL.Image",
+    "hypothesis",
+    "apache_beam",
+    "tfx_bsl.coders.example_coder",
+    "tensorflow",
+)
+
+
+def choose() -> None:
+    """Write a new list, drawn at random from all places in the source."""
+    sites = list(find_sites(ROOT))
+    drawn = sorted(random.Random(SEED).sample(range(len(sites)), NUM_MUTANTS))
+    with LIST.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(
+            [("path", "scope", "before", "after", "number"), *(sites[n].key for n in drawn)]
+        )
+    print(f"{NUM_MUTANTS} of {len(sites)} places")
+
+
+def listed() -> list[Site]:
+    with LIST.open() as file:
+        return [
+            Site(**{**row, "number": int(row["number"]), "line": 0}) for row in csv.DictReader(file)
+        ]
+
+
+class Tests:
+    """The tests that run each line, by coverage's contexts, and how long they take, by JUnit."""
+
+    def __init__(self, coverage: str, junit: str) -> None:
+        self._lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        with sqlite3.connect(coverage) as database:
+            arcs = database.execute(
+                "SELECT file.path, context.context, arc.fromno, arc.tono FROM arc"
+                " JOIN file ON file.id = arc.file_id JOIN context ON context.id = arc.context_id"
+                " WHERE context.context != ''"
+            )
+            for path, context, start, end in arcs:
+                for line in {abs(start), abs(end)}:
+                    self._lines[path][line].add(context.rpartition("|")[0])
+        self._seconds: Counter[str] = Counter()
+        for case in ET.parse(junit).iter("testcase"):
+            module = (case.get("classname") or "").split(".tests.")[-1].removeprefix("tests.")
+            self._seconds[f"tests/{module.replace('.', '/')}.py::{case.get('name')}"] += float(
+                case.get("time") or 0
+            )
+
+    def of(self, path: str, line: int) -> list[str]:
+        """Return the tests to run: quickest first, of the files that run the line most often."""
+        lines = next(
+            (lines for name, lines in self._lines.items() if name.endswith("/" + path)), {}
+        )
+        found = lines.get(line) or set().union(*lines.values()) if lines else set()
+        by_file = Counter(test.partition("::")[0] for test in found)
+        own = f"test_{Path(path).stem}"
+        files = sorted(by_file, key=lambda name: (Path(name).stem != own, -by_file[name]))[
+            :MOST_FILES
+        ]
+        chosen, total = [], 0.0
+        for test in sorted(
+            (t for t in found if t.partition("::")[0] in files), key=self._seconds.__getitem__
+        ):
+            total += self._seconds[test]
+            if chosen and total > MOST_SECONDS:
+                break
+            chosen.append(test)
+        return chosen
+
+
+def run_mutant(tree: Path, site: Site, tests: list[str]) -> str:
+    """Return 'killed', 'timeout' or 'survived'."""
+    target = tree / site.path
+    whole = target.read_text()
+    target.write_text(mutate(tree, site))
+    try:
+        return run_tests(tree, tests)
+    finally:
+        target.write_text(whole)
+
+
+def run_tests(tree: Path, tests: list[str]) -> str:
+    child = os.fork()
+    if not child:
+        os.setsid()
+        os.chdir(tree)
+        os.environ["PYTHONPATH"] = sys.path[0] = str(tree)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in range(3):
+            os.dup2(nothing, descriptor)
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            del sys.modules[name]  # these are the copy's from here on
+        os._exit(
+            int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--timeout", "100", *tests]))
+        )
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            end_group(child)
+            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
+        time.sleep(0.05)
+    end_group(child)
+    os.waitpid(child, 0)
+    return "timeout"
+
+
+def end_group(leader: int) -> None:
+    """Kill what a mutant's tests have left running."""
+    try:
+        os.killpg(leader, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+def work(
+    number: int, jobs: list[tuple[int, Site, list[str]]], results: multiprocessing.SimpleQueue
+) -> None:
+    for name in PRELOADED:
+        importlib.import_module(name)
+    sys.dont_write_bytecode = True  # two mutants of one second and one size would share it
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    with tempfile.TemporaryDirectory(prefix="shardwright-mutants-") as folder:
+        tree = Path(folder, ROOT.name)
+        shutil.copytree(
+            ROOT, tree, ignore=shutil.ignore_patterns(*LINKED, ".git", "__pycache__", "demo")
+        )
+        for name in LINKED:
+            (tree / name).symlink_to(ROOT / name)
+        tempfile.tempdir = os.environ["TMPDIR"] = str(Path(folder, "temporary"))
+        os.mkdir(tempfile.tempdir)
+        for index, site, tests in jobs[number::PROCESSES]:
+            results.put((index, run_mutant(tree, site, tests)))
+
+
+def run(
+    coverage: str, junit: str, wanted: list[int] | None
+) -> Iterator[tuple[int, Site, int, str]]:
+    """Yield (number, mutant, tests, outcome) of each mutant of the list."""
+    covering = Tests(coverage, junit)
+    jobs, sites = [], listed()
+    for index, site in enumerate(sites):
+        if wanted is not None and index not in wanted:
+            continue
+        try:
+            tests = covering.of(site.path, line_of(ROOT, site))
+        except LookupError:
+            yield index, site, 0, "gone"
+            continue
+        if tests:
+            jobs.append((index, site, tests))
+        else:
+            yield index, site, 0, "not covered"
+    results: multiprocessing.SimpleQueue = multiprocessing.SimpleQueue()
+    workers = [
+        multiprocessing.Process(target=work, args=(number, jobs, results))
+        for number in range(PROCESSES)
+    ]
+    for worker in workers:
+        worker.start()
+    num_tests = {index: len(tests) for index, _, tests in jobs}
+    for _ in jobs:
+        index, outcome = results.get()
+        yield index, sites[index], num_tests[index], outcome
+    for worker in workers:
+        worker.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("coverage", nargs="?", help="coverage's data file, with a context a test")
+    parser.add_argument("junit", nargs="?", help="JUnit file of the same run")
+    parser.add_argument("result", nargs="?", help="JSON file to write")
+    parser.add_argument("--choose", action="store_true", help="draw a new list")
+    parser.add_argument("--only", help="numbers of mutants, with commas")
+    args = parser.parse_args()
+    if args.choose:
+        choose()
+        return
+    wanted = [int(number) for number in args.only.split(",")] if args.only else None
+    outcomes = {}
+    for index, site, tests, outcome in run(args.coverage, args.junit, wanted):
+        outcomes[index] = outcome
+        place = f"{site.path} {site.scope}"
+        print(f"{index:3} {outcome:11} {tests:4} tests  {place}: {site.before} -> {site.after}")
+        sys.stdout.flush()
+        Path(args.result).write_text(json.dumps(dict(sorted(outcomes.items()))))
+    print(
+        ", ".join(
+            f"{count} {outcome}" for outcome, count in Counter(outcomes.values()).most_common()
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
