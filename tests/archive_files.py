@@ -1,4 +1,4 @@
-"""Writing archives for tests, and reading what a build made of them."""
+"""Archives for tests, and the records that a build made of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 from shardwright.manifest import read_manifest
 from shardwright.storage import Folder
-from tests.damage import read_features
-from tests.helpers import TINY_PNG, rejects_of, rows_of
-from transforms.inputs.detection import detect_source, list_source
+from tests.helpers import TINY_PNG
+from tests.listings import Rows, listed
+from tests.tfrecord_makers import features_of
+from transforms.inputs.detection import detect_source
 from transforms.writing.image_reads import Place, read_local_image
 
-Rows = list[dict[str, object]]
 TAR_MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}
 
 
@@ -24,10 +24,11 @@ def pack_tar(
     files: Mapping[str, bytes],
     mode: str = "w",
     links: Mapping[str, tuple[bytes, str]] | None = None,
+    **options: object,
 ) -> Path:
-    """A tar of these files, in their order, then links: name -> (type, target)."""
+    """Write a tar of these files, in their order, then links: name -> (type, target)."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+    with tarfile.open(path, mode, **options) as tar:  # type: ignore[call-overload]
         for name, data in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(data)
@@ -40,7 +41,8 @@ def pack_tar(
 
 
 def pack_zip(path: Path, files: Mapping[str, bytes], method: int = zipfile.ZIP_STORED) -> Path:
-    """A zip of these files, in their order."""
+    """Write a zip of these files, in their order."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", method) as archive:
         for name, data in files.items():
             archive.writestr(name, data)
@@ -48,44 +50,33 @@ def pack_zip(path: Path, files: Mapping[str, bytes], method: int = zipfile.ZIP_S
 
 
 def png(number: int) -> bytes:
-    """A tiny image that is like no other."""
+    """Return a tiny image that is like no other."""
     return TINY_PNG + number.to_bytes(4, "big")
 
 
 def files_below(root: Path) -> dict[str, bytes]:
-    """Relative path -> content."""
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-    }
+    """Return the content of each file by its relative path."""
+    paths = sorted(path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
 def built_records(dataset: Path) -> list[tuple[str, str, bytes]]:
-    """(split, class name, image bytes) of every record, sorted."""
-    manifest = read_manifest(Folder(str(dataset)))
-    names = manifest.schema.class_names
-    found = []
-    for split in manifest.splits:
-        for shard in manifest.shard_names(split):
-            for features in read_features(dataset, shard):
-                label, image = features["label"][0], features["image"][0]
-                assert isinstance(label, int)
-                assert isinstance(image, bytes)
-                found.append((split, names[label], image))
-    return sorted(found)
+    """Return (split, class name, image bytes) of every record, sorted."""
+    names = read_manifest(Folder(str(dataset))).schema.class_names
+    return sorted(
+        (split, names[features["label"][0]], features["image"][0])
+        for split, features in features_of(dataset)
+    )
 
 
 def list_tar(
     path: Path | str, spool: Path | None = None, input_format: str | None = "tar"
 ) -> tuple[Rows, dict[str, str]]:
-    """Rows, and reason by id, of INPUT."""
-    source = detect_source(
-        str(path), {}, input_format=input_format, spool=spool and Folder(str(spool))
-    )
-    parts = list(list_source(source))
-    return rows_of(parts), {reject.id: str(reject.reason) for reject in rejects_of(parts)}
+    """Return the rows, and the reasons of the rejects by their ids, of INPUT."""
+    folder = spool and Folder(str(spool))
+    return listed(detect_source(str(path), {}, input_format=input_format, spool=folder))
 
 
 def read_row(row: Mapping[str, object]) -> bytes:
+    """Return the image that a row refers to."""
     return read_local_image(Place(row["uri"], row["offset"], row["num_bytes"], row["etag"]))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Datasets with a damaged record, made with nothing but what a trainer has installed."""
+"""Datasets with a damaged record, made with nothing but a trainer's packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from shardwright.index import read_index
 
 
 def copy_with_bad_record(dataset: str | Path, folder: Path, row: int = 4) -> tuple[str, str]:
-    """A copy whose first shard of the first split has a flipped byte in the image of that row; its path, and the record's id."""
+    """Copy a dataset and flip a bit in the image of a row of its first shard.
+
+    Returns:
+        The path of the copy, and the id of the damaged record.
+    """
     copy = Path(shutil.copytree(dataset, folder / "damaged"))
     opened = sw.open(str(copy))
     name = opened.shard_names(next(iter(opened.splits)))[0]

@@ -1,8 +1,8 @@
-"""A bucket of a test server, seen from both sides: by the project's own `Folder`, and by the stores' own clients."""
+"""A bucket of a test server, seen by the project's own `Folder` and by the stores' own clients."""
 
 from __future__ import annotations
 
-import dataclasses
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,6 +21,7 @@ from tests.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
 
 SERVERS = ("s3_server", "moto_server", "gcs_server")
+on_s3_and_gcs = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,13 @@ class Bucket:
         return f"{self.server.scheme}://{self.name}"
 
     def options(self, **changes: str) -> StorageOptions:
-        """The options that reach it, with some of them changed."""
+        """Return the options that reach it, with some of them changed."""
         return StorageOptions.of({**self.server.options, **changes})
+
+    def args(self, **changes: str) -> list[str]:
+        """Return the same for a command line."""
+        settings = {**self.server.options, **changes}.items()
+        return [arg for key, value in settings for arg in ("--storage-option", f"{key}={value}")]
 
     def folder(self, prefix: str = "", **changes: str) -> Folder:
         return Folder.at(f"{self.uri}/{prefix}", self.options(**changes))
@@ -45,16 +51,12 @@ class Bucket:
         return client_for(self.uri, self.options(**changes))
 
     def behind(self, proxy: FaultProxy) -> Bucket:
-        """The same bucket, as reached through a proxy."""
+        """Return the same bucket, as reached through a proxy."""
         return self.at(proxy.endpoint)
 
     def at(self, endpoint: str) -> Bucket:
-        """A bucket of the same name at another endpoint."""
-        key = "endpoint" if self.server.scheme == "s3" else "base_url"
-        server = dataclasses.replace(
-            self.server, endpoint=endpoint, options={**self.server.options, key: endpoint}
-        )
-        return Bucket(server, self.name)
+        """Return a bucket of the same name at another endpoint."""
+        return Bucket(self.server.at(endpoint), self.name)
 
     def put(self, key: str, data: bytes) -> None:
         object_stores.put_object(self.server, f"{self.uri}/{key}", data)
@@ -65,8 +67,12 @@ class Bucket:
     def keys(self) -> list[str]:
         return object_stores.list_keys(self.server, f"{self.uri}/")
 
+    def pending(self) -> list[str]:
+        """Return the keys of unfinished uploads."""
+        return self.server.pending_uploads(self.name)
+
     def fill(self, keys: Iterable[str], data: bytes = b"x") -> list[str]:
-        """Write the same bytes under many keys, fast; the keys."""
+        """Write the same bytes under many keys, fast; return the keys."""
         written = list(keys)
         folder = self.folder()
         with ThreadPoolExecutor(32) as pool:
@@ -113,29 +119,38 @@ def bucket_on(request: pytest.FixtureRequest, name: str) -> Bucket:
     return Bucket(server, object_stores.new_bucket(server))
 
 
+@contextmanager
+def takes(least: float, most: float) -> Iterator[None]:
+    """Check the seconds that a block takes, also one that ends with an error.
+
+    `most` tells one deadline from the next larger one; leave room for a busy machine.
+    """
+    started = time.monotonic()
+    try:
+        yield
+    finally:
+        seconds = time.monotonic() - started
+        assert least <= seconds < most, f"{seconds:.2f} s"
+
+
 class Counted:
-    """What `COUNTERS` counted since this was made."""
+    """The counts of `COUNTERS` since this was made."""
 
     def __init__(self) -> None:
         self._before = COUNTERS.snapshot()
 
     @property
     def all(self) -> dict[str, int]:
-        now = COUNTERS.snapshot()
-        return {
-            name: number - self._before.get(name, 0)
-            for name, number in now.items()
-            if number != self._before.get(name, 0)
+        now = {
+            key: number - self._before.get(key, 0) for key, number in COUNTERS.snapshot().items()
         }
+        return {key: number for key, number in now.items() if number}
 
     @property
     def retries(self) -> dict[str, int]:
-        """kind -> how often a request was repeated for it."""
-        return {
-            name.removeprefix("retries_"): number
-            for name, number in self.all.items()
-            if name.startswith("retries_")
-        }
+        """Kind -> number of requests repeated for it."""
+        start = "retries_"
+        return {key[len(start) :]: n for key, n in self.all.items() if key.startswith(start)}
 
 
 class Request(NamedTuple):
@@ -145,11 +160,12 @@ class Request(NamedTuple):
 
 
 Answer = tuple[int, dict[str, str], bytes]  # status, headers, body
+OBJECT_HEADERS = {"Last-Modified": "Mon, 01 Jan 2024 00:00:00 GMT", "ETag": '"x"'}
 
 
 @contextmanager
 def answering(answer: Callable[[Request], Answer]) -> Iterator[str]:
-    """The endpoint of a web server that answers as the function says."""
+    """Yield the endpoint of a web server that answers as the function says."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -164,10 +180,10 @@ def answering(answer: Callable[[Request], Answer]) -> Iterator[str]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer  # noqa: N815 - names of the standard library
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _answer  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """Tests print nothing."""
+            """Print nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -179,3 +195,16 @@ def answering(answer: Callable[[Request], Answer]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextmanager
+def recording(**headers: str) -> Iterator[tuple[str, list[Request]]]:
+    """Yield the endpoint of a server with an object under every name, and its requests."""
+    requests: list[Request] = []
+
+    def answer(request: Request) -> Answer:
+        requests.append(request)
+        return 200, {**OBJECT_HEADERS, **headers}, b"data"
+
+    with answering(answer) as endpoint:
+        yield endpoint, requests

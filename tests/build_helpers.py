@@ -1,4 +1,4 @@
-"""Whole builds for tests: small folders of images, builds in this or another process, and what a dataset holds."""
+"""Whole builds for tests: folders of images, builds in this or another process, their outputs."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ COMMAND = Path(sys.executable).with_name("shardwright")
 
 
 def png_of(index: int, *, side: int = 8) -> bytes:
-    """A PNG of noise of its own for each index."""
-    pixels = np.random.default_rng(index).integers(
-        0, 256, (side, side + index % 5, 3), dtype=np.uint8
-    )
+    """Return a PNG of noise, another for each index."""
+    shape = (side, side + index % 5, 3)
+    pixels = np.random.default_rng(index).integers(0, 256, shape, dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", compress_level=0)
     return file.getvalue()
 
 
 def make_images(root: Path, number: int, *, side: int = 8, names: Sequence[str] = CLASSES) -> Path:
-    """`number` PNGs of noise in class folders; each has pixels of its own, which the number in its name decides."""
+    """Write `number` PNGs in class folders; the number in a file's name decides its pixels."""
     for index in range(number):
         path = root / names[index % len(names)] / f"{index:04d}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,40 +47,41 @@ def write_table(path: Path, rows: Sequence[Mapping[str, object]]) -> Path:
     return path
 
 
+def files_below(root: Path) -> dict[str, Path]:
+    """Return every file by its path from `root`."""
+    paths = (path for path in sorted(root.rglob("*")) if path.is_file())
+    return {str(path.relative_to(root)): path for path in paths}
+
+
 def ids_below(root: Path) -> set[str]:
-    """The ids that the files of a folder get."""
-    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    """Return the ids that the files of a folder get."""
+    return set(files_below(root))
 
 
 def build(*argv: str | Path) -> int:
-    """Build in this process; the exit code."""
-    from pipelines import (
-        build_dataset,
-    )  # here: the fork server's children need it, the server's clients may not
+    """Build in this process; return the exit code."""
+    # Not at the top: the fork server's children need it, the server's clients may not.
+    from pipelines import build_dataset
 
     return build_dataset.main([str(arg) for arg in argv])
 
 
 def shards_of(root: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in root.iterdir()
-        if ".tfrecord-" in path.name and not path.name.startswith(".")
-    )
+    return sorted(path for path in root.glob("[!.]*") if ".tfrecord-" in path.name)
 
 
 def hashes_of(root: Path) -> dict[str, str]:
-    """The sha256 of every shard, by file name."""
+    """Return the SHA-256 of every shard, by file name."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in shards_of(root)}
 
 
 def index_of(root: Path) -> dict[str, pa.Table]:
-    """Every shard's index rows, by file name."""
+    """Return every shard's index rows, by file name."""
     return {path.name: pq.read_table(path) for path in sorted((root / "index").glob("*.parquet"))}
 
 
 def bare_index_of(root: Path) -> dict[str, pa.Table]:
-    """The same without what may differ between copies of INPUT: where an image was, and when it was changed."""
+    """Return the index without the columns that depend on the place and the time of INPUT."""
     return {
         name: table.drop_columns(["uri", "etag"]).replace_schema_metadata()
         for name, table in index_of(root).items()
@@ -89,21 +89,18 @@ def bare_index_of(root: Path) -> dict[str, pa.Table]:
 
 
 def record_ids(root: Path) -> list[str]:
-    """The id of every record, in order, as the index has it."""
+    """Return the id of every record, in the order of the index."""
     return [image_id for table in index_of(root).values() for image_id in table["id"].to_pylist()]
 
 
 def rejects_of(root: Path) -> list[dict[str, str]]:
-    """Every reject row."""
-    return [
-        row
-        for path in sorted((root / "rejects").glob("*.parquet"))
-        for row in pq.read_table(path).to_pylist()
-    ]
+    """Return every reject row."""
+    paths = sorted((root / "rejects").glob("*.parquet"))
+    return [row for path in paths for row in pq.read_table(path).to_pylist()]
 
 
 def reasons_of(root: Path) -> dict[str, str]:
-    """id -> reason of every reject."""
+    """Return id -> reason of every reject."""
     return {row["id"]: row["reason"] for row in rejects_of(root)}
 
 
@@ -117,29 +114,25 @@ def records_per_shard(root: Path, split: str = "train") -> list[int]:
 
 
 def stamps_of(root: Path) -> dict[str, tuple[int, int]]:
-    """(inode, time of change in ns) of every file below `root`: both stay only where a file was not written again."""
-    found = {
-        str(path.relative_to(root)): path.stat()
-        for path in sorted(root.rglob("*"))
-        if path.is_file()
-    }
+    """Return (inode, change time in ns) of every file: writing a file again changes one."""
+    found = {name: path.stat() for name, path in files_below(root).items()}
     return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}
 
 
 def leftovers_of(root: Path) -> list[str]:
-    """Temporary files."""
+    """Return the temporary files."""
     return sorted(str(path.relative_to(root)) for path in root.rglob(".*"))
 
 
 @dataclass
 class RunningBuild:
-    """A build in a process of its own."""
+    """A build in its own process."""
 
     process: BaseProcess
     stderr: Path
 
     def wait(self) -> int:
-        """Its exit code; a negative one is the signal that killed it."""
+        """Return its exit code; a negative one is the signal that killed it."""
         self.process.join(60)
         assert self.process.exitcode is not None, "the build does not end"
         return self.process.exitcode
@@ -154,7 +147,7 @@ class RunningBuild:
 
 
 def start_build(stderr: Path, *argv: str | Path) -> RunningBuild:
-    """Start a build in a new process, forked from a server that has imported Beam once: seconds less than a new Python."""
+    """Start a build in a new process, forked from a server that has imported Beam: saves 3 s."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["pipelines.build_dataset"])
     process = context.Process(target=_run_build, args=(str(stderr), [str(arg) for arg in argv]))
@@ -170,9 +163,9 @@ def _run_build(stderr: str, argv: list[str]) -> None:
 
 
 def wait_for(condition: Callable[[], bool], running: RunningBuild | None = None) -> None:
-    """Look every few milliseconds until the condition holds."""
+    """Poll every few milliseconds until the condition holds."""
     deadline = time.monotonic() + 60
     while not condition():
-        assert time.monotonic() < deadline, "this never came"
+        assert time.monotonic() < deadline, "timed out waiting"
         assert running is None or running.process.is_alive(), running and running.said
         time.sleep(0.003)

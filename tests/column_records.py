@@ -25,16 +25,10 @@ EXTRAS = (
 SCHEMA = image_classification(extras=EXTRAS).with_class_names(CLASSES)
 GARDEN = image_classification(feature_names="model-garden").with_class_names(CLASSES)
 RECORD: dict[str, Any] = {
-    "image": [bytes(range(256))],
-    "id": ["a/Löwe.png".encode()],
-    "label": [2],
-    "count": [2**40],
-    "ratio": [0.5],
-    "caption": ["schön".encode()],
-    "boxes": [1, 2, 3],
-    "scores": [0.25, 0.5],
+    "image": [bytes(range(256))], "id": ["a/Löwe.png".encode()], "label": [2], "count": [2**40],
+    "ratio": [0.5], "caption": ["schön".encode()], "boxes": [1, 2, 3], "scores": [0.25, 0.5],
     "tags": [b"a", b"b"],
-}
+}  # fmt: skip
 
 
 def fill(
@@ -44,7 +38,7 @@ def fill(
     *,
     pad: bool = False,
 ) -> dict[str, Any]:
-    """The batch of these records."""
+    """Return the batch of these records."""
     store = columns.allocate(len(records))
     for row, record in enumerate(records):
         columns.fill(store, row, record)
@@ -52,7 +46,7 @@ def fill(
 
 
 def plain(batch: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """A batch as lists."""
+    """Return a batch as lists."""
     return {
         name: [row.tolist() if isinstance(row, np.ndarray) else row for row in column]
         for name, column in batch.items()
@@ -60,13 +54,12 @@ def plain(batch: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def record(**changes: Any) -> bytes:
-    """`RECORD` with other features; None for one that it lacks."""
-    return damage.example(
-        {name: values for name, values in {**RECORD, **changes}.items() if values is not None}
-    )
+    """Encode `RECORD` with other features; None leaves one out."""
+    features = {**RECORD, **changes}
+    return damage.example({name: values for name, values in features.items() if values is not None})
 
 
 def kindless_entry(name: str) -> bytes:
-    """A map entry of a Feature that holds nothing, not even an empty list."""
+    """Return a map entry of a Feature of no kind, not even an empty list."""
     inner = b"\x0a" + varint(len(name)) + name.encode() + b"\x12\x00"
     return b"\x0a" + varint(len(inner)) + inner

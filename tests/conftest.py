@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.util
 import os
 import secrets
 import shutil
@@ -24,8 +25,8 @@ os.environ.update({"COLUMNS": str(_SIZE.columns), "LINES": str(_SIZE.lines), "LA
 
 # Part of why a test is skipped for want of a server (tests/servers/processes.py).
 NO_SERVER = "is not built: run `make servers`"
-# pytest's own folders, and what TensorFlow removes when its process ends.
-_ALLOWED = ("pytest-of-", "__autograph_generated_file")
+# pytest's own folders, and what multiprocessing and TensorFlow remove when a process ends.
+_ALLOWED = ("pytest-of-", "pymp-", "__autograph_generated_file")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,6 +54,8 @@ def is_worker(config: pytest.Config) -> bool:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave nothing in the system's temporary folder."""
     if not is_worker(config):
+        # Ends the fork server, whose socket is in the folder, as it would at exit: too late here.
+        multiprocessing.util._exit_function()
         shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
 
 
@@ -82,6 +85,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"random seed: {random_tests.seed()}{repeat}")
 
 
+@pytest.hookimpl(trylast=True)  # Hypothesis marks its tests in this hook, too
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep the tests of this run: with `--long`, the long and the random ones; else the others."""
     is_long = random_tests.is_long()

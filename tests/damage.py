@@ -1,4 +1,4 @@
-"""Building a small dataset without TensorFlow, and changing one so that only what a test is about is wrong."""
+"""Small datasets built without TensorFlow, and changes to them that leave all else consistent."""
 
 from __future__ import annotations
 
@@ -34,14 +34,13 @@ def write_images(root: Path, per_class: int = 12, classes: Sequence[str] = CLASS
     for label in classes:
         (root / label).mkdir(parents=True)
         for number in range(per_class):
-            Image.fromarray(rng.integers(0, 255, (6 + number, 9, 3), np.uint8)).save(
-                root / label / f"{number}.png"
-            )
+            pixels = rng.integers(0, 255, (6 + number, 9, 3), np.uint8)
+            Image.fromarray(pixels).save(root / label / f"{number}.png")
     return root
 
 
 def build(source: Path, output: Path, *options: str) -> Path:
-    """A dataset built in this process."""
+    """Build a dataset in this process."""
     code = build_dataset.main([str(source), str(output), *options])
     assert code == 0, f"building {output} ended with exit code {code}"
     return output
@@ -52,55 +51,37 @@ def first_shard(dataset: Path, split: str = "train") -> ShardName:
 
 
 def row_offsets(dataset: Path, name: ShardName) -> list[int]:
-    """Where a shard's records begin."""
-    offsets: list[int] = read_index(Folder(str(dataset)), name)["offset"].to_pylist()
-    return offsets
+    """Return the offsets of a shard's records in bytes."""
+    return list(read_index(Folder(str(dataset)), name)["offset"].to_pylist())
 
 
 def assert_fault(dataset: Path, wanted: Fault) -> None:
-    """`verify` tells such a fault; `what` need only be part of its text."""
+    """Check that `verify` reports this fault; `what` need only be part of its text."""
     found = verify(str(dataset)).faults
-    alike = [
-        fault
-        for fault in found
-        if (fault.file, fault.record, fault.offset) == (wanted.file, wanted.record, wanted.offset)
-    ]
-    assert any(wanted.what in fault.what for fault in alike), (
-        "\n".join(map(str, found)) or "no faults"
-    )
+    alike = [fault for fault in found if replace(fault, what=wanted.what) == wanted]
+    message = "\n".join(map(str, found)) or "no faults"
+    assert any(wanted.what in fault.what for fault in alike), message
 
 
 def entry(name: str, values: Values) -> bytes:
-    """One Features map entry, written by hand from `feature.proto`."""
+    """Encode one Features map entry by hand, from `feature.proto`."""
     if values and isinstance(values[0], bytes):
-        kind, body = (
-            1,
-            b"".join(
-                b"\x0a" + varint(len(value)) + value for value in values if isinstance(value, bytes)
-            ),
-        )
+        kind, body = 1, b"".join(_field(1, value) for value in values if isinstance(value, bytes))
     elif values and isinstance(values[0], float):
-        packed = struct.pack(f"<{len(values)}f", *values)
-        kind, body = 2, b"\x0a" + varint(len(packed)) + packed
+        kind, body = 2, _field(1, struct.pack(f"<{len(values)}f", *values))
     else:
-        packed = b"".join(varint(int(value) % 2**64) for value in values)
-        kind, body = 3, b"\x0a" + varint(len(packed)) + packed
-    feature = bytes([kind << 3 | 2]) + varint(len(body)) + body
-    inner = (
-        b"\x0a"
-        + varint(len(name.encode()))
-        + name.encode()
-        + b"\x12"
-        + varint(len(feature))
-        + feature
-    )
-    return b"\x0a" + varint(len(inner)) + inner
+        kind, body = 3, _field(1, b"".join(varint(int(value) % 2**64) for value in values))
+    return _field(1, _field(1, name.encode()) + _field(2, _field(kind, body)))
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Encode a protocol buffer's field of bytes."""
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
 
 
 def example(features: Mapping[str, Values]) -> bytes:
-    """A serialized tf.Example."""
-    body = b"".join(entry(name, values) for name, values in features.items())
-    return b"\x0a" + varint(len(body)) + body
+    """Serialize a tf.Example."""
+    return _field(1, b"".join(entry(name, values) for name, values in features.items()))
 
 
 def frame(data: bytes) -> bytes:
@@ -114,29 +95,22 @@ def read_features(dataset: Path, name: ShardName) -> list[Features]:
 
 
 def forge_shard(dataset: Path, name: ShardName, edit: Callable[[list[Features]], object]) -> None:
-    """Change a shard's examples, and make file checksums, index and manifest agree with the change."""
+    """Change a shard's examples, and its checksums, index and manifest accordingly."""
     features = read_features(dataset, name)
     edit(features)
     forge_records(dataset, name, [example(one) for one in features])
 
 
 def forge_records(dataset: Path, name: ShardName, records: Sequence[bytes]) -> None:
-    """Put other records in a shard; rows of records that still hold an image and an id are made anew."""
+    """Replace a shard's records, and the index rows of those that hold an image and an id."""
     content, rows = b"", read_index(Folder(str(dataset)), name).to_pylist()
     for row, data in zip(rows, records, strict=True):
-        row |= {"offset": len(content), "length": len(frame(data))} | _row_of(
-            data, len(content), row
-        )
+        row |= {"offset": len(content), "length": len(frame(data))}
+        row |= _row_of(data, len(content), row)
         content += frame(data)
     (dataset / name.shard).write_bytes(content)
     sums = {"num_bytes": len(content), "crc32c": crc32c_of([content])}
-    summary = read_summary(Folder(str(dataset)), name)
-    assert summary is not None
-    write_sidecar(
-        Folder(str(dataset)),
-        replace(summary, num_bytes=sums["num_bytes"], crc32c=sums["crc32c"]),
-        pa.Table.from_pylist(rows, INDEX_SCHEMA),
-    )
+    _write_rows(dataset, name, rows, **sums)
 
     def edit(manifest: dict[str, Any]) -> None:
         manifest["splits"][name.split]["shards"][name.index].update(sums)
@@ -151,11 +125,7 @@ def _row_of(data: bytes, offset: int, row: Mapping[str, Any]) -> dict[str, Any]:
     try:
         features = parse_example(data)
         image, example_id = features["image"][0], features["id"][0]
-    except (
-        ExampleFault,
-        KeyError,
-        IndexError,
-    ):  # what makes it no whole example is what the test is about
+    except (ExampleFault, KeyError, IndexError):  # it is incomplete on purpose
         return {}
     if not (isinstance(image, bytes) and isinstance(example_id, bytes)):
         return {}
@@ -173,13 +143,16 @@ def edit_rows(
     dataset: Path, name: ShardName, edit: Callable[[list[dict[str, Any]]], object]
 ) -> None:
     """Change the rows of a shard's index."""
-    summary, rows = (
-        read_summary(Folder(str(dataset)), name),
-        read_index(Folder(str(dataset)), name).to_pylist(),
-    )
-    assert summary is not None
+    rows = read_index(Folder(str(dataset)), name).to_pylist()
     edit(rows)
-    write_sidecar(Folder(str(dataset)), summary, pa.Table.from_pylist(rows, INDEX_SCHEMA))
+    _write_rows(dataset, name, rows)
+
+
+def _write_rows(dataset: Path, name: ShardName, rows: list[dict[str, Any]], **sums: int) -> None:
+    summary = read_summary(Folder(str(dataset)), name)
+    assert summary is not None
+    table = pa.Table.from_pylist(rows, INDEX_SCHEMA)
+    write_sidecar(Folder(str(dataset)), replace(summary, **sums), table)
 
 
 def edit_json(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:

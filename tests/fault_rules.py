@@ -1,4 +1,4 @@
-"""Which requests a fault hits: the rules of fault_proxy.py."""
+"""Faults of fault_proxy.py, and the requests that they hit."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+Kind = Literal["status", "reset", "truncate", "stall", "corrupt", "latency", "reset_after_upstream"]
+
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the requests it matches.
+    """A fault for the requests that it matches.
 
     Kinds:
-        status: answered with `status` and an S3 error document; the server is not asked.
-        reset: TCP reset, before byte `at_byte` of the body, or before the server is asked where that is None.
-        truncate: the connection is closed cleanly before byte `at_byte`, whatever length the head promised.
-        stall: silence from byte `at_byte` on, or instead of any answer where that is None, until the client leaves.
-        corrupt: one bit of byte `at_byte` is flipped.
-        latency: the request waits `latency_msec` before it is passed on; other faults may hit it too.
-        reset_after_upstream: the server did the work and said so (2xx); the client gets a reset instead.
+        status: Answer with `status` and an S3 error document, without asking the server.
+        reset: TCP reset before byte `at_byte` of the body; None: before the server is asked.
+        truncate: Clean close before byte `at_byte`, whatever length the head promised.
+        stall: Silence from byte `at_byte` on, until the client leaves; None: no answer at all.
+        corrupt: Flip one bit of byte `at_byte`.
+        latency: Wait `latency_msec` before the request is passed on; other faults may hit it too.
+        reset_after_upstream: The server succeeds (2xx); the client gets a reset instead.
 
     Attributes:
-        times: How many requests it hits; None for all. A body without byte `at_byte` is passed on whole and is no hit.
+        times: Number of requests it hits; None for all. A body without byte `at_byte` is no hit.
         method: Only requests with this method.
         path_contains: Only requests whose target (path and query, as sent) has this text.
-        skip: How many matching requests pass first.
+        skip: Number of matching requests that pass first.
         upload: The body is the request's, not the answer's (`reset`, `stall`, `corrupt`).
         at_byte: An offset in the body, from 0; chunk sizes do not count.
 
     Raises:
-        ValueError: the kind needs what is not given, or has no use for what is.
+        ValueError: The kind lacks an attribute, or has no use for one.
     """
 
-    kind: Literal[
-        "status", "reset", "truncate", "stall", "corrupt", "latency", "reset_after_upstream"
-    ]
+    kind: Kind
     times: int | None = 1
     _: KW_ONLY
     method: str | None = None
@@ -47,6 +47,11 @@ class Fault:
     retry_after_sec: int | None = None
     latency_msec: float = 0.0
 
+    def __str__(self) -> str:
+        """Return a short name, for the ids of tests."""
+        shown = (self.kind, self.status, self.path_contains or self.method, self.at_byte)
+        return "-".join(str(value) for value in shown)
+
     def __post_init__(self) -> None:
         if self.kind in ("truncate", "corrupt") and self.at_byte is None:
             raise ValueError(f"{self.kind} needs at_byte, a body offset")
@@ -54,7 +59,7 @@ class Fault:
             raise ValueError(f"{self.kind} has no use for at_byte={self.at_byte}")
         if self.upload and (self.at_byte is None or self.kind == "truncate"):
             raise ValueError(
-                f"upload=True is for reset, stall and corrupt with at_byte, not for {self}"
+                f"upload=True needs reset, stall or corrupt with at_byte, got {self!r}"
             )
         if self.kind == "latency" and not self.latency_msec:
             raise ValueError("latency needs latency_msec")
@@ -63,19 +68,19 @@ class Fault:
         return self.method in (None, method) and (self.path_contains or "") in target
 
     @property
-    def asks_nobody(self) -> bool:
-        """It strikes before the server is asked."""
+    def precedes_upstream(self) -> bool:
+        """True if it strikes before the server is asked."""
         return self.kind == "status" or (self.kind in ("reset", "stall") and self.at_byte is None)
 
 
+@dataclass
 class _Rule:
-    """A fault, and how often it passed and hit."""
+    """A fault with its counters."""
 
-    def __init__(self, fault: Fault) -> None:
-        self.fault = fault
-        self.skipped = 0
-        self.claimed = 0  # by requests that it hit, and those under way that it may hit yet
-        self.hits = 0
+    fault: Fault
+    skipped: int = 0
+    claimed: int = 0  # by requests that it hit, and those under way that it may hit yet
+    hits: int = 0
 
     def claim(self) -> bool:
         if self.skipped < self.fault.skip:
@@ -97,7 +102,7 @@ class Claim:
         self._hit = False
 
     def hit(self) -> None:
-        """Count it. Called before the client can see the fault, so that a test sees the count as soon as the fault."""
+        """Count it, before the client can see the fault: tests then see the count as soon."""
         with self._lock:
             self._hit = True
             self._rule.hits += 1
@@ -128,7 +133,7 @@ class Rules:
             return sum(rule.hits for rule in self._rules if rule.fault == fault)
 
     def claim(self, method: str, target: str) -> tuple[float, Claim | None]:
-        """Milliseconds that a request is to wait, and its claim to the first fault of another kind, if one matches."""
+        """Return the milliseconds that a request waits, and its claim to the first other fault."""
         wait_msec = 0.0
         with self._lock:
             for rule in self._rules:

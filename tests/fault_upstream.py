@@ -1,4 +1,4 @@
-"""For the tests of fault_proxy.py: a little HTTP server that frames answers as their path says, and plain clients."""
+"""For the tests of fault_proxy.py: a server that frames answers by their path, and clients."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ PIECE = 10_000  # bytes of a chunk in a chunked answer
 
 
 class Upstream(ThreadingHTTPServer):
-    """`PUT` keeps a body under its path; `GET` and `HEAD` give it back.
+    """`PUT` keeps a body under its path; `GET` and `HEAD` return it.
 
-    Under `/chunked` and `/until-close` without a length; `GET /host` tells the Host header; `PUT /refused` is answered before its body
-    is read; `DELETE` has no body; `If-None-Match` is always true.
+    Bodies under `/chunked` and `/until-close` have no length; `GET /host` returns the Host header;
+    `PUT /refused` is answered before its body is read; `DELETE` has no body; `If-None-Match` is
+    always true.
     """
 
     daemon_threads = True
@@ -61,28 +62,22 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle()
 
     def log_message(self, *_args: Any) -> None:
-        pass
+        """Print nothing."""
 
     def do_GET(self) -> None:
         self.server.seen.append((self.command, self.path))
-        body = (
-            self.headers["Host"].encode()
-            if self.path == "/host"
-            else self.server.objects.get(self.path)
-        )
-        if "If-None-Match" in self.headers or body is None:
-            self.send_response(404 if body is None else 304)
-            self.send_header("Content-Length", "0" if body is None else str(len(body)))
-            self.end_headers()
+        body = self.server.objects.get(self.path)
+        if self.path == "/host":
+            body = self.headers["Host"].encode()
+        if body is None or "If-None-Match" in self.headers:
+            self._answer_empty(*((404, 0) if body is None else (304, len(body))))
             return
         self.send_response(200)
         if self.path.startswith("/chunked"):
             self.send_header("Transfer-Encoding", "chunked")
             chunks = [body[place : place + PIECE] for place in range(0, len(body), PIECE)]
-            body = (
-                b"".join(b"%x;note=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
-                + b"0\r\nTrailer: 1\r\n\r\n"
-            )
+            framed = [b"%x;note=1\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks]
+            body = b"".join(framed) + b"0\r\nTrailer: 1\r\n\r\n"
         elif self.path.startswith("/until-close"):
             self.close_connection = True
         else:
@@ -106,9 +101,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.objects[self.path] = body
         self._answer_empty(200)
 
-    def _answer_empty(self, status: int) -> None:
+    def _answer_empty(self, status: int, length: int = 0) -> None:
         self.send_response(status)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(length))
         self.end_headers()
         self.wfile.flush()
 
@@ -123,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def _body(self) -> bytes | None:
-        """The request's body, or None where the client left before its end."""
+        """Return the request's body, or None if the client left before its end."""
         try:
             if self.headers.get("Transfer-Encoding") == "chunked":
                 return b"".join(iter(self._chunk, b""))
@@ -145,31 +140,18 @@ def connect(endpoint: str, timeout: float = 10) -> http.client.HTTPConnection:
 
 
 def ask(
-    connection: http.client.HTTPConnection,
-    method: str,
-    path: str,
-    body: object = None,
-    **headers: str,
+    connection: http.client.HTTPConnection, method: str, path: str, body: Any = None, **headers: str
 ) -> tuple[int, bytes]:
-    connection.request(method, path, body, headers)  # type: ignore[arg-type]
+    connection.request(method, path, body, headers)
     answer = connection.getresponse()
     return answer.status, answer.read()
 
 
 def ask_once(
-    proxy: FaultProxy,
-    method: str,
-    path: str,
-    body: object = None,
-    *,
-    timeout: float = 10,
-    **headers: str,
+    proxy: FaultProxy, method: str, path: str, body: Any = None, timeout: float = 10, **headers: str
 ) -> tuple[int, bytes]:
-    connection = connect(proxy.endpoint, timeout)
-    try:
+    with contextlib.closing(connect(proxy.endpoint, timeout)) as connection:
         return ask(connection, method, path, body, **headers)
-    finally:
-        connection.close()
 
 
 def raw(proxy: FaultProxy, data: bytes) -> socket.socket:
@@ -185,7 +167,7 @@ def read_to_end(client: socket.socket) -> bytes:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.002)

@@ -1,4 +1,4 @@
-"""HTTP/1.1 on the wire for fault_proxy.py: connections, message heads, and bodies passed on a piece at a time."""
+"""HTTP/1.1 on the wire for fault_proxy.py: connections, message heads, and bodies in pieces."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import cast
 
-BUFFER_BYTES = 512 << 10  # more is not read before what is here is taken
+BUFFER_BYTES = 512 << 10  # reading pauses while this much waits to be taken
 HEAD_BYTES = 64 << 10
-CHUNKED, UNTIL_CLOSE = -1, -2  # instead of a body's length in bytes
+CHUNKED, UNTIL_CLOSE = -1, -2  # framings other than a length in bytes
 
 
 class GoneError(Exception):
@@ -26,14 +26,13 @@ class CutError(Exception):
 
 
 class Peer(asyncio.Protocol):
-    """One end of a connection. Plain asyncio streams take about twice the CPU of this for a small request."""
+    """One end of a connection. asyncio's streams take twice the CPU for a small request."""
 
     def __init__(self, made: Callable[[Peer], None] | None = None) -> None:
         self.buffer = b""
         self.ended = False  # nothing more will come
         self.lost = False  # nothing more can be sent
         self._made = made
-        self._held = False  # the other side is not read for now
         self._full = False  # the other side does not read for now
         self._reader: asyncio.Future[None] | None = None
         self._writer: asyncio.Future[None] | None = None
@@ -47,18 +46,17 @@ class Peer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.buffer = self.buffer + data if self.buffer else data
         if len(self.buffer) >= BUFFER_BYTES:
-            self._held = True
             self._transport.pause_reading()
-        self._wake_reader()
+        _wake(self._reader)
 
     def eof_received(self) -> bool:
         self.ended = True
-        self._wake_reader()
+        _wake(self._reader)
         return True  # it may still read
 
     def connection_lost(self, _error: Exception | None) -> None:
         self.ended = self.lost = True
-        self._wake_reader()
+        _wake(self._reader)
         self.resume_writing()
 
     def pause_writing(self) -> None:
@@ -66,58 +64,39 @@ class Peer(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._full = False
-        if self._writer and not self._writer.done():
-            self._writer.set_result(None)
-
-    def _wake_reader(self) -> None:
-        if self._reader and not self._reader.done():
-            self._reader.set_result(None)
+        _wake(self._writer)
 
     async def more(self) -> None:
-        """Wait for bytes beyond those in the buffer.
-
-        Raises:
-            GoneError: none will come.
-        """
+        """Wait for bytes beyond those in the buffer; raise GoneError where none will come."""
         if self.ended:
             raise GoneError
         self._reader = self._loop.create_future()
         await self._reader
 
     def take(self, limit: int) -> bytes:
-        """Up to `limit` bytes of the buffer."""
-        data = self.buffer
-        if len(data) <= limit:
-            self.buffer = b""
-        else:
-            self.buffer, data = data[limit:], data[:limit]
-        if self._held and len(self.buffer) < BUFFER_BYTES:
-            self._held = False
+        """Return up to `limit` bytes of the buffer."""
+        data, self.buffer = self.buffer[:limit], self.buffer[limit:]
+        if len(self.buffer) < BUFFER_BYTES:
             self._transport.resume_reading()
         return data
 
     async def until(self, end: bytes) -> bytes:
-        """The bytes up to and with `end`."""
+        """Return the bytes up to and including `end`."""
         while (found := self.buffer.find(end)) < 0:
             if len(self.buffer) > HEAD_BYTES:
-                raise ValueError(
-                    f"no {end!r} in {HEAD_BYTES} bytes that begin with {self.buffer[:80]!r}"
-                )
+                start = self.buffer[:80]
+                raise ValueError(f"no {end!r} in {HEAD_BYTES} bytes that begin with {start!r}")
             await self.more()
         return self.take(found + len(end))
 
     async def some(self, limit: int) -> bytes:
-        """At least one byte, at most `limit`."""
+        """Return at least one byte, at most `limit`."""
         while not self.buffer:
             await self.more()
         return self.take(limit)
 
     async def send(self, data: bytes) -> None:
-        """Send, and wait while the other side does not read.
-
-        Raises:
-            GoneError: it has left.
-        """
+        """Send, and wait while the other side does not read; raise GoneError if it has left."""
         if self.lost:
             raise GoneError
         self._transport.write(data)
@@ -126,28 +105,18 @@ class Peer(asyncio.Protocol):
             await self._writer
 
     async def flushed(self) -> None:
-        """Wait until the other side's kernel has all that was sent: a reset discards what is on its way."""
-        while not self.lost and (
-            self._transport.get_write_buffer_size() or self._bytes_on_the_way()
-        ):
+        """Wait until the other side's kernel has everything: a reset discards data in flight."""
+        while not self.lost and (self._transport.get_write_buffer_size() or self._in_flight()):
             await asyncio.sleep(0.001)
 
-    def _bytes_on_the_way(self) -> int:
-        if (
-            sys.platform != "linux"
-        ):  # elsewhere the kernel tells only what a terminal has not written
+    def _in_flight(self) -> int:
+        if sys.platform != "linux":  # other kernels answer this for terminals only
             return 0
-        answer = fcntl.ioctl(
-            self._transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4)
-        )
-        return int(struct.unpack("i", answer)[0])
+        descriptor = self._transport.get_extra_info("socket").fileno()
+        return int.from_bytes(fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
     def end(self) -> None:
-        """Send no more, but go on reading.
-
-        Raises:
-            GoneError: the other side has left.
-        """
+        """Send no more, but keep reading; raise GoneError if the other side has left."""
         if self.lost:
             raise GoneError
         try:
@@ -159,17 +128,22 @@ class Peer(asyncio.Protocol):
         self._transport.close()
 
     def reset(self) -> None:
-        """Answer whatever else comes with a TCP reset, and send one now."""
+        """Send a TCP reset now, and in answer to whatever else comes."""
         if not self.lost:
-            self._transport.get_extra_info("socket").setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
-            )
+            linger = struct.pack("ii", 1, 0)
+            connection = self._transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         self._transport.abort()
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting and not waiting.done():
+        waiting.set_result(None)
 
 
 @dataclass(slots=True)
 class Message:
-    """The head of a request or an answer, as it came, and what it says of the body."""
+    """The head of a request or an answer, as it came, and its meaning for the body."""
 
     head: bytes
     method: str  # an answer has that of its request
@@ -177,22 +151,15 @@ class Message:
     status: int  # of an answer
     framing: int  # the body's length, CHUNKED or UNTIL_CLOSE
     closes: bool  # the connection ends after this message
-    expects_continue: bool
+    expects_continue: bool = False
 
 
 def parse_request(head: bytes) -> Message:
     lowered = head.lower()
     method, target, version = head[: head.index(b"\r\n")].decode("latin-1").split(" ")
-    framing = _framing(lowered, 0)
-    return Message(
-        head,
-        method,
-        target,
-        0,
-        framing,
-        _closes(lowered, version),
-        b"100-continue" in _field(lowered, b"expect"),
-    )
+    framing, closes = _framing(lowered, 0), _closes(lowered, version)
+    expects_continue = b"100-continue" in _field(lowered, b"expect")
+    return Message(head, method, target, 0, framing, closes, expects_continue)
 
 
 def parse_answer(head: bytes, request: Message) -> Message:
@@ -201,7 +168,7 @@ def parse_answer(head: bytes, request: Message) -> Message:
     bodiless = request.method == "HEAD" or status in ("204", "304") or status[0] == "1"
     framing = 0 if bodiless else _framing(lowered, UNTIL_CLOSE)
     closes = framing == UNTIL_CLOSE or _closes(lowered, version)
-    return Message(head, request.method, "", int(status), framing, closes, False)
+    return Message(head, request.method, "", int(status), framing, closes)
 
 
 def _framing(lowered: bytes, otherwise: int) -> int:
@@ -217,15 +184,11 @@ def _closes(lowered: bytes, version: str) -> bool:
 
 
 def _field(lowered: bytes, name: bytes) -> bytes:
-    start = lowered.find(b"\r\n" + name + b":")
-    if start < 0:
-        return b""
-    start += len(name) + 3
-    return lowered[start : lowered.index(b"\r\n", start)].strip()
+    return lowered.partition(b"\r\n" + name + b":")[2].partition(b"\r\n")[0].strip()
 
 
 async def pieces(source: Peer, framing: int) -> AsyncIterator[tuple[bytes, bool]]:
-    """A body as it comes: bytes, and whether they are content (chunk sizes and trailers are not)."""
+    """Yield (bytes, is content) of a body as it comes; chunk sizes and trailers are no content."""
     if framing == CHUNKED:
         while True:
             line = await source.until(b"\r\n")
@@ -242,10 +205,9 @@ async def pieces(source: Peer, framing: int) -> AsyncIterator[tuple[bytes, bool]
     elif framing == UNTIL_CLOSE:
         while source.buffer or not source.ended:
             try:
-                piece = await source.some(BUFFER_BYTES)
+                yield await source.some(BUFFER_BYTES), True
             except GoneError:
                 return
-            yield piece, True
     else:
         while framing:
             piece = await source.some(framing)
@@ -267,6 +229,16 @@ class BodyFault:
     flip: bool  # flip a bit of that byte; otherwise nothing from it on is passed on
     hit: Callable[[], None]  # called when the body has that byte, before it is passed on
 
+    def apply(self, piece: bytes, passed: int) -> tuple[bytes, bool]:
+        """Return a piece that begins after `passed` bytes as it is passed on, and if it ends."""
+        place = self.at_byte - passed
+        if not 0 <= place < len(piece):
+            return piece, False
+        self.hit()
+        if self.flip:
+            return piece[:place] + bytes([piece[place] ^ 1]) + piece[place + 1 :], False
+        return piece[:place], True
+
 
 async def relay(
     source: Peer,
@@ -278,36 +250,24 @@ async def relay(
     """Pass a message on.
 
     Args:
-        count: Told the number of body bytes each time some are passed on.
+        count: Called with the number of body bytes each time some are passed on.
 
     Raises:
-        CutError: the fault cut the body.
-        GoneError: either side left too early.
+        CutError: The fault cut the body.
+        GoneError: Either side left too early.
     """
-    if fault is None and 0 <= message.framing <= len(
-        source.buffer
-    ):  # in one piece, the most frequent case
+    if fault is None and 0 <= message.framing <= len(source.buffer):  # whole: the most frequent
         count(message.framing)
-        await sink.send(
-            message.head + source.take(message.framing) if message.framing else message.head
-        )
+        await sink.send(message.head + source.take(message.framing))
         return
-    await sink.send(
-        message.head
-    )  # at once: with `Expect: 100-continue` the body waits for an answer
-    passed = 0
+    await sink.send(message.head)  # at once: with `Expect: 100-continue` the body waits for it
+    passed, cut = 0, False
     async for piece, is_content in pieces(source, message.framing):
-        if not is_content:
-            await sink.send(piece)
-            continue
-        cut = None
-        if fault and passed <= fault.at_byte < passed + len(piece):
-            fault.hit()
-            place = fault.at_byte - passed
-            cut = None if fault.flip else place
-            piece = piece[:place] + bytes([piece[place] ^ 1]) + piece[place + 1 :]
-        passed += len(piece[:cut])
-        count(len(piece[:cut]))
-        await sink.send(piece[:cut])
-        if cut is not None:
+        if is_content:
+            if fault:
+                piece, cut = fault.apply(piece, passed)
+            passed += len(piece)
+            count(len(piece))
+        await sink.send(piece)
+        if cut:
             raise CutError

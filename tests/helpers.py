@@ -1,8 +1,9 @@
-"""What several test files need: running one transform once, making references, and writing tiny inputs."""
+"""Helpers of several test files: run one transform, make references, write tiny inputs."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,15 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from shardwright.schema import ExampleSchema
+from transforms.inputs.file_rules import etag_of
 from transforms.references import LABEL_INDEX, REFERENCE_SCHEMA, set_column
 from transforms.rejects import Reject
 
-# The 67 bytes of a gray image of one pixel.
+# A gray image of one pixel.
 TINY_PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b550000000a49444154789c6360000000020001e221bc330000000049454e44ae426082"
+    "89504e470d0a1a0a0000000d49484452000000010000000108000000003a7e9b55"
+    "0000000a49444154789c6360000000020001e221bc330000000049454e44ae426082"
 )
 _collected: dict[int, dict[str, list[Any]]] = {}
 _runs = itertools.count()
@@ -26,14 +30,14 @@ _runs = itertools.count()
 
 @dataclass(frozen=True)
 class Run:
-    """What a transform gave: the elements of each output by its name ("main" where there is one), and Beam's counters."""
+    """A transform's result: elements by output ("main" if there is only one), Beam's counters."""
 
     outputs: Mapping[str, list[Any]]
     counters: Mapping[str, int]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """The rows of all batches of the main output, by id: runners promise no order."""
+        """The rows of the main output, sorted by id: runners promise no order."""
         return sorted(rows_of(self.outputs["main"]), key=lambda row: (row["id"], row["row"]))
 
     @property
@@ -74,12 +78,12 @@ def _collect(element: Any, run: int, name: str) -> None:
 
 
 def rows_of(parts: Iterable[pa.RecordBatch | Reject]) -> list[dict[str, Any]]:
-    """The rows of the batches among `parts`, in order."""
+    """Return the rows of the batches among `parts`, in order."""
     return [row for part in parts if isinstance(part, pa.RecordBatch) for row in part.to_pylist()]
 
 
 def rejects_of(parts: Iterable[pa.RecordBatch | Reject]) -> list[Reject]:
-    """The rejects among `parts`, in order."""
+    """Return the rejects among `parts`, in order."""
     return [part for part in parts if isinstance(part, Reject)]
 
 
@@ -87,42 +91,58 @@ def references(
     ids: Sequence[str],
     *,
     labelled: bool = False,
-    extras: Mapping[str, list[Any]] | None = None,
+    extras: Mapping[str, Any] | None = None,
     **columns: Any,
 ) -> pa.RecordBatch:
-    """A reference batch with these ids.
+    """Return a reference batch with these ids.
 
     Args:
         labelled: Add a label index of 0.
         extras: More columns, last.
-        columns: Any other column: one value for all rows, or a list of one a row.
+        columns: Any other column: a list with a value for each row, or one value for all.
     """
-    defaults = {
-        "offset": None,
-        "num_bytes": 1000,
-        "etag": "e",
-        "row": list(range(len(ids))),
-        "split": None,
-        "group": None,
-        "label": None,
+    values: dict[str, Any] = {
+        "id": ids, "uri": [f"/in/{image_id}" for image_id in ids], "offset": None,
+        "num_bytes": 1000, "etag": "e", "row": list(range(len(ids))), "split": None, "group": None,
+        "label": None, **columns,
+    }  # fmt: skip
+    spread = {
+        name: value if isinstance(value, list) else [value] * len(ids)
+        for name, value in (values | {"id": list(ids)}).items()
     }
-    values: dict[str, Any] = {"id": list(ids), "uri": [f"/in/{image_id}" for image_id in ids]}
-    for name, value in {**defaults, **columns}.items():
-        values[name] = value if isinstance(value, list) else [value] * len(ids)
-    batch = pa.RecordBatch.from_pydict(
-        {name: values.pop(name) for name in REFERENCE_SCHEMA.names}, schema=REFERENCE_SCHEMA
-    )
-    for name, extra in {**values, **(extras or {})}.items():
+    known = {name: spread.pop(name) for name in REFERENCE_SCHEMA.names}
+    batch = pa.RecordBatch.from_pydict(known, schema=REFERENCE_SCHEMA)
+    for name, extra in {**spread, **(extras or {})}.items():
         batch = set_column(batch, name, pa.array(extra))
-    return (
-        set_column(batch, LABEL_INDEX, pa.array([0] * len(ids), pa.int64())) if labelled else batch
+    if labelled:
+        batch = set_column(batch, LABEL_INDEX, pa.array([0] * len(ids), pa.int64()))
+    return batch
+
+
+def file_references(
+    paths: Sequence[Path], ids: Sequence[str] | None = None, **columns: Any
+) -> pa.RecordBatch:
+    """Return references to files as they are now, by name; a missing file has 1 byte, no etag."""
+    status = [path.stat() if path.exists() else None for path in paths]
+    return references(
+        ids or [path.name for path in paths],
+        uri=[str(path) for path in paths],
+        num_bytes=[found.st_size if found else 1 for found in status],
+        etag=[etag_of(found) if found else None for found in status],
+        **columns,
     )
 
 
 def make_files(root: Path, *names: str, data: bytes = TINY_PNG) -> Path:
-    """Write `data` under each name below `root`, folders included; gives `root`."""
+    """Write `data` to each name below `root`, creating folders; return `root`."""
     for name in names:
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     return root
+
+
+def write_schema(path: Path, schema: ExampleSchema) -> Path:
+    """Write a schema as the JSON file that --schema reads; return its path."""
+    path.write_text(json.dumps(schema.to_json()))
+    return path

@@ -1,15 +1,13 @@
-"""Images with the faults of the policy, made in memory: every kind in every format that can have it."""
+"""Images with the faults of the policy, made in memory: every kind in every format that has it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from PIL import Image
 
-from tests.image_corpus import ANIMATED_GIF, BMP, FRAMES, JPEG, PNG, WEBP
-from tests.image_makers import chunk, exif_block, picture, png, saved
-from tests.odd_images import gif
+from tests.image_corpus import ANIMATED, ANIMATED_GIF, ANIMATED_PNG, BMP, FRAMES, JPEG, PNG, WEBP
+from tests.image_makers import chunk, drawn, exif_block, gif, patched, picture, png, saved
 from transforms.images import ImagePolicy, PolicyFault
 
 # With these limits the usual picture of 61 x 47 pixels has no fault.
@@ -17,108 +15,93 @@ LIMITS = {"max_pixels": 5000, "max_aspect": 4.0, "min_side": 20}
 
 
 class Faulty(NamedTuple):
-    """A file, the fault it has, and its name."""
+    """A file, its fault, and its name."""
 
     fault: PolicyFault
     name: str
     data: bytes
 
 
-def faulty_images() -> list[Faulty]:
-    """At least two of each fault; some have others beside it."""
-    made = [
-        Faulty(PolicyFault(fault), name, data)
-        for fault, name, data in (*_of_colours(), *_of_sizes(), *_of_names())
-    ]
-    assert {image.fault for image in made} == set(PolicyFault)
-    return made
+_INKS = drawn("JPEG", "CMYK")
+_ADOBE = _INKS.index(b"\xff\xee")
+_CLEAR = chunk(b"tRNS", b"\x5a\x5a")
+_SIZE = (30, 25)
+_LARGE, _LONG, _TALL = (picture(size=size) for size in ((90, 60), (130, 25), (21, 100)))
+_LOW = picture(size=(70, 12))
+_FORMATS = {"jpg": "JPEG", "png": "PNG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP"}.items()
 
-
-def _of_colours() -> Iterable[tuple[str, str, bytes]]:
-    for orientation in range(2, 9):
-        yield (
-            "exif",
-            f"turned-{orientation}.jpg",
-            saved(picture(), "JPEG", exif=exif_block(orientation)),
-        )
-    yield "exif", "turned.png", saved(picture(), "PNG", exif=exif_block(6))
-    yield "exif", "turned.webp", saved(picture(), "WEBP", exif=exif_block(8, order="<"))
-    yield "exif", "turned-gray.jpg", saved(picture("L"), "JPEG", exif=exif_block(5))
-    yield "exif", "turned-palette.png", saved(picture("P"), "PNG", exif=exif_block(3))
-    yield "cmyk", "cmyk.jpg", saved(picture("CMYK"), "JPEG")
-    plain_inks = saved(picture("CMYK"), "JPEG")
-    mark = plain_inks.index(b"\xff\xee")
-    yield "cmyk", "cmyk-without-adobe.jpg", plain_inks[:mark] + plain_inks[mark + 16 :]
-    yield "cmyk", "ycck.jpg", plain_inks[: mark + 15] + b"\2" + plain_inks[mark + 16 :]
-    for color, name in ((0, "gray"), (2, "rgb"), (4, "gray-alpha"), (6, "rgb-alpha")):
-        yield "16bit", f"16bit-{name}.png", png((30, 25), depth=16, color=color)
-    yield (
-        "16bit",
-        "16bit-gray-transparent.png",
-        png((30, 25), depth=16, before=chunk(b"tRNS", b"\x5a\x5a")),
-    )
-    yield "palette", "palette.png", saved(picture("P"), "PNG")
-    yield "palette", "palette-transparent.png", saved(picture("P"), "PNG", transparency=3)
-    yield "palette", "palette.bmp", saved(picture("P"), "BMP")
-    yield "palette", "one-bit.bmp", saved(picture("1"), "BMP")
-    for mode in ("LA", "RGBA"):
-        yield "alpha", f"alpha-{mode}.png", saved(picture(mode), "PNG")
-    yield "alpha", "colour-key-L.png", saved(picture("L"), "PNG", transparency=3)
-    yield "alpha", "colour-key-1.png", saved(picture("1"), "PNG", transparency=0)
-    yield "alpha", "colour-key-RGB.png", saved(picture(), "PNG", transparency=(0, 0, 0))
-    yield "alpha", "colour-key.gif", gif([(picture("P"), (0, 0), 7)], background=3)
-    yield "alpha", "alpha.webp", saved(picture("RGBA"), "WEBP")
-    yield "alpha", "alpha-lossless.webp", saved(picture("RGBA"), "WEBP", lossless=True)
-    yield "grayscale", "gray.jpg", saved(picture("L"), "JPEG")
-    yield "grayscale", "gray.png", saved(picture("L"), "PNG")
-    yield "grayscale", "gray-alpha.png", saved(picture("LA"), "PNG")
-    yield "grayscale", "gray-16bit.png", saved(picture("I;16"), "PNG")
-    yield "grayscale", "gray-key.png", saved(picture("L"), "PNG", transparency=3)
-    yield "grayscale", "one-bit.png", saved(picture("1"), "PNG")
-    yield "grayscale", "gray.bmp", saved(picture("L"), "BMP")
-    frames = {"save_all": True, "append_images": FRAMES[1:], "duration": 50}
-    yield "animation", "frames.gif", ANIMATED_GIF
-    yield "animation", "frames-no-trailer.gif", ANIMATED_GIF[:-1]
-    yield (
-        "animation",
-        "frames.png",
-        saved(picture(), "PNG", save_all=True, append_images=FRAMES[1:]),
-    )
-    yield "animation", "frames.webp", saved(FRAMES[0], "WEBP", **frames)
-    yield "animation", "frames-alpha.webp", saved(picture("RGBA"), "WEBP", **frames)
-
-
-def _of_sizes() -> Iterable[tuple[str, str, bytes]]:
-    large, long, tall, small = (
-        picture(size=size) for size in ((90, 60), (130, 25), (21, 100), (70, 12))
-    )
-    for name, image_format in (
-        ("jpg", "JPEG"),
-        ("png", "PNG"),
-        ("gif", "GIF"),
-        ("webp", "WEBP"),
-        ("bmp", "BMP"),
-    ):
-        yield "bomb", f"large.{name}", saved(large, image_format)
-        yield "aspect", f"long.{name}", saved(long, image_format)
-        yield "aspect", f"tall.{name}", saved(tall, image_format)
-        yield "small", f"small.{name}", saved(small, image_format)
-    yield "small", "small-palette.png", saved(small.convert("P"), "PNG")
-    yield "bomb", "large-turned.jpg", saved(large, "JPEG", exif=exif_block(6))
-    yield "aspect", "long-turned.jpg", saved(long, "JPEG", exif=exif_block(8))
-    yield "small", "dot.png", png((1, 1))
-
-
-def _of_names() -> Iterable[tuple[str, str, bytes]]:
-    yield "extension", "jpeg-called.png", JPEG
-    yield "extension", "png-called.JPG", PNG
-    yield "extension", "alpha-called.jpeg", saved(picture("RGBA"), "PNG")
-    yield "extension", "webp-called.jpg", WEBP
-    yield "extension", "bmp-called.png", BMP
-    yield "extension", "gif-called.png", saved(Image.new("RGB", (30, 25), "red"), "GIF")
+# At least two files of each fault; some have others beside it.
+_FILES: dict[str, dict[str, bytes]] = {
+    "exif": {
+        **{f"turned-{turn}.jpg": drawn("JPEG", exif=exif_block(turn)) for turn in range(2, 9)},
+        "turned.png": drawn("PNG", exif=exif_block(6)),
+        "turned.webp": drawn("WEBP", exif=exif_block(8, order="<")),
+        "turned-gray.jpg": drawn("JPEG", "L", exif=exif_block(5)),
+        "turned-palette.png": drawn("PNG", "P", exif=exif_block(3)),
+    },
+    "cmyk": {
+        "cmyk.jpg": _INKS, "ycck.jpg": patched(_INKS, _ADOBE + 15, b"\2"),
+        "cmyk-without-adobe.jpg": _INKS[:_ADOBE] + _INKS[_ADOBE + 16 :],
+    },
+    "16bit": {
+        "16bit-gray.png": png(_SIZE, depth=16), "16bit-rgb.png": png(_SIZE, depth=16, color=2),
+        "16bit-gray-alpha.png": png(_SIZE, depth=16, color=4),
+        "16bit-rgb-alpha.png": png(_SIZE, depth=16, color=6),
+        "16bit-gray-transparent.png": png(_SIZE, depth=16, before=_CLEAR),
+    },
+    "palette": {
+        "palette.png": drawn("PNG", "P"), "palette.bmp": drawn("BMP", "P"),
+        "one-bit.bmp": drawn("BMP", "1"),
+        "palette-transparent.png": drawn("PNG", "P", transparency=3),
+    },
+    "alpha": {
+        "alpha-LA.png": drawn("PNG", "LA"), "alpha-RGBA.png": drawn("PNG", "RGBA"),
+        "color-key-L.png": drawn("PNG", "L", transparency=3),
+        "color-key-1.png": drawn("PNG", "1", transparency=0),
+        "color-key-RGB.png": drawn("PNG", transparency=(0, 0, 0)),
+        "color-key.gif": gif([(picture("P"), (0, 0), 7)], background=3),
+        "alpha.webp": drawn("WEBP", "RGBA"),
+        "alpha-lossless.webp": drawn("WEBP", "RGBA", lossless=True),
+    },
+    "grayscale": {
+        "gray.jpg": drawn("JPEG", "L"), "gray.png": drawn("PNG", "L"),
+        "gray.bmp": drawn("BMP", "L"), "gray-alpha.png": drawn("PNG", "LA"),
+        "gray-16bit.png": drawn("PNG", "I;16"), "one-bit.png": drawn("PNG", "1"),
+        "gray-key.png": drawn("PNG", "L", transparency=3),
+    },
+    "animation": {
+        "frames.gif": ANIMATED_GIF, "frames-no-trailer.gif": ANIMATED_GIF[:-1],
+        "frames.png": ANIMATED_PNG, "frames.webp": saved(FRAMES[0], "WEBP", **ANIMATED),
+        "frames-alpha.webp": drawn("WEBP", "RGBA", **ANIMATED),
+    },
+    "bomb": {
+        **{f"large.{end}": saved(_LARGE, kind) for end, kind in _FORMATS},
+        "large-turned.jpg": saved(_LARGE, "JPEG", exif=exif_block(6)),
+    },
+    "aspect": {
+        **{f"long.{end}": saved(_LONG, kind) for end, kind in _FORMATS},
+        **{f"tall.{end}": saved(_TALL, kind) for end, kind in _FORMATS},
+        "long-turned.jpg": saved(_LONG, "JPEG", exif=exif_block(8)),
+    },
+    "small": {
+        **{f"small.{end}": saved(_LOW, kind) for end, kind in _FORMATS},
+        "small-palette.png": saved(_LOW.convert("P"), "PNG"), "dot.png": png((1, 1)),
+    },
+    "extension": {
+        "jpeg-called.png": JPEG, "png-called.JPG": PNG, "webp-called.jpg": WEBP,
+        "bmp-called.png": BMP, "alpha-called.jpeg": drawn("PNG", "RGBA"),
+        "gif-called.png": saved(Image.new("RGB", (30, 25), "red"), "GIF"),
+    },
+}  # fmt: skip
+assert list(_FILES) == list(PolicyFault)
+FAULTY = {
+    name: Faulty(PolicyFault(fault), name, data)
+    for fault, files in _FILES.items()
+    for name, data in files.items()
+}
 
 
 def policy_of(action: str, *faults: PolicyFault) -> ImagePolicy:
-    """These faults, or all, get this action; none else is looked for."""
+    """Give these faults, or all, this action; no other is looked for."""
     actions = dict.fromkeys(PolicyFault, "keep") | dict.fromkeys(faults or PolicyFault, action)
     return ImagePolicy(actions, **LIMITS)  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""How many random examples a test draws, and from which seed.
+"""The number and the seed of random examples.
 
-`make test` draws a few, from a fixed seed: the same run gives the same result. `make test-all`
-(`pytest --long`) draws many, from a new seed that its first lines print.
+`make test` draws a few from a fixed seed: each run gives the same result. `make test-all`
+(`pytest --long`) draws many, from a new seed that its last lines print.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def examples(few: int, many: int) -> settings:
 
 
 def load_profile() -> None:
-    """Make the defaults of this run the defaults of every property test."""
-    # No deadline and no health check: both measure the machine, which runs other tests meanwhile.
+    """Set the defaults of every property test."""
+    # No deadline and no health checks of time: other tests run on the machine meanwhile.
     settings.register_profile(
         "shardwright",
         deadline=None,

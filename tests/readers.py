@@ -1,4 +1,4 @@
-"""Helpers of the tests of `sw.Reader`: what several hosts get, put together."""
+"""Helpers of the tests of `sw.Reader`: the batches of several hosts, put together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import shardwright as sw
 
 
 def ids_of(batches: Iterable[dict[str, Any]]) -> list[str]:
-    """The ids of all rows that are records, in order."""
+    """Return the ids of all rows that are records, in order."""
     return [name for batch in batches for name in rows_of(batch)]
 
 
@@ -21,12 +21,12 @@ def rows_of(batch: dict[str, Any]) -> list[str]:
 
 
 def take(reader: sw.Reader, num_steps: int) -> list[dict[str, Any]]:
-    """The next batches; the reader stays after the last of them."""
+    """Return the next batches; the reader stays after the last of them."""
     return [batch for _, batch in zip(range(num_steps), reader, strict=False)]
 
 
 def global_batches(readers: Sequence[sw.Reader], num_steps: int | None = None) -> list[list[str]]:
-    """The ids of each global batch over all hosts, which must go in step; None for all there are."""
+    """Return the ids of each global batch over all hosts, which must go in step; None for all."""
     iterators = [iter(reader) for reader in readers]
     batches = []
     while num_steps is None or len(batches) < num_steps:
@@ -34,12 +34,12 @@ def global_batches(readers: Sequence[sw.Reader], num_steps: int | None = None) -
         if all(batch is None for batch in found):
             break
         assert all(batch is not None for batch in found), "hosts have different numbers of steps"
-        batches.append([name for batch in found if batch is not None for name in rows_of(batch)])
+        batches.append(ids_of(batch for batch in found if batch is not None))
     return batches
 
 
 def hosts(dataset: str, host_count: int, **options: Any) -> list[sw.Reader]:
-    """A reader for each host."""
+    """Return a reader for each host."""
     return [
         sw.Reader(dataset, host_index=host, host_count=host_count, **options)
         for host in range(host_count)

@@ -1,4 +1,4 @@
-"""Tables of images with masks and texts, schemas of one's own for them, and what a dataset of them holds."""
+"""Tables of images with masks and texts, and schemas of one's own for them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from shardwright.example import parse_example
-from shardwright.records import scan_records
 from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from shardwright.storage import Folder
 from tests.build_helpers import png_of, write_table
+from tests.tfrecord_makers import records_of as records_of
 from transforms.reject_files import read_rejects
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
@@ -36,39 +35,29 @@ SCHEMA = ExampleSchema((
     Feature("id", FeatureKind.TEXT, Source.ID),
     Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL),
     Feature("age", FeatureKind.INT64, dtype="uint8", default=0),
-    Feature("words", FeatureKind.BAG_OF_WORDS, column="note", vocabulary=VocabularyRule(min_count=2)),
+    Feature("words", FeatureKind.BAG_OF_WORDS, column="note",
+            vocabulary=VocabularyRule(min_count=2)),
 ))
 """
 
 
 def mask_of(number: int) -> bytes:
-    """A mask of 8 x 8 pixels of one class."""
+    """Return a mask of 8 x 8 pixels of one class."""
     file = io.BytesIO()
     Image.fromarray(np.full((8, 8), number, np.uint8)).save(file, "PNG")
     return file.getvalue()
 
 
-def records_of(root: Path) -> dict[str, dict[str, Any]]:
-    """Every record of a dataset by its id."""
-    found = {}
-    for shard in root.glob("*.tfrecord-*"):
-        for span in scan_records(io.BytesIO(shard.read_bytes())):
-            record = dict(parse_example(span.data))
-            found[record["id"][0].decode()] = record
-    return found
-
-
 def table(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
-    """A table of images, and the images that it names."""
+    """Write a table of images, and the images that it names."""
     for number, row in enumerate(rows):
         (tmp_path / row["image"]).write_bytes(png_of(number))
     return write_table(tmp_path / "t.jsonl", rows)
 
 
 def rejects_in(root: Path) -> list[tuple[str, str, str]]:
-    names = [name for name in Folder(str(root)).outputs() if name.startswith("rejects/")]
-    return sorted(
-        (reject.id, str(reject.reason), reject.detail)
-        for name in names
-        for reject in read_rejects(Folder(str(root)), name)
-    )
+    """Return (id, reason, detail) of every reject of a dataset, sorted."""
+    folder = Folder(str(root))
+    names = [name for name in folder.outputs() if name.startswith("rejects/")]
+    rejects = [reject for name in names for reject in read_rejects(folder, name)]
+    return sorted((reject.id, str(reject.reason), reject.detail) for reject in rejects)

@@ -1,13 +1,15 @@
-"""Places for whole builds: a local folder, or a prefix of a bucket on a test server, each as INPUT or as OUTPUT.
+"""Places for whole builds: a local folder, or a prefix of a bucket on a test server.
 
-What a test puts there, changes and looks at goes by boto3 and google-cloud-storage, not by the client that the builds use.
+Tests access a place with boto3 and google-cloud-storage, not with the client that builds use.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,19 +25,15 @@ from tests.servers.store_server import StoreServer
 
 Kind = Literal["local", "s3", "gs"]
 STORES: tuple[Kind, ...] = ("s3", "gs")
-PAIRS: list[tuple[Kind, Kind]] = [
-    pair
-    for pair in itertools.product(("local", *STORES), repeat=2)
-    if pair != ("local", "local")  # type: ignore[misc]
-]
+KINDS: tuple[Kind, ...] = ("local", *STORES)
+PAIRS = [pair for pair in itertools.product(KINDS, repeat=2) if pair != ("local", "local")]
 PAIR_IDS = [f"{source}-to-{output}" for source, output in PAIRS]
-# What every client must quote in an address: keys are no file names.
-_PREFIX = "data sets/ü+%41&=#1"
+_PREFIX = "data sets/ü+%41&=#1"  # keys are no file names: clients must quote all this
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder, wherever it is.
+    """A folder, local or not.
 
     Attributes:
         uri: As a user writes it on the command line.
@@ -54,20 +52,15 @@ class Place:
 
     @property
     def prefix(self) -> str:
-        """What every key below it begins with."""
+        """The start of every key below it."""
         return self.uri.split("/", 3)[3] + "/"
 
     @property
     def args(self) -> list[str]:
         """Options that hold for its bucket alone."""
-        if self.server is None:
-            return []
-        scope = f"{self.server.scheme}://{self.bucket}"
-        return [
-            arg
-            for key, value in self.server.options.items()
-            for arg in ("--storage-option", f"{scope}:{key}={value}")
-        ]
+        scope, options = "/".join(self.uri.split("/")[:3]), self.storage_options.items()
+        settings = [f"{scope}:{key}={value}" for key, value in options]
+        return [arg for setting in settings for arg in ("--storage-option", setting)]
 
     @property
     def storage_options(self) -> dict[str, str]:
@@ -75,15 +68,10 @@ class Place:
         return dict(self.server.options) if self.server else {}
 
     def behind(self, proxy: FaultProxy, **options: str) -> Place:
-        """The same place as reached through a proxy."""
+        """Return the same place as reached through a proxy."""
         assert self.server is not None
-        key = "endpoint" if self.server.scheme == "s3" else "base_url"
-        return replace(
-            self,
-            server=replace(
-                self.server, options={**self.server.options, key: proxy.endpoint, **options}
-            ),
-        )
+        server = self.server.at(proxy.endpoint, **options)
+        return replace(self, server=replace(server, endpoint=self.server.endpoint))
 
     def at(self, name: str) -> str:
         return f"{self.uri}/{name}"
@@ -97,11 +85,9 @@ class Place:
         path.write_bytes(data)
 
     def get(self, name: str) -> bytes:
-        return (
-            Path(self.uri, name).read_bytes()
-            if self.server is None
-            else object_stores.get_object(self.server, self.at(name))
-        )
+        if self.server is None:
+            return Path(self.uri, name).read_bytes()
+        return object_stores.get_object(self.server, self.at(name))
 
     def remove(self, name: str) -> None:
         if self.server is None:
@@ -118,7 +104,7 @@ class Place:
         return self
 
     def download(self, folder: Path) -> Path:
-        """A local folder with what is there; this place itself where it is local."""
+        """Return a local folder with the same files; this place itself if it is local."""
         if self.server is None:
             return Path(self.uri)
         folder.mkdir(parents=True)
@@ -126,45 +112,29 @@ class Place:
         return folder
 
     def names(self) -> list[str]:
-        """Every file below it."""
+        """Return every file below it."""
         return sorted(self.stamps())
 
     def stamps(self) -> dict[str, tuple[Any, ...]]:
-        """What changes when a file is written again, even with the same bytes."""
-        if self.server is None:
-            found = {
-                str(path.relative_to(self.uri)): path.stat()
-                for path in Path(self.uri).rglob("*")
-                if path.is_file()
-            }
-            return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}
-        start = len(self.prefix)
-        return {key[start:]: stamp for key, stamp in _listed(self.server, self.bucket, self.prefix)}
+        """Return name -> values that change when a file is written again, even the same bytes."""
+        if self.server is not None:
+            found = object_stores.stamps_of(self.server, f"{self.uri}/")
+            return {key.removeprefix(self.prefix): stamp for key, stamp in found.items()}
+        found = {}
+        for path in Path(self.uri).rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # a running build renames its files
+                if stat.S_ISREG((status := path.stat()).st_mode):
+                    found[str(path.relative_to(self.uri))] = (status.st_ino, status.st_mtime_ns)
+        return found
 
     def pending_uploads(self) -> list[str]:
-        """Names of files whose upload was begun, and neither completed nor aborted."""
+        """Return the names of files whose upload is neither completed nor aborted."""
         assert self.server is not None
         return [key.removeprefix(self.prefix) for key in self.server.pending_uploads(self.bucket)]
 
 
-def _listed(server: StoreServer, bucket: str, prefix: str) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    if server.scheme == "s3":
-        for page in (
-            server.s3_client()
-            .get_paginator("list_objects_v2")
-            .paginate(Bucket=bucket, Prefix=prefix)
-        ):
-            yield from (
-                (row["Key"], (row["ETag"], row["Size"], row["LastModified"]))
-                for row in page.get("Contents", ())
-            )
-    else:
-        for blob in server.gcs_client().list_blobs(bucket, prefix=prefix):
-            yield blob.name, (blob.etag, blob.generation, blob.size, blob.updated)
-
-
 class Places:
-    """Makes places, each in a folder or bucket of its own; servers start when the first place of theirs is made."""
+    """A maker of places, each a folder or bucket of its own; servers start at first use."""
 
     def __init__(
         self, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -173,14 +143,14 @@ class Places:
         self._paths = tmp_path_factory
 
     def make(self, kind: Kind) -> Place:
-        """An empty place."""
+        """Return an empty place."""
         if kind == "local":
             return Place(str(self._paths.mktemp("place") / "data"))
         server = self.server(kind)
         return Place(f"{kind}://{object_stores.new_bucket(server)}/{_PREFIX}", server)
 
     def server(self, kind: Kind) -> StoreServer:
-        """moto's S3 stands in where versitygw is not built."""
+        """Return the server of a kind; moto's S3 if versitygw is not built."""
         has_versitygw = os.access(BINARIES / "versitygw", os.X_OK)
         name = {"s3": "s3_server" if has_versitygw else "moto_server", "gs": "gcs_server"}[kind]
         server: StoreServer = self._request.getfixturevalue(name)
@@ -190,7 +160,7 @@ class Places:
     def proxy(
         self, place: Place, *, latency_msec: float = 0.0
     ) -> Iterator[tuple[FaultProxy, Place]]:
-        """A proxy before a place's server, and the place as reached through it."""
+        """Yield a proxy before a place's server, and the place as reached through it."""
         assert place.server is not None
         with FaultProxy(place.server.endpoint, latency_msec=latency_msec) as proxy:
             yield proxy, place.behind(proxy)

@@ -1,36 +1,24 @@
-"""The benchmarks' own tools: what they make and what they measure must be what they say."""
+"""The benchmarks' own tools: photos, measurements and the page of results."""
 
 from __future__ import annotations
 
-import importlib
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from PIL import Image
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+from tests.benchmark_scripts import load
 
 ALLOCATE = """
 import subprocess, sys, time
-inner = "import time; data = b'x' * 200_000_000; time.sleep(0.7)"
+inner = "import time; data = b'x' * 200_000_000; time.sleep(1.5)"
 child = subprocess.Popen([sys.executable, "-c", inner])
 end = time.process_time() + 0.4
 while time.process_time() < end: pass
 child.wait()
 print("done")
 """
-
-
-@pytest.fixture(autouse=True)
-def _scripts_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The benchmarks are scripts that import their neighbours, as they do when they are run."""
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-
-def load(name: str) -> ModuleType:
-    return importlib.import_module(name)
 
 
 def test_photos_are_what_they_say(tmp_path: Path) -> None:
@@ -59,32 +47,31 @@ def test_measure_sees_the_memory_and_cpu_of_a_grandchild(tmp_path: Path) -> None
     assert 200e6 < usage.peak_rss_bytes < 300e6
     assert 150e6 < usage.peak_pss_bytes <= usage.peak_rss_bytes
     assert 0.4 < usage.cpu_s < 3
-    assert 0.7 < usage.wall_s < 8
+    assert usage.wall_s > 1.5
     assert usage.stdout.read_text() == "done\n"
 
 
-def test_measure_refuses_failed_slow_and_unfinished_commands(tmp_path: Path) -> None:
+def test_measure_refuses_failed_slow_and_unfinished_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     measure = load("measure")
+    monkeypatch.setattr(measure, "GRACE_S", 0.2)
     for script, timeout_s, message in [
-        ("import sys; sys.exit('broken input')", 60, "exit code 1(.|\n)*broken input"),
-        ("import time; time.sleep(60)", 0.3, "timed out"),
+        ("echo 'broken input' >&2; exit 1", 60, "exit code 1(.|\n)*broken input"),
+        ("sleep 60", 0.3, "timed out"),
+        ("sleep 60 & exit 0", 60, "stayed behind"),
     ]:
         with pytest.raises(measure.RunFailedError, match=message):
-            measure.measure(
-                [sys.executable, "-c", script], log=tmp_path / "log", timeout_s=timeout_s
-            )
-    with pytest.raises(measure.RunFailedError, match="stayed behind"):
-        measure.measure(["sh", "-c", "sleep 60 & exit 0"], log=tmp_path / "log")
+            measure.measure(["sh", "-c", script], log=tmp_path / "log", timeout_s=timeout_s)
 
 
 def test_first_shard_is_timed_and_side_files_are_not_shards(tmp_path: Path) -> None:
     measure = load("measure")
-    script = f"cd {tmp_path}; echo 1 >plan.json; sleep 0.5; echo 1 >.a.tfrecord-00000-of-00001.tmp; sleep 60"
-    seconds, name = measure.seconds_to_first_shard(
-        ["sh", "-c", script], tmp_path, log=tmp_path / "run.log"
-    )
-    assert 0.5 <= seconds < 5
-    assert name == ".a.tfrecord-00000-of-00001.tmp"
+    name = ".a.tfrecord-00000-of-00001.tmp"
+    script = f"cd {tmp_path}; echo 1 >plan.json; sleep 0.3; echo 1 >{name}; sleep 60"
+    command, log = ["sh", "-c", script], tmp_path / "run.log"
+    seconds, found = measure.seconds_to_first_shard(command, tmp_path, log=log)
+    assert (seconds >= 0.3, found) == (True, name)
 
 
 def test_a_run_that_lost_images_does_not_count(tmp_path: Path) -> None:
@@ -132,9 +119,8 @@ def test_slopes_and_targets() -> None:
         for files, wall_s in zip((8_000, 40_000, 80_000), walls, strict=True):
             results.add(system, files, usage_of(wall_s, wall_s, 500_000_000, 400_000_000, Path()))
     for files, wall_s in ((8, 6.0), (8_000, 16.0)):
-        results.add(
-            "beam-stock", files, usage_of(wall_s, wall_s, 4_000_000_000, 4_000_000_000, Path())
-        )
+        usage = usage_of(wall_s, wall_s, 4_000_000_000, 4_000_000_000, Path())
+        results.add("beam-stock", files, usage)
     assert report.slopes(results, "shardwright") == [10_000]
     assert report.slopes(results, "beam-stock") == [799.2]
     found = [target.passed for target in report.targets(results)]
@@ -150,6 +136,5 @@ def test_the_page_keeps_what_stands_around_its_section(tmp_path: Path) -> None:
     text = path.read_text()
     assert text.index("three") < text.index("two")
     assert "one" not in text
-    assert str(Path.home()) not in "\n".join(
-        page.circumstances("build.py", [], rounds=1, folder=tmp_path)
-    )
+    lines = page.circumstances("build.py", [], rounds=1, folder=tmp_path)
+    assert str(Path.home()) not in "\n".join(lines)

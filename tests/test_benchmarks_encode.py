@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from PIL import Image
 
+from tests.benchmark_scripts import load
 from tests.image_makers import picture, saved
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-
-
-@pytest.fixture
-def encode(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("encode")
+encode = load("encode")
 
 
 @pytest.mark.parametrize("size", [(20, 30), None])
-def test_both_ways_make_the_same_images(encode: ModuleType, size: tuple[int, int] | None) -> None:
+def test_both_ways_make_the_same_images(size: tuple[int, int] | None) -> None:
     data = saved(picture(), "JPEG", quality=95)
     theirs, ours = (
         Image.open(io.BytesIO(way(size, data))) for way in (encode.by_pillow, encode.by_us)
@@ -33,7 +26,7 @@ def test_both_ways_make_the_same_images(encode: ModuleType, size: tuple[int, int
     assert encode.in_threads(len, [b"a", b"bc"] * 20) == [1, 2] * 20
 
 
-def test_targets(encode: ModuleType) -> None:
+def test_targets() -> None:
     rates = {
         "Pillow, one core": [10.0],
         "shardwright, one core": [9.1],
@@ -47,7 +40,7 @@ def test_targets(encode: ModuleType) -> None:
     assert text.count("**FAIL**") == 2
 
 
-def test_larger_images_are_fewer(encode: ModuleType, tmp_path: Path) -> None:
+def test_larger_images_are_fewer(tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.jpg" for number in range(400)]
     for file in files:
         file.write_bytes(saved(picture(size=(8, 6)), "JPEG"))

@@ -1,29 +1,23 @@
-"""The benchmark of runners: other bytes, failures and engines that are not here are told; a server's memory counts."""
+"""The benchmark of runners: speeds, other bytes, failures, missing engines, a server's memory."""
 
 from __future__ import annotations
 
-import importlib
+import os
+import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
-import pytest
+from tests.benchmark_scripts import load
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 CHILD = "import sys, time; data = b'x' * 100_000_000; print('ready', flush=True); time.sleep(60)"
 
 
-@pytest.fixture
-def report(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    return importlib.import_module("runners_report")
+report = load("runners_report")
 
 
-def results_of(
-    report: ModuleType, seconds: dict[str, tuple[float, float]], digest: str = "same"
-) -> ModuleType:
+def results_of(seconds: dict[str, tuple[float, float]], digest: str = "same") -> Any:
     """Two rounds of each runner: (seconds of 8 photos, of all)."""
     works = [
         report.Work(report.START, Path(), 8, ()),
@@ -37,21 +31,19 @@ def results_of(
     return results
 
 
-def test_speeds_and_ratios(report: ModuleType) -> None:
-    results = results_of(report, {report.THREADS: (4.0, 14.0), report.PROCESSES: (10.0, 30.0)})
-    assert report.ratios(results, report.PROCESSES, results.works[1]) == [0.5, 0.5]
-    assert report.ratios(results, report.PROCESSES, results.works[1], of="cpu_s") == [
-        24 / 50,
-        24 / 50,
-    ]
+def test_speeds_and_ratios() -> None:
+    results = results_of({report.THREADS: (4.0, 14.0), report.PROCESSES: (10.0, 30.0)})
+    photos = results.works[1]
+    assert report.ratios(results, report.PROCESSES, photos) == [0.5, 0.5]
+    assert report.ratios(results, report.PROCESSES, photos, of="cpu_s") == [24 / 50, 24 / 50]
     text = report.render(results, ["- machine"])
     assert f"| {report.THREADS} | 4.0 | yes | 71 | 2.00 |" in text
     assert f"| {report.PROCESSES}: speed | 0.50 (0.50-0.50)x |" in text
     assert results.sound
 
 
-def test_what_went_wrong_is_told(report: ModuleType) -> None:
-    results = results_of(report, {report.THREADS: (4.0, 14.0), "Prism": (5.0, 15.0)})
+def test_what_went_wrong_is_told() -> None:
+    results = results_of({report.THREADS: (4.0, 14.0), "Prism": (5.0, 15.0)})
     results.miss(["Flink-2"], "make test-flink")
     assert results.sound
     results.add("Prism", "photos", report.Run(15.0, 15.0, 10**9, "other"))
@@ -64,34 +56,24 @@ def test_what_went_wrong_is_told(report: ModuleType) -> None:
     assert text.endswith("- Flink-4, photos: failed: exit code 1: shardwright build")
 
 
-@pytest.mark.usefixtures("report")
 def test_one_sha256_for_all_shards(tmp_path: Path) -> None:
     for name in ("a.tfrecord-00001-of-00002", "a.tfrecord-00000-of-00002", "manifest.json"):
         (tmp_path / name).write_text(name)
-    wanted = subprocess.run(
-        "sha256sum *.tfrecord-* | sha256sum",
-        shell=True,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert importlib.import_module("runners").digest(tmp_path) == wanted.stdout.split()[0]
+    command = ["sh", "-c", "sha256sum *.tfrecord-* | sha256sum"]
+    wanted = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert load("runners").digest(tmp_path) == wanted.stdout.split()[0]
 
 
-@pytest.mark.usefixtures("report")
-def test_a_servers_children_count(tmp_path: Path) -> None:
-    measure = importlib.import_module("measure")
-    shell = ["sh", "-c", f'"{sys.executable}" -c "{CHILD}" >{tmp_path}/out & wait']
-    server = subprocess.Popen(shell, start_new_session=True)
+def test_a_servers_children_count() -> None:
+    measure = load("measure")
+    shell = ["sh", "-c", f'"{sys.executable}" -c "{CHILD}" & wait']
+    server = subprocess.Popen(shell, start_new_session=True, stdout=subprocess.PIPE)
+    servers = measure.Servers([server.pid])
     try:
-        servers = measure.Servers([server.pid])
-        deadline = time.monotonic() + 30
-        while not (tmp_path / "out").exists() or not (tmp_path / "out").read_text():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
         assert 100e6 < servers.rss_bytes() < 200e6
     finally:
         for pid in servers.pids():
-            subprocess.run(["kill", str(pid)], check=False)
-        server.wait()
+            os.kill(pid, signal.SIGKILL)
+        server.communicate()

@@ -1,111 +1,56 @@
-"""The storage benchmark: it runs as a whole on small data, its clients do what they say, and its figures follow from the runs."""
+"""The storage benchmark: small runs of it, its clients, and figures computed from runs."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
+from tests.benchmark_scripts import BENCHMARKS, load
 from tests.servers.processes import BINARIES
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-ROWS_OF_A_READ = (
-    "s3 shardwright",
-    "s3 obstore-threads",
-    "s3 boto3-threads",
-    "gs shardwright",
-    "gs google-threads",
-    "gs gcsfs",
+READERS = (
+    *("s3 shardwright", "s3 obstore-threads", "s3 boto3-threads"),
+    *("gs shardwright", "gs google-threads", "gs gcsfs"),
 )
-
-
-@pytest.fixture(autouse=True)
-def _scripts_on_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
-
-def load(name: str) -> ModuleType:
-    return importlib.import_module(name)
-
-
-def run_quick(folder: Path, parts: str) -> tuple[int, str, str]:
-    words = [
-        sys.executable,
-        str(BENCHMARKS / "storage.py"),
-        "--quick",
-        "--no-beam",
-        "--parts",
-        parts,
-        "--msec",
-        "30",
-        "--dir",
-        str(folder),
-    ]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=240)
-    return done.returncode, done.stdout, done.stderr
+TABLES = {
+    "list": ["| boto3-paginator, one folder | 2,000 |"],
+    "read": [*(f"| {name} | 30 |" for name in READERS), "The proxy with 1 ms added passes"],
+    "upload": ["| s3 boto3-transfer | 0 |", "| gs google-resumable | 0 |"],
+}
+report, clients = load("storage_report"), load("storage_clients")
 
 
 @pytest.mark.parametrize(
-    ("parts", "lines"),
-    [
-        (
-            "read",
-            [*(f"| {row} | 30 |" for row in ROWS_OF_A_READ), "The proxy with 1 ms added passes"],
-        ),
-        (
-            "upload,list",
-            [
-                "| s3 boto3-transfer | 0 |",
-                "| gs google-resumable | 0 |",
-                "| boto3-paginator, one folder | 2,000 |",
-            ],
-        ),
-    ],
-    ids=["read", "upload and list"],
+    "parts", ["list", *(pytest.param(part, marks=pytest.mark.long) for part in ("read", "upload"))]
 )
-def test_a_small_run_fills_its_tables(tmp_path: Path, parts: str, lines: list[str]) -> None:
+def test_a_small_run_fills_its_tables(tmp_path: Path, parts: str) -> None:
     for name in ("versitygw", "gcs-server", "latency-proxy"):
         if not os.access(BINARIES / name, os.X_OK):
             pytest.skip(f"{name} is not built: run `make servers` (it needs Go)")
-    status, page, log = run_quick(tmp_path, parts)
-    assert status == 0, log
-    assert [line for line in lines if line not in page] == []
-    assert str(tmp_path) not in page
+    words = ["--quick", "--no-beam", "--parts", parts, "--msec", "30", "--dir", str(tmp_path)]
+    command = [sys.executable, str(BENCHMARKS / "storage.py"), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in TABLES[parts] if line not in done.stdout] == []
+    assert str(tmp_path) not in done.stdout
     assert not (tmp_path / "stores").exists()
 
 
-def test_an_odd_part_is_told() -> None:
-    words = [sys.executable, str(BENCHMARKS / "storage.py"), "--parts", "read,lists"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 2
-    assert "--parts: unknown ['lists']; choose from read, build, upload, list" in done.stderr
-
-
 def made_results(ours: float, boto3: float, beam: float, server_s: float) -> object:
-    """Builds of 1,000 and 3,000 images whose slopes are the given images per second; our client uses 1.2 cores."""
-    report = load("storage_report")
+    """Builds of 1,000 and 3,000 images; their slopes are these rates, our client uses 1.2 cores."""
     results = report.Results()
     rates = {"shardwright": ours, "boto3-loop": boto3, "beam-stock": beam}
     for output in ("folder", "S3"):
         for name, rate in rates.items():
             for size in (1000, 3000):
-                wall_s = 5 + size / rate
-                run = report.Run(
-                    size,
-                    wall_s,
-                    4 + 1.2 * size / rate,
-                    0,
-                    400_000_000,
-                    server_s * size / rate,
-                    0.1 * size / rate,
-                )
-                results.add(("build", output, name, size), run)
+                seconds = size / rate
+                cpu = (4 + 1.2 * seconds, 0, 400_000_000, server_s * seconds, 0.1 * seconds)
+                results.add(("build", output, name, size), report.Run(size, 5 + seconds, *cpu))
     return results
 
 
@@ -121,7 +66,6 @@ def made_results(ours: float, boto3: float, beam: float, server_s: float) -> obj
 def test_builds_are_compared_by_their_slopes(
     rates: tuple[float, float, float, float], passed: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    report = load("storage_report")
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     found = report.targets(made_results(*rates))
     assert [target.passed for target in found] == [*passed, *passed, True]
@@ -129,21 +73,13 @@ def test_builds_are_compared_by_their_slopes(
 
 
 def test_listings_and_uploads_are_compared_round_by_round() -> None:
-    report = load("storage_report")
     results = report.Results()
+    upload, listing = ("upload", 0, "s3"), ("list", "one folder")
     for ours_s, theirs_s in ((1.0, 1.5), (2.0, 1.9), (1.0, 1.1)):
-        results.add(
-            ("upload", 0, "s3", "shardwright"), report.Run(1, ours_s, 0.2, 60_000_000, 10**8)
-        )
-        results.add(
-            ("upload", 0, "s3", "boto3-transfer"), report.Run(1, theirs_s, 0.4, 120_000_000, 10**8)
-        )
-    results.add(
-        ("list", "one folder", "shardwright"), report.Run(200_000, 6.0, 2.0, 65_000_000, 10**8)
-    )
-    results.add(
-        ("list", "one folder", "boto3-paginator"), report.Run(200_000, 30.0, 25.0, 1_000_000, 10**8)
-    )
+        results.add((*upload, "shardwright"), report.Run(1, ours_s, 0.2, 60_000_000, 10**8))
+        results.add((*upload, "boto3-transfer"), report.Run(1, theirs_s, 0.4, 120_000_000, 10**8))
+    results.add((*listing, "shardwright"), report.Run(200_000, 6.0, 2.0, 65_000_000, 10**8))
+    results.add((*listing, "boto3-paginator"), report.Run(200_000, 30.0, 25.0, 1_000_000, 10**8))
     found = {target.text: (target.found, target.passed) for target in report.targets(results)}
     assert list(found.values()) == [
         ("1.10 (0.95-1.50)x", True),
@@ -154,20 +90,19 @@ def test_listings_and_uploads_are_compared_round_by_round() -> None:
     assert "**FAIL**" in report.render(results, report.targets(results), [])
 
 
-def test_a_client_that_reads_other_bytes_fails(tmp_path: Path) -> None:
-    clients = load("storage_clients")
+def test_a_client_that_reads_other_bytes_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows = tmp_path / "rows.json"
     rows.write_text(json.dumps([{"key": "a", "num_bytes": 3, "etag": ""}]))
-    readers = {"s3": {"short": lambda _: lambda found: 2 * len(found)}}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(clients, "READERS", readers)
-        args = clients.argparse.Namespace(rows=rows)
-        with pytest.raises(SystemExit, match="short read 2 bytes of 3"):
-            clients.run_read("short", clients.Place("s3", "bucket", {}), args)
+    short = {"s3": {"short": lambda _: lambda found: 2 * len(found)}}
+    monkeypatch.setattr(clients, "READERS", short)
+    args = clients.argparse.Namespace(rows=rows)
+    with pytest.raises(SystemExit, match="short read 2 bytes of 3"):
+        clients.run_read("short", clients.Place("s3", "bucket", {}), args)
 
 
 def test_the_measured_stream_gives_its_bytes_once_and_again_after_a_seek() -> None:
-    clients = load("storage_clients")
     chunks = list(clients._chunks(1_000_001))
     assert sum(len(piece) for chunk in chunks for piece in chunk) == 1_000_001
     stream = clients._Stream(300_000)

@@ -1,10 +1,9 @@
-"""Building again over what is there: up to date, repaired, refused or replaced, and never a mix of two builds."""
+"""Building again over a dataset: up to date, repaired, refused or replaced, never mixed."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,30 +11,35 @@ import pytest
 from shardwright.errors import NotADatasetError
 from shardwright.manifest import read_manifest
 from shardwright.storage import Folder
-from tests.build_helpers import (
-    build,
-    hashes_of,
-    make_images,
-    manifest_of,
-    png_of,
-    reasons_of,
-    stamps_of,
-)
+from tests import build_helpers as builds
+from tests.build_helpers import build, hashes_of, make_images, manifest_of, png_of, stamps_of
+from tests.store_builds import Sources, build_between, by_store, error_of
+from tests.store_places import KINDS, Kind, Places
 
 TINY = ("--name", "tiny", "--records-per-shard", "5")
+SHARD = "tiny-train.tfrecord-00001-of-00004"
+UP_TO_DATE = "shardwright: up to date: all 4 shards were already written"
+EXISTS = "already holds a dataset, and --if-exists error was given"
+SIDECAR = "index/train-00001-of-00004.parquet"
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """(INPUT, finished dataset) for tests that leave both as they are."""
-    images = make_images(tmp_path_factory.mktemp("kept") / "in", 20)
-    assert build(images, images.parent / "out", *TINY) == 0
-    return images, images.parent / "out"
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_images(tmp_path_factory.mktemp("again") / "in", 20)
+
+
+@pytest.fixture(scope="module")
+def kept(images: Path, places: Places) -> Sources:
+    """A finished dataset in each kind of place, for tests that leave it as it is."""
+    made = {kind: places.make(kind) for kind in KINDS}
+    for place in made.values():
+        assert build_between(images, place, *TINY) == 0
+    return made
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of another INPUT, `in`, and of its finished dataset, `out`; both are put back for each test, from a copy."""
+    """A folder with another INPUT, `in`, and its finished dataset, `out`; beside it a copy."""
     root = tmp_path_factory.mktemp("small") / "small"
     assert build(make_images(root / "in", 20), root / "out", *TINY) == 0
     shutil.copytree(root, root.with_name("copy"))
@@ -44,7 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(built: Path) -> Path:
-    """INPUT, for a test to change, where it has always been and with its times of change."""
+    """INPUT, for a test to change, put back from the copy with its times of change."""
     shutil.rmtree(built)
     shutil.copytree(built.with_name("copy"), built)
     return built / "in"
@@ -56,181 +60,157 @@ def finished(small: Path) -> Path:
     return small.with_name("out")
 
 
-def test_a_finished_build_is_up_to_date_and_nothing_is_touched(
-    kept: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("kind", "name", "damage"),
+    [
+        ("local", SHARD, None),
+        ("local", SHARD, 50),
+        ("local", SIDECAR, None),
+        ("local", SIDECAR, 4),
+        ("local", "features.json", None),
+        ("local", "report.html", 50),
+        ("s3", SHARD, None),
+        ("gs", SIDECAR, None),
+    ],
+)
+def test_a_lost_or_truncated_file_is_made_again(
+    images: Path, kept: Sources, kind: Kind, name: str, damage: int | None
 ) -> None:
-    small, finished = kept
-    before = stamps_of(finished)
-    capfd.readouterr()
-    assert build(small, finished, *TINY) == 0
-    assert "shardwright: up to date: all 4 shards were already written" in capfd.readouterr().err
-    assert stamps_of(finished) == before
-
-
-def test_options_that_decide_no_byte_may_differ(kept: tuple[Path, Path]) -> None:
-    small, finished = kept
-    before = stamps_of(finished)
-    assert build(small, finished, *TINY, "--threads", "7", "--max-reject-fraction", "0.5") == 0
-    assert stamps_of(finished) == before
-
-
-def _remove(path: Path) -> None:
-    path.unlink()
-
-
-def _cut(path: Path) -> None:
-    os.truncate(path, 50)
-
-
-def _damage(path: Path) -> None:
-    path.write_bytes(b"PAR1")
+    output = kept[kind]
+    whole, stamps = output.get(name), output.stamps()
+    if damage is None:
+        output.remove(name)
+    else:
+        os.truncate(output.at(name), damage)
+    assert build_between(images, output, *TINY) == 0
+    assert output.get(name) == whole
+    rewritten = {path for path, stamp in output.stamps().items() if stamps[path] != stamp}
+    assert rewritten == ({SHARD, SIDECAR} if name in (SHARD, SIDECAR) else {name})
 
 
 @pytest.mark.parametrize(
-    ("name", "fault"),
+    ("kind", "options", "code", "said"),
     [
-        ("tiny-train.tfrecord-00001-of-00004", _remove),
-        ("tiny-train.tfrecord-00001-of-00004", _cut),
-        ("index/train-00001-of-00004.parquet", _remove),
-        ("index/train-00001-of-00004.parquet", _damage),
-        ("features.json", _remove),
-        ("report.html", _cut),
+        ("local", (), 0, UP_TO_DATE),
+        ("local", ("--threads", "7", "--max-reject-fraction", "0.5"), 0, UP_TO_DATE),
+        ("local", ("--seed", "1"), 1, "seed is 0 there and 1 here"),
+        ("local", ("--encode", "png"), 1, "encode is"),
+        ("local", ("--check", "decode"), 1, "check is 'header' there and 'decode' here"),
+        ("local", ("--records-per-shard", "6"), 1, "'num_records': 6"),
+        ("local", ("--split", "train=0.5,test=0.5"), 1, "split is"),
+        ("local", ("--feature-names", "model-garden"), 1, "feature_names is 'tfds' there"),
+        ("local", ("--version", "2.0.0"), 1, "version is '1.0.0' there and '2.0.0' here"),
+        ("local", ("--name", "other"), 1, "name is 'tiny' there and 'other' here"),
+        ("local", ("--name", "other"), 1, "--if-exists overwrite to replace it"),
+        ("s3", ("--encode", "png"), 1, "--if-exists overwrite to replace it"),
+        ("local", ("--if-exists", "error"), 1, EXISTS),
+        ("s3", ("--if-exists", "error"), 1, EXISTS),
+        ("gs", ("--writer", "beam", "--if-exists", "overwrite"), 2, ": use --writer planned"),
+        ("s3", ("--storage-option", "regoin=x"), 2, "did you mean 'region'?"),
     ],
 )
-def test_what_is_lost_of_a_finished_dataset_is_made_again(
-    kept: tuple[Path, Path], name: str, fault: Callable[[Path], None]
+def test_a_refused_or_repeated_build_leaves_the_dataset_as_it_is(
+    images: Path,
+    kept: Sources,
+    capfd: pytest.CaptureFixture[str],
+    kind: Kind,
+    options: tuple[str, ...],
+    code: int,
+    said: str,
 ) -> None:
-    small, finished = kept
-    whole, stamps = (finished / name).read_bytes(), stamps_of(finished)
-    fault(finished / name)
-    assert build(small, finished, *TINY) == 0
-    assert (finished / name).read_bytes() == whole
-    rewritten = {path for path, stamp in stamps_of(finished).items() if stamps[path] != stamp}
-    shard = {"tiny-train.tfrecord-00001-of-00004", "index/train-00001-of-00004.parquet"}
-    assert rewritten == (shard if name in shard else {name})
+    before = kept[kind].stamps()
+    capfd.readouterr()
+    assert build_between(images, kept[kind], *TINY, *options) == code
+    err = capfd.readouterr().err
+    assert said in (error_of(err) if code else err)
+    assert kept[kind].stamps() == before
+
+
+@by_store
+def test_beams_writer_makes_nothing_in_a_store(
+    images: Path, places: Places, capfd: pytest.CaptureFixture[str], kind: Kind
+) -> None:
+    output = places.make(kind)
+    assert build_between(images, output, *TINY, "--writer", "beam") == 2
+    message = f"writes to local folders only, and OUTPUT is {output.uri}: use --writer planned"
+    assert message in error_of(capfd.readouterr().err)
+    assert output.names() == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_overwrite_is_a_new_build(images: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
+    output = places.make(kind)
+    assert build_between(images, output, *TINY) == 0
+    output.put("thesis.tex", b"mine")
+    options = (*TINY[:3], "9", "--seed", "1", "--split", "a=0.5,b=0.5", "--if-exists", "overwrite")
+    assert build_between(images, output, *options) == 0
+    assert build(images, tmp_path / "fresh", *options) == 0
+    assert output.names() == sorted([*stamps_of(tmp_path / "fresh"), "thesis.tex"])
+    assert hashes_of(output.download(tmp_path / "out")) == hashes_of(tmp_path / "fresh")
+    assert output.get("thesis.tex") == b"mine"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_output_with_other_files_is_refused(
+    images: Path, places: Places, capfd: pytest.CaptureFixture[str], kind: Kind
+) -> None:
+    output = places.make(kind)
+    output.put("thesis.tex", b"mine")
+    assert build_between(images, output, *TINY) == 1
+    message = "is not empty and holds no shardwright build (there is 'thesis.tex')"
+    assert message in capfd.readouterr().err
+    assert output.names() == ["thesis.tex"]
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--seed", "1"), "seed is 0 there and 1 here"),
-        (("--encode", "png"), "encode is"),
-        (("--check", "decode"), "check is 'header' there and 'decode' here"),
-        (("--records-per-shard", "6"), "'num_records': 6"),
-        (("--split", "train=0.5,test=0.5"), "split is"),
-        (("--feature-names", "model-garden"), "feature_names is 'tfds' there"),
-        (("--version", "2.0.0"), "version is '1.0.0' there and '2.0.0' here"),
-        (("--name", "other"), "name is 'tiny' there and 'other' here"),
-    ],
+    ("name", "data"), [("new", png_of(77)), ("0001", png_of(78)), ("0001", None)]
 )
-def test_other_options_are_refused_by_name(
-    kept: tuple[Path, Path], capfd: pytest.CaptureFixture[str], options: tuple[str, ...], said: str
-) -> None:
-    small, finished = kept
-    before = stamps_of(finished)
-    capfd.readouterr()
-    assert build(small, finished, *TINY, *options) == 1
-    last = capfd.readouterr().err.splitlines()[-1]
-    assert said in last
-    assert "--if-exists overwrite to replace it" in last
-    assert stamps_of(finished) == before
-
-
-def test_overwrite_rebuilds_and_leaves_nothing_stale(
-    small: Path, finished: Path, tmp_path: Path
-) -> None:
-    (finished / "thesis.tex").write_text("mine")
-    options = (
-        "--name",
-        "tiny",
-        "--records-per-shard",
-        "9",
-        "--seed",
-        "1",
-        "--split",
-        "a=0.5,b=0.5",
-    )
-    assert build(small, finished, *options, "--if-exists", "overwrite") == 0
-    assert build(small, tmp_path / "fresh", *options) == 0
-    assert sorted(stamps_of(finished)) == sorted([*stamps_of(tmp_path / "fresh"), "thesis.tex"])
-    assert hashes_of(finished) == hashes_of(tmp_path / "fresh")
-    assert (finished / "thesis.tex").read_text() == "mine"
-
-
-def test_if_exists_error_refuses_even_the_same_build(
-    kept: tuple[Path, Path], capfd: pytest.CaptureFixture[str]
-) -> None:
-    small, finished = kept
-    before = stamps_of(finished)
-    assert build(small, finished, *TINY, "--if-exists", "error") == 1
-    assert (
-        "already holds a dataset, and --if-exists error was given"
-        in capfd.readouterr().err.splitlines()[-1]
-    )
-    assert stamps_of(finished) == before
-
-
-def test_an_output_of_strangers_is_refused(
-    small: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/thesis.tex").write_text("mine")
-    assert build(small, tmp_path / "out", *TINY) == 1
-    assert "(there is 'thesis.tex')" in capfd.readouterr().err
-    assert sorted(stamps_of(tmp_path / "out")) == ["thesis.tex"]
-
-
-def _add(root: Path) -> None:
-    (root / "cat/new.png").write_bytes(png_of(77))
-
-
-def _change(root: Path) -> None:
-    (root / "cat/0001.png").write_bytes(png_of(78))
-
-
-def _take_away(root: Path) -> None:
-    (root / "cat/0001.png").unlink()
-
-
-@pytest.mark.parametrize("change", [_add, _change, _take_away])
-def test_a_finished_dataset_does_not_take_a_changed_input(
-    small: Path, finished: Path, capfd: pytest.CaptureFixture[str], change: Callable[[Path], None]
+def test_only_an_unfinished_build_takes_a_changed_input(
+    small: Path,
+    finished: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    name: str,
+    data: bytes | None,
 ) -> None:
     before = stamps_of(finished)
-    change(small)
+    path = small / "cat" / f"{name}.png"
+    if data:
+        path.write_bytes(data)
+    else:
+        path.unlink()
     capfd.readouterr()
     assert build(small, finished, *TINY) == 1
-    assert "INPUT has changed since the dataset at" in capfd.readouterr().err.splitlines()[-1]
+    assert "INPUT has changed since the dataset at" in error_of(capfd.readouterr().err)
     assert stamps_of(finished) == before
 
-
-def test_a_file_that_is_no_image_changes_no_shard_and_is_listed(
-    small: Path, finished: Path
-) -> None:
-    before = stamps_of(finished)
-    (small / "notes.txt").write_text("x")
-    assert build(small, finished, *TINY) == 0
-    after = stamps_of(finished)
-    assert {name for name in after if before.get(name) != after[name]} == {
-        "manifest.json",
-        "report.html",
-        "rejects/plan.parquet",
-    }
-    assert reasons_of(finished) == {"notes.txt": "other_file"}
-    assert manifest_of(finished)["rejects"] == {"other_file": 1}
-
-
-@pytest.mark.parametrize("change", [_add, _change, _take_away])
-def test_an_unfinished_build_goes_on_with_a_changed_input(
-    small: Path, finished: Path, tmp_path: Path, change: Callable[[Path], None]
-) -> None:
     (finished / "manifest.json").unlink()
     (finished / "tiny-train.tfrecord-00000-of-00004").unlink()
-    change(small)
     assert build(small, finished, *TINY) == 0
     assert build(small, tmp_path / "fresh", *TINY) == 0
     assert hashes_of(finished) == hashes_of(tmp_path / "fresh")
     assert sorted(stamps_of(finished)) == sorted(stamps_of(tmp_path / "fresh"))
+
+
+def changed_since(before: dict[str, tuple[int, int]], root: Path) -> set[str]:
+    return {name for name, stamp in stamps_of(root).items() if before.get(name) != stamp}
+
+
+def test_a_file_that_is_no_image_changes_no_shard(small: Path, finished: Path) -> None:
+    before = stamps_of(finished)
+    (small / "notes.txt").write_text("x")
+    assert build(small, finished, *TINY) == 0
+    expected = {"manifest.json", "report.html", "rejects/plan.parquet"}
+    assert changed_since(before, finished) == expected
+    assert builds.reasons_of(finished) == {"notes.txt": "other_file"}
+    assert manifest_of(finished)["rejects"] == {"other_file": 1}
+
+
+def test_a_build_that_died_before_its_manifest_only_publishes(small: Path, finished: Path) -> None:
+    before = stamps_of(finished)
+    (finished / "manifest.json").unlink()
+    assert build(small, finished, *TINY) == 0
+    assert changed_since(before, finished) <= {"manifest.json", "plan.json", "report.html"}
 
 
 def test_an_overwrite_that_fails_on_its_plan_leaves_the_old_dataset(
@@ -240,31 +220,16 @@ def test_an_overwrite_that_fails_on_its_plan_leaves_the_old_dataset(
     for path in (small / "cat").iterdir():
         path.write_bytes(b"")
     assert build(small, finished, *TINY, "--if-exists", "overwrite") == 1
-    assert "are rejects, more than --max-reject-fraction" in capfd.readouterr().err.splitlines()[-1]
-    after = stamps_of(finished)
-    assert after.pop("rejects/failed.parquet")
-    assert after == before
+    assert "are rejects, more than --max-reject-fraction" in error_of(capfd.readouterr().err)
+    assert changed_since(before, finished) == {"rejects/failed.parquet"}
+    assert before.keys() <= stamps_of(finished).keys()
     assert read_manifest(Folder(str(finished))).num_records == 20
 
 
-def test_a_build_that_died_before_its_manifest_only_publishes(small: Path, finished: Path) -> None:
-    before = stamps_of(finished)
-    (finished / "manifest.json").unlink()
-    assert build(small, finished, *TINY) == 0
-    assert {name for name, stamp in stamps_of(finished).items() if before[name] != stamp} <= {
-        "manifest.json",
-        "plan.json",
-        "report.html",
-    }
-
-
-def test_an_overwrite_that_is_stopped_leaves_no_half_dataset(small: Path, finished: Path) -> None:
+def test_a_stopped_overwrite_is_an_unfinished_build(small: Path, finished: Path) -> None:
     for path in (small / "cat").iterdir():
         path.write_bytes(b"not an image")
     assert build(small, finished, *TINY, "--if-exists", "overwrite") == 1
-    assert not (finished / "manifest.json").exists()
     with pytest.raises(NotADatasetError, match="unfinished build"):
         read_manifest(Folder(str(finished)))
-    assert build(small, finished, *TINY, "--max-reject-fraction", "0.5") == 0, (
-        "a resumed build, without overwrite"
-    )
+    assert build(small, finished, *TINY, "--max-reject-fraction", "0.5") == 0, "without overwrite"

@@ -1,9 +1,9 @@
-"""The cache keeps manifests: what is the same dataset, and going on without its store."""
+"""The cache keeps manifests and indexes: identity of datasets, and reading without the store."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,17 +14,21 @@ from shardwright.cache.manifests import build_key, dataset_folder
 from shardwright.errors import (
     CredentialsError,
     DeniedError,
+    MissingError,
     NotADatasetError,
+    StorageError,
     ThrottledError,
     TimedOutError,
     UnreachableError,
 )
+from shardwright.index import INDEX_SCHEMA, read_index
 from shardwright.manifest import read_manifest
 from shardwright.naming import MANIFEST
 from shardwright.storage import Folder
-from tests.cached_datasets import NAMES, SIZE, at, behind, put_dataset, touch, write_dataset
+from tests import cached_datasets as noise
+from tests.cached_datasets import NAMES, SIZE, at, behind, downloads, put_dataset, touch
 from tests.fault_proxy import Fault, FaultProxy
-from tests.object_stores import delete_object
+from tests.object_stores import delete_object, get_object, put_object
 from tests.servers.store_server import StoreServer
 
 
@@ -34,29 +38,19 @@ def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Fo
     return put_dataset(s3_server, tmp_path_factory.mktemp("noise"), [SIZE] * 4)
 
 
-@pytest.fixture
-def proxy(s3_server: StoreServer) -> Iterator[FaultProxy]:
-    with FaultProxy(s3_server.endpoint) as proxy:
-        yield proxy
-
-
 @pytest.mark.parametrize("change", ["crc32c", "num_bytes", "fingerprint", "none"])
-def test_a_build_is_told_by_its_shards(tmp_path: Path, change: str) -> None:
-    manifest = write_dataset(tmp_path, [SIZE] * 2)
+def test_a_build_is_known_by_its_shards(tmp_path: Path, change: str) -> None:
+    manifest = noise.write_dataset(tmp_path, [SIZE] * 2)
     split = manifest.splits["train"]
-    changes = {} if change in ("none", "fingerprint") else {change: 7}
-    shards = (split.shards[0], replace(split.shards[1], **changes))
-    other = replace(
-        manifest, splits={"train": replace(split, shards=shards)}, provenance={"time": "later"}
-    )
+    changes = {change: 7} if change in ("crc32c", "num_bytes") else {}
+    split = replace(split, shards=(split.shards[0], replace(split.shards[1], **changes)))
+    other = replace(manifest, splits={"train": split}, provenance={"time": "later"})
     if change == "fingerprint":
         other = replace(other, fingerprint="other")
     assert (build_key(other) == build_key(manifest)) is (change == "none")
 
 
-def test_a_bucket_of_the_same_name_elsewhere_is_another(
-    root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_endpoints_differ(root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = Folder(root.uri)
     monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://a")
@@ -66,52 +60,43 @@ def test_a_bucket_of_the_same_name_elsewhere_is_another(
     assert dataset_folder(at(tmp_path), root) == dataset_folder(at(tmp_path), root)
 
 
-OFFLINE = [
-    (Fault("reset", None), (UnreachableError, TimedOutError)),
-    (Fault("stall", None), TimedOutError),
-    (Fault("status", None), ThrottledError),
-    (Fault("status", None, status=429), ThrottledError),
-    (Fault("status", None, status=401), CredentialsError),
-]
-
-
 @pytest.mark.parametrize(
     ("fault", "error"),
-    OFFLINE,
+    [
+        (Fault("reset", None), (UnreachableError, TimedOutError)),
+        (Fault("stall", None), TimedOutError),
+        (Fault("status", None), ThrottledError),
+        (Fault("status", None, status=429), ThrottledError),
+        (Fault("status", None, status=401), CredentialsError),
+    ],
     ids=lambda value: f"{value.kind}-{value.status}" if isinstance(value, Fault) else "",
 )
-def test_goes_on_offline_once_warm(
+def test_a_warm_cache_works_offline(
     root: Folder,
-    proxy: FaultProxy,
+    s3_proxy: FaultProxy,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     fault: Fault,
     error: type[Exception],
 ) -> None:
-    remote = behind(root, proxy.endpoint, read_timeout="1", deadline="1")
+    remote = behind(root, s3_proxy, read_timeout="1", deadline="1")
     with ShardCache.open(remote, at(tmp_path)) as cache:
         touch(cache, 0)
         rows = cache.index(NAMES[1])
-    proxy.add(fault)
-    with pytest.raises(error):
-        read_manifest(remote)
-    with (
-        caplog.at_level(logging.WARNING, "shardwright.cache"),
-        ShardCache.open(remote, at(tmp_path)) as cache,
-    ):
+    s3_proxy.add(fault)
+    with ShardCache.open(remote, at(tmp_path)) as cache:
         assert cache.manifest == read_manifest(root)
         touch(cache, 0)
         assert cache.index(NAMES[1]).equals(rows)
         with pytest.raises(error, match=r"noise-train.tfrecord-00001-of-00004|s3://"):
             touch(cache, 1)
-    [said] = [
-        record.getMessage() for record in caplog.records if record.name == "shardwright.cache"
-    ]
-    assert "going on offline with what the cache has of it (manifest of 20" in said
-    assert MANIFEST in said or "s3://" in said
+    records = [record for record in caplog.records if record.name == "shardwright.cache"]
+    assert [record.levelno for record in records] == [logging.WARNING]
+    assert "s3://" in caplog.text
+    assert "going on offline with what the cache has of it (manifest of 20" in caplog.text
 
 
-def test_goes_on_offline_when_nobody_answers_and_without_credentials(
+def test_a_warm_cache_works_without_a_server_and_without_credentials(
     s3_server: StoreServer,
     root: Folder,
     tmp_path: Path,
@@ -119,59 +104,108 @@ def test_goes_on_offline_when_nobody_answers_and_without_credentials(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with FaultProxy(s3_server.endpoint) as proxy:
-        remote = behind(root, proxy.endpoint)
+        remote = behind(root, proxy)
         with ShardCache.open(remote, at(tmp_path)) as cache:
             touch(cache, 0)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    bare = behind(Folder(root.uri), proxy.endpoint)
-    for there in (remote, bare):
+    for there in (remote, behind(Folder(root.uri), proxy)):
         with ShardCache.open(there, at(tmp_path)) as cache:
             touch(cache, 0)
-    assert [part in caplog.text for part in ("nobody answers at", "no AWS credentials")] == [
-        True,
-        True,
-    ]
+    assert "nobody answers at" in caplog.text
+    assert "no AWS credentials" in caplog.text
 
 
-def test_offline_and_cold_is_the_stores_error(
-    root: Folder, proxy: FaultProxy, tmp_path: Path
-) -> None:
-    proxy.add(Fault("status", None))
-    with pytest.raises(ThrottledError, match=r"manifest.json cannot be read"):
-        ShardCache.open(behind(root, proxy.endpoint), at(tmp_path))
-
-
-def test_a_store_that_says_no_is_not_offline(
-    s3_server: StoreServer, proxy: FaultProxy, tmp_path: Path
+def test_a_store_that_denies_access_or_lost_the_dataset_is_not_offline(
+    s3_server: StoreServer, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:
     root = put_dataset(s3_server, tmp_path / "data", [SIZE] * 4)
-    remote = behind(root, proxy.endpoint)
+    remote = behind(root, s3_proxy)
     with ShardCache.open(remote, at(tmp_path / "cache")) as cache:
         touch(cache, 0)
-    proxy.add(Fault("status", 1, status=403))
+    s3_proxy.add(Fault("status", 1, status=403))
     with pytest.raises(DeniedError):
         ShardCache.open(remote, at(tmp_path / "cache"))
     delete_object(s3_server, root.path(MANIFEST))
-    with pytest.raises(
-        NotADatasetError, match=r"is not a shardwright dataset: it has no manifest.json"
-    ):
+    message = "is not a shardwright dataset: it has no manifest.json"
+    with pytest.raises(NotADatasetError, match=message):
         ShardCache.open(remote, at(tmp_path / "cache"))
 
 
-def test_a_damaged_manifest_in_the_cache_is_none(
-    root: Folder, proxy: FaultProxy, tmp_path: Path
+def test_a_missing_or_damaged_manifest_in_the_cache_raises_the_stores_error(
+    root: Folder, s3_proxy: FaultProxy, tmp_path: Path
 ) -> None:
-    remote = behind(root, proxy.endpoint)
+    remote = behind(root, s3_proxy)
+
+    def fail() -> None:
+        s3_proxy.add(Fault("status", None))
+        with pytest.raises(ThrottledError, match=r"manifest.json cannot be read"):
+            ShardCache.open(remote, at(tmp_path))
+        s3_proxy.clear()
+
+    fail()
     ShardCache.open(remote, at(tmp_path))
     [kept] = tmp_path.rglob(MANIFEST)
     kept.write_bytes(kept.read_bytes()[:50])
-    proxy.add(Fault("status", None))
-    with pytest.raises(ThrottledError, match=r"manifest.json cannot be read"):
-        ShardCache.open(remote, at(tmp_path))
-    proxy.clear()
+    fail()
     ShardCache.open(remote, at(tmp_path))
     assert read_manifest(Folder(str(kept.parent))) == read_manifest(root)
+
+
+def test_indexes_are_kept_until_they_are_damaged(
+    s3_server: StoreServer, s3_proxy: FaultProxy, tmp_path: Path, zoo: Path
+) -> None:
+    remote = behind(noise.put_folder(s3_server, zoo), s3_proxy)
+    with ShardCache.open(remote, at(tmp_path)) as cache:
+        name = cache.manifest.shard_names("train")[1]
+        for columns in (None, ["id", "offset"], None):
+            assert cache.index(name, columns).equals(read_index(Folder(str(zoo)), name, columns))
+        assert len(downloads(s3_proxy, "index")) == 1
+        [kept] = tmp_path.rglob("train-00001-*.parquet")
+        whole = kept.read_bytes()
+        flipped = whole[:60] + bytes([whole[60] ^ 255]) + whole[61:]
+        for damaged in (b"", whole[:100], flipped):
+            kept.write_bytes(damaged)
+            assert cache.index(name).equals(read_index(Folder(str(zoo)), name))
+        assert len(downloads(s3_proxy, "index")) == 4
+        assert cache.index(name).schema.equals(INDEX_SCHEMA)
+
+
+def test_an_index_that_is_wrong_damaged_or_missing(s3_server: StoreServer, tmp_path: Path) -> None:
+    root = put_dataset(s3_server, tmp_path / "data", [SIZE] * 4)
+    uris = [root.path(name.sidecar) for name in NAMES]
+    put_object(s3_server, uris[0], get_object(s3_server, uris[1]))
+    put_object(s3_server, uris[1], b"PAR1")
+    delete_object(s3_server, uris[2])
+    errors = [
+        (StorageError, "is not the index of the shard"),
+        (StorageError, "cannot be read"),
+        (MissingError, "is missing: the index of noise-train"),
+    ]
+    with ShardCache.open(root, at(tmp_path / "cache")) as cache:
+        for name, uri, (error, fault) in zip(NAMES, uris, errors, strict=False):
+            with pytest.raises(error, match=f"{uri} {fault}"):
+                cache.index(name)
+        assert list((tmp_path / "cache").rglob("*.parquet")) == []
+
+
+def test_an_index_that_finds_no_room_is_not_kept(root: Folder, tmp_path: Path) -> None:
+    with ShardCache.open(root, at(tmp_path, SIZE)) as cache, cache.open_shard(NAMES[0]):
+        started = time.monotonic()
+        assert cache.index(NAMES[0]).num_columns == len(INDEX_SCHEMA)
+        assert time.monotonic() - started < 15, "a shard waits for room for 30 seconds"
+        assert list(tmp_path.rglob("*.parquet")) == []
+
+
+def test_indexes_make_room_like_shards(root: Folder, tmp_path: Path) -> None:
+    settings = at(tmp_path, 8 * SIZE)
+    with ShardCache.open(root, settings) as cache:
+        for name in NAMES * 3:
+            cache.index(name)
+            cache.open_shard(name).close()
+            files = [path for path in tmp_path.rglob("*-of-*") if path.suffix != ".lock"]
+            counted = sum(path.stat().st_size for path in files)
+            assert settings.open().num_bytes() == counted <= 8 * SIZE

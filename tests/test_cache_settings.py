@@ -1,23 +1,22 @@
-"""Where the cache is, and how much it may hold."""
+"""The place of the cache, and its cap."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from shardwright.cache import files as cache_files
 from shardwright.cache.settings import CAP, PLACE, CacheSettings
 from shardwright.errors import UsageError
 
 
-def make(root: Path, name: str, num_bytes: int, last_use: int, build: str = "data/new") -> Path:
-    path = root / build / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes(num_bytes))
-    os.utime(path, (last_use, last_use))
-    return path
+def set_environment(monkeypatch: pytest.MonkeyPatch, env: dict[str, str]) -> None:
+    for name in (PLACE, CAP, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize(
@@ -35,68 +34,44 @@ def test_settings(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     env: dict[str, str],
-    arguments: dict[str, str],
+    arguments: dict[str, Any],
     folder: str,
     max_bytes: int | None,
 ) -> None:
-    for name in (PLACE, CAP, "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in {**env, "HOME": str(tmp_path)}.items():
-        monkeypatch.setenv(name, value)
-
-    assert CacheSettings.of(**arguments) == CacheSettings(
-        folder.replace("HOME", str(tmp_path)), max_bytes
-    )  # type: ignore[arg-type]
+    set_environment(monkeypatch, {**env, "HOME": str(tmp_path)})
+    place = folder.replace("HOME", str(tmp_path))
+    assert CacheSettings.of(**arguments) == CacheSettings(place, max_bytes)
 
 
 @pytest.mark.parametrize(
-    ("env", "arguments", "message"),
+    ("env", "max_bytes", "message"),
     [
-        (
-            {CAP: "lots"},
-            {},
-            r"SHARDWRIGHT_CACHE_BYTES 'lots' is no size; write a number above 0 with a unit",
-        ),
-        ({}, {"max_bytes": 0}, r"cache_bytes '0' is no size"),
-        (
-            {},
-            {"max_bytes": True},
-            r"cache_bytes=True must be a number of bytes, or a size such as '200GB'",
-        ),
-        ({}, {"max_bytes": 1.5}, r"cache_bytes=1.5 must be a number"),
-        (
-            {PLACE: "s3://b/c"},
-            {},
-            r"'s3://b/c' is the address of a store, and this must be a local path",
-        ),
+        ({CAP: "lots"}, None, f"{CAP} 'lots' is no size; write a number above 0 with a unit"),
+        ({}, 0, "cache_bytes '0' is no size"),
+        ({}, True, "cache_bytes=True must be a number of bytes, or a size such as '200GB'"),
+        ({}, 1.5, "cache_bytes=1.5 must be a number"),
+        ({PLACE: "s3://b"}, None, "'s3://b' is the address of a store, and this must be a local"),
     ],
 )
-def test_settings_that_are_none(
-    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], arguments: dict[str, object], message: str
+def test_invalid_settings(
+    monkeypatch: pytest.MonkeyPatch, env: dict[str, str], max_bytes: Any, message: str
 ) -> None:
-    for name in (PLACE, CAP):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in env.items():
-        monkeypatch.setenv(name, value)
+    set_environment(monkeypatch, env)
     with pytest.raises(UsageError, match=message):
-        CacheSettings.of(**arguments)  # type: ignore[arg-type]
+        CacheSettings.of(max_bytes=max_bytes)
 
 
-def test_the_default_cap_is_half_of_what_the_disk_could_give(tmp_path: Path) -> None:
-    make(tmp_path, "a", 10**6, 1000)
+def test_the_default_cap_is_half_of_the_disks_free_space_and_the_cache(tmp_path: Path) -> None:
+    used = tmp_path / "data/new/a"
+    used.parent.mkdir(parents=True)
+    used.write_bytes(bytes(10**6))
     status = os.statvfs(tmp_path)
-    free = status.f_bavail * status.f_frsize
-    assert CacheSettings(str(tmp_path)).open().max_bytes == pytest.approx(
-        (free + 10**6) / 2, rel=0.05
-    )
-    assert (
-        (tmp_path / "CACHEDIR.TAG")
-        .read_text()
-        .startswith("Signature: 8a477f597d28d172789f06886806bc55")
-    )
+    wanted = (status.f_bavail * status.f_frsize + 10**6) / 2
+    assert CacheSettings(str(tmp_path)).open().max_bytes == pytest.approx(wanted, rel=0.05)
+    tag = "Signature: 8a477f597d28d172789f06886806bc55\n"
+    assert (tmp_path / "CACHEDIR.TAG").read_text().startswith(tag)
 
 
-def test_only_its_owner_sees_a_cache_that_is_made(tmp_path: Path) -> None:
+def test_only_its_owner_sees_a_new_cache(tmp_path: Path) -> None:
     CacheSettings(str(tmp_path / "deep" / "cache"), 5).open()
     assert (tmp_path / "deep" / "cache").stat().st_mode & 0o777 == 0o700
-    assert cache_files.ROOM_SECONDS < 60

@@ -1,7 +1,8 @@
-"""The command: what it lists, how it finds its commands, its exit codes, and that looking at a dataset stays light."""
+"""The command: help, commands, exit codes, and looks at a dataset that need nothing heavy."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -16,33 +17,42 @@ from shardwright.cli import main
 
 COMMANDS = ("build", "plan", "inspect", "verify", "show")
 MAX_CPU_SECONDS = 1.5
-# The console script's own work, and at its end a look at what was imported.
+# The console script's own work, and at its end a look at the imports.
 RUN = """
 import sys
 from shardwright.cli import main
 code = main(sys.argv[1:])
-heavy = sorted(name for name in sys.modules if name in ("apache_beam", "tensorflow", "pipelines", "transforms", "schemas", "pandas"))
-print("imported", heavy, file=sys.stderr)
+heavy = {"apache_beam", "tensorflow", "pipelines", "transforms", "schemas", "pandas"}
+print("imported", sorted(heavy.intersection(sys.modules)), file=sys.stderr)
 sys.exit(code)
 """
 
 
-def run_command(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", RUN, *args], capture_output=True, text=True, check=False
-    )
+def run_command(
+    *args: str, path: Path | None = None, before: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own, with `path` on Python's path, after other code."""
+    env = os.environ | ({} if path is None else {"PYTHONPATH": str(path)})
+    command = [sys.executable, "-c", before + RUN, *args]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
-def test_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for args in (["--help"], ["-h"], ["help"]):
-        assert main(args) == 0
-        told = capsys.readouterr()
-        assert told.err == ""
-        for command in COMMANDS:
-            [line] = [line for line in told.out.splitlines() if line.startswith(f"  {command} ")]
-            assert len(line) > 30
-        assert "examples\n  shardwright build photos/ dataset/" in told.out
-        assert max(map(len, told.out.splitlines())) <= 100
+@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+def test_help_lists_every_command(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    for command in COMMANDS:
+        [line] = [line for line in told.out.splitlines() if line.startswith(f"  {command} ")]
+        assert len(line) > 30
+    assert "examples\n  shardwright build photos/ dataset/" in told.out
+    assert max(map(len, told.out.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("word", ["--version", "-V"])
+def test_the_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 0
+    assert capsys.readouterr().out == f"shardwright {version('shardwright')}\n"
 
 
 def test_no_command_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,11 +60,6 @@ def test_no_command_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixt
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.startswith("usage: shardwright COMMAND")
-
-
-def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
-    assert capsys.readouterr().out == f"shardwright {version('shardwright')}\n"
 
 
 @pytest.mark.parametrize(
@@ -67,10 +72,8 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_an_unknown_command(given: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([given, "--help"]) == 2
-    assert (
-        capsys.readouterr().err
-        == f"shardwright: error: {given!r} is no command; {hint} (see `shardwright --help`)\n"
-    )
+    told = f"shardwright: error: {given!r} is no command; {hint} (see `shardwright --help`)\n"
+    assert capsys.readouterr().err == told
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -84,156 +87,109 @@ def test_every_command_has_its_own_help(command: str, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(
-    "args",
-    [
-        ["verify"],
-        ["inspect", "a", "b"],
-        ["show", "x"],
-        ["verify", "x", "--nosuch"],
-        ["verify", "x", "--threads", "0"],
-    ],
+    "args", ["verify", "inspect a b", "show x", "verify x --nosuch", "verify x --threads 0"]
 )
-def test_wrong_usage_of_a_command(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_of_a_command(args: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        main(args)
+        main(args.split())
     assert left.value.code == 2
-    assert f"usage: shardwright {args[0]}" in capsys.readouterr().err
+    assert f"usage: shardwright {args.split()[0]}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "show"])
 def test_places_that_are_no_dataset(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    def error(place: object, *options: str) -> str:
+        record = ["1"] if command == "show" else []
+        assert main([command, str(place), *record, *options]) == 2
+        return capsys.readouterr().err
+
     (tmp_path / "file").write_text("x")
-    more = ["1"] if command == "show" else []
     for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
-        assert main([command, str(place), *more]) == 2
-        assert (
-            capsys.readouterr().err
-            == f"shardwright: error: {place} is not a shardwright dataset: it has no manifest.json\n"
-        )
-    assert main([command, "ftp://host/x", *more]) == 2
-    assert (
-        "'ftp://host/x': ftp:// addresses are not read or written; give a local path or one of s3://"
-        in capsys.readouterr().err
-    )
-    assert main([command, str(tmp_path), *more, "--storage-option", "regoin=x"]) == 2
-    assert (
-        "--storage-option 'regoin' is no option of a store; did you mean 'region'?"
-        in capsys.readouterr().err
-    )
+        told = f"{place} is not a shardwright dataset: it has no manifest.json"
+        assert error(place) == f"shardwright: error: {told}\n"
+    told = "'ftp://host/x': ftp:// addresses are not read or written"
+    assert f"{told}; give a local path or one of s3://" in error("ftp://host/x")
+    told = "--storage-option 'regoin' is no option of a store; did you mean 'region'?"
+    assert told in error(tmp_path, "--storage-option", "regoin=x")
 
 
 def test_looking_at_a_dataset_is_light(zoo: Path) -> None:
-    """Neither Beam nor TensorFlow (nor pandas, which some of Arrow's calls import), and little CPU."""
-    for args in (
-        ["--help"],
-        ["inspect", str(zoo)],
-        ["verify", str(zoo)],
-        ["verify", str(zoo), "--json"],
-    ):
+    """Neither Beam nor TensorFlow, nor pandas, which some of Arrow's calls import; little CPU."""
+    for args in (["--help"], ["inspect", str(zoo)], ["verify", str(zoo), "--json"]):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = run_command(*args)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert done.returncode == 0, done.stderr
         assert done.stderr.splitlines()[-1] == "imported []", args
-        assert (
-            after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < MAX_CPU_SECONDS
-        ), args
+        cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        assert cpu_s < MAX_CPU_SECONDS, args
 
 
-def test_an_application_that_is_not_installed() -> None:
-    code = "import sys; sys.modules['apache_beam'] = None\n" + RUN
-    done = subprocess.run(
-        [sys.executable, "-c", code, "build", "a", "b"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
+def test_an_application_that_is_missing_or_broken(tmp_path: Path) -> None:
+    missing = "import sys; sys.modules['apache_beam'] = None\n"
+    done = run_command("build", "a", "b", before=missing)
     line = done.stderr.splitlines()[0]
-    assert line.startswith(
-        "shardwright: error: `shardwright build` needs a package that is not installed ("
-    )
-    assert line.endswith(
-        "apache_beam halted; None in sys.modules): pip install 'shardwright[build]'"
-    )
-    assert "Traceback" not in done.stderr
+    told = "`shardwright build` needs a package that is not installed ("
+    assert line.startswith(f"shardwright: error: {told}")
+    advice = "apache_beam halted; None in sys.modules): pip install 'shardwright[build]'"
+    assert line.endswith(advice)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
 
-
-def test_a_package_that_is_broken(tmp_path: Path) -> None:
-    (tmp_path / "apache_beam.py").write_text(
-        "raise ImportError('libbeam.so: cannot open shared object file')"
-    )
-    env = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, "build", "a", "b"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=env,
-    )
-    assert done.returncode == 1
-    told = "`shardwright build` cannot start, a package it needs is broken: libbeam.so: cannot open shared object file"
+    fault = "libbeam.so: cannot open shared object file"
+    (tmp_path / "apache_beam.py").write_text(f"raise ImportError({fault!r})")
+    done = run_command("build", "a", "b", path=tmp_path)
+    told = f"`shardwright build` cannot start, a package it needs is broken: {fault}"
     assert done.stderr.splitlines()[0] == f"shardwright: error: {told}"
+    assert done.returncode == 1
 
 
-def test_commands_of_other_packages_are_found(tmp_path: Path) -> None:
-    """The application is found by its entry points alone, so anyone's are."""
-    (tmp_path / "stranger-1.0.dist-info").mkdir()
-    (tmp_path / "stranger-1.0.dist-info" / "METADATA").write_text(
-        "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n"
-    )
-    (tmp_path / "stranger-1.0.dist-info" / "entry_points.txt").write_text(
-        "[shardwright.commands]\ncount = stranger:count\nverify = stranger:count\n"
-    )
-    (tmp_path / "stranger.py").write_text(
-        "def count(argv):\n    print('counting', argv)\n    return 7\n"
-    )
-    env = os.environ | {"PYTHONPATH": str(tmp_path)}
-    run = [sys.executable, "-c", RUN]
-    done = subprocess.run(
-        [*run, "count", "a", "--b"], capture_output=True, text=True, check=False, env=env
-    )
-    assert (done.returncode, done.stdout) == (7, "counting ['a', '--b']\n")
-    told = subprocess.run(
-        [*run, "--help"], capture_output=True, text=True, check=True, env=env
-    ).stdout
-    assert "  count    from stranger:count\n" in told
-    assert (
-        subprocess.run(
-            [*run, "verify", "/nowhere"], capture_output=True, check=False, env=env
-        ).returncode
-        == 2
-    ), "built in wins"
+def test_commands_of_other_packages_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The application is found by its entry points alone, so anyone's are; built in wins."""
+    metadata = tmp_path / "stranger-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n")
+    points = "[shardwright.commands]\ncount = stranger:count\nverify = stranger:count\n"
+    (metadata / "entry_points.txt").write_text(points)
+    code = "def count(argv):\n    print('counting', argv)\n    return 7\n"
+    (tmp_path / "stranger.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["count", "a", "--b"]) == 7
+    assert capsys.readouterr().out == "counting ['a', '--b']\n"
+    assert main(["--help"]) == 0
+    assert "  count    from stranger:count\n" in capsys.readouterr().out
+    assert main(["verify", "/nowhere"]) == 2
 
 
 def test_a_reader_that_leaves_early_is_no_error(zoo: Path) -> None:
-    for args in (["inspect", str(zoo)], ["--help"]):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "shardwright.cli", *args],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        assert process.stderr.read() == b""
-        process.stderr.close()
-        assert process.wait() == 141
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "shardwright.cli", "inspect", str(zoo)]
+    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_names_a_terminal_cannot_show(encoding: str, zoo: Path) -> None:
-    env = os.environ | {"PYTHONIOENCODING": encoding}
-    for args in (["inspect"], ["inspect", "--json"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "shardwright.cli", args[0], str(zoo), *args[1:]],
-            capture_output=True,
-            check=True,
-            env=env,
-        )
-        shown = "L\\xf6we" if encoding == "ascii" else "Löwe"
-        assert shown in done.stdout.decode(encoding)
+@pytest.mark.parametrize("words", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("encoding", "shown"), [("ascii", "L\\xf6we"), ("latin-1", "Löwe"), ("utf-8", "Löwe")]
+)
+def test_names_a_terminal_cannot_show(
+    encoding: str, shown: str, words: list[str], zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed, encoding))
+    assert main(["inspect", str(zoo), *words]) == 0
+    assert shown in printed.getvalue().decode(encoding)
 
 
-def test_json_goes_alone_to_stdout(zoo: Path) -> None:
-    for args in (["inspect", str(zoo)], ["verify", str(zoo)], ["show", str(zoo), "0"]):
-        assert isinstance(json.loads(run_command(*args, "--json").stdout), dict)
+@pytest.mark.parametrize("words", [["inspect"], ["verify"], ["show", "0"]])
+def test_json_goes_alone_to_stdout(
+    words: list[str], zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command, *record = words
+    assert main([command, str(zoo), *record, "--json"]) == 0
+    assert isinstance(json.loads(capsys.readouterr().out), dict)

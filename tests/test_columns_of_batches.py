@@ -18,20 +18,17 @@ from tests import damage
 from tests.column_records import CLASSES, GARDEN, SCHEMA, fill, plain, record
 
 
-@pytest.mark.parametrize(
-    ("features", "indexed", "needs_record"),
-    [
-        (["image", "label"], {Source.LABEL}, False),
-        (["image"], (), False),
-        ({"label": OneHot()}, {Source.LABEL}, False),
-        (["label"], (), True),
-        (["image", "label", "id"], {Source.LABEL}, True),
-        (["image", "label", "id"], {Source.LABEL, Source.ID}, False),
-        (["label", "count"], {Source.LABEL}, True),
-    ],
-)
-def test_whether_the_record_is_needed(features: Any, indexed: Any, needs_record: bool) -> None:
-    """Where it is, all comes from it: nothing is asked of the index."""
+@pytest.mark.parametrize(("features", "indexed", "needs_record"), [
+    (["image", "label"], {Source.LABEL}, False),
+    (["image"], (), False),
+    ({"label": OneHot()}, {Source.LABEL}, False),
+    (["label"], (), True),
+    (["image", "label", "id"], {Source.LABEL}, True),
+    (["image", "label", "id"], {Source.LABEL, Source.ID}, False),
+    (["label", "count"], {Source.LABEL}, True),
+])  # fmt: skip
+def test_need_of_the_record(features: Any, indexed: Any, needs_record: bool) -> None:
+    """A needed record gives all features: `fill_indexed` does nothing."""
     columns = ColumnReader(SCHEMA, features, indexed=indexed)
     assert columns.needs_record == needs_record
     if needs_record:
@@ -46,11 +43,10 @@ def test_whether_the_record_is_needed(features: Any, indexed: Any, needs_record:
 def test_labels_from_the_index_are_those_of_the_records(encoding: Encoding | None) -> None:
     features = {"image/class/label": encoding, "image/class/text": None}
     labels = [2, 0, 1, 1]
+    texts = [CLASSES[label].encode() for label in labels]
     records = [
-        damage.example(
-            {"image/class/label": [label], "image/class/text": [CLASSES[label].encode()]}
-        )
-        for label in labels
+        damage.example({"image/class/label": [label], "image/class/text": [text]})
+        for label, text in zip(labels, texts, strict=True)
     ]
     columns = ColumnReader(GARDEN, features, indexed={Source.LABEL})
     assert columns.index_sources == {Source.LABEL}
@@ -65,30 +61,17 @@ def test_sizes_and_ids_from_the_index() -> None:
     assert columns.index_sources == {Source.ID, Source.FORMAT, Source.HEIGHT, Source.WIDTH}
     store = columns.allocate(2)
     texts, sizes = np.array(["Löwe.png", "b"], object), np.array([3, 4], np.int32)
-    given = {
-        Source.ID: texts,
-        Source.FORMAT: texts,
-        Source.HEIGHT: sizes,
-        Source.WIDTH: sizes.astype(np.int64),
-    }
+    wide = sizes.astype(np.int64)
+    given = {Source.ID: texts, Source.FORMAT: texts, Source.HEIGHT: sizes, Source.WIDTH: wide}
     assert columns.fill_indexed(store, given) == {}
     found = columns.finish(store)
-    assert plain(found) == {
-        names[0]: ["Löwe.png", "b"],
-        names[1]: ["Löwe.png", "b"],
-        names[2]: [3, 4],
-        names[3]: [3, 4],
-    }
-    assert {column.dtype for column in found.values() if isinstance(column, np.ndarray)} == {
-        np.dtype(object),
-        np.dtype(np.int64),
-    }
+    assert plain(found) == dict(zip(names, [["Löwe.png", "b"]] * 2 + [[3, 4]] * 2, strict=True))
+    assert {column.dtype for column in found.values()} == {np.dtype(object), np.dtype(np.int64)}  # type: ignore[union-attr]
 
 
 def test_labels_of_the_index_without_a_place() -> None:
-    columns = ColumnReader(
-        GARDEN, {"image/class/label": OneHot(), "image/class/text": None}, indexed={Source.LABEL}
-    )
+    features = {"image/class/label": OneHot(), "image/class/text": None}
+    columns = ColumnReader(GARDEN, features, indexed={Source.LABEL})
     store = columns.allocate(4)
     faults = columns.fill_indexed(store, {Source.LABEL: np.array([1, 3, 2, -1])})
     assert {row: str(fault) for row, fault in faults.items()} == {
@@ -100,32 +83,29 @@ def test_labels_of_the_index_without_a_place() -> None:
         "image/class/label": [[0, 1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0]],
         "image/class/text": ["bee", "", "Löwe", ""],
     }
-    texts = ColumnReader(
-        GARDEN, ["image/class/text", "image/filename"], indexed={Source.LABEL, Source.ID}
-    )
+    names = ["image/class/text", "image/filename"]
+    texts = ColumnReader(GARDEN, names, indexed={Source.LABEL, Source.ID})
     given = {Source.LABEL: np.array([-1, 2]), Source.ID: np.array(["a", None], object)}
     faults = texts.fill_indexed(texts.allocate(2), given)
-    assert (
-        str(faults[0]) == "feature 'image/class/text' is that of label -1, and there are 3 classes"
-    )
-    assert str(faults[1]) == "feature 'image/filename' is missing in the index"
+    assert {row: str(fault) for row, fault in faults.items()} == {
+        0: "feature 'image/class/text' is that of label -1, and there are 3 classes",
+        1: "feature 'image/filename' is missing in the index",
+    }
 
 
 def test_rows_left_out_and_rows_blanked() -> None:
+    boxes = Dense(3, fill=-1)
     features = {
-        "label": OneHot(),
-        "id": None,
-        "tags": None,
-        "boxes": Dense(3, fill=-1),
-        "scores": Sparse(),
+        "label": OneHot(), "id": None, "tags": None, "boxes": boxes, "scores": Sparse(),
         "ratio": None,
-    }
+    }  # fmt: skip
     columns = ColumnReader(SCHEMA, features)
     records = [record(label=[label], id=[b"%d" % label], ratio=[0.5 + label]) for label in range(3)]
     cut = fill(columns, records, [True, False, True])
     assert cut.pop("scores").dense_shape == (2, 2)
     assert plain(cut) == {
-        "label": [[1, 0, 0], [0, 0, 1]], "id": ["0", "2"], "tags": [[b"a", b"b"]] * 2, "boxes": [[1, 2, 3]] * 2, "ratio": [0.5, 2.5],
+        "label": [[1, 0, 0], [0, 0, 1]], "id": ["0", "2"], "tags": [[b"a", b"b"]] * 2,
+        "boxes": [[1, 2, 3]] * 2, "ratio": [0.5, 2.5],
     }  # fmt: skip
     padded = fill(columns, records, [True, False, True], pad=True)
     sparse = padded.pop("scores")
@@ -142,26 +122,19 @@ def test_rows_left_out_and_rows_blanked() -> None:
 
 
 def test_a_record_with_a_fault_leaves_its_row_as_it_was() -> None:
-    """Also the features before the one with the fault."""
+    """The features before the faulty one too."""
     columns = ColumnReader(SCHEMA, ["id", "label", "ratio"])
     store = columns.allocate(2)
     columns.fill(store, 0, record())
     with pytest.raises(ExampleFault):
         columns.fill(store, 1, record(ratio=None))
-    assert plain(columns.finish(store)) == {
-        "id": ["a/Löwe.png", ""],
-        "label": [2, 0],
-        "ratio": [0.5, 0],
-    }
+    wanted = {"id": ["a/Löwe.png", ""], "label": [2, 0], "ratio": [0.5, 0]}
+    assert plain(columns.finish(store)) == wanted
 
 
 def test_rows_from_many_threads_in_any_order() -> None:
-    features = {
-        "label": OneHot(),
-        "id": None,
-        "boxes": None,
-        "tags": MultiHot(vocabulary=["a", "b"]),
-    }
+    tags = MultiHot(vocabulary=["a", "b"])
+    features = {"label": OneHot(), "id": None, "boxes": None, "tags": tags}
     columns = ColumnReader(SCHEMA, features)
     records = [
         record(label=[row % 3], id=[b"%d" % row], boxes=list(range(row % 5))) for row in range(600)

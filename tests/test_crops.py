@@ -1,8 +1,9 @@
-"""The draws of a crop: inside the image, a function of the draw alone, and spread as they are said to be."""
+"""Draws of a crop: inside the image, a function of the draw alone, distributed as documented."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from shardwright.images.crops import Crop, centred, draw_crop, draw_flip, evalua
 
 SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 HEIGHT, WIDTH = 375, 500
-NUM_DRAWS = 20_000
+Size = tuple[int, int]
+NEIGHBORS = range(20_000)
+SPREAD = np.random.default_rng(0).integers(0, 2**64, 20_000, dtype=np.uint64).tolist()
 
 draws = st.integers(0, 2**64 - 1)
 sides = st.integers(1, 6000)
@@ -23,12 +26,8 @@ def crop_of(draw: int, height: int = HEIGHT, width: int = WIDTH) -> Crop:
     return draw_crop(draw, height, width, scale=SCALE, ratio=RATIO)
 
 
-def spread_draws(seed: int = 0) -> list[int]:
-    return np.random.default_rng(seed).integers(0, 2**64, NUM_DRAWS, dtype=np.uint64).tolist()
-
-
-def distance(found: list[float], low: float, high: float) -> float:
-    """Kolmogorov-Smirnov's distance from the even distribution, in units in which 1.95 is passed once in a thousand runs."""
+def distance(found: Sequence[float], low: float, high: float) -> float:
+    """Kolmogorov-Smirnov's distance from a uniform distribution; one run in 1,000 exceeds 1.95."""
     values = (np.sort(found) - low) / (high - low)
     steps = np.arange(len(values) + 1) / len(values)
     gap = max(np.abs(values - steps[1:]).max(), np.abs(values - steps[:-1]).max())
@@ -38,9 +37,8 @@ def distance(found: list[float], low: float, high: float) -> float:
 def test_the_numbers_are_splitmix64s() -> None:
     # The first outputs of the reference implementation (Vigna, splitmix64.c) from seed 1234567.
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
-    assert [uniform(1234567, number) for number in range(4)] == [
-        (value >> 11) * 2.0**-53 for value in expected
-    ]
+    found = [uniform(1234567, number) for number in range(4)]
+    assert found == [(value >> 11) * 2.0**-53 for value in expected]
 
 
 @pytest.mark.parametrize(("draw", "expected"), [
@@ -50,17 +48,18 @@ def test_the_numbers_are_splitmix64s() -> None:
     (2**64 - 1, (6, 39, 349, 450, False)),
 ])  # fmt: skip
 def test_golden_crops(draw: int, expected: tuple[int, int, int, int, bool]) -> None:
-    """A change here changes what every resumed run sees."""
+    """A change here changes the images of every resumed run."""
     assert (*crop_of(draw), draw_flip(draw)) == expected
 
 
 @given(draws, sides, sides)
-def test_a_crop_lies_inside(draw: int, height: int, width: int) -> None:
-    top, left, crop_height, crop_width = crop_of(draw, height, width)
-    assert crop_height >= 1
-    assert crop_width >= 1
-    assert 0 <= top <= height - crop_height
-    assert 0 <= left <= width - crop_width
+def test_a_crop_lies_inside_and_follows_the_draw(draw: int, height: int, width: int) -> None:
+    crop = crop_of(draw, height, width)
+    assert crop == crop_of(draw, height, width)
+    assert draw_flip(draw) == draw_flip(draw)
+    assert min(crop.height, crop.width) >= 1
+    assert 0 <= crop.top <= height - crop.height
+    assert 0 <= crop.left <= width - crop.width
 
 
 @pytest.mark.parametrize(("size", "expected"), [
@@ -70,11 +69,9 @@ def test_a_crop_lies_inside(draw: int, height: int, width: int) -> None:
     ((3, 5000), Crop(0, 2498, 3, 4)),
     ((5000, 3), Crop(2498, 0, 4, 3)),
 ])  # fmt: skip
-def test_the_fallback_is_the_largest_centred_crop(size: tuple[int, int], expected: Crop) -> None:
-    """Of an image so narrow that no attempt at a crop of the asked area fits."""
-    assert {draw_crop(draw, *size, scale=(0.9, 1.0), ratio=RATIO) for draw in range(50)} == {
-        expected
-    }
+def test_a_narrow_image_gives_the_largest_centered_crop(size: Size, expected: Crop) -> None:
+    found = {draw_crop(draw, *size, scale=(0.9, 1.0), ratio=RATIO) for draw in range(50)}
+    assert found == {expected}
 
 
 def test_a_narrow_image_often_falls_back_and_always_gives_a_crop() -> None:
@@ -82,68 +79,40 @@ def test_a_narrow_image_often_falls_back_and_always_gives_a_crop() -> None:
     assert all(1 <= crop.height <= 8 and 1 <= crop.width <= 11 for crop in shapes)
 
 
-@given(draws)
-def test_the_same_draw_gives_the_same_crop(draw: int) -> None:
-    assert crop_of(draw) == crop_of(draw)
-    assert draw_flip(draw) == draw_flip(draw)
-
-
-def test_different_draws_differ() -> None:
-    """Neighbouring draws, too: nothing says that they are far apart."""
-    assert len({crop_of(draw) for draw in range(10_000)}) > 9_990
-
-
-@pytest.mark.parametrize("made", ["spread", "neighbours"])
-def test_area_shape_and_place_are_spread_evenly(made: str) -> None:
-    """With a scale at which every first attempt fits, so that nothing is drawn again."""
-    draws = spread_draws() if made == "spread" else range(NUM_DRAWS)
+@pytest.mark.parametrize("draws", [SPREAD, NEIGHBORS], ids=["spread", "neighbors"])
+def test_area_shape_place_and_flip_are_uniform(draws: Sequence[int]) -> None:
+    """At this scale every first attempt fits, so that nothing is drawn again."""
     crops = [draw_crop(draw, 3000, 3000, scale=(0.1, 0.5), ratio=RATIO) for draw in draws]
-    areas = [crop.height * crop.width / 3000**2 for crop in crops]
-    shapes = [math.log(crop.width / crop.height) for crop in crops]
+    tops, lefts, heights, widths = np.array(crops).T
+    areas, shapes = heights * widths / 3000**2, np.log(widths / heights)
     assert distance(areas, 0.1, 0.5) < 1.95
     assert distance(shapes, math.log(3 / 4), math.log(4 / 3)) < 1.95
-    for offsets in (
-        [(c.top + 0.5) / (3001 - c.height) for c in crops],
-        [(c.left + 0.5) / (3001 - c.width) for c in crops],
-    ):
+    for offsets in ((tops + 0.5) / (3001 - heights), (lefts + 0.5) / (3001 - widths)):
         assert distance(offsets, 0, 1) < 1.95
-        assert min(offsets) < 0.001
-        assert max(offsets) > 0.999
-    assert (
-        np.abs(
-            np.corrcoef([areas, shapes, [float(draw_flip(draw)) for draw in draws]])[
-                np.triu_indices(3, 1)
-            ]
-        ).max()
-        < 0.03
-    )
+        assert offsets.min() < 0.001
+        assert offsets.max() > 0.999
+    flips = [float(draw_flip(draw)) for draw in draws]
+    assert abs(np.mean(flips) - 0.5) < 5 * 0.5 / math.sqrt(len(flips))
+    correlations = np.corrcoef([areas, shapes, flips])[np.triu_indices(3, 1)]
+    assert np.abs(correlations).max() < 0.03
 
 
-def test_every_place_of_a_small_image_comes_as_often() -> None:
+def test_every_place_of_a_small_image_is_as_likely() -> None:
     """The last row and column too: a whole crop has 1 place, a crop of 1 pixel 9."""
     crops = [draw_crop(draw, 3, 3, scale=(0.05, 0.2), ratio=(0.99, 1.01)) for draw in range(9_000)]
-    counts = np.zeros((3, 3))
-    for crop in crops:
-        assert crop[2:] == (1, 1)
-        counts[crop.top, crop.left] += 1
+    assert {crop[2:] for crop in crops} == {(1, 1)}
+    counts = np.bincount([3 * crop.top + crop.left for crop in crops])
+    assert len(counts) == 9
     assert np.abs(counts - 1000).max() < 150  # five standard deviations
 
 
-def test_the_distribution_of_torchvision() -> None:
-    """Quantiles of 400,000 draws of torchvision 0.29's RandomResizedCrop.get_params for 375 x 500, its defaults."""
-    crops = [crop_of(draw) for draw in spread_draws(1)]
-    areas = np.array([crop.height * crop.width / (HEIGHT * WIDTH) for crop in crops])
-    assert np.quantile(areas, [0.1, 0.5, 0.9]) == pytest.approx([0.1480, 0.4219, 0.7357], abs=0.012)
-    shapes = np.array([crop.width / crop.height for crop in crops])
-    assert np.quantile(shapes, [0.1, 0.5, 0.9]) == pytest.approx(
-        [0.8105, 1.0467, 1.2761], abs=0.012
-    )
-
-
-def test_half_are_mirrored() -> None:
-    for draws in (spread_draws(2), range(NUM_DRAWS)):
-        share = sum(map(draw_flip, draws)) / NUM_DRAWS
-        assert abs(share - 0.5) < 5 * 0.5 / math.sqrt(NUM_DRAWS)
+def test_the_distribution_is_that_of_torchvision() -> None:
+    """Quantiles of 400,000 draws of RandomResizedCrop.get_params, 375 x 500 (torchvision 0.29)."""
+    _, _, heights, widths = np.array([crop_of(draw) for draw in SPREAD]).T
+    areas, shapes = heights * widths / (HEIGHT * WIDTH), widths / heights
+    quantiles = np.quantile([areas, shapes], [0.1, 0.5, 0.9], axis=1).T
+    expected = [[0.1480, 0.4219, 0.7357], [0.8105, 1.0467, 1.2761]]
+    assert np.abs(quantiles - expected).max() < 0.012
 
 
 @pytest.mark.parametrize(("image", "size", "resize", "expected"), [
@@ -158,21 +127,17 @@ def test_half_are_mirrored() -> None:
     ((1, 5000), (224, 224), 256, Crop(0, 2499, 1, 1)),
     ((1, 1), (224, 224), 256, Crop(0, 0, 1, 1)),
 ])  # fmt: skip
-def test_evaluation_crops(
-    image: tuple[int, int], size: tuple[int, int], resize: int, expected: Crop
-) -> None:
+def test_evaluation_crops(image: Size, size: Size, resize: int, expected: Crop) -> None:
     assert evaluation_crop(*image, size=size, resize=resize) == expected
 
 
 @given(sides, sides, st.tuples(st.integers(1, 600), st.integers(1, 600)), st.integers(1, 700))
-def test_an_evaluation_crop_lies_inside_in_the_middle(
-    height: int, width: int, size: tuple[int, int], resize: int
-) -> None:
-    top, left, crop_height, crop_width = evaluation_crop(height, width, size=size, resize=resize)
-    assert 1 <= crop_height <= height
-    assert 1 <= crop_width <= width
-    assert 0 <= (height - crop_height) - 2 * top <= 1
-    assert 0 <= (width - crop_width) - 2 * left <= 1
+def test_an_evaluation_crop_is_in_the_middle(h: int, w: int, size: Size, resize: int) -> None:
+    crop = evaluation_crop(h, w, size=size, resize=resize)
+    assert 1 <= crop.height <= h
+    assert 1 <= crop.width <= w
+    assert 0 <= (h - crop.height) - 2 * crop.top <= 1
+    assert 0 <= (w - crop.width) - 2 * crop.left <= 1
 
 
 def test_centred() -> None:

@@ -1,136 +1,130 @@
-"""Progress as a person sees it: plain lines where stderr is no terminal, a bar where it is one."""
+"""Progress as a person sees it: plain lines in a log, a bar on a terminal."""
 
 from __future__ import annotations
 
 import os
 import pty
 import re
-import subprocess
 import sys
-import time
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pipelines import display
 from pipelines.display import ProgressDisplay
-from tests.build_helpers import COMMAND, make_images
+from tests.build_helpers import build, make_images, wait_for
 from transforms.progress import Progress
 
-LINE = re.compile(
-    r"shardwright: (\d+)/100 images, (\d+)/s, ([\d.]+) (k?B)/s, (\d+)/4 shards, (\S+) left"
-)
+
+class Clock:
+    """A clock that a test moves, in place of the display's."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.num_looks = 0
+
+    def __call__(self) -> float:
+        self.num_looks += 1
+        return self.now
+
+    def move_to(self, now: float) -> None:
+        """Move the clock, and wait until the display has seen it."""
+        self.now, before = now, self.num_looks
+        wait_for(lambda: self.num_looks >= before + 5)  # at most 4 in a round
 
 
-def test_plain_lines_tell_rate_and_time_left(capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(display, "monotonic", clock)
+    monkeypatch.setattr(display, "_TICK_SECONDS", 0.005)
+    return clock
+
+
+def test_plain_lines_every_ten_seconds(capfd: pytest.CaptureFixture[str], clock: Clock) -> None:
     progress = Progress()
-    with ProgressDisplay(progress, line_seconds=0.25):
-        time.sleep(0.5)
+    with ProgressDisplay(progress):
+        clock.move_to(0)
+        clock.move_to(9.9)
+        assert capfd.readouterr().err == ""
+        clock.move_to(10)
         progress.start(total_images=100, total_shards=4)
-        time.sleep(0.25)
+        clock.move_to(10)
         progress.add(images=50, num_bytes=50_000, shards=2)
-        time.sleep(0.9)
-    lines = capfd.readouterr().err.splitlines()
-    assert lines[0] == "shardwright: planning"
-    match = LINE.fullmatch(lines[-1])
-    assert match, lines
-    images, rate, _, unit, shards, left = match.groups()
-    assert (images, unit, shards) == ("50", "kB", "2")
-    assert 25 <= int(rate) <= 75, "50 images in about one second"
-    assert left in ("0:01", "0:02")
+        clock.move_to(20)
+    assert capfd.readouterr().err.splitlines() == [
+        "shardwright: planning",
+        "shardwright: 50/100 images, 5/s, 5.0 kB/s, 2/4 shards, 0:10 left",
+    ]
 
 
-def test_work_of_an_earlier_build_does_not_raise_the_rate(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_reused_work_is_not_in_the_rate(capfd: pytest.CaptureFixture[str], clock: Clock) -> None:
     progress = Progress()
     progress.start(total_images=100, total_shards=4)
     progress.add_reused(images=60, shards=2)
-    with ProgressDisplay(progress, line_seconds=0.1):
-        time.sleep(0.7)
-    match = LINE.fullmatch(capfd.readouterr().err.splitlines()[-1])
-    assert match
-    assert (match[1], match[2], match[6]) == ("60", "0", "?")
+    with ProgressDisplay(progress, line_seconds=1):
+        clock.move_to(0)
+        clock.move_to(1)
+    line = "shardwright: 60/100 images, 0/s, 0 B/s, 2/4 shards, ? left\n"
+    assert capfd.readouterr().err == line
 
 
-def test_a_short_build_shows_no_line(capfd: pytest.CaptureFixture[str]) -> None:
-    with ProgressDisplay(Progress()):
-        time.sleep(0.3)
-    assert capfd.readouterr().err == ""
-
-
-def test_the_display_ends_with_its_block_when_that_fails(capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ZeroDivisionError), ProgressDisplay(Progress(), line_seconds=0.1):
+def test_the_display_ends_with_its_block_when_that_fails() -> None:
+    with pytest.raises(ZeroDivisionError), ProgressDisplay(Progress()):
         raise ZeroDivisionError
-    time.sleep(0.3)
-    assert capfd.readouterr().err == ""
+    assert "shardwright-progress" not in [thread.name for thread in threading.enumerate()]
 
 
-def run_on_a_terminal(*argv: str | Path) -> tuple[int, str]:
-    """The exit code, and all that a terminal of 100 columns was sent."""
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch, action: Callable[[list[bytes]], None]) -> str:
+    """Return the output on a terminal of 100 columns, which `action` is given as it grows."""
     terminal, end = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    with subprocess.Popen(
-        list(map(str, argv)), stdin=end, stdout=end, stderr=end, env=environment
-    ) as process:
-        os.close(end)
-        output = b""
-        while chunk := _read(terminal):
-            output += chunk
-    os.close(terminal)
-    return process.returncode, output.decode()
+    output: list[bytes] = []
+
+    def read() -> None:
+        try:
+            while chunk := os.read(terminal, 65536):
+                output.append(chunk)
+        except OSError:  # on Linux, EIO: the other end is closed
+            os.close(terminal)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    with os.fdopen(end, "w") as stderr, monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", stderr)
+        patch.setenv("TERM", "xterm")
+        patch.setenv("COLUMNS", "100")
+        action(output)
+    reader.join()
+    return b"".join(output).decode()
 
 
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux tells by EIO that the other end is closed
-        return b""
-
-
-def test_a_terminal_gets_a_bar_that_goes_away(tmp_path: Path) -> None:
+def test_a_bar_on_a_terminal_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = make_images(tmp_path / "in", 160, side=240)
-    code, output = run_on_a_terminal(
-        COMMAND,
-        "build",
-        images,
-        tmp_path / "out",
-        "--records-per-shard",
-        "20",
-        "--encode",
-        "png",
-        "--threads",
-        "2",
-    )
-    assert code == 0, output
+    options = ("--records-per-shard", "20", "--encode", "png", "--threads", "1")
+
+    def run(_: list[bytes]) -> None:
+        assert build(images, tmp_path / "out", *options) == 0
+
+    output = on_a_terminal(monkeypatch, run)
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
     assert "planning" in plain
-    assert re.search(
-        r"writing .*\d+/160 images, \d+/s, [\d.]+ [kM]?B/s, \d+/8 shards, \S+ left", plain
-    ), plain
+    bar = r"writing .*\d+/160 images, \d+/s, [\d.]+ [kM]?B/s, \d+/8 shards, \S+ left"
+    assert re.search(bar, plain), plain
     assert "\x1b[2K" in output, "the bar is wiped"
-    assert (
-        plain.rstrip()
-        .splitlines()[-1]
-        .startswith(f"shardwright: {tmp_path}/out: 160 records in 8 shards, 0:")
-    )
+    last = plain.rstrip().splitlines()[-1]
+    assert last.startswith(f"shardwright: {tmp_path}/out: 160 records in 8 shards, 0:")
     assert "Traceback" not in plain
 
 
-_SHOW_IN_A_TERMINAL = """
-import time
-from pipelines.display import ProgressDisplay
-from transforms.progress import Progress
-progress = Progress()
-with ProgressDisplay(progress):
-    time.sleep(0.5)
+def test_the_bar_counts_images_and_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = Progress()
     progress.start(total_images=10, total_shards=2)
     progress.add(images=5, num_bytes=10, shards=1)
-    time.sleep(0.7)
-"""
 
+    def show(output: list[bytes]) -> None:
+        with ProgressDisplay(progress):
+            wait_for(lambda: b"5/10 images" in b"".join(output))
 
-def test_the_bar_counts_images_and_shards() -> None:
-    code, output = run_on_a_terminal(sys.executable, "-c", _SHOW_IN_A_TERMINAL)
-    assert code == 0
-    assert "5/10 images" in output
-    assert "1/2 shards" in output
+    assert "1/2 shards" in on_a_terminal(monkeypatch, show)

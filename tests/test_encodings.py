@@ -1,4 +1,4 @@
-"""What each encoding makes of each kind of feature, and what it refuses, when it is made, with a feature, and with a value."""
+"""Columns of each encoding and kind of feature, and errors: of arguments, features and values."""
 
 from __future__ import annotations
 
@@ -34,25 +34,23 @@ SPOON = "Löffel"
 
 
 def column(encoding: Encoding, feature: Feature, rows: list[list[Any]]) -> Any:
-    """The finished column of these rows. Its shape and dtype are those that the encoding states."""
+    """Return the finished column; its shape and dtype must be those of the encoding's spec."""
     encoding = encoding.complete(feature, CLASSES)
     store = encoding.allocate(feature, len(rows))
     for row, values in enumerate(rows):
         store[row] = encoding.encode(feature, values)
     found = encoding.finish(feature, store)
     shape, dtype = encoding.spec(feature, len(rows))
-    whole = found.values if isinstance(found, SparseColumn) else found
-    assert whole.dtype == dtype
     if isinstance(found, SparseColumn):
-        assert (found.dense_shape[0], None) == shape
+        assert (found.values.dtype, (found.dense_shape[0], None)) == (dtype, shape)
     else:
-        assert found.shape == shape
+        assert (found.dtype, found.shape) == (dtype, shape)
     assert encoding.spec(feature, None) == ((None, *shape[1:]), dtype)
     return found
 
 
 def plain(found: Any) -> Any:
-    """A column as lists."""
+    """Return a column as lists."""
     return [row.tolist() if isinstance(row, np.ndarray) else row for row in found]
 
 
@@ -77,7 +75,8 @@ ENCODED = [
     (MultiHot(), LABELS, [[2, 0], []], [[1, 0, 1], [0, 0, 0]]),
     (MultiHot(4), BOXES, [[3, 3], [0, 1]], [[0, 0, 0, 1], [1, 1, 0, 0]]),
     (MultiHot(num_classes=2), COUNT, [[1]], [[0, 1]]),
-    (MultiHot(vocabulary=["b", SPOON, "a"]), TAGS, [[b"a", SPOON.encode()], [], [b"b"]], [[0, 1, 1], [0, 0, 0], [1, 0, 0]]),
+    (MultiHot(vocabulary=["b", SPOON, "a"]), TAGS, [[b"a", SPOON.encode()], [], [b"b"]],
+     [[0, 1, 1], [0, 0, 0], [1, 0, 0]]),
     (MultiHot(vocabulary=("a", "b")), NAMES, [[b"b", b"b"]], [[0, 1]]),
     (MultiHot(vocabulary=["a", "b"]), ID, [[b"b"]], [[0, 1]]),
     (MultiHot(vocabulary=[100, -7]), BOXES, [[-7], [100, -7]], [[0, 1], [1, 1]]),
@@ -93,7 +92,8 @@ ENCODED = [
     (RawTensor("uint8", 3), CAPTION, [[b"\x01\x02\xff"]], [[1, 2, 255]]),
     (RawTensor(np.float32, (2, 1)), CAPTION, [[np.float32([0.5, 2]).tobytes()]], [[[0.5], [2.0]]]),
     (RawTensor(">i2", (2,)), CAPTION, [[b"\x00\x01\x01\x00"]], [[1, 256]]),
-    (RawTensor(ml_dtypes.bfloat16, [2]), CAPTION, [[np.array([0.5, -2], ml_dtypes.bfloat16).tobytes()]], [[0.5, -2.0]]),
+    (RawTensor(ml_dtypes.bfloat16, [2]), CAPTION,
+     [[np.array([0.5, -2], ml_dtypes.bfloat16).tobytes()]], [[0.5, -2.0]]),
     (RawTensor("int64", ()), ID, [[b"\x05" + bytes(7)]], [5]),
 ]  # fmt: skip
 
@@ -108,30 +108,27 @@ def test_as_stored(feature: Feature, rows: list[list[Any]], wanted: list[Any]) -
 
 
 @pytest.mark.parametrize(("encoding", "feature", "rows", "wanted"), ENCODED)
-def test_encoded(
-    encoding: Encoding, feature: Feature, rows: list[list[Any]], wanted: list[Any]
-) -> None:
+def test_encoded(encoding: Encoding, feature: Feature, rows: Any, wanted: Any) -> None:
     assert plain(column(encoding, feature, rows)) == wanted
 
 
 @pytest.mark.parametrize(
-    "encoding", [encoding for encoding, *_ in ENCODED] + [Encoding(), Sparse()]
+    "encoding", [*(encoding for encoding, *_ in ENCODED), Encoding(), Sparse()]
 )
-def test_they_are_values(encoding: Encoding) -> None:
-    """Equal by their arguments, and fit to be sent to another process."""
-    assert pickle.loads(pickle.dumps(encoding)) == encoding
-    assert pickle.loads(pickle.dumps(encoding)) != Dense(99)
-    assert hash(pickle.loads(pickle.dumps(encoding))) == hash(encoding)
+def test_encodings_are_equal_by_their_arguments(encoding: Encoding) -> None:
+    """In another process too."""
+    sent = pickle.loads(pickle.dumps(encoding))
+    assert (sent, hash(sent)) == (encoding, hash(encoding))
+    assert sent != Dense(99)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "feature", "blank"),
-    [
-        (Encoding(), LABEL, 0), (Encoding(), RATIO, 0.0), (Encoding(), ID, ""), (Encoding(), CAPTION, b""), (Encoding(), BOXES, []),
-        (Encoding(), NAMES, []), (Text(), CAPTION, ""), (Text(), TAGS, []), (OneHot(), LABEL, [0, 0, 0]), (MultiHot(2), BOXES, [0, 0]),
-        (Dense(2, fill=-1), BOXES, [-1, -1]), (RawTensor("float32", 2), CAPTION, [0, 0]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("encoding", "feature", "blank"), [
+    (Encoding(), LABEL, 0), (Encoding(), RATIO, 0.0), (Encoding(), ID, ""),
+    (Encoding(), CAPTION, b""), (Encoding(), BOXES, []),
+    (Encoding(), NAMES, []), (Text(), CAPTION, ""), (Text(), TAGS, []),
+    (OneHot(), LABEL, [0, 0, 0]), (MultiHot(2), BOXES, [0, 0]),
+    (Dense(2, fill=-1), BOXES, [-1, -1]), (RawTensor("float32", 2), CAPTION, [0, 0]),
+])  # fmt: skip
 def test_blank_rows(encoding: Encoding, feature: Feature, blank: Any) -> None:
     encoding = encoding.complete(feature, CLASSES)
     assert plain(encoding.finish(feature, encoding.allocate(feature, 2))) == [blank, blank]
@@ -143,7 +140,7 @@ def test_dtypes_in_the_machines_own_byte_order() -> None:
 
 
 def test_a_stored_row_is_not_a_view_of_its_record() -> None:
-    """Else one kept batch would keep the blocks of all its records."""
+    """A view would keep the whole block of the record in memory."""
     record = np.float32([1, 2, 3])
     assert not np.shares_memory(Encoding().encode(SCORES, record), record)
 
@@ -173,7 +170,8 @@ BAD_ARGUMENTS = [
     (lambda: OneHot(True), "OneHot(num_classes=True) must be"),
     (lambda: MultiHot(-1), "MultiHot(num_classes=-1) must be"),
     (lambda: MultiHot(3, ["a"]), "MultiHot(num_classes=3, vocabulary=...): give one of the two"),
-    (lambda: MultiHot(vocabulary=[]), "MultiHot(vocabulary=[]) must be a list of texts, or one of integers"),
+    (lambda: MultiHot(vocabulary=[]),
+     "MultiHot(vocabulary=[]) must be a list of texts, or one of integers"),
     (lambda: MultiHot(vocabulary="abc"), "MultiHot(vocabulary='abc') must be"),
     (lambda: MultiHot(vocabulary=["a", 1]), "MultiHot(vocabulary=['a', 1]) must be"),
     (lambda: MultiHot(vocabulary={"a", "b"}), "must be a list of texts"),  # it has no order
@@ -188,7 +186,8 @@ BAD_ARGUMENTS = [
     (lambda: RawTensor(object, 3), "must be a type of numbers"),
     (lambda: RawTensor("V4", 3), "RawTensor(dtype='V4') must be"),
     (lambda: RawTensor([("a", "f4")], 3), "must be a type of numbers"),
-    (lambda: RawTensor("f4", 0), "RawTensor(shape=0) must be whole numbers above 0, such as (16, 16, 4)"),
+    (lambda: RawTensor("f4", 0),
+     "RawTensor(shape=0) must be whole numbers above 0, such as (16, 16, 4)"),
     (lambda: RawTensor("f4", (2, -1)), "RawTensor(shape=(2, -1)) must be"),
     (lambda: RawTensor("f4", (2, None)), "RawTensor(shape=(2, None)) must be"),
     (lambda: RawTensor("f4", "3"), "RawTensor(shape='3') must be"),
@@ -202,66 +201,63 @@ def test_bad_arguments(make: Any, what: str) -> None:
     assert what in str(told.value)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "feature", "what"),
-    [
-        (Text(), COUNT, "feature 'count' holds int64 values, and Text takes texts or bytes"),
-        (OneHot(), ID, "feature 'id' holds bytes values, and OneHot takes integers"),
-        (OneHot(), COUNT, "feature 'count' has no classes of its own: give OneHot(num_classes=...)"),
-        (OneHot(4), BOXES, "feature 'boxes' is a list, and OneHot takes one integer: use MultiHot"),
-        (MultiHot(), BOXES, "feature 'boxes' has no classes of its own: give MultiHot(num_classes=...)"),
-        (MultiHot(), TAGS, "feature 'tags' holds texts: name all there are, MultiHot(vocabulary=[...])"),
-        (MultiHot(3), NAMES, "feature 'names' holds texts: name all there are"),
-        (MultiHot(3), SCORES, "feature 'scores' holds float values, and MultiHot takes integers"),
-        (MultiHot(vocabulary=["a"]), BOXES, "feature 'boxes' holds int64 values, and MultiHot with a vocabulary of texts takes texts"),
-        (MultiHot(vocabulary=[1]), TAGS, "feature 'tags' holds bytes values, and MultiHot with a vocabulary of integers takes integers"),
-        (Dense(2), COUNT, "feature 'count' is one value, and Dense takes lists: leave its encoding out"),
-        (Dense(2, fill=0.5), BOXES, "feature 'boxes' holds int64 values, so Dense(fill=0.5) must be an integer of 64 bits"),
-        (Dense(2, fill=2**63), BOXES, "Dense(fill=9223372036854775808) must be an integer of 64 bits"),
-        (Dense(2, fill=True), BOXES, "Dense(fill=True) must be an integer of 64 bits"),
-        (Dense(2, fill="a"), SCORES, "feature 'scores' holds float values, so Dense(fill='a') must be a number"),
-        (Dense(2, fill="a"), TAGS, "feature 'tags' holds bytes values, so Dense(fill='a') must be bytes"),
-        (Dense(2, fill=1), NAMES, "Dense(fill=1) must be a text"),
-        (Sparse(), RATIO, "feature 'ratio' is one value, and Sparse takes lists: leave its encoding out"),
-        (RawTensor("f4", 2), RATIO, "feature 'ratio' holds float values, and RawTensor takes texts or bytes"),
-        (RawTensor("f4", 2), TAGS, "feature 'tags' is a list, and RawTensor takes the bytes of one tensor"),
-    ],
-)  # fmt: skip
-def test_encodings_that_do_not_go_with_a_feature(
-    encoding: Encoding, feature: Feature, what: str
-) -> None:
+@pytest.mark.parametrize(("encoding", "feature", "what"), [
+    (Text(), COUNT, "holds int64 values, and Text takes texts or bytes"),
+    (OneHot(), ID, "holds bytes values, and OneHot takes integers"),
+    (OneHot(), COUNT, "has no classes of its own: give OneHot(num_classes=...)"),
+    (OneHot(4), BOXES, "is a list, and OneHot takes one integer: use MultiHot"),
+    (MultiHot(), BOXES, "has no classes of its own: give MultiHot(num_classes=...)"),
+    (MultiHot(), TAGS, "holds texts: name all there are, MultiHot(vocabulary=[...])"),
+    (MultiHot(3), NAMES, "holds texts: name all there are"),
+    (MultiHot(3), SCORES, "holds float values, and MultiHot takes integers"),
+    (MultiHot(vocabulary=["a"]), BOXES,
+     "holds int64 values, and MultiHot with a vocabulary of texts takes texts"),
+    (MultiHot(vocabulary=[1]), TAGS,
+     "holds bytes values, and MultiHot with a vocabulary of integers takes integers"),
+    (Dense(2), COUNT, "is one value, and Dense takes lists: leave its encoding out"),
+    (Dense(2, fill=0.5), BOXES,
+     "holds int64 values, so Dense(fill=0.5) must be an integer of 64 bits"),
+    (Dense(2, fill=2**63), BOXES,
+     "holds int64 values, so Dense(fill=9223372036854775808) must be an integer of 64 bits"),
+    (Dense(2, fill=True), BOXES,
+     "holds int64 values, so Dense(fill=True) must be an integer of 64 bits"),
+    (Dense(2, fill="a"), SCORES, "holds float values, so Dense(fill='a') must be a number"),
+    (Dense(2, fill="a"), TAGS, "holds bytes values, so Dense(fill='a') must be bytes"),
+    (Dense(2, fill=1), NAMES, "holds bytes values, so Dense(fill=1) must be a text"),
+    (Sparse(), RATIO, "is one value, and Sparse takes lists: leave its encoding out"),
+    (RawTensor("f4", 2), RATIO, "holds float values, and RawTensor takes texts or bytes"),
+    (RawTensor("f4", 2), TAGS, "is a list, and RawTensor takes the bytes of one tensor"),
+])  # fmt: skip
+def test_unsuitable_features(encoding: Encoding, feature: Feature, what: str) -> None:
     with pytest.raises(UsageError) as told:
         encoding.complete(feature, CLASSES)
-    assert what in str(told.value)
+    assert f"feature {feature.name!r} {what}" in str(told.value)
 
 
 def test_class_encodings_of_an_unlabeled_dataset() -> None:
-    with pytest.raises(
-        UsageError, match=r"'label' has no classes of its own: give OneHot\(num_classes"
-    ):
+    what = r"'label' has no classes of its own: give OneHot\(num_classes"
+    with pytest.raises(UsageError, match=what):
         OneHot().complete(LABEL, ())
     assert OneHot(5).complete(LABEL, ()).spec(LABEL, 2)[0] == (2, 5)
 
 
-@pytest.mark.parametrize(
-    ("encoding", "feature", "values", "what"),
-    [
-        (OneHot(), LABEL, [3], "feature 'label' is 3, and of 3 classes the last is 2"),
-        (OneHot(), LABEL, [-1], "feature 'label' is -1, and of 3 classes the last is 2"),
-        (OneHot(9), COUNT, [2**63 - 1], "feature 'count' is 9223372036854775807, and of 9 classes the last is 8"),
-        (MultiHot(3), BOXES, [0, 3], "feature 'boxes' is 3, and of 3 classes the last is 2"),
-        (MultiHot(3), BOXES, [0, -1], "feature 'boxes' is -1, and of 3 classes the last is 2"),
-        (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"], "feature 'tags' holds 'z', which is none of the 1 in MultiHot's vocabulary"),
-        (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"feature 'names' holds '\udcff', which is none of the 1"),
-        (MultiHot(vocabulary=[1, 2]), BOXES, [0], "feature 'boxes' holds 0, which is none of the 2"),
-        (Dense(2), BOXES, [1, 2, 3], "feature 'boxes' has 3 values, and Dense(length=2) holds 2: give a longer one, or truncate=True"),
-        (RawTensor("f4", (2, 2)), CAPTION, [bytes(15)], "feature 'caption' has 15 bytes, and a tensor [2, 2] of float32 has 16"),
-        (RawTensor("f4", 1), CAPTION, [b""], "feature 'caption' has 0 bytes, and a tensor [1] of float32 has 4"),
-    ],
-)  # fmt: skip
-def test_values_without_a_place(
-    encoding: Encoding, feature: Feature, values: list[Any], what: str
-) -> None:
+@pytest.mark.parametrize(("encoding", "feature", "values", "what"), [
+    (OneHot(), LABEL, [3], "is 3, and of 3 classes the last is 2"),
+    (OneHot(), LABEL, [-1], "is -1, and of 3 classes the last is 2"),
+    (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807, and of 9 classes the last is 8"),
+    (MultiHot(3), BOXES, [0, 3], "is 3, and of 3 classes the last is 2"),
+    (MultiHot(3), BOXES, [0, -1], "is -1, and of 3 classes the last is 2"),
+    (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"],
+     "holds 'z', which is none of the 1 in MultiHot's vocabulary"),
+    (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"holds '\udcff', which is none of the 1"),
+    (MultiHot(vocabulary=[1, 2]), BOXES, [0], "holds 0, which is none of the 2"),
+    (Dense(2), BOXES, [1, 2, 3],
+     "has 3 values, and Dense(length=2) holds 2: give a longer one, or truncate=True"),
+    (RawTensor("f4", (2, 2)), CAPTION, [bytes(15)],
+     "has 15 bytes, and a tensor [2, 2] of float32 has 16"),
+    (RawTensor("f4", 1), CAPTION, [b""], "has 0 bytes, and a tensor [1] of float32 has 4"),
+])  # fmt: skip
+def test_invalid_values(encoding: Encoding, feature: Feature, values: Any, what: str) -> None:
     with pytest.raises(ExampleFault) as told:
         encoding.complete(feature, CLASSES).encode(feature, values)
-    assert what in str(told.value)
+    assert f"feature {feature.name!r} {what}" in str(told.value)

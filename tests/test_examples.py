@@ -1,4 +1,4 @@
-"""Encoding: the same messages as tf.train.Example, framed as TensorFlow reads them, in bytes that repeat."""
+"""Encoding: the messages of tf.train.Example, framed as TensorFlow reads them, in stable bytes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 import tensorflow as tf
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.image_classification import image_classification
 from shardwright.schema import ARROW_TYPES, ExampleSchema, Feature, FeatureKind
 from tests.helpers import references
+from tests.random_tests import examples
 from transforms.images import ImageInfo
 from transforms.references import extra_name
 from transforms.writing.examples import ExampleEncoder, FramedRecords
@@ -25,46 +26,32 @@ from transforms.writing.examples import ExampleEncoder, FramedRecords
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT32 = st.floats(width=32, allow_nan=False)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+SIDE = st.integers(0, 70_000)
 VALUES = {
-    FeatureKind.INT64: INT64,
-    FeatureKind.FLOAT32: FLOAT32,
+    FeatureKind.INT64: INT64, FeatureKind.FLOAT32: FLOAT32, FeatureKind.TEXT: TEXT,
     FeatureKind.BYTES: st.binary(max_size=12),
-    FeatureKind.TEXT: TEXT,
-}
+}  # fmt: skip
 EXTRAS = tuple(
     Feature(f"{'many ' if shape else 'ein '}{kind} ä", kind, shape=shape)
     for kind in VALUES
     for shape in ((), (None,))
 )
-
-
-@st.composite
-def rows(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Rows of everything a record holds, by feature name."""
-    one = st.fixed_dictionaries(
-        {
-            "id": TEXT,
-            "label_index": st.integers(0, 2),
-            "image": st.binary(max_size=300),
-            "info": st.builds(
-                ImageInfo, TEXT, st.integers(0, 70_000), st.integers(0, 70_000), st.just(3)
-            ),
-            **{
-                f.name: st.lists(VALUES[f.kind], max_size=4) if f.is_list else VALUES[f.kind]
-                for f in EXTRAS
-            },
-        }
-    )
-    return draw(st.lists(one, min_size=1, max_size=3))
+Rows = list[dict[str, Any]]
+MANY = {kind: st.lists(value, max_size=4) for kind, value in VALUES.items()}
+# Rows of everything a record holds, by feature name.
+ROWS = st.lists(st.fixed_dictionaries({
+    "id": TEXT, "label_index": st.integers(0, 2), "image": st.binary(max_size=300),
+    "info": st.builds(ImageInfo, TEXT, SIDE, SIDE, st.just(3)),
+    **{f.name: MANY[f.kind] if f.is_list else VALUES[f.kind] for f in EXTRAS},
+}), min_size=1, max_size=3)  # fmt: skip
 
 
 def make_schema(feature_names: str = "tfds") -> ExampleSchema:
-    return image_classification(feature_names=feature_names, extras=EXTRAS).with_class_names(
-        ("a", "b", "c")
-    )
+    schema = image_classification(feature_names=feature_names, extras=EXTRAS)
+    return schema.with_class_names(("a", "b", "c"))
 
 
-def make_batch(given_rows: list[dict[str, Any]]) -> pa.RecordBatch:
+def make_batch(given_rows: Rows) -> pa.RecordBatch:
     columns: dict[str, list[Any]] = {
         "label": ["abc"[row["label_index"]] for row in given_rows],
         "label_index": [row["label_index"] for row in given_rows],
@@ -78,7 +65,7 @@ def make_batch(given_rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return batch
 
 
-def frame(schema: ExampleSchema, given_rows: list[dict[str, Any]]) -> FramedRecords:
+def frame(schema: ExampleSchema, given_rows: Rows) -> FramedRecords:
     encoder = ExampleEncoder(schema)
     known = encoder.encode_known(make_batch(given_rows))
     measured = encoder.encode_measured([row["info"] for row in given_rows])
@@ -86,7 +73,7 @@ def frame(schema: ExampleSchema, given_rows: list[dict[str, Any]]) -> FramedReco
 
 
 def records_of(framed: FramedRecords) -> list[bytes]:
-    """The bare records; the lengths must cut the pieces exactly."""
+    """Return the bare records; the lengths must cut the pieces exactly."""
     whole, records, start = b"".join(framed.pieces), [], 0
     for length in framed.lengths:
         records.append(whole[start + 12 : start + length - 4])
@@ -96,68 +83,55 @@ def records_of(framed: FramedRecords) -> list[bytes]:
 
 
 def expected_example(row: dict[str, Any], image_key: str) -> tf.train.Example:
-    """What TensorFlow's own protobuf classes make of the row."""
+    """Return the message of TensorFlow's own protobuf classes for the row."""
+    info, label = row["info"], row["label_index"]
+    values: dict[str, Any] = {image_key: row["image"], "id": row["id"], "label": label}
+    if image_key != "image":
+        values = {
+            image_key: row["image"], "image/filename": row["id"], "image/format": info.format,
+            "image/height": info.height, "image/width": info.width, "image/class/label": label,
+            "image/class/text": "abc"[label],
+        }  # fmt: skip
     example = tf.train.Example()
-    features = example.features.feature
-    features[image_key].bytes_list.value.append(row["image"])
-    if image_key == "image":
-        features["id"].bytes_list.value.append(row["id"].encode())
-        features["label"].int64_list.value.append(row["label_index"])
-    else:
-        features["image/filename"].bytes_list.value.append(row["id"].encode())
-        features["image/format"].bytes_list.value.append(row["info"].format.encode())
-        features["image/height"].int64_list.value.append(row["info"].height)
-        features["image/width"].int64_list.value.append(row["info"].width)
-        features["image/class/label"].int64_list.value.append(row["label_index"])
-        features["image/class/text"].bytes_list.value.append(b"abc"[row["label_index"]].to_bytes())
-    for feature in EXTRAS:
-        values = row[feature.name] if feature.is_list else [row[feature.name]]
-        entry = features[feature.name]
-        kind = {FeatureKind.INT64: entry.int64_list, FeatureKind.FLOAT32: entry.float_list}.get(
-            feature.kind, entry.bytes_list
-        )
-        kind.SetInParent()
-        kind.value.extend(value.encode() if isinstance(value, str) else value for value in values)
+    for name, value in (values | {feature.name: row[feature.name] for feature in EXTRAS}).items():
+        kinds = {f.name: f.kind for f in EXTRAS}
+        default = FeatureKind.INT64 if isinstance(value, int) else FeatureKind.BYTES
+        entry = example.features.feature[name]
+        lists = {FeatureKind.INT64: entry.int64_list, FeatureKind.FLOAT32: entry.float_list}
+        stored = lists.get(kinds.get(name, default), entry.bytes_list)
+        stored.SetInParent()
+        several = value if isinstance(value, list) else [value]
+        stored.value.extend(one.encode() if isinstance(one, str) else one for one in several)
     return example
 
 
 @pytest.mark.parametrize(
     ("feature_names", "image_key"), [("tfds", "image"), ("model-garden", "image/encoded")]
 )
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(given_rows=rows())
-def test_a_record_is_the_message_tensorflow_would_make(
-    feature_names: str, image_key: str, given_rows: list[dict[str, Any]]
-) -> None:
+@examples(30, 500)
+@given(given_rows=ROWS)
+def test_records_are_tensorflows(feature_names: str, image_key: str, given_rows: Rows) -> None:
     framed = frame(make_schema(feature_names), given_rows)
     for record, row in zip(records_of(framed), given_rows, strict=True):
         assert tf.train.Example.FromString(record) == expected_example(row, image_key)
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(given_rows=rows())
-def test_offsets_and_checksums_are_those_of_the_image(given_rows: list[dict[str, Any]]) -> None:
+@examples(30, 500)
+@given(given_rows=ROWS)
+def test_offsets_and_checksums_are_those_of_the_image(given_rows: Rows) -> None:
     framed = frame(make_schema(), given_rows)
     whole, start = b"".join(framed.pieces), 0
-    for row, length, offset, crc in zip(
-        given_rows, framed.lengths, framed.image_offsets, framed.image_crcs, strict=True
-    ):
+    columns = (framed.lengths, framed.image_offsets, framed.image_crcs)
+    for row, length, offset, crc in zip(given_rows, *columns, strict=True):
         image = row["image"]
         assert whole[start + offset : start + offset + len(image)] == image
-        assert start + offset + len(image) == start + length - 4, (
-            "the image is the record's last entry"
-        )
+        assert offset + len(image) == length - 4, "the image is the record's last entry"
         assert crc == google_crc32c.value(image)
         start += length
 
 
-def sample_rows(number: int) -> list[dict[str, Any]]:
-    one = {
-        FeatureKind.INT64: -1,
-        FeatureKind.FLOAT32: 0.5,
-        FeatureKind.BYTES: b"\0\xff",
-        FeatureKind.TEXT: "ü",
-    }
+def sample_rows(number: int) -> Rows:
+    one = dict(zip(VALUES, (-1, 0.5, "ü", b"\0\xff"), strict=True))
     return [
         {
             "id": f"{index}/ä.png",
@@ -174,34 +148,24 @@ def test_tensorflow_reads_the_file(tmp_path: Path) -> None:
     given_rows = sample_rows(70)
     path = tmp_path / "records"
     path.write_bytes(b"".join(frame(make_schema(), given_rows).pieces))
-    read = list(tf.data.TFRecordDataset(str(path)).as_numpy_iterator())
-    assert [tf.train.Example.FromString(record) for record in read] == [
-        expected_example(row, "image") for row in given_rows
-    ]
+    read = tf.data.TFRecordDataset(str(path)).as_numpy_iterator()
+    found = [tf.train.Example.FromString(record) for record in read]
+    assert found == [expected_example(row, "image") for row in given_rows]
 
 
 def test_image_bytes_are_never_copied() -> None:
     given_rows = sample_rows(5)
     pieces = frame(make_schema(), given_rows).pieces
     for row in given_rows:
-        assert any(piece is row["image"] for piece in pieces), (
-            "the piece must be the very object that was read"
-        )
+        assert any(piece is row["image"] for piece in pieces)
 
 
 def test_not_a_number_keeps_its_place() -> None:
     schema = image_classification(extras=(Feature("f", FeatureKind.FLOAT32),))
-    batch = references(["a"], labelled=True).append_column(
-        extra_name("f"), pa.array([float("nan")], pa.float32())
-    )
+    batch = references(["a"], labelled=True, extras={extra_name("f"): [float("nan")]})
     encoder = ExampleEncoder(schema)
-    record = records_of(
-        encoder.frame(
-            encoder.encode_known(batch),
-            encoder.encode_measured([ImageInfo("png", 1, 1, 3)]),
-            [b"i"],
-        )
-    )[0]
+    measured = encoder.encode_measured([ImageInfo("png", 1, 1, 3)])
+    [record] = records_of(encoder.frame(encoder.encode_known(batch), measured, [b"i"]))
     value = tf.train.Example.FromString(record).features.feature["f"].float_list.value
     assert len(value) == 1
     assert value[0] != value[0]
@@ -231,23 +195,21 @@ from transforms.writing.examples import ExampleEncoder
 from transforms.images import ImageInfo
 extras = tuple(Feature(f"f{number}", FeatureKind.INT64) for number in range(20))
 encoder = ExampleEncoder(image_classification(feature_names="model-garden", extras=extras))
-columns = {"id": ["a", "b"], "label": ["c", "d"], "label_index": [0, 1], **{f"x/f{number}": [number, 2] for number in range(20)}}
-known, measured = encoder.encode_known(pa.RecordBatch.from_pydict(columns)), encoder.encode_measured([ImageInfo("png", 1, 1, 3)] * 2)
+columns = {f"x/f{number}": [number, 2] for number in range(20)}
+columns |= {"id": ["a", "b"], "label": ["c", "d"], "label_index": [0, 1]}
+known = encoder.encode_known(pa.RecordBatch.from_pydict(columns))
+measured = encoder.encode_measured([ImageInfo("png", 1, 1, 3)] * 2)
 print(b"".join(encoder.frame(known, measured, [b"i", b"j"]).pieces).hex())
 assert "apache_beam" not in sys.modules
 """
 
 
 def test_bytes_are_the_same_in_every_process_and_need_no_tensorflow() -> None:
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", _PRINT_RECORDS],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            stdout=subprocess.PIPE,
+    command, printed = [sys.executable, "-c", _PRINT_RECORDS], set()
+    for seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        printed.add(
+            subprocess.run(command, env=environment, capture_output=True, check=True).stdout
         )
-        for seed in ("1", "2")
-    ]
-    printed = {process.communicate()[0] for process in running}
-    assert [process.returncode for process in running] == [0, 0]
     assert len(printed) == 1
     assert len(printed.pop()) > 1000

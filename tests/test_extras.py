@@ -1,4 +1,4 @@
-"""What a user is told whose environment lacks a library."""
+"""Errors where a library is not installed: they name it and its extra."""
 
 from __future__ import annotations
 
@@ -29,18 +29,13 @@ ROOT = Path(__file__).parents[1]
 def test_a_missing_library_is_named_with_its_extra(
     monkeypatch: pytest.MonkeyPatch, part: str, library: str, install: str
 ) -> None:
-    for name in [
-        name
-        for name in sys.modules
-        if name.startswith(("shardwright.trainers.", "shardwright.tfdata"))
-    ]:
-        monkeypatch.delitem(sys.modules, name)
+    for name in list(sys.modules):
+        if name.startswith(("shardwright.trainers.", "shardwright.tfdata")):
+            monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
 
-    with pytest.raises(
-        UsageError,
-        match=f"^this needs {library}, which is not installed: pip install {re.escape(install)}$",
-    ):
+    told = f"^this needs {library}, which is not installed: pip install {re.escape(install)}$"
+    with pytest.raises(UsageError, match=told):
         import_part(part)
 
 
@@ -53,9 +48,8 @@ def test_other_faults_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_extras_are_there() -> None:
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = project["optional-dependencies"]
     named = re.findall(r"shardwright\[(\w+)\]", " ".join(extras._INSTALLS.values()))
 
     assert sorted(named) == ["jax", "tensorflow", "torch"]

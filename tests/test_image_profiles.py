@@ -1,4 +1,4 @@
-"""Colour profiles: kept, dropped or converted to sRGB, in every format that holds one."""
+"""Color profiles: kept, dropped or converted to sRGB, in every format that holds one."""
 
 from __future__ import annotations
 
@@ -11,187 +11,144 @@ import pytest
 from PIL import Image, ImageCms
 
 from tests.image_corpus import JPEG
-from tests.image_makers import chunk, picture, png, saved
+from tests.image_makers import chunk, drawn, opened, patched, picture, png, saved
 from tests.policy_images import policy_of
-from tests.test_image_encode import opened
-from transforms.images import EncodeOptions, PolicyFault, check_image, store_image
+from transforms.images import EncodeOptions, ImageToStore, PolicyFault, check_image, store_image
 from transforms.images.profiles import needs_conversion, profile_of
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 CONVERT = EncodeOptions(color_profile="srgb")
+CONVERTED = ("profile",)
 
 
-def swapped() -> bytes:
-    """sRGB with its red and green primaries exchanged: whoever applies it shows red as green."""
-    names = {
-        SRGB[pos : pos + 4]: pos
-        for pos in range(132, 132 + 12 * int.from_bytes(SRGB[128:132], "big"), 12)
-    }
-    profile = bytearray(SRGB)
-    red, green = names[b"rXYZ"], names[b"gXYZ"]
-    profile[red + 4 : red + 12], profile[green + 4 : green + 12] = (
-        SRGB[green + 4 : green + 12],
-        SRGB[red + 4 : red + 12],
-    )
-    return (
-        bytes(profile)
-        .replace("sRGB".encode("utf-16-be"), "odd!".encode("utf-16-be"))
-        .replace(b"sRGB", b"odd!")
-    )
+def swap_primaries() -> bytes:
+    """sRGB with red and green exchanged: a program that applies it shows red as green."""
+    tags = range(132, 132 + 12 * int.from_bytes(SRGB[128:132], "big"), 12)
+    places = {SRGB[tag : tag + 4]: tag + 4 for tag in tags}
+    red, green = places[b"rXYZ"], places[b"gXYZ"]
+    profile = patched(SRGB, red, SRGB[green : green + 8])
+    profile = patched(profile, green, SRGB[red : red + 8])
+    profile = profile.replace("sRGB".encode("utf-16-be"), "odd!".encode("utf-16-be"))
+    return profile.replace(b"sRGB", b"odd!")
 
 
 def gray_profile() -> bytes:
-    """Linear gray, put together by hand (ICC.1, 8.3): a white point and a curve without entries."""
-    white = b"XYZ \0\0\0\0" + struct.pack(">iii", 63_190, 65_536, 54_061)
-    curve = b"curv\0\0\0\0\0\0\0\0"
-    tags = (
-        struct.pack(">I", 2)
-        + b"wtpt"
-        + struct.pack(">II", 156, 20)
-        + b"kTRC"
-        + struct.pack(">II", 176, 12)
-    )
-    body = tags + white + curve
-    head = (
-        struct.pack(">I", 128 + len(body))
-        + b"lcms"
-        + b"\4\x30\0\0"
-        + b"mntrGRAYXYZ "
-        + bytes(12)
-        + b"acsp"
-        + bytes(28)
-    )
-    return head + struct.pack(">iii", 63_190, 65_536, 54_061) + bytes(48) + body
+    """Linear gray, made by hand (ICC.1, 8.3): a white point and a curve without entries."""
+    white = struct.pack(">iii", 63_190, 65_536, 54_061)
+    tags = b"wtpt" + struct.pack(">II", 156, 20) + b"kTRC" + struct.pack(">II", 176, 12)
+    body = struct.pack(">I", 2) + tags + b"XYZ \0\0\0\0" + white + b"curv" + bytes(8)
+    size = struct.pack(">I", 128 + len(body))
+    head = size + b"lcms\4\x30\0\0mntrGRAYXYZ " + bytes(12) + b"acsp" + bytes(28)
+    return head + white + bytes(48) + body
 
 
-SWAPPED = swapped()
+SWAPPED = swap_primaries()
 RED = Image.new("RGB", (30, 25), (200, 10, 10))
-FORMATS = {"JPEG": {"quality": 95}, "PNG": {}, "WEBP": {"lossless": True}}
+FORMATS: dict[str, dict[str, Any]] = {
+    "JPEG": {"quality": 95},
+    "PNG": {},
+    "WEBP": {"lossless": True},
+}
+each_format = pytest.mark.parametrize("image_format", FORMATS)
 
 
-def with_profile(image_format: str, profile: bytes = SWAPPED, image: Image.Image = RED) -> bytes:
-    return saved(image, image_format, icc_profile=profile, **FORMATS[image_format])
+def with_profile(image_format: str = "PNG", profile: bytes = SWAPPED) -> bytes:
+    return saved(RED, image_format, icc_profile=profile, **FORMATS[image_format])
 
 
-def colour(data: bytes) -> tuple[int, ...]:
-    return tuple(
-        np.asarray(opened(data).convert("RGB")).reshape(-1, 3).mean(axis=0).round().astype(int)
-    )
-
-
-@pytest.mark.parametrize("image_format", FORMATS)
-def test_a_profile_is_found_as_pillow_finds_it(image_format: str) -> None:
-    assert profile_of(with_profile(image_format), image_format.lower()) == SWAPPED
-    assert opened(with_profile(image_format)).info["icc_profile"] == SWAPPED
-
-
-def test_a_profile_in_several_parts() -> None:
-    long = SWAPPED + bytes(200_000)
-    assert profile_of(saved(RED, "JPEG", icc_profile=long), "jpeg") == long
-
-
-@pytest.mark.parametrize("image_format", FORMATS)
-def test_converted_to_srgb(image_format: str) -> None:
-    stored = store_image(with_profile(image_format), CONVERT, check="decode")
-    assert stored.fixes == ("profile",)
-    red, green, blue = colour(stored.data)
+def assert_green(pixels: Any) -> None:
+    """Check that the red image was converted by the swapped profile."""
+    red, green, blue = np.asarray(pixels).reshape(-1, 3).mean(axis=0)
     assert green > 180
     assert red < 60
     assert blue < 60
+
+
+@each_format
+def test_a_profile_is_found_and_converted(image_format: str) -> None:
+    data = with_profile(image_format)
+    assert profile_of(data, image_format.lower()) == opened(data).info["icc_profile"] == SWAPPED
+    stored = store_image(data, CONVERT, check="decode")
+    assert stored.fixes == CONVERTED
+    assert_green(opened(stored.data).convert("RGB"))
     assert b"odd!" not in stored.data
     assert stored.info == check_image(stored.data, "decode")
 
 
-@pytest.mark.parametrize("image_format", FORMATS)
-@pytest.mark.parametrize(
-    "profile", [SRGB, b"", b"no profile at all" * 10, SWAPPED[:120], SWAPPED[:128] + bytes(400)]
-)
-def test_what_is_srgb_or_has_no_usable_profile_is_left_alone(
-    image_format: str, profile: bytes
-) -> None:
-    data = with_profile(image_format, profile)
-    stored = store_image(data, CONVERT)
-    assert stored.data is data
-    assert stored.fixes == ()
+@each_format
+def test_images_in_srgb_or_without_a_usable_profile_stay_as_they_are(image_format: str) -> None:
+    damaged = (b"", b"no profile at all" * 10, SWAPPED[:120], SWAPPED[:128] + bytes(400))
+    for profile in (SRGB, *damaged):
+        data = with_profile(image_format, profile)
+        stored = store_image(data, CONVERT)
+        assert stored.data is data
+        assert stored.fixes == ()
 
 
 @pytest.mark.parametrize("encode", ["jpeg", "png", "raw", "tensor"])
-def test_converted_while_encoded(encode: Any) -> None:
-    stored = store_image(with_profile("PNG"), EncodeOptions(encode, (8, 8), color_profile="srgb"))
-    pixels = (
-        np.frombuffer(stored.data, np.uint8)[-8 * 8 * 3 :].reshape(-1, 3)
-        if encode in ("raw", "tensor")
-        else None
-    )
-    red, green, _ = pixels.mean(axis=0) if pixels is not None else colour(stored.data)
-    assert green > 180
-    assert red < 60
-    assert stored.fixes == ("profile",)
+def test_converted_while_re_encoded(encode: Any) -> None:
+    stored = store_image(with_profile(), EncodeOptions(encode, (8, 8), color_profile="srgb"))
+    bare = np.frombuffer(stored.data, np.uint8)[-8 * 8 * 3 :]
+    assert_green(bare if encode in ("raw", "tensor") else opened(stored.data))
+    assert stored.fixes == CONVERTED
 
 
-def test_encoded_anew_profiles_go_unless_they_are_kept() -> None:
-    for encode in ("jpeg", "png"):
-        options: Any = {"encode": encode, "resize": (8, 8)}
-        assert (
-            "icc_profile"
-            not in opened(store_image(with_profile("PNG"), EncodeOptions(**options)).data).info
-        )
-        kept = store_image(with_profile("PNG"), EncodeOptions(**options, color_profile="keep"))
-        assert opened(kept.data).info["icc_profile"] == SWAPPED
-        assert colour(kept.data)[0] > 180
+@pytest.mark.parametrize("encode", ["jpeg", "png"])
+def test_re_encoding_drops_profiles_unless_they_are_kept(encode: Any) -> None:
+    bare = opened(store_image(with_profile(), EncodeOptions(encode, (8, 8))).data)
+    assert "icc_profile" not in bare.info
+    options = EncodeOptions(encode, (8, 8), color_profile="keep")
+    kept = opened(store_image(with_profile(), options).data)
+    assert kept.info["icc_profile"] == SWAPPED
+    assert np.asarray(kept)[..., 0].mean() > 180
 
 
-def test_a_fix_keeps_the_profile_with_the_pixels_it_speaks_of() -> None:
+def test_a_fix_keeps_the_profile_unless_it_changes_the_color_space() -> None:
+    def fixed(data: bytes, fault: PolicyFault) -> Image.Image:
+        return opened(store_image(data, EncodeOptions(policy=policy_of("fix", fault))).data)
+
     alpha = saved(Image.new("RGBA", (30, 25), (200, 10, 10, 255)), "PNG", icc_profile=SWAPPED)
-    stored = store_image(alpha, EncodeOptions(policy=policy_of("fix", PolicyFault.ALPHA)))
-    assert opened(stored.data).info["icc_profile"] == SWAPPED
-    inks = bytearray(SWAPPED)
-    inks[16:20] = b"CMYK"
-    cmyk = saved(picture("CMYK"), "JPEG", icc_profile=bytes(inks))
-    stored = store_image(cmyk, EncodeOptions(policy=policy_of("fix", PolicyFault.CMYK)))
-    assert "icc_profile" not in opened(stored.data).info, "the pixels are no inks any more"
+    assert fixed(alpha, PolicyFault.ALPHA).info["icc_profile"] == SWAPPED
+    inks = drawn("JPEG", "CMYK", icc_profile=patched(SWAPPED, 16, b"CMYK"))
+    assert "icc_profile" not in fixed(inks, PolicyFault.CMYK).info
+
+
+def converted(image: Image.Image, profile: bytes, image_format: str = "PNG") -> ImageToStore:
+    return store_image(saved(image, image_format, icc_profile=profile), CONVERT, check="decode")
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P", "L", "LA", "I;16", "1", "CMYK"])
 def test_every_mode_survives_a_profile_of_another_kind(mode: str) -> None:
-    image_format = "JPEG" if mode == "CMYK" else "PNG"
-    data = saved(picture(mode), image_format, icc_profile=SWAPPED)
-    stored = store_image(data, CONVERT, check="decode")
+    stored = converted(picture(mode), SWAPPED, "JPEG" if mode == "CMYK" else "PNG")
     assert (stored.info.width, stored.info.height) == (61, 47)
-    assert stored.fixes == (("profile",) if mode in ("RGB", "RGBA", "P") else ())
-    assert opened(stored.data).has_transparency_data == (mode in ("LA", "RGBA"))
+    assert stored.fixes == (CONVERTED if mode in ("RGB", "RGBA", "P") else ())
+    image = opened(stored.data)
+    assert image.has_transparency_data == (mode in ("LA", "RGBA"))
+    if image.has_transparency_data:
+        assert image.getchannel("A").tobytes() == picture(mode).getchannel("A").tobytes()
 
 
 @pytest.mark.parametrize("mode", ["L", "LA"])
 def test_gray_with_a_gray_profile_stays_gray(mode: str) -> None:
-    stored = store_image(
-        saved(picture(mode), "PNG", icc_profile=gray_profile()), CONVERT, check="decode"
-    )
+    stored = converted(picture(mode), gray_profile())
     image = opened(stored.data)
-    assert (stored.fixes, image.mode) == (("profile",), mode)
-    before, after = (
-        np.asarray(each.getchannel("L")).astype(int) for each in (picture(mode), image)
-    )
+    assert (stored.fixes, image.mode) == (CONVERTED, mode)
+    before, after = (np.asarray(each.getchannel("L")) for each in (picture(mode), image))
     assert after.mean() > before.mean() + 10, "linear light is darker than it looks"
-    assert mode == "L" or image.getchannel("A").tobytes() == picture(mode).getchannel("A").tobytes()
+    if mode == "LA":
+        assert image.getchannel("A").tobytes() == picture(mode).getchannel("A").tobytes()
 
 
-def test_alpha_is_kept_by_a_conversion() -> None:
-    image = Image.new("RGBA", (30, 25), (200, 10, 10, 77))
-    stored = store_image(saved(image, "PNG", icc_profile=SWAPPED), CONVERT)
-    assert opened(stored.data).getchannel("A").getextrema() == (77, 77)
-
-
-def test_damaged_profiles_are_none() -> None:
+def test_long_and_damaged_profiles() -> None:
+    long = SWAPPED + bytes(200_000)  # in several parts
+    assert profile_of(saved(RED, "JPEG", icc_profile=long), "jpeg") == long
     for body in (b"", b"\0\0x", b"name\0\0" + b"no zlib", b"name\0\0" + zlib.compress(b"short")):
         data = png((7, 5), before=chunk(b"iCCP", body))
         assert profile_of(data, "png") == b""
         assert store_image(data, CONVERT).data is data
-    assert profile_of(JPEG, "jpeg") == profile_of(saved(picture(), "BMP"), "bmp") == b""
+    assert profile_of(JPEG, "jpeg") == profile_of(drawn("BMP"), "bmp") == b""
 
 
-def test_srgb_is_known_by_its_name() -> None:
-    assert not needs_conversion(b"", b"RGB ")
-    assert not needs_conversion(SRGB, b"RGB ")
-    assert needs_conversion(SWAPPED, b"RGB ")
-    assert not needs_conversion(SWAPPED, b"GRAY")
+def test_only_another_profile_of_the_same_space_needs_a_conversion() -> None:
+    cases = ((b"", b"RGB "), (SRGB, b"RGB "), (SWAPPED, b"RGB "), (SWAPPED, b"GRAY"))
+    assert [needs_conversion(*case) for case in cases] == [False, False, True, False]

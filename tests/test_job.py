@@ -1,4 +1,4 @@
-"""A build's configuration: what follows from the options and from a look at INPUT."""
+"""A build's configuration, from the options and a look at INPUT."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ import pytest
 
 from pipelines.job import BuildJob, describe_job, prepare_job
 from pipelines.options import parse_options
-from shardwright.errors import BuildError, ShardwrightError, UsageError
+from shardwright.errors import BuildError, UsageError
 from shardwright.schema import FeatureKind
 from tests.build_helpers import png_of, write_table
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.tables.table_source import TableSource
 
-ROW = {
-    "path": "a.png",
-    "label": "x",
-    "age": 3,
-    "good": True,
-    "score": 0.5,
-    "note": "n",
-    "tags": ["a"],
-    "boxes": [0.5],
-}
+COLUMNS = {"age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}
+ROW = {"path": "a.png", "label": "x", **COLUMNS}
 
 
 @pytest.fixture
@@ -38,11 +30,10 @@ def job_of(source: Path, *options: str) -> BuildJob:
 
 
 def test_columns_become_features_of_their_kind(table: Path) -> None:
-    features = {
-        feature.name: (feature.kind, feature.is_list) for feature in job_of(table).schema.features
-    }
-    assert list(features)[:3] == ["image", "id", "label"]
-    assert {name: features[name] for name in ROW if name not in ("path", "label")} == {
+    features = job_of(table).schema.features
+    assert [feature.name for feature in features[:3]] == ["image", "id", "label"]
+    found = {feature.name: (feature.kind, feature.is_list) for feature in features}
+    assert {name: found[name] for name in COLUMNS} == {
         "age": (FeatureKind.INT64, False),
         "good": (FeatureKind.INT64, False),
         "score": (FeatureKind.FLOAT32, False),
@@ -52,44 +43,27 @@ def test_columns_become_features_of_their_kind(table: Path) -> None:
     }
 
 
-def test_a_column_may_not_take_the_name_of_a_feature(table: Path) -> None:
-    write_table(table, [{"path": "a.png", "image": "x"}])
-    with pytest.raises(
-        UsageError, match="two features are called 'image': rename the table's column"
-    ):
-        job_of(table, "--image-column", "path")
-
-
 @pytest.mark.parametrize(
-    "options",
+    ("options", "same"),
     [
-        ("--encode", "png"),
-        ("--check", "decode"),
-        ("--feature-names", "model-garden"),
-        ("--encode", "jpeg", "--quality", "7"),
+        ("--encode png", False),
+        ("--check decode", False),
+        ("--feature-names model-garden", False),
+        ("--encode jpeg --quality 7", False),
+        ("--seed 3", True),
+        ("--threads 9", True),
+        ("--if-exists overwrite", True),
+        ("--version 2.0.0", True),
     ],
 )
-def test_what_decides_a_shards_bytes_is_in_its_digest(
-    table: Path, options: tuple[str, ...]
-) -> None:
-    assert job_of(table, *options).digest_settings != job_of(table).digest_settings
-
-
-@pytest.mark.parametrize(
-    "options",
-    [("--seed", "3"), ("--threads", "9"), ("--if-exists", "overwrite"), ("--version", "2.0.0")],
-)
-def test_what_decides_no_byte_of_a_record_is_not(table: Path, options: tuple[str, ...]) -> None:
-    assert job_of(table, *options).digest_settings == job_of(table).digest_settings
+def test_the_digest_tells_the_bytes_of_records_apart(table: Path, options: str, same: bool) -> None:
+    found = job_of(table, *options.split()).digest_settings
+    assert (found == job_of(table).digest_settings) == same
 
 
 def test_the_plan_is_cut_finer_for_workers_elsewhere(table: Path) -> None:
-    assert (
-        job_of(table).num_buckets
-        < job_of(
-            table, "--runner=FlinkRunner", "--flink_master=host:8081", "--shared-filesystem"
-        ).num_buckets
-    )
+    elsewhere = ("--runner=FlinkRunner", "--flink_master=host:8081", "--shared-filesystem")
+    assert job_of(table).num_buckets < job_of(table, *elsewhere).num_buckets
 
 
 def test_raw_images_of_one_size_have_a_shape(table: Path) -> None:
@@ -105,30 +79,35 @@ def test_provenance_names_input_and_packages(table: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("source", "options", "said"),
     [
-        (("--labels", "{table}", "--split", "train=1"), None),
-        (("--labels", "{folder}"), "is a folder; give a .csv, .tsv, .jsonl or .parquet table"),
-        (("--labels", "{table}x"), "does not exist"),
-        (("--class-names", "{folder}"), "cannot be read"),
-        (("--class-names", "{image}"), "cannot be read"),
+        ("in", "--labels in", "is a folder; give a .csv, .tsv, .jsonl or .parquet table"),
+        ("in", "--labels t.jsonlx", "does not exist"),
+        ("in", "--class-names in", "cannot be read"),
+        ("in", "--class-names in/x/a.png", "cannot be read"),
+        ("in", "--labels t.jsonl --size-column age", "--size-column is for a table"),
+        ("t.jsonl", "--input-format folder", "is no folder"),
+        ("splits", "--split train=0.5,test=0.5", "INPUT already states them"),
+        (
+            "splits",
+            "--split-ids test=ids.txt",
+            "--split-ids lists splits, but INPUT already states them",
+        ),
     ],
 )
 def test_options_are_checked_against_the_input(
-    table: Path, options: tuple[str, ...], said: str | None
+    table: Path, monkeypatch: pytest.MonkeyPatch, source: str, options: str, said: str
 ) -> None:
-    folder = table.parent / "in"
-    places = {"table": table, "folder": folder, "image": folder / "x/a.png"}
-    argv = [option.format(**places) for option in options]
-    if said is None:
-        assert job_of(folder, *argv).label_table is not None
-    else:
-        with pytest.raises(UsageError, match=said):
-            job_of(folder, *argv)
+    monkeypatch.chdir(table.parent)
+    for split in ("train", "test"):
+        Path("splits", split).mkdir(parents=True)
+    Path("ids.txt").write_text("1\n")
+    with pytest.raises(UsageError, match=said):
+        job_of(Path(source), *options.split())
 
 
 def test_labels_of_a_table(table: Path) -> None:
-    """A second table replaces what the first says in columns of the same name, and adds the others."""
+    """A second table replaces columns of the same name, and adds the others."""
     (table.parent / "second.csv").write_text("id,label,extra\na.png,7,0.5\n")
     job = job_of(table, "--labels", str(table.parent / "second.csv"))
     names = [feature.name for feature in job_of(table).schema.features]
@@ -140,65 +119,38 @@ def test_labels_of_a_table(table: Path) -> None:
 
 def test_columns_are_those_of_the_labels_but_for_sizes(table: Path) -> None:
     (table.parent / "second.csv").write_text("file_name,kind\na.png,7\n")
-    options = (
-        "--labels",
-        str(table.parent / "second.csv"),
-        "--label-column",
-        "kind",
-        "--size-column",
-        "age",
-    )
-    job = job_of(table, *options)
+    options = f"--labels {table.parent}/second.csv --label-column kind --size-column age"
+    job = job_of(table, *options.split())
+    labels = job.label_table
     assert isinstance(job.source, TableSource)
-    assert job.label_table is not None
+    assert labels is not None
     assert (job.source.label, job.source.size) == ("label", "age")
-    assert (job.label_table.image, job.label_table.label, job.label_table.size) == (
-        "file_name",
-        "kind",
-        None,
-    )
-    with pytest.raises(UsageError, match="--size-column is for a table"):
-        job_of(table.parent / "in", *options)
+    assert (labels.image, labels.label, labels.size) == ("file_name", "kind", None)
 
 
-@pytest.mark.parametrize(
-    ("options", "root"), [((), "in"), (("--image-root", "{here}/other"), "other")]
-)
-def test_where_paths_of_labels_start(table: Path, options: tuple[str, ...], root: str) -> None:
+@pytest.mark.parametrize(("options", "root"), [("", "in"), ("--image-root {here}/other", "other")])
+def test_the_root_of_paths_of_labels(table: Path, options: str, root: str) -> None:
     here = table.parent
-    job = job_of(
-        here / "in", "--labels", str(table), *(option.format(here=here) for option in options)
-    )
-    assert job.label_table is not None
-    assert job.label_table.root == str(here / root)
-
-
-def test_an_image_root_of_a_table(table: Path) -> None:
-    source = job_of(table, "--image-root", str(table.parent / "in")).source
+    labels = job_of(here / "in", "--labels", str(table), *options.format(here=here).split())
+    assert labels.label_table is not None
+    assert labels.label_table.root == str(here / root)
+    source = job_of(table, "--image-root", str(here / root)).source
     assert isinstance(source, TableSource)
-    assert source.root == str(table.parent / "in")
+    assert source.root == str(here / root)
 
 
-def test_an_input_format_that_is_forced(table: Path) -> None:
-    assert isinstance(job_of(table.parent / "in", "--input-format", "folder").source, FolderSource)
-    with pytest.raises(UsageError, match="is no folder"):
-        job_of(table, "--input-format", "folder")
-
-
-def test_splits_are_stated_or_drawn_and_never_both(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        (tmp_path / "in" / split).mkdir(parents=True)
-    assert job_of(tmp_path / "in").splits_given
-    with pytest.raises(UsageError, match="INPUT already states them"):
-        job_of(tmp_path / "in", "--split", "train=0.5,test=0.5")
-    (tmp_path / "ids.txt").write_text("1\n")
-    with pytest.raises(UsageError, match="--split-ids lists splits, but INPUT already states them"):
-        job_of(tmp_path / "in", "--split-ids", f"test={tmp_path}/ids.txt")
+def test_a_folder_as_forced_with_labels_and_splits(table: Path) -> None:
+    options = f"--input-format folder --labels {table} --split train=1"
+    job = job_of(table.parent / "in", *options.split())
+    assert isinstance(job.source, FolderSource)
+    assert job.label_table is not None
+    assert not job.splits_given
+    (table.parent / "splits" / "train").mkdir(parents=True)
+    assert job_of(table.parent / "splits").splits_given
 
 
 def test_preparing_looks_at_output_and_describing_does_not(table: Path) -> None:
     (table.parent / "out").touch()
     assert job_of(table).options.name == "out"
-    with pytest.raises(BuildError, match="is a file; give a folder") as caught:
+    with pytest.raises(BuildError, match="is a file; give a folder"):
         prepare_job(parse_options([str(table), str(table.parent / "out")]))
-    assert isinstance(caught.value, ShardwrightError)

@@ -1,10 +1,11 @@
-"""Normalising as keras.applications does it, in every framework of this environment; torch's part is in tests/torch."""
+"""Normalizing as keras.applications does it, in every framework but torch (see tests/torch)."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import jax  # before TensorFlow: the other order can hang
@@ -20,10 +21,11 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import tensorflow as tf
 
-FRAMEWORKS = ("numpy", "jax", "tf", "keras")
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3), dtype=np.uint8)
 IMAGES[0, 0, 0], IMAGES[0, 0, 1] = 0, 255
 TO_TENSOR = {"numpy": np.asarray, "jax": jax.numpy.asarray, "tf": tf.constant, "keras": tf.constant}
+each_framework = pytest.mark.parametrize("framework", TO_TENSOR)
+each_mode = pytest.mark.parametrize("mode", MODES)
 
 
 def expected(mode: str, images: NDArray[Any] = IMAGES) -> NDArray[np.float32]:
@@ -31,140 +33,104 @@ def expected(mode: str, images: NDArray[Any] = IMAGES) -> NDArray[np.float32]:
     return np.asarray(preprocess(images.astype(np.float32), data_format="channels_last", mode=mode))
 
 
-def as_array(made: Any) -> NDArray[Any]:
-    return np.asarray(made)
+def normalized(mode: str, framework: str, images: Any = IMAGES, **options: Any) -> NDArray[Any]:
+    return np.asarray(normalizer(mode, framework, **options)(TO_TENSOR[framework](images)))
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("mode", MODES)
+@each_framework
+@each_mode
 def test_it_is_preprocess_input(mode: str, framework: str) -> None:
-    made = as_array(normalizer(mode, framework)(TO_TENSOR[framework](IMAGES)))
+    floats = IMAGES.astype(np.float32)
+    made = normalized(mode, framework, floats)
+    assert (floats == IMAGES).all(), "the input changes"
+    assert (normalized(mode, framework) == made).all()
     assert made.dtype == np.float32
     np.testing.assert_allclose(made, expected(mode), rtol=1e-5, atol=2e-5)
+    assert (normalized(mode, framework, IMAGES.astype(ml_dtypes.bfloat16)) == made).all()
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("mode", MODES)
-def test_what_travelled_as_bfloat16_is_the_same(mode: str, framework: str) -> None:
-    apply, to_tensor = normalizer(mode, framework), TO_TENSOR[framework]
-    assert (
-        as_array(apply(to_tensor(IMAGES.astype(ml_dtypes.bfloat16))))
-        == as_array(apply(to_tensor(IMAGES)))
-    ).all()
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("mode", MODES)
-def test_a_short_result_is_the_rounded_one(mode: str, dtype: str, framework: str) -> None:
-    """Computed in float32, and rounded once at the end: to one part in 256, or in 2,048."""
-    made = as_array(normalizer(mode, framework, dtype=dtype)(TO_TENSOR[framework](IMAGES)))
+@each_framework
+@pytest.mark.parametrize(("dtype", "rtol"), [("bfloat16", 2**-8), ("float16", 2**-11)])
+@each_mode
+def test_a_short_result_is_rounded_once(mode: str, dtype: str, rtol: float, framework: str) -> None:
+    made = normalized(mode, framework, dtype=dtype)
     assert made.dtype.name == dtype
-    np.testing.assert_allclose(
-        made.astype(np.float32),
-        expected(mode),
-        rtol=2**-8 if dtype == "bfloat16" else 2**-11,
-        atol=2e-5,
-    )
+    np.testing.assert_allclose(made.astype(np.float32), expected(mode), rtol=rtol, atol=2e-5)
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@each_framework
 @pytest.mark.parametrize("shape", [(5, 4, 3), (2, 5, 4, 3), (2, 2, 5, 4, 3)])
 def test_channels_first(framework: str, shape: tuple[int, ...]) -> None:
     images = np.resize(IMAGES, shape)
-    made = as_array(
-        normalizer("caffe", framework, channels_first=True)(TO_TENSOR[framework](images))
-    )
+    made = normalized("caffe", framework, images, channels_first=True)
     np.testing.assert_allclose(made, np.moveaxis(expected("caffe", images), -1, -3), atol=2e-5)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@each_mode
 def test_inside_compiled_programs(mode: str) -> None:
-    assert np.allclose(jax.jit(normalizer(mode, "jax"))(IMAGES), expected(mode), atol=2e-5)
-    assert np.allclose(
-        tf.function(normalizer(mode, "tf"), jit_compile=True)(IMAGES), expected(mode), atol=2e-5
-    )
+    compiled = tf.function(normalizer(mode, "tf"), jit_compile=True)
     mapped = tf.data.Dataset.from_tensors(IMAGES).map(normalizer(mode, "tf"))
-    assert np.allclose(next(iter(mapped)), expected(mode), atol=2e-5)
+    jitted = jax.jit(normalizer(mode, "jax"))
+    for made in (jitted(IMAGES), compiled(IMAGES), next(iter(mapped))):
+        assert np.allclose(made, expected(mode), atol=2e-5)
 
 
-def test_as_the_first_layer_of_a_model(tmp_path: Any) -> None:
-    model = keras.Sequential(
-        [
-            keras.Input((5, 4, 3), dtype="uint8"),
-            normalizer("caffe", "keras"),
-            keras.layers.Flatten(),
-        ]
-    )
+def test_as_the_first_layer_of_a_model(tmp_path: Path) -> None:
+    inputs = keras.Input((5, 4, 3), dtype="uint8")
+    model = keras.Sequential([inputs, normalizer("caffe", "keras"), keras.layers.Flatten()])
     made = model.predict(IMAGES, verbose=0)
     assert np.allclose(made, expected("caffe").reshape(2, -1), atol=2e-5)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert (again.predict(IMAGES, verbose=0) == made).all()
-    assert normalizer("tf", "keras", channels_first=True).compute_output_shape((None, 5, 4, 3)) == (
-        None,
-        3,
-        5,
-        4,
-    )  # type: ignore[attr-defined]
+    layer: Any = normalizer("tf", "keras", channels_first=True)
+    assert layer.compute_output_shape((None, 5, 4, 3)) == (None, 3, 5, 4)
 
 
-@pytest.mark.parametrize(("policy", "dtype", "expected_dtype"), [
-    ("mixed_bfloat16", None, "bfloat16"),
-    ("mixed_bfloat16", "float32", "float32"),
-    ("float32", None, "float32"),
-])  # fmt: skip
-def test_a_keras_layer_follows_the_policy(
-    policy: str, dtype: str | None, expected_dtype: str
-) -> None:
+def test_a_keras_layer_follows_the_policy() -> None:
     before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
+    keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        made = normalizer("torch", "keras", dtype=dtype)(TO_TENSOR["keras"](IMAGES))
+        assert normalized("torch", "keras").dtype.name == "bfloat16"
+        assert normalized("torch", "keras", dtype="float32").dtype.name == "float32"
     finally:
         keras.config.set_dtype_policy(before)
-    assert as_array(made).dtype.name == expected_dtype
+
+
+KERAS_ON_JAX = """
+import numpy as np, keras
+from shardwright.images import normalize, normalizer
+
+images = np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3)
+layer = normalizer("caffe", "keras", dtype="bfloat16")
+model = keras.Sequential([keras.Input((4, 4, 3), dtype="uint8"), layer])
+made = model.predict(images, verbose=0)
+assert keras.backend.backend() == "jax"
+assert (np.asarray(made) == normalize(images, "caffe", dtype="bfloat16")).all()
+"""
 
 
 def test_keras_on_jax() -> None:
-    code = (
-        "import numpy as np, keras\n"
-        "from shardwright.images import normalize, normalizer\n"
-        "images = np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3)\n"
-        "model = keras.Sequential([keras.Input((4, 4, 3), dtype='uint8'), normalizer('caffe', 'keras', dtype='bfloat16')])\n"
-        "made = model.predict(images, verbose=0)\n"
-        "assert keras.backend.backend() == 'jax'\n"
-        "assert (np.asarray(made) == normalize(images, 'caffe', dtype='bfloat16')).all()\n"
-    )
-    subprocess.run(
-        [sys.executable, "-c", code], check=True, env={**os.environ, "KERAS_BACKEND": "jax"}
-    )
+    env = {**os.environ, "KERAS_BACKEND": "jax"}
+    subprocess.run([sys.executable, "-c", KERAS_ON_JAX], check=True, env=env)
 
 
-def test_the_input_stays_as_it_is() -> None:
-    floats = IMAGES.astype(np.float32)
-    normalize(floats, "torch")
-    assert (floats == IMAGES).all()
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@each_framework
 @pytest.mark.parametrize("shape", [(2, 5, 4, 1), (2, 3, 5, 4), (2, 5, 4, 4)])
-def test_other_channels_are_refused(framework: str, shape: tuple[int, ...]) -> None:
+def test_other_numbers_of_channels_are_errors(framework: str, shape: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match=r"images must be \[..., height, width, 3\], got \(2, "):
-        normalizer("torch", framework)(TO_TENSOR[framework](np.zeros(shape, np.uint8)))
+        normalized("torch", framework, np.zeros(shape, np.uint8))
 
 
-def test_wrong_names_are_refused() -> None:
+def test_unknown_names_are_errors() -> None:
     with pytest.raises(UsageError, match="mode must be one of torch, tf, caffe, got 'imagenet'"):
         normalize(IMAGES, "imagenet")
-    for framework in FRAMEWORKS:
+    dtypes = "dtype must be one of float32, bfloat16, float16, got 'uint8'"
+    for framework in TO_TENSOR:
         with pytest.raises(UsageError, match="mode must be one of"):
             normalizer("imagenet", framework)
-        with pytest.raises(
-            UsageError, match="dtype must be one of float32, bfloat16, float16, got 'uint8'"
-        ):
+        with pytest.raises(UsageError, match=dtypes):
             normalizer("torch", framework, dtype="uint8")
-    with pytest.raises(
-        UsageError, match="framework must be one of numpy, jax, torch, tf, keras, got 'mxnet'"
-    ):
+    frameworks = "framework must be one of numpy, jax, torch, tf, keras, got 'mxnet'"
+    with pytest.raises(UsageError, match=frameworks):
         normalizer("torch", "mxnet")

@@ -1,16 +1,18 @@
-"""Listing prefixes of stores: the rows and rejects of the same files in a local folder, and what only stores have."""
+"""Listing prefixes of stores: the same rows and rejects as of a local folder."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.arguments import ROLES
-from shardwright.errors import UsageError
+from shardwright.errors import StorageError, UsageError
 from shardwright.storage import StorageOptions
-from tests.buckets import Bucket
+from tests.buckets import Bucket, on_s3_and_gcs
 from tests.fault_proxy import Fault, FaultProxy
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import detect_source, list_source
@@ -18,74 +20,71 @@ from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
 from transforms.rejects import Reject, RejectReason
 
-BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 NONE = dict.fromkeys(ROLES)
 FILES = {
     "cat/1.png": TINY_PNG, "cat/2.PNG": TINY_PNG, "dog/deep/er/3.jpg": b"no jpeg",
-    "loose.png": TINY_PNG, "no-extension": TINY_PNG,
-    "cat/ü #%41?+.png": TINY_PNG, "cat/empty.png": b"", "notes.txt": b"not an image", "cat/Thumbs.db": b"x", ".hidden/4.png": TINY_PNG,
-    "cat/.5.png": TINY_PNG, "__MACOSX/6.png": TINY_PNG, "jpeg.bin": b"\xff\xd8\xff...", "short": b"B", "empty.txt": b"",
-    " /7.png": TINY_PNG,
+    "loose.png": TINY_PNG, "no-extension": TINY_PNG, "cat/ü #%41?+.png": TINY_PNG,
+    "cat/empty.png": b"", "notes.txt": b"not an image", "cat/Thumbs.db": b"x",
+    ".hidden/4.png": TINY_PNG, "cat/.5.png": TINY_PNG, "__MACOSX/6.png": TINY_PNG,
+    "jpeg.bin": b"\xff\xd8\xff...", "short": b"B", "empty.txt": b"", " /7.png": TINY_PNG,
 }  # fmt: skip
+Rows = list[tuple[Any, ...]]
 
 
-def upload(bucket: Bucket, prefix: str, files: dict[str, bytes] = FILES) -> None:
-    for name, data in files.items():
+def upload(
+    bucket: Bucket, files: Mapping[str, bytes] | Iterable[str], prefix: str = "in"
+) -> Bucket:
+    """Write files below a prefix; tiny images where only names are given."""
+    given = files if isinstance(files, Mapping) else dict.fromkeys(files, TINY_PNG)
+    for name, data in given.items():
         bucket.folder(prefix).write_bytes(name, data)
+    return bucket
 
 
-def listed(
-    bucket: Bucket, prefix: str = "in", **options: str
-) -> tuple[list[tuple[object, ...]], list[Reject]]:
-    """(id, num_bytes, split, label) of each row, and the rejects; both sorted."""
-    parts = list(
-        list_source(
-            detect_source(f"{bucket.uri}/{prefix}", NONE, storage=bucket.options(**options))
-        )
-    )
-    rows = [
-        tuple(row[name] for name in ("id", "num_bytes", "split", "label")) for row in rows_of(parts)
-    ]
-    return sorted(rows, key=str), sorted(rejects_of(parts), key=lambda reject: reject.id)
+def listed(uri: str, storage: StorageOptions) -> tuple[Rows, dict[str, Reject]]:
+    """Return (id, num_bytes, split, label) of each row, sorted, and the rejects by id."""
+    parts = list(list_source(detect_source(uri, NONE, storage=storage)))
+    names = ("id", "num_bytes", "split", "label")
+    rows = [tuple(row[name] for name in names) for row in rows_of(parts)]
+    return sorted(rows, key=str), {reject.id: reject for reject in rejects_of(parts)}
 
 
-@BOTH
+def listed_in(bucket: Bucket, prefix: str = "in") -> tuple[Rows, dict[str, Reject]]:
+    return listed(f"{bucket.uri}/{prefix}", bucket.options())
+
+
+def ids_of(rows: Rows) -> list[str]:
+    return [row[0] for row in rows]
+
+
+@on_s3_and_gcs
 @pytest.mark.parametrize("prefix", ["in", "a b/ü%41"])
 def test_the_same_as_of_a_local_folder(bucket: Bucket, tmp_path: Path, prefix: str) -> None:
-    upload(bucket, prefix)
-    upload(bucket, prefix + "-not", {"8.png": TINY_PNG})
+    upload(bucket, FILES, prefix)
+    upload(bucket, ["8.png"], prefix + "-not")
     for name, data in FILES.items():
         make_files(tmp_path, name, data=data)
-    parts = list(list_source(detect_source(str(tmp_path), NONE)))
-    local = sorted(
-        (
-            tuple(row[name] for name in ("id", "num_bytes", "split", "label"))
-            for row in rows_of(parts)
-        ),
-        key=str,
-    )
-    rows, rejects = listed(bucket, prefix)
+    local, local_rejects = listed(str(tmp_path), StorageOptions())
+    rows, rejects = listed_in(bucket, prefix)
     assert rows == local
-    wanted = {reject.id: (reject.reason, reject.detail) for reject in rejects_of(parts)}
-    found = {reject.id: (reject.reason, reject.detail) for reject in rejects}
-    for folder in (".hidden", "__MACOSX"):  # a store has no folders: each file in it is told
-        wanted[next(image_id for image_id in found if image_id.startswith(folder))] = wanted.pop(
-            folder
-        )
-    assert found == wanted
-    assert {reject.uri for reject in rejects} == {
-        f"{bucket.uri}/{prefix}/{reject.id}" for reject in rejects
+    for folder in (".hidden", "__MACOSX"):  # a store has no folders: each file is a reject
+        [name] = [name for name in FILES if name.startswith(folder)]
+        local_rejects[name] = local_rejects.pop(folder)
+    assert {name: (reject.reason, reject.detail) for name, reject in rejects.items()} == {
+        name: (reject.reason, reject.detail) for name, reject in local_rejects.items()
     }
+    for name, reject in rejects.items():
+        assert reject.uri == f"{bucket.uri}/{prefix}/{name}"
 
 
-@BOTH
-def test_rows_name_what_is_read_later(bucket: Bucket) -> None:
-    upload(bucket, "in", {"cat/ü #%41?+.png": TINY_PNG})
-    source = FolderSource(f"{bucket.uri}/in", storage=bucket.options())
-    [row] = list_prefix(source.root, (), source.storage)
+@on_s3_and_gcs
+def test_rows_have_addresses_and_etags(bucket: Bucket) -> None:
+    name = "cat/ü #%41?+.png"
+    upload(bucket, [name])
+    [row] = list_prefix(f"{bucket.uri}/in", (), bucket.options())
     assert not isinstance(row, Reject)
-    found = bucket.client().objects.head("in/cat/ü #%41?+.png")
-    assert (row.uri, row.etag) == (f"{bucket.uri}/in/cat/ü #%41?+.png", found["e_tag"].strip('"'))
+    etag = bucket.client().objects.head(f"in/{name}")["e_tag"].strip('"')
+    assert (row.uri, row.etag) == (f"{bucket.uri}/in/{name}", etag)
 
 
 @pytest.mark.parametrize(
@@ -104,133 +103,106 @@ def test_rows_name_what_is_read_later(bucket: Bucket) -> None:
 def test_split_folders(
     gcs_bucket: Bucket, names: list[str], split_folders: tuple[str, ...]
 ) -> None:
-    upload(gcs_bucket, "in", dict.fromkeys(names, TINY_PNG))
-    options = gcs_bucket.options()
-    for prefix in ("in", ""):
-        if not prefix:
-            upload(gcs_bucket, "", dict.fromkeys(names, TINY_PNG))
-            gcs_bucket.folder("in").remove_all(names)
-        assert (
-            find_split_prefixes(f"{gcs_bucket.uri}/{prefix}".rstrip("/"), options) == split_folders
-        )
+    options = upload(gcs_bucket, names).options()
+    assert find_split_prefixes(f"{gcs_bucket.uri}/in", options) == split_folders
+    gcs_bucket.folder("in").remove_all(names)
+    upload(gcs_bucket, names, "")
+    assert find_split_prefixes(gcs_bucket.uri, options) == split_folders
 
 
 def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
-    upload(
-        gcs_bucket,
-        "in",
-        dict.fromkeys(["Train/cat/1.png", "val/2.png", "val/dog/deep/3.png"], TINY_PNG),
-    )
-    assert [row[2:] + row[:1] for row in listed(gcs_bucket)[0]] == [
-        ("train", "cat", "Train/cat/1.png"), ("validation", None, "val/2.png"), ("validation", "dog", "val/dog/deep/3.png")
-    ]  # fmt: skip
-    assert detect_source(
-        f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options()
-    ).describe() == (f"split folders (Train, val) at {gcs_bucket.uri}/in")
-
-
-def test_what_stands_for_a_folder_is_nobody_s_image(
-    moto_bucket: Bucket, gcs_bucket: Bucket
-) -> None:
-    """Consoles and sync tools leave objects without bytes whose names end with a slash."""
-    for bucket in (moto_bucket, gcs_bucket):
-        for marker in ("in/", "in/cat/", "in/dog/empty/"):
-            bucket.put(marker, b"")
-        bucket.put("in/cat/1.png", TINY_PNG)
-        rows, rejects = listed(bucket)
-        assert [row[0] for row in rows] == ["cat/1.png"]
-        assert {(reject.id.rstrip("/"), reject.reason, reject.detail) for reject in rejects} == {
-            (name, RejectReason.OTHER_FILE, "stands for a folder") for name in ("cat", "dog/empty")
-        }
-
-
-def test_names_that_nobody_can_ask_for_are_rejects(moto_bucket: Bucket, gcs_bucket: Bucket) -> None:
-    for bucket in (moto_bucket, gcs_bucket):
-        odd = ["a//b.png", "./x.png", "cat/../y.png", "cat/\x01.png", "/z.png"]
-        for name in ["cat/1.png", *odd]:
-            bucket.put(f"in/{name}", TINY_PNG)
-        rows, rejects = listed(bucket)
-        assert [row[0] for row in rows] == ["cat/1.png"]
-        assert {reject.id: str(reject.reason) for reject in rejects} == dict.fromkeys(odd, "bad_id")
-        assert {reject.detail.partition(" in its name")[0] for reject in rejects} == {
-            "the object has an empty, '.' or '..' part", "the object has a control character"
-        }  # fmt: skip
-
-
-@BOTH
-def test_only_first_bytes_of_files_without_an_image_s_name_are_read(
-    bucket: Bucket, proxy: FaultProxy
-) -> None:
-    upload(bucket, "in", {"1.png": TINY_PNG, "2.txt": b"t" * 100_000, "3": TINY_PNG})
-    rows, rejects = listed(bucket.behind(proxy))
-    assert ([row[0] for row in rows], [reject.id for reject in rejects]) == (
-        ["1.png", "3"],
-        ["2.txt"],
-    )
-    asked = [
-        re.split("%2F|/", target)[-1].replace("%2E", ".")
-        for _, target in proxy.requests
-        if "list-type" not in target
+    upload(gcs_bucket, ["Train/cat/1.png", "val/2.png", "val/dog/deep/3.png"])
+    assert [(row[0], *row[2:]) for row in listed_in(gcs_bucket)[0]] == [
+        ("Train/cat/1.png", "train", "cat"),
+        ("val/2.png", "validation", None),
+        ("val/dog/deep/3.png", "validation", "dog"),
     ]
-    # To know what the prefix is, it was asked for a metadata file, too.
-    assert sorted(name for name in asked if not name.startswith("metadata.")) == ["2.txt", "3"]
-    assert proxy.num_bytes_down < 30_000  # headers of answers, and not the 100,000 bytes of 2.txt
+    source = detect_source(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options())
+    assert source.describe() == f"split folders (Train, val) at {gcs_bucket.uri}/in"
 
 
-def test_a_look_that_is_denied_is_a_reject(gcs_bucket: Bucket) -> None:
-    upload(gcs_bucket, "in", {"1.png": TINY_PNG})
-    gcs_bucket.put("in/denied/2", TINY_PNG)
-    rows, [reject] = listed(gcs_bucket)
-    assert [row[0] for row in rows] == ["1.png"]
-    assert (reject.id, reject.reason) == ("denied/2", RejectReason.UNREADABLE)
-    assert reject.detail.startswith(
-        f"{gcs_bucket.uri}/in/denied/2: access denied: these credentials may not read it"
-    )
+@pytest.mark.parametrize("bucket", ["moto_server", "gcs_server"], indirect=True)
+def test_folder_markers_and_invalid_names_are_rejects(bucket: Bucket) -> None:
+    """Consoles and sync tools leave empty objects whose names end with a slash."""
+    for marker in ("in/", "in/cat/", "in/dog/empty/"):
+        bucket.put(marker, b"")
+    part, control = ["a//b.png", "./x.png", "cat/../y.png", "/z.png"], ["cat/\x01.png"]
+    for name in ["cat/1.png", *part, *control]:
+        bucket.put(f"in/{name}", TINY_PNG)
+    rows, rejects = listed_in(bucket)
+    assert ids_of(rows) == ["cat/1.png"]
+    found = {
+        name.removesuffix("/"): (reject.reason, reject.detail.partition(" in its name")[0])
+        for name, reject in rejects.items()
+    }
+    bad_part = RejectReason.BAD_ID, "the object has an empty, '.' or '..' part"
+    bad_control = RejectReason.BAD_ID, "the object has a control character"
+    marker_reject = RejectReason.OTHER_FILE, "stands for a folder"
+    assert found == {
+        **dict.fromkeys(part, bad_part),
+        **dict.fromkeys(control, bad_control),
+        **dict.fromkeys(["cat", "dog/empty"], marker_reject),
+    }
 
 
-def test_a_look_at_what_is_gone_is_a_reject(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
-    upload(s3_bucket, "in", {"1.png": TINY_PNG, "gone": TINY_PNG})
+@on_s3_and_gcs
+def test_only_first_bytes_of_other_files_are_read(bucket: Bucket, proxy: FaultProxy) -> None:
+    upload(bucket, {"1.png": TINY_PNG, "2.txt": b"t" * 100_000, "3": TINY_PNG})
+    rows, rejects = listed_in(bucket.behind(proxy))
+    assert (ids_of(rows), list(rejects)) == (["1.png", "3"], ["2.txt"])
+    targets = [target for _, target in proxy.requests if "list-type" not in target]
+    names = [re.split("%2F|/", target)[-1].replace("%2E", ".") for target in targets]
+    # The detection of the input format looks for a metadata file.
+    assert sorted(name for name in names if not name.startswith("metadata.")) == ["2.txt", "3"]
+    assert proxy.num_bytes_down < 30_000  # answers, and not the 100,000 bytes of 2.txt
+
+
+def test_a_denied_file_is_a_reject(gcs_bucket: Bucket) -> None:
+    upload(gcs_bucket, ["1.png"]).put("in/denied/2", TINY_PNG)
+    rows, rejects = listed_in(gcs_bucket)
+    assert (ids_of(rows), list(rejects)) == (["1.png"], ["denied/2"])
+    reject, uri = rejects["denied/2"], f"{gcs_bucket.uri}/in/denied/2"
+    assert reject.reason == RejectReason.UNREADABLE
+    message = f"{uri}: access denied: these credentials may not read it"
+    assert reject.detail.startswith(message)
+
+
+def test_a_missing_file_is_a_reject(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    upload(s3_bucket, ["1.png", "gone"])
     s3_proxy.add(Fault("status", None, status=404, path_contains="/in/gone"))
-    rows, [reject] = listed(s3_bucket.behind(s3_proxy))
-    assert [row[0] for row in rows] == ["1.png"]
-    assert (reject.id, reject.reason, reject.detail) == (
-        "gone", RejectReason.UNREADABLE, f"{s3_bucket.uri}/in/gone: there is no such object"
-    )  # fmt: skip
+    rows, rejects = listed_in(s3_bucket.behind(s3_proxy))
+    uri = f"{s3_bucket.uri}/in/gone"
+    reject = Reject("gone", uri, RejectReason.UNREADABLE, f"{uri}: there is no such object")
+    assert (ids_of(rows), rejects) == (["1.png"], {"gone": reject})
 
 
-@BOTH
-def test_nothing_there(bucket: Bucket) -> None:
+@on_s3_and_gcs
+def test_an_empty_prefix(bucket: Bucket) -> None:
     bucket.put("in-2/1.png", TINY_PNG)
+    options = bucket.options()
     for prefix in ("in", "nowhere", "in-2/1.png"):
-        with pytest.raises(
-            UsageError,
-            match=rf"^INPUT {bucket.uri}/{prefix} does not exist: there are no objects below it$",
-        ):
-            detect_source(f"{bucket.uri}/{prefix}", NONE, storage=bucket.options())
-    assert detect_source(bucket.uri, NONE, storage=bucket.options()) == FolderSource(
-        bucket.uri, storage=bucket.options()
-    )
+        uri = f"{bucket.uri}/{prefix}"
+        message = rf"^INPUT {uri} does not exist: there are no objects below it$"
+        with pytest.raises(UsageError, match=message):
+            detect_source(uri, NONE, storage=options)
+    source = FolderSource(bucket.uri, storage=options)
+    assert detect_source(bucket.uri, NONE, storage=options) == source
 
 
-def test_many_objects_come_in_batches(gcs_bucket: Bucket) -> None:
-    keys = gcs_bucket.fill(
-        (f"in/{number % 3}/{number:05d}.png" for number in range(2300)), TINY_PNG
-    )
-    rows, rejects = listed(gcs_bucket)
-    assert ([f"in/{row[0]}" for row in rows], rejects) == (sorted(keys), [])
+def test_many_objects(gcs_bucket: Bucket) -> None:
+    keys = gcs_bucket.fill((f"in/{n % 3}/{n:05d}.png" for n in range(2300)), TINY_PNG)
+    rows, rejects = listed_in(gcs_bucket)
+    assert ([f"in/{row[0]}" for row in rows], rejects) == (sorted(keys), {})
 
 
-def test_columns_are_for_tables(gcs_bucket: Bucket) -> None:
-    upload(gcs_bucket, "in")
-    with pytest.raises(
-        UsageError,
-        match=rf"^--label-column is for a table, and INPUT {gcs_bucket.uri}/in is a folder",
-    ):
-        detect_source(f"{gcs_bucket.uri}/in", {**NONE, "label": "x"}, storage=gcs_bucket.options())
+def test_column_options_need_a_table(gcs_bucket: Bucket) -> None:
+    uri, roles = f"{upload(gcs_bucket, ['1.png']).uri}/in", {**NONE, "label": "x"}
+    message = rf"^--label-column is for a table, and INPUT {uri} is a folder"
+    with pytest.raises(UsageError, match=message):
+        detect_source(uri, roles, storage=gcs_bucket.options())
 
 
 def test_a_web_server_is_no_folder() -> None:
-    with pytest.raises(
-        Exception, match="a web server does not list its files: this needs a folder or a store"
-    ):
+    message = "a web server does not list its files: this needs a folder or a store"
+    with pytest.raises(StorageError, match=message):
         detect_source("https://127.0.0.1:1/in", NONE, storage=StorageOptions())

@@ -1,4 +1,4 @@
-"""PublishDataset and ClearOutput in a pipeline: one clearance before a byte is written, one manifest after the last."""
+"""PublishDataset and ClearOutput: one clearance before a byte is written, one manifest at last."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ BAD = [
 
 
 class _Publish(beam.PTransform):
-    def __init__(self, root: Path, **changes: Any) -> None:
+    def __init__(self, root: Path) -> None:
         super().__init__()
-        self._publication = make_publication(root, **changes)
+        self._publication = make_publication(root)
 
     def expand(self, summaries: beam.PCollection) -> beam.PCollection:
         layout = summaries.pipeline | "Layout" >> beam.Create([LAYOUT])

@@ -1,7 +1,8 @@
-"""`verify --quick`: what the disk or store states, against the manifest."""
+"""`verify --quick`: the lengths and checksums that a disk or store states, and the manifest."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -23,13 +24,17 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _build(images: Path, output: str, options: dict[str, str]) -> Folder:
-    storage = [
-        argument
-        for key, value in options.items()
-        for argument in ("--storage-option", f"{key}={value}")
-    ]
+    storage = [f"--storage-option={key}={value}" for key, value in options.items()]
     assert build(images, output, "--shard-count", "3", *storage) == 0
     return Folder.at(output, StorageOptions.of(options))
+
+
+@pytest.fixture(scope="module")
+def local(pictures: Path) -> Path:
+    """A local dataset, read only."""
+    output = pictures.with_name("local") / "zoo"
+    _build(pictures, str(output), {})
+    return output
 
 
 def _first_shard(root: Folder) -> ShardName:
@@ -47,15 +52,10 @@ def store(request: pytest.FixtureRequest) -> StoreServer:
     return server
 
 
-def test_a_dataset_in_a_store_is_sound_by_its_checksums_until_a_shard_changes(
-    store: StoreServer, pictures: Path
-) -> None:
+def test_changes_of_a_dataset_in_a_store_are_found(store: StoreServer, pictures: Path) -> None:
     root = _build(pictures, f"{store.scheme}://{new_bucket(store)}/zoo", store.options)
-    assert (verify_quickly(root).is_sound, verify_quickly(root).by) == (
-        True,
-        "the store's checksums",
-    )
-    assert not verify_quickly(root).notes
+    result = verify_quickly(root)
+    assert (result.is_sound, result.by, result.notes) == (True, "the store's checksums", ())
 
     name = _first_shard(root)
     data = bytearray(get_object(store, root.path(name.shard)))
@@ -79,25 +79,20 @@ def test_a_dataset_in_a_store_is_sound_by_its_checksums_until_a_shard_changes(
     ]
 
 
-def test_a_copy_of_a_local_dataset_is_compared_by_what_the_store_keeps(
-    store: StoreServer, pictures: Path, tmp_path: Path
-) -> None:
-    local = _build(pictures, str(tmp_path / "zoo"), {})
+def test_a_copy_is_compared_by_kept_checksums(store: StoreServer, local: Path) -> None:
     uri = f"{store.scheme}://{new_bucket(store)}/zoo"
-    upload_folder(store, tmp_path / "zoo", uri)
-    result = verify_quickly(Folder.at(uri, StorageOptions.of(store.options)))
+    upload_folder(store, local, uri)
+    copy = Folder.at(uri, StorageOptions.of(store.options))
+    result = verify_quickly(copy)
     assert result.is_sound
-    keeps_checksums = (
-        store.scheme == "gs" or not result.notes
-    )  # S3 keeps a CRC32C where the copier sent one
+    # S3 keeps a CRC32C where the copier sent one.
+    keeps_checksums = store.scheme == "gs" or not result.notes
     assert result.by == ("the store's checksums" if keeps_checksums else "lengths alone")
-    assert read_manifest(local) == read_manifest(Folder.at(uri, StorageOptions.of(store.options)))
+    assert read_manifest(Folder(str(local))) == read_manifest(copy)
 
 
-def test_of_a_local_dataset_lengths_are_compared_and_that_is_said(
-    pictures: Path, tmp_path: Path
-) -> None:
-    root = _build(pictures, str(tmp_path / "zoo"), {})
+def test_lengths_alone_are_compared_in_a_local_dataset(local: Path, tmp_path: Path) -> None:
+    root = Folder(str(shutil.copytree(local, tmp_path / "zoo")))
     result = verify_quickly(root)
     assert (result.is_sound, result.by, len(result.notes)) == (True, "lengths alone", 1)
     assert "only lengths were compared" in str(result.notes[0])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import shardwright as sw
@@ -25,63 +27,45 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(build(root / "images", root / "uneven", "--records-per-shard", "7"))
 
 
-def classes_of(names: list[str]) -> Counter[str]:
-    return Counter(name.split("/")[0] for name in names)
+def assert_even(names: Iterable[str]) -> None:
+    counts = Counter(names).values()
+    assert max(counts) - min(counts) <= 4
 
 
-@pytest.mark.parametrize(
-    ("sampling", "shares"),
-    [
-        (sw.ClassBalanced(), {"ape": 0.5, "bee": 0.5}),
-        (sw.ClassWeights({"ape": 1, "bee": 3}), {"ape": 0.25, "bee": 0.75}),
-        (sw.ClassWeights([1, 0]), {"ape": 1.0}),
-    ],
-    ids=str,
-)
-def test_classes_come_as_often_as_their_weights_say(
-    uneven: str, sampling: Any, shares: dict[str, float]
-) -> None:
-    options: dict[str, Any] = {
-        "global_batch_size": 8,
-        "sampling": sampling,
-        "epochs": 40,
-        "remainder": "carry",
-        "seed": 2,
-    }
+@pytest.mark.parametrize(("sampling", "shares"), [
+    (sw.ClassBalanced(), {"ape": 0.5, "bee": 0.5}),
+    (sw.ClassWeights({"ape": 1, "bee": 3}), {"ape": 0.25, "bee": 0.75}),
+    (sw.ClassWeights([1, 0]), {"ape": 1.0}),
+], ids=str)  # fmt: skip
+def test_class_weights(uneven: str, sampling: Any, shares: dict[str, float]) -> None:
+    options: dict[str, Any] = {"global_batch_size": 8, "remainder": "carry", "epochs": 40}
+    options |= {"sampling": sampling, "seed": 2}
     batches = global_batches(hosts(uneven, 1, **options))
     names = [name for ids in batches for name in ids]
 
     assert len(names) == 40 * 30
-    found = classes_of(names)
+    found = Counter(name.split("/")[0] for name in names)
     assert set(found) == set(shares)
     for label, share in shares.items():
         assert abs(found[label] / len(names) - share) < 0.05
-    counts = Counter(name for name in names if name.startswith("ape"))
-    assert max(counts.values()) - min(counts.values()) <= 4, (
-        "records of a class come in turn, give or take a block of 64 places"
-    )
-
+    # Records of a class come in turn, give or take a block of 64 places.
+    assert_even(name for name in names if name.startswith("ape"))
     assert global_batches(hosts(uneven, 4, **options)) == batches
     reader = sw.Reader(uneven, **options)
     take(reader, 7)
     assert global_batches(hosts(uneven, 2, state=reader.state(), **options)) == batches[7:]
 
 
-def test_records_come_as_often_as_their_weights_say(uneven: str) -> None:
-    by_name = sw.RecordWeights(
-        lambda rows: np.array(
-            [3.0 if name.as_py().endswith("/1.png") else 0.0 for name in rows["id"]]
-        )
-    )
-    reader = sw.Reader(uneven, global_batch_size=10, sampling=by_name, epochs=20)
+def weigh(rows: pa.Table) -> np.ndarray:
+    return np.array([3.0 if name.endswith("/1.png") else 0.0 for name in rows["id"].to_pylist()])
 
-    found = Counter(ids_of(reader))
 
-    assert set(found) == {"ape/1.png", "bee/1.png"}
-    assert abs(found["ape/1.png"] - 300) < 60
-    assert ids_of(sw.Reader(uneven, global_batch_size=10, sampling=by_name, epochs=20)) == ids_of(
-        reader
-    )
+def test_records_are_drawn_by_their_weights(uneven: str) -> None:
+    options: Any = {"global_batch_size": 10, "sampling": sw.RecordWeights(weigh), "epochs": 20}
+    ids = ids_of(sw.Reader(uneven, **options))
+    assert set(ids) == {"ape/1.png", "bee/1.png"}
+    assert abs(ids.count("ape/1.png") - 300) < 60
+    assert ids_of(sw.Reader(uneven, **options)) == ids
 
 
 def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
@@ -90,33 +74,24 @@ def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
         path.rename(path.with_name(f"other-{path.name}"))
     other = str(build(tmp_path / "images", tmp_path / "other", "--records-per-shard", "5"))
     mixed = {uneven: 0.75, other: 0.25}
-    options: dict[str, Any] = {
-        "global_batch_size": 12,
-        "shuffle": True,
-        "epochs": 10,
-        "remainder": "carry",
-    }
-
+    options: dict[str, Any] = {"global_batch_size": 12, "shuffle": True, "remainder": "carry"}
+    options["epochs"] = 10
     batches = global_batches(hosts(mixed, 1, **options))  # type: ignore[arg-type]
     names = [name for ids in batches for name in ids]
 
     assert len(names) == 10 * (30 + 18)
-    others = sum("other-" in name for name in names)
-    assert abs(others / len(names) - 0.25) < 0.02
-    counts = Counter(names)
-    for group in (
-        [name for name in counts if "other-" in name],
-        [name for name in counts if "other-" not in name],
-    ):
-        assert max(counts[name] for name in group) - min(counts[name] for name in group) <= 4
+    others = [name for name in names if "other-" in name]
+    assert abs(len(others) / len(names) - 0.25) < 0.02
+    assert_even(others)
+    assert_even(name for name in names if "other-" not in name)
     assert global_batches(hosts(mixed, 3, **options)) == batches  # type: ignore[arg-type]
-    assert (
-        sw.Reader({uneven: 1, other: 1}, global_batch_size=4).state()
-        != sw.Reader({uneven: 1, other: 3}, global_batch_size=4).state()
+    one, two = (
+        sw.Reader({uneven: 1, other: weight}, global_batch_size=4).state() for weight in (1, 3)
     )
+    assert one != two
 
 
-def test_what_cannot_be_sampled_or_mixed_is_told(uneven: str, zoo: Path) -> None:
+def test_datasets_that_cannot_be_sampled_or_mixed(uneven: str, zoo: Path) -> None:
     for options, why in (
         ({"sampling": sw.ClassWeights({"ape": 1, "cat": 2})}, "the dataset has no class 'cat'"),
         ({"sampling": sw.RecordWeights(lambda rows: [0] * len(rows))}, "the weight 0"),

@@ -1,4 +1,4 @@
-"""The state of a reading: small, JSON, the same on every host, and never taken for another's."""
+"""The state of a reader: small, JSON, the same on every host, and checked when it is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
@@ -31,25 +31,19 @@ STATES = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(STATES)
 def test_through_json_and_back(state: ReaderState) -> None:
     read = ReaderState.from_json(json.loads(json.dumps(state.to_json())))
     assert read == state
-    read.check_same(state)
+    read.check_same(replace(state, position=0, epoch=0))
 
 
-def test_what_is_written() -> None:
-    """The form that runs under way have on their disks: a change needs another version."""
+def test_the_written_form() -> None:
+    """Runs have it on their disks: a change needs another version."""
     assert STATE.to_json() == {
-        "version": 1,
-        "dataset": "0123456789abcdef0123456789abcdef",
-        "shuffle": True,
-        "seed": -3,
-        "window": 16,
-        "position": 12_345,
-        "epoch": 2,
-    }
+        "version": 1, "dataset": "0123456789abcdef0123456789abcdef", "shuffle": True,
+        "seed": -3, "window": 16, "position": 12_345, "epoch": 2,
+    }  # fmt: skip
     assert STATE_VERSION == 1
 
 
@@ -57,7 +51,7 @@ def test_what_is_written() -> None:
     "kind",
     [dict, OrderedDict, MappingProxyType, lambda record: {**record, "added_by_a_trainer": 1}],
 )
-def test_any_mapping_will_do(kind: Any) -> None:
+def test_any_mapping_is_read(kind: Any) -> None:
     assert ReaderState.from_json(kind(STATE.to_json())) == STATE
 
 
@@ -65,20 +59,16 @@ def test_any_mapping_will_do(kind: Any) -> None:
     "record",
     [None, 5, "state", json.dumps(STATE.to_json()), [STATE.to_json()], STATE, [("version", 1)]],
 )
-def test_what_is_no_state(record: object) -> None:
+def test_other_values_than_a_state(record: object) -> None:
     with pytest.raises(UsageError) as caught:
         ReaderState.from_json(record)
     assert str(caught.value) == f"state={record!r} must be what Reader.state() gave, a dict"
 
 
-@pytest.mark.parametrize("version", [None, 0, 2, "1", 1.0, True])
-def test_other_versions(version: object) -> None:
-    with pytest.raises(UsageError) as caught:
-        ReaderState.from_json({**STATE.to_json(), "version": version})
-    assert str(caught.value) == f"state has version {version!r}; this shardwright reads version 1"
-
-
+VERSION = "state has version {!r}; this shardwright reads version 1"
+CHANGED = "state has {}={!r}, which Reader.state() never gives: it was changed or cut"
 DAMAGE: dict[str, list[object]] = {
+    "version": [None, 0, 2, "1", 1.0, True],
     "dataset": [None, 5, b"abc", ["a"]],
     "shuffle": [None, 0, 1, "true"],
     "seed": [None, 1.0, "1", True, math.nan, [1]],
@@ -94,15 +84,11 @@ DAMAGE: dict[str, list[object]] = {
 def test_damaged_values(name: str, value: object) -> None:
     with pytest.raises(UsageError) as caught:
         ReaderState.from_json({**STATE.to_json(), name: value})
-    assert (
-        str(caught.value)
-        == f"state has {name}={value!r}, which Reader.state() never gives: it was changed or cut"
-    )
+    message = VERSION.format(value) if name == "version" else CHANGED.format(name, value)
+    assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(
-    "name", ["dataset", "shuffle", "seed", "window", "position", "epoch", "version"]
-)
+@pytest.mark.parametrize("name", DAMAGE)
 def test_missing_values(name: str) -> None:
     record = STATE.to_json()
     del record[name]
@@ -111,12 +97,12 @@ def test_missing_values(name: str) -> None:
 
 
 def test_a_state_of_another_dataset() -> None:
-    other = replace(STATE, dataset="ffff" * 8)
     with pytest.raises(UsageError) as caught:
-        STATE.check_same(other)
+        STATE.check_same(replace(STATE, dataset="ffff" * 8))
     assert str(caught.value) == (
-        "this state is of other records than the ones to be read: it needs the same dataset as it was built, and the same split, "
-        "`where` and `sampling` (fingerprint 0123456789ab, not ffffffffffff)"
+        "this state is of other records than the ones to be read: it needs the same dataset as it "
+        "was built, and the same split, `where` and `sampling` "
+        "(fingerprint 0123456789ab, not ffffffffffff)"
     )
 
 
@@ -126,10 +112,9 @@ def test_a_state_of_another_dataset() -> None:
 )
 def test_a_state_of_another_order(name: str, value: object) -> None:
     mine = getattr(STATE, name)
-    message = f"this state was taken with {name}={mine}, and the reader has {name}={value}: give {name}={mine}"
+    message = (
+        f"this state was taken with {name}={mine}, and the reader has {name}={value}: "
+        f"give {name}={mine}"
+    )
     with pytest.raises(UsageError, match=re.escape(message)):
         STATE.check_same(replace(STATE, **{name: value}))  # type: ignore[arg-type]
-
-
-def test_where_a_reader_stands_makes_no_difference() -> None:
-    STATE.check_same(replace(STATE, position=0, epoch=0))

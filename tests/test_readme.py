@@ -1,4 +1,4 @@
-"""What the README shows is what there is: its commands parse, and its schema is one."""
+"""The README's commands parse, its options exist, and its schema is one."""
 
 from __future__ import annotations
 
@@ -38,10 +38,7 @@ def test_its_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_its_schema_is_one(tmp_path: Path) -> None:
-    (block,) = [
-        block
-        for block in re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-        if "SCHEMA" in block
-    ]
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (block,) = [block for block in blocks if "SCHEMA" in block]
     (tmp_path / "schema.py").write_text(block)
     assert isinstance(runpy.run_path(str(tmp_path / "schema.py"))["SCHEMA"], ExampleSchema)

@@ -1,8 +1,10 @@
-"""reject_files: rows written, read back, and some of them to show."""
+"""reject_files: rows written and read back, and the first faults."""
 
 from __future__ import annotations
 
 from pathlib import Path
+
+import pytest
 
 from shardwright import naming
 from shardwright.storage import Folder
@@ -16,23 +18,22 @@ FAULTS = [
 OTHER = Reject("notes.txt", "/in/notes.txt", RejectReason.OTHER_FILE, "no image")
 
 
-def test_rows_come_back_as_they_were(tmp_path: Path) -> None:
-    write_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS, [*FAULTS, OTHER])
-    assert read_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS) == [*FAULTS, OTHER]
+@pytest.fixture
+def root(tmp_path: Path) -> Folder:
+    return Folder(str(tmp_path))
 
 
-def test_no_rejects_are_no_file(tmp_path: Path) -> None:
-    write_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS, FAULTS)
-    write_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS, [])
+def test_rows_come_back_and_no_rows_remove_the_file(root: Folder, tmp_path: Path) -> None:
+    write_rejects(root, naming.PLAN_REJECTS, [*FAULTS, OTHER])
+    assert read_rejects(root, naming.PLAN_REJECTS) == [*FAULTS, OTHER]
+    write_rejects(root, naming.PLAN_REJECTS, [])
     assert not (tmp_path / naming.PLAN_REJECTS).exists()
-    assert read_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS) == []
+    assert read_rejects(root, naming.PLAN_REJECTS) == []
 
 
-def test_faults_of_all_files_are_shown_and_other_files_are_not(tmp_path: Path) -> None:
-    assert first_faults(Folder(str(tmp_path)), 5) == []
-    write_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS, [OTHER, FAULTS[0]])
-    write_rejects(
-        Folder(str(tmp_path)), f"{naming.REJECTS_DIR}/train-00000-of-00001.parquet", FAULTS[1:]
-    )
-    assert first_faults(Folder(str(tmp_path)), 9) == FAULTS
-    assert first_faults(Folder(str(tmp_path)), 2) == FAULTS[:2]
+def test_the_first_faults_of_all_files_leave_other_files_out(root: Folder) -> None:
+    assert first_faults(root, 5) == []
+    write_rejects(root, naming.PLAN_REJECTS, [OTHER, FAULTS[0]])
+    write_rejects(root, f"{naming.REJECTS_DIR}/train-00000-of-00001.parquet", FAULTS[1:])
+    assert first_faults(root, 9) == FAULTS
+    assert first_faults(root, 2) == FAULTS[:2]

@@ -1,4 +1,4 @@
-"""Which runner a build runs on."""
+"""The runner of a build."""
 
 from __future__ import annotations
 
@@ -22,37 +22,31 @@ DOTTED = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
         (["--runner=DirectRunner", "--runner", "PortableRunner"], "PortableRunner", False),
         (["--runner=FlinkRunner", "--flink_master=host:8081"], "FlinkRunner", False),
         (["--runner=FlinkRunner", "--job_endpoint=host:8099"], "FlinkRunner", False),
-        (
-            ["--runner=FlinkRunner"],
-            "FlinkRunner",
-            True,
-        ),  # Beam then starts a cluster in this process
+        (["--runner=FlinkRunner"], "FlinkRunner", True),  # a cluster that Beam starts here
         (["--runner=FlinkRunner", "--flink_master", "[local]"], "FlinkRunner", True),
         (["--job_name", "x", "--runner"], LOCAL_RUNNER, True),
         (["--runner_class=Mine"], LOCAL_RUNNER, True),
     ],
 )
-def test_the_last_runner_named_counts(args: list[str], runner: str, local: bool) -> None:
+def test_the_last_runner_counts(args: list[str], runner: str, local: bool) -> None:
     assert runner_of(args) == runner
     assert is_local(args) == local
 
 
-def test_the_local_runner_is_named_outright_so_that_none_is_downloaded() -> None:
-    assert beam_arguments(["--direct_num_workers=2"], dataset="d", output="o") == [
-        "--direct_num_workers=2",
-        "--runner=FnApiRunner",
-    ]
+@pytest.mark.parametrize(
+    ("args", "added"),
+    [
+        (["--direct_num_workers=2"], ["--runner=FnApiRunner"]),  # named, so none is downloaded
+        (["--runner=DirectRunner"], []),
+        (["--x", "--runner", "FlinkRunner"], []),
+    ],
+)
+def test_beam_is_given_a_runner(args: list[str], added: list[str]) -> None:
+    assert beam_arguments(args, dataset="d", output="o") == [*args, *added]
 
 
-@pytest.mark.parametrize("args", [["--runner=DirectRunner"], ["--x", "--runner", "FlinkRunner"]])
-def test_a_runner_that_is_named_stays(args: list[str]) -> None:
-    assert beam_arguments(args, dataset="d", output="o") == args
-
-
-def test_workers_without_a_limit_are_told_of() -> None:
+def test_a_runner_without_a_limit_of_workers_has_a_warning() -> None:
+    dataflow = "--runner=DataflowRunner"
     assert describe_runner([]) == "runner: FnApiRunner"
-    assert "without --max_num_workers" in describe_runner(["--runner=DataflowRunner"])
-    assert (
-        describe_runner(["--runner=DataflowRunner", "--max_num_workers=9"])
-        == "runner: DataflowRunner"
-    )
+    assert "without --max_num_workers" in describe_runner([dataflow])
+    assert describe_runner([dataflow, "--max_num_workers=9"]) == "runner: DataflowRunner"

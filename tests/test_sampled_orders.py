@@ -1,4 +1,4 @@
-"""Orders that sample: exact shares, every record of a group before one comes again, and any place worked out alone."""
+"""Orders that sample: exact shares, groups read in turn, and any place located alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -25,13 +25,10 @@ from shardwright.reader.sampled_orders import (
     Shares,
     WeightedOrder,
 )
-from tests.order_golden import CLASS_DRAWS, MIXED_DRAWS, RECORD_DRAWS, SLOTS
+from tests.order_golden import CLASS_DRAWS, MIXED_DRAWS, POSITIONS, RECORD_DRAWS, SLOTS, Pairs
+from tests.random_tests import examples
 
-Pairs = list[tuple[int, int]]
-
-WEIGHTS = st.lists(
-    st.one_of(st.integers(1, 20).map(float), st.floats(1e-3, 1e3)), min_size=1, max_size=12
-)
+WEIGHT = st.integers(1, 20).map(float) | st.floats(1e-3, 1e3)
 LABELS = st.lists(st.integers(-1, 4), min_size=1, max_size=60).filter(
     lambda labels: max(labels) >= 0
 )
@@ -43,7 +40,7 @@ def i64(values: Sequence[int] | range) -> NDArray[np.int64]:
 
 
 def cut(total: int, pieces: int) -> NDArray[np.int64]:
-    """Sizes of shards that make up a total; the second is empty."""
+    """Return sizes of shards with this total; the second is empty."""
     sizes = [total // pieces] * pieces
     sizes[-1] += total - sum(sizes)
     return i64([sizes[0], 0, *sizes[1:]])
@@ -56,27 +53,29 @@ def class_order(
 
 
 def drawn(order: Order, start: int, stop: int) -> Pairs:
-    """What the run's positions hold."""
-    epochs, places = np.divmod(np.arange(start, stop), order.size)
-    shards, rows = order.locate(epochs, places)
+    """Return the records at these positions of the run."""
+    return drawn_at(order, range(start, stop))
+
+
+def drawn_at(order: Order, positions: Sequence[int]) -> Pairs:
+    shards, rows = order.locate(*np.divmod(i64(positions), order.size))
     assert shards.dtype == rows.dtype == np.int64
     return list(zip(shards.tolist(), rows.tolist(), strict=True))
 
 
 def number(sizes: NDArray[np.int64], records: Pairs) -> list[int]:
-    """Records counted through all shards."""
+    """Return the numbers of records, counted through all shards."""
     starts = np.cumsum(sizes) - sizes
     assert all(0 <= row < sizes[shard] for shard, row in records)
     return [int(starts[shard]) + row for shard, row in records]
 
 
-@settings(max_examples=150, deadline=None)
-@given(WEIGHTS)
+@given(st.lists(WEIGHT, min_size=1, max_size=12))
 @example([0.7, 0.3])
 @example([1.0] * 1000)
 @example([1.0, 1e-6])
 @example([math.pi, math.e, 1.0])
-def test_shares_are_as_the_weights_say(weights: list[float]) -> None:
+def test_shares_follow_the_weights(weights: list[float]) -> None:
     slots = Shares.of(weights, 0).slots
     wanted = np.array(weights) / sum(weights)
     assert slots.min() >= 1
@@ -87,106 +86,56 @@ def test_shares_are_as_the_weights_say(weights: list[float]) -> None:
 
 @pytest.mark.parametrize(("weights", "slots"), SLOTS)
 def test_golden_slots(weights: list[float], slots: list[int]) -> None:
-    """Blocks as short as they may be: the shorter, the more even every batch."""
+    """Blocks are as short as possible: the shorter, the more even every batch."""
     assert Shares.of(weights, 0).slots.tolist() == slots
 
 
 def test_weights_too_far_apart() -> None:
     assert Shares.of([1.0, 1e12], 0).slots.tolist() == [1000, 10**15]
-    with pytest.raises(
-        UsageError,
-        match=r"the weights 1.0 and 1100000000000.0 differ by more than 10\*\*12: leave out what",
-    ):
+    what = r"the weights 1.0 and 1100000000000.0 differ by more than 10\*\*12: leave out what"
+    with pytest.raises(UsageError, match=what):
         Shares.of([1.0, 1.1e12], 0)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=8), SEEDS, st.integers(0, 10**12))
-def test_each_draw_of_each_group_at_one_place(
-    slots: list[int], seed: int, first_block: int
-) -> None:
-    """In any block each group has its slots, and its draws are numbered through from block to block, with none left out."""
-    shares, block = Shares(i64(slots), seed), sum(slots)
-    groups, draws = shares.assign(np.arange(first_block * block, (first_block + 3) * block))
+def test_each_draw_of_each_group_at_one_place(slots: list[int], seed: int, first: int) -> None:
+    """In any block each group has its slots, and its draws are numbered on from the last block."""
+    block = sum(slots)
+    groups, draws = Shares(i64(slots), seed).assign(np.arange(first * block, (first + 3) * block))
     for group, count in enumerate(slots):
         for nth in range(3):
             inside = slice(nth * block, (nth + 1) * block)
             found = np.sort(draws[inside][groups[inside] == group])
-            assert found.tolist() == list(
-                range((first_block + nth) * count, (first_block + nth + 1) * count)
-            )
+            start = (first + nth) * count
+            assert found.tolist() == list(range(start, start + count))
 
 
-def test_slots_are_in_another_order_in_every_block() -> None:
-    groups, _ = Shares(i64([32, 32]), 5).assign(np.arange(64 * 500))
-    blocks = groups.reshape(500, 64)
-    assert len({row.tobytes() for row in blocks}) == 500
-    assert np.abs(blocks.mean(axis=0) - 0.5).max() < 5 * 0.5 / math.sqrt(500)
-    assert abs(np.corrcoef(groups[:-1], groups[1:])[0, 1]) < 0.05
-
-
-@settings(max_examples=120, deadline=None)
-@given(
-    LABELS, st.lists(st.integers(1, 9), min_size=5, max_size=5), SEEDS, st.integers(1, 6), st.data()
-)
-def test_every_record_of_a_class_before_one_comes_again(
-    labels: list[int], weights: list[int], seed: int, pieces: int, data: st.DataObject
-) -> None:
+@examples(60, 1000)
+@given(LABELS, st.lists(st.integers(1, 9), min_size=5, max_size=5), SEEDS, st.data())
+def test_classes_in_turn(labels: list[int], weights: Any, seed: int, data: st.DataObject) -> None:
+    """Every record of a class is drawn once before one is drawn again."""
     present = sorted({label for label in labels if label >= 0})
     chosen = data.draw(st.lists(st.sampled_from(present), min_size=1, unique=True))
-    order = class_order(
-        labels, {label: float(weights[label]) for label in chosen}, seed=seed, pieces=pieces
-    )
+    wanted = {label: float(weights[label]) for label in chosen}
+    order = class_order(labels, wanted, seed=seed, pieces=data.draw(st.integers(1, 6)))
     assert order.size == len(labels)
-    block = int(order.shares.slots.sum())
     num_blocks = data.draw(st.integers(1, 5))
-    counts = Counter(number(order.sizes, drawn(order, 0, num_blocks * block)))
-    assert {labels[record] for record in counts} <= set(chosen), (
-        "no record of another class, or without one"
-    )
-    for group, label in enumerate(sorted(chosen)):
+    records = number(order.sizes, drawn(order, 0, num_blocks * int(order.shares.slots.sum())))
+    counts = Counter(records)
+    assert {labels[record] for record in counts} <= set(chosen)
+    for slots, label in zip(order.shares.slots.tolist(), sorted(chosen), strict=True):
         members = [record for record, found in enumerate(labels) if found == label]
-        full, rest = divmod(num_blocks * int(order.shares.slots[group]), len(members))
-        assert Counter(counts[record] for record in members) == +Counter(
-            {full: len(members) - rest, full + 1: rest}
-        )
+        full, rest = divmod(num_blocks * slots, len(members))
+        often = +Counter({full: len(members) - rest, full + 1: rest})
+        assert Counter(counts[record] for record in members) == often
 
 
-@settings(max_examples=60, deadline=None)
 @given(LABELS, SEEDS, st.lists(st.integers(0, 10**6), max_size=10))
 def test_any_place_alone(labels: list[int], seed: int, positions: list[int]) -> None:
     order = class_order(labels, {label: 1.0 + label for label in set(labels) - {-1}}, seed=seed)
-    alone = [drawn(order, position, position + 1)[0] for position in positions]
-    epochs, places = np.divmod(i64(positions), order.size)
-    shards, rows = order.locate(epochs, places)
-    assert list(zip(shards.tolist(), rows.tolist(), strict=True)) == alone
-    copied = pickle.loads(pickle.dumps(order))
-    assert [drawn(copied, position, position + 1)[0] for position in positions] == alone
-
-
-def test_passes_and_seeds_are_in_other_orders() -> None:
-    """The second time through, a class comes in another order, and so with another seed; its records do not follow their neighbours."""
-    labels = [0] * 500
-    runs = [
-        number(cut(500, 3), drawn(class_order(labels, {0: 1.0}, seed=seed), 0, 1000))
-        for seed in (0, 1)
-    ]
-    passes = [run[start : start + 500] for run in runs for start in (0, 500)]
-    ordered = [sorted(members) for members in passes]
-    assert all(
-        len(set(members)) > 450 for members in ordered
-    )  # a pass ends within a block, so its cut is not sharp
-    for one, two in itertools.combinations(passes, 2):
-        assert sum(a == b for a, b in zip(one, two, strict=True)) < 10
-        assert abs(np.corrcoef(one, two)[0, 1]) < 0.25
-    assert abs(np.corrcoef(range(500), passes[0])[0, 1]) < 0.25
-
-
-def test_two_classes_of_one_size_are_in_orders_of_their_own() -> None:
-    order = class_order([0, 1] * 500, {0: 1.0, 1: 1.0})
-    records = number(order.sizes, drawn(order, 0, 1000))
-    one, two = ([record // 2 for record in records if record % 2 == label] for label in (0, 1))
-    assert sum(a == b for a, b in zip(one, two, strict=True)) < 10
+    alone = [drawn_at(order, [position])[0] for position in positions]
+    assert drawn_at(order, positions) == alone
+    assert drawn_at(pickle.loads(pickle.dumps(order)), positions) == alone
 
 
 def test_memory_of_a_class_order() -> None:
@@ -195,16 +144,15 @@ def test_memory_of_a_class_order() -> None:
     assert len(pickle.dumps(order)) < 4 * 4000 + 2000
 
 
-@settings(max_examples=80, deadline=None)
+@examples(40, 500)
 @given(
     st.lists(st.tuples(st.integers(4, 60), st.integers(1, 9)), min_size=1, max_size=4),
     SEEDS,
     st.integers(1, 3),
     st.booleans(),
 )
-def test_mixing_takes_each_dataset_in_its_own_order(
-    parts: list[tuple[int, int]], seed: int, num_blocks: int, shuffle: bool
-) -> None:
+def test_mixing(parts: Pairs, seed: int, num_blocks: int, shuffle: bool) -> None:
+    """Each dataset is read in its own order, one epoch after the other."""
     sizes = [cut(total, 3) for total, _ in parts]
     orders = [
         ShuffledOrder(part, seed + n, 100) if shuffle else StoredOrder(part)
@@ -215,11 +163,8 @@ def test_mixing_takes_each_dataset_in_its_own_order(
     assert mixed.sizes.tolist() == [size for part in sizes for size in part.tolist()]
     found = drawn(mixed, 0, num_blocks * int(mixed.shares.slots.sum()))
     for group, (order, slots) in enumerate(zip(orders, mixed.shares.slots.tolist(), strict=True)):
-        first = 4 * group
-        mine = [(shard - first, row) for shard, row in found if first <= shard < first + 4]
-        assert sorted(mine) == sorted(drawn(order, 0, num_blocks * slots)), (
-            "an epoch of it, then the next"
-        )
+        mine = [(shard % 4, row) for shard, row in found if shard // 4 == group]
+        assert sorted(mine) == sorted(drawn(order, 0, num_blocks * slots))
 
 
 def test_datasets_of_class_balanced_records() -> None:
@@ -234,24 +179,13 @@ def test_datasets_of_class_balanced_records() -> None:
 
 def test_a_dataset_without_records_is_not_mixed() -> None:
     sizes = [i64([3]), i64([0, 0])]
-    with pytest.raises(
-        UsageError,
-        match="of 2 datasets to mix, number 2 has no records that are read: leave it out",
-    ):
+    what = "of 2 datasets to mix, number 2 has no records that are read: leave it out"
+    with pytest.raises(UsageError, match=what):
         MixedOrder.of([StoredOrder(part) for part in sizes], sizes, [1.0, 1.0], 0)
 
 
 def weighted(weights: Sequence[float], *, seed: int = 0, pieces: int = 3) -> WeightedOrder:
     return WeightedOrder.of(np.array(weights, np.float64), cut(len(weights), pieces), seed)
-
-
-def test_records_as_often_as_their_weights_say() -> None:
-    weights = np.array([0, 0, 1, 2, 3, 0, 0.5, 10, 0, 0])
-    order = weighted(weights.tolist(), pieces=4)
-    counts = np.bincount(number(order.sizes, drawn(order, 0, 40_000)), minlength=10)
-    expected = 40_000 * weights / weights.sum()
-    assert (counts[weights == 0] == 0).all()
-    assert (np.abs(counts - expected) <= 5 * np.sqrt(expected)).all()
 
 
 def test_draws_of_records_do_not_depend_on_each_other() -> None:
@@ -266,13 +200,10 @@ def test_draws_of_records_do_not_depend_on_each_other() -> None:
     assert (first == second).sum() < 8
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.one_of(st.just(0.0), st.floats(1e-300, 1e300)), min_size=1, max_size=30).filter(
-        any
-    ),
-    SEEDS,
-)
+RECORD_WEIGHT = st.just(0.0) | st.floats(1e-300, 1e300)
+
+
+@given(st.lists(RECORD_WEIGHT, min_size=1, max_size=30).filter(any), SEEDS)
 @example([5e-324], 0)
 @example([0.0, 1.0, 0.0], 0)
 def test_never_a_record_of_weight_0(weights: list[float], seed: int) -> None:
@@ -283,40 +214,33 @@ def test_never_a_record_of_weight_0(weights: list[float], seed: int) -> None:
 
 def test_weights_that_are_all_0() -> None:
     for count in (1200, 0):
-        message = f"RecordWeights gave every one of {count:,} records the weight 0: one at least must be above it"
-        with pytest.raises(UsageError, match=message):
+        what = f"RecordWeights gave every one of {count:,} records the weight 0"
+        with pytest.raises(UsageError, match=f"{what}: one at least must be above it"):
             WeightedOrder.of(np.zeros(count), i64([count]), 0)
 
 
 def test_a_draw_on_the_edge_between_two_records() -> None:
-    """It is the later one's, so that a first record of weight 0 is not drawn by a 0."""
+    """It is the later record's: a first record of weight 0 is never drawn."""
     draw = (derive_key(0, RECORD_DRAW, 0) >> 11) * 2.0**-53
     assert drawn(WeightedOrder(i64([3]), np.array([draw, draw, 1.0]), 0), 0, 1) == [(0, 2)]
 
 
-def golden_orders() -> list[tuple[Order, list[int], Pairs]]:
-    mixed = [([cut(total, 3) for total in totals], *rest) for totals, *rest in MIXED_DRAWS]
-    return [
-        *(
-            (class_order(labels, weights, seed=seed), *rest)
-            for labels, weights, seed, *rest in CLASS_DRAWS
-        ),
-        *((weighted(weights, seed=seed), *rest) for weights, seed, *rest in RECORD_DRAWS),
-        *(
-            (
-                MixedOrder.of(
-                    [ShuffledOrder(part, seed, 2) for part in sizes], sizes, weights, seed
-                ),
-                *rest,
-            )
-            for sizes, weights, seed, *rest in mixed
-        ),
-    ]
+def golden_orders() -> list[tuple[Order, Pairs]]:
+    found: list[Any] = []
+    for labels, class_weights, seed, records in CLASS_DRAWS:
+        found.append((class_order(labels, class_weights, seed=seed), records))
+    for weights, seed, records in RECORD_DRAWS:
+        found.append((weighted(weights, seed=seed), records))
+    for totals, weights, seed, records in MIXED_DRAWS:
+        sizes = [cut(total, 3) for total in totals]
+        orders = [ShuffledOrder(part, seed, 2) for part in sizes]
+        found.append((MixedOrder.of(orders, sizes, weights, seed), records))
+    return found
 
 
-@pytest.mark.parametrize(("order", "positions", "records"), golden_orders())
-def test_golden_draws(order: Order, positions: list[int], records: Pairs) -> None:
-    assert [drawn(order, position, position + 1)[0] for position in positions] == records
+@pytest.mark.parametrize(("order", "records"), golden_orders())
+def test_golden_draws(order: Order, records: Pairs) -> None:
+    assert drawn_at(order, POSITIONS) == records
 
 
 def sampled_orders(seed: int = 0, weight: float = 1.0) -> list[Any]:
@@ -338,8 +262,8 @@ def test_any_shard_with_records_may_be_needed(order: Any) -> None:
     assert {shard for shard, _ in drawn(order, 0, 500)} <= set(filled)
 
 
-def test_what_decides_a_fingerprint() -> None:
-    """A state says which records are drawn, and how often: not the seed, which it holds itself."""
+def test_a_fingerprint_is_of_records_and_weights() -> None:
+    """It leaves out the seed, which a state holds itself."""
     one, same, other = (sampled_orders(0), sampled_orders(1), sampled_orders(0, 2.0))
     assert [order.fingerprint for order in one] == [order.fingerprint for order in same]
     assert len({order.fingerprint for order in one + other}) == 6
@@ -348,11 +272,9 @@ def test_what_decides_a_fingerprint() -> None:
     assert len(one[0].fingerprint) == 16
 
 
-@pytest.mark.parametrize(
-    ("order", "again"), list(zip(sampled_orders(), sampled_orders(2**64), strict=True))
-)
-def test_negative_and_huge_seeds(order: Any, again: Any) -> None:
-    assert drawn(order, 0, 100) == drawn(again, 0, 100), "seeds count modulo 2**64"
-    for seed in (-1, 1, 2**63, -(2**70) - 1):
-        other = next(found for found in sampled_orders(seed) if type(found) is type(order))
-        assert drawn(other, 0, 100) != drawn(order, 0, 100)
+@pytest.mark.parametrize("kind", range(3))
+def test_negative_and_huge_seeds(kind: int) -> None:
+    """Seeds count modulo 2**64."""
+    runs = [drawn(sampled_orders(seed)[kind], 0, 100) for seed in (0, -1, 1, 2**63, -(2**70) - 1)]
+    assert runs[0] == drawn(sampled_orders(2**64)[kind], 0, 100)
+    assert runs.count(runs[0]) == 1

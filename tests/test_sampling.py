@@ -1,4 +1,4 @@
-"""`sampling=`: what users may write, what it means for a dataset's classes and records, and what is refused."""
+"""`sampling=`: its forms, the weights of a dataset's classes and records, and errors."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeigh
 NAMES = ["cat", "dog", "eel"]
 
 
-def weigh(
-    sampling: ClassBalanced | ClassWeights, counts: list[int], names: list[str] | None = None
-) -> dict[int, float]:
-    return sampling.weigh(np.array(counts), NAMES if names is None else names)
+def weigh(sampling: Any, counts: list[int], names: list[str] = NAMES) -> dict[int, float]:
+    weights: dict[int, float] = sampling.weigh(np.array(counts), names)
+    return weights
 
 
 def test_weights_of_labels() -> None:
@@ -35,119 +34,63 @@ def test_weights_of_labels() -> None:
 
 
 def test_equal_weights_are_equal() -> None:
-    """A reading's state holds a digest of what is written here."""
+    """The state of a reader holds a digest of this text."""
     one, two = ClassWeights({"b": 1, "a": 2}), ClassWeights({"a": 2.0, "b": 1.0})
     assert one == two
     assert repr(one) == repr(two) == "ClassWeights(weights={'a': 2.0, 'b': 1.0})"
-    assert (
-        repr(ClassWeights([1, 2]))
-        == repr(ClassWeights(np.array([1, 2])))
-        == "ClassWeights(weights=(1.0, 2.0))"
-    )  # type: ignore[arg-type]
-    assert (
-        repr(RecordWeights(lambda rows: rows["width"]))
-        == repr(RecordWeights(weigh_widths))
-        == "RecordWeights()"
-    )
+    for weights in ([1, 2], np.array([1, 2])):
+        assert repr(ClassWeights(weights)) == "ClassWeights(weights=(1.0, 2.0))"  # type: ignore[arg-type]
+    for function in (weigh_widths, lambda rows: rows["width"]):
+        assert repr(RecordWeights(function)) == "RecordWeights()"
     assert pickle.loads(pickle.dumps(one)) == one
     assert pickle.loads(pickle.dumps(RecordWeights(weigh_widths))).weigh_rows is weigh_widths
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (
-            "cat",
-            "ClassWeights('cat') must be given {class name: weight}, or a list of weights by label",
-        ),
-        (
-            2.0,
-            "ClassWeights(2.0) must be given {class name: weight}, or a list of weights by label",
-        ),
-        ({}, "ClassWeights({}) must be given {class name: weight}, or a list of weights by label"),
-        ([], "ClassWeights([]) must be given {class name: weight}, or a list of weights by label"),
-        ({"cat": -1}, "ClassWeights: -1, the weight of class 'cat', must be a number, 0 or more"),
-        (
-            {"cat": math.nan},
-            "ClassWeights: nan, the weight of class 'cat', must be a number, 0 or more",
-        ),
-        (
-            {"cat": math.inf},
-            "ClassWeights: inf, the weight of class 'cat', must be a number, 0 or more",
-        ),
-        (
-            {"cat": True},
-            "ClassWeights: True, the weight of class 'cat', must be a number, 0 or more",
-        ),
-        ([1, "2"], "ClassWeights: '2', the weight of class 1, must be a number, 0 or more"),
-        ([1, None], "ClassWeights: None, the weight of class 1, must be a number, 0 or more"),
-        ([0, 0.0], "ClassWeights: one weight at least must be above 0"),
-    ],
-)
-def test_what_are_no_class_weights(weights: Any, message: str) -> None:
+NOT_GIVEN = "must be given {class name: weight}, or a list of weights by label"
+NOT_A_NUMBER = "must be a number, 0 or more"
+
+
+@pytest.mark.parametrize(("weights", "message"), [
+    ("cat", f"ClassWeights('cat') {NOT_GIVEN}"),
+    (2.0, f"ClassWeights(2.0) {NOT_GIVEN}"),
+    ({}, f"ClassWeights({{}}) {NOT_GIVEN}"),
+    ([], f"ClassWeights([]) {NOT_GIVEN}"),
+    ({"cat": -1}, f"ClassWeights: -1, the weight of class 'cat', {NOT_A_NUMBER}"),
+    ({"cat": math.nan}, f"ClassWeights: nan, the weight of class 'cat', {NOT_A_NUMBER}"),
+    ({"cat": math.inf}, f"ClassWeights: inf, the weight of class 'cat', {NOT_A_NUMBER}"),
+    ({"cat": True}, f"ClassWeights: True, the weight of class 'cat', {NOT_A_NUMBER}"),
+    ([1, "2"], f"ClassWeights: '2', the weight of class 1, {NOT_A_NUMBER}"),
+    ([1, None], f"ClassWeights: None, the weight of class 1, {NOT_A_NUMBER}"),
+    ([0, 0.0], "ClassWeights: one weight at least must be above 0"),
+])  # fmt: skip
+def test_invalid_class_weights(weights: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         ClassWeights(weights)
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize(
-    ("weights", "counts", "names", "message"),
-    [
-        (
-            {"cat": 1, "dgo": 1},
-            [1, 1, 1],
-            NAMES,
-            "ClassWeights: the dataset has no class 'dgo'; its classes are 'cat', 'dog', 'eel'",
-        ),
-        (
-            {"cat": 1},
-            [1, 1, 1],
-            NAMES,
-            "ClassWeights gives no weight for 'dog', 'eel': give every class one, 0 to leave it out",
-        ),
-        (
-            {"x": 1},
-            [1] * 9,
-            [f"c{n}" for n in range(9)],
-            "ClassWeights: the dataset has no class 'x'; its classes are 'c0', 'c1', 'c2', 'c3', 'c4' and 4 more",
-        ),
-        (
-            {"cat": 1},
-            [1],
-            [],
-            "ClassWeights: this dataset has no class names; give a list of weights by label",
-        ),
-        (
-            [1, 1],
-            [1, 1, 1],
-            NAMES,
-            "ClassWeights has 2 weights for 3 classes: give each label one, 0 to leave it out",
-        ),
-        (
-            [1, 1],
-            [1, 1, 1],
-            [],
-            "ClassWeights has 2 weights for 3 classes: give each label one, 0 to leave it out",
-        ),
-        (
-            {"cat": 1, "dog": 2, "eel": 1},
-            [1200, 0, 1],
-            NAMES,
-            "ClassWeights: class 'dog' has weight 2.0, and no record among the 1,201 labelled ones that are read: "
-            "give it weight 0, or read more of the dataset",
-        ),
-        (
-            [1, 1],
-            [0, 4],
-            [],
-            "ClassWeights: class 0 has weight 1.0, and no record among the 4 labelled ones that are read: "
-            "give it weight 0, or read more of the dataset",
-        ),
-    ],
-)
-def test_weights_that_do_not_fit(
-    weights: Any, counts: list[int], names: list[str], message: str
-) -> None:
+TOO_FEW = "ClassWeights has 2 weights for 3 classes: give each label one, 0 to leave it out"
+NO_RECORD = "labelled ones that are read: give it weight 0, or read more of the dataset"
+
+
+@pytest.mark.parametrize(("weights", "counts", "names", "message"), [
+    ({"cat": 1, "dgo": 1}, [1, 1, 1], NAMES,
+     "ClassWeights: the dataset has no class 'dgo'; its classes are 'cat', 'dog', 'eel'"),
+    ({"cat": 1}, [1, 1, 1], NAMES,
+     "ClassWeights gives no weight for 'dog', 'eel': give every class one, 0 to leave it out"),
+    ({"x": 1}, [1] * 9, [f"c{n}" for n in range(9)],
+     "ClassWeights: the dataset has no class 'x'; its classes are 'c0', 'c1', 'c2', 'c3', 'c4' and "
+     "4 more"),
+    ({"cat": 1}, [1], [],
+     "ClassWeights: this dataset has no class names; give a list of weights by label"),
+    ([1, 1], [1, 1, 1], NAMES, TOO_FEW),
+    ([1, 1], [1, 1, 1], [], TOO_FEW),
+    ({"cat": 1, "dog": 2, "eel": 1}, [1200, 0, 1], NAMES,
+     f"ClassWeights: class 'dog' has weight 2.0, and no record among the 1,201 {NO_RECORD}"),
+    ([1, 1], [0, 4], [],
+     f"ClassWeights: class 0 has weight 1.0, and no record among the 4 {NO_RECORD}"),
+])  # fmt: skip
+def test_unsuitable_weights(weights: Any, counts: list[int], names: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         weigh(ClassWeights(weights), counts, names)
     assert str(caught.value) == message
@@ -155,41 +98,32 @@ def test_weights_that_do_not_fit(
 
 @pytest.mark.parametrize("sampling", [ClassBalanced(), ClassWeights([1.0])])
 def test_a_dataset_without_labels(sampling: ClassBalanced | ClassWeights) -> None:
-    message = f"sampling={type(sampling).__name__} needs labels, and none of the 1,500 records that are read has one"
-    with pytest.raises(UsageError, match=message):
-        order_classes(
-            sampling, np.full(1500, -1, np.int32), np.array([1500]), class_names=[], seed=0
-        )
+    what = "needs labels, and none of the 1,500 records that are read has one"
+    labels = np.full(1500, -1, np.int32)
+    with pytest.raises(UsageError, match=f"sampling={type(sampling).__name__} {what}"):
+        order_classes(sampling, labels, np.array([1500]), class_names=[], seed=0)
 
 
-def labels_of(
-    order: Order, sizes: list[int], labels: NDArray[np.int32], count: int
-) -> NDArray[np.int32]:
-    """Labels of the first so many draws."""
+def labels_of(order: Order, sizes: list[int], labels: Any, count: int) -> NDArray[np.int32]:
+    """Return the labels of the first draws."""
     epochs, places = np.divmod(np.arange(count), order.size)
     shards, rows = order.locate(epochs, places)
-    return labels[(np.cumsum(sizes) - sizes)[shards] + rows]
+    return labels[(np.cumsum(sizes) - sizes)[shards] + rows]  # type: ignore[no-any-return]
 
 
 def test_classes_by_weight_from_labels() -> None:
     labels = np.array([2, 0, 0, -1, 0, 2, 1] * 10, np.int32)
-    order = order_classes(
-        ClassWeights({"cat": 1, "dog": 0, "eel": 3}),
-        labels,
-        np.array([30, 40]),
-        class_names=NAMES,
-        seed=4,
-    )
+    weights = ClassWeights({"cat": 1, "dog": 0, "eel": 3})
+    order = order_classes(weights, labels, np.array([30, 40]), class_names=NAMES, seed=4)
     assert Counter(labels_of(order, [30, 40], labels, 6400).tolist()) == {0: 1600, 2: 4800}
 
 
 def test_balanced_batches_of_an_unbalanced_dataset() -> None:
-    """1 record, 99 and 9,900: every class a third of each batch of 256, within one block's cut at either end."""
-    labels = np.repeat([0, 1, 2], [1, 99, 9900])
+    """Of 1, 99 and 9,900 records, every class is a third of each batch, up to part of a block."""
+    labels = np.repeat([0, 1, 2], [1, 99, 9900]).astype(np.int32)
     np.random.default_rng(0).shuffle(labels)
-    order = order_classes(
-        ClassBalanced(), labels.astype(np.int32), np.array([4000, 6000]), class_names=NAMES, seed=0
-    )
+    sizes = np.array([4000, 6000])
+    order = order_classes(ClassBalanced(), labels, sizes, class_names=NAMES, seed=0)
     records = labels_of(order, [4000, 6000], labels, 10_000)
     for batch in range(39):
         counts = np.bincount(records[batch * 256 : (batch + 1) * 256], minlength=3)
@@ -204,54 +138,29 @@ def weigh_widths(rows: pa.Table) -> Any:
     return rows["width"]
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        weigh_widths,
-        lambda rows: rows["width"].to_numpy() * 1.0,
-        lambda rows: rows["width"].to_pylist(),
-    ],
-)
-def test_weights_of_records(function: Any) -> None:
-    found = RecordWeights(function).weigh(ROWS)
-    assert found.dtype == np.float64
-    assert found.tolist() == [10, 20, 30]
+def test_weights_of_records() -> None:
+    for convert in (lambda column: column, pa.ChunkedArray.to_numpy, pa.ChunkedArray.to_pylist):
+        found = RecordWeights(lambda rows, convert=convert: convert(rows["width"])).weigh(ROWS)
+        assert found.dtype == np.float64
+        assert found.tolist() == [10, 20, 30]
 
 
-@pytest.mark.parametrize(
-    ("result", "message"),
-    [
-        ([1, 2], r"RecordWeights: the function gave int64 [2] for 3 index rows, not a number each"),
-        (1.0, r"RecordWeights: the function gave float64 [] for 3 index rows, not a number each"),
-        (
-            ["a", "b", "c"],
-            r"RecordWeights: the function gave <U1 [3] for 3 index rows, not a number each",
-        ),
-        (None, r"RecordWeights: the function gave object [] for 3 index rows, not a number each"),
-        (
-            [1, -0.5, 2],
-            "RecordWeights: the function gave -0.5 for record 'b': weights must be numbers, 0 or more",
-        ),
-        (
-            [1, 2, math.nan],
-            "RecordWeights: the function gave nan for record 'c': weights must be numbers, 0 or more",
-        ),
-        (
-            [math.inf, 2, 1],
-            "RecordWeights: the function gave inf for record 'a': weights must be numbers, 0 or more",
-        ),
-    ],
-)
-def test_what_are_no_record_weights(result: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
+@pytest.mark.parametrize(("result", "message"), [
+    ([1, 2], "int64 [2] for 3 index rows, not a number each"),
+    (1.0, "float64 [] for 3 index rows, not a number each"),
+    (["a", "b", "c"], "<U1 [3] for 3 index rows, not a number each"),
+    (None, "object [] for 3 index rows, not a number each"),
+    ([1, -0.5, 2], "-0.5 for record 'b': weights must be numbers, 0 or more"),
+    ([1, 2, math.nan], "nan for record 'c': weights must be numbers, 0 or more"),
+    ([math.inf, 2, 1], "inf for record 'a': weights must be numbers, 0 or more"),
+])  # fmt: skip
+def test_invalid_record_weights(result: Any, message: str) -> None:
+    what = re.escape(f"RecordWeights: the function gave {message}")
+    with pytest.raises(UsageError, match=what):
         RecordWeights(lambda rows: result).weigh(ROWS)  # noqa: ARG005
 
 
 def test_record_weights_are_a_function() -> None:
-    with pytest.raises(
-        UsageError,
-        match=re.escape(
-            "RecordWeights([1, 2]) must be given a function from index rows to weights"
-        ),
-    ):
+    what = "RecordWeights([1, 2]) must be given a function from index rows to weights"
+    with pytest.raises(UsageError, match=re.escape(what)):
         RecordWeights([1, 2])  # type: ignore[arg-type]

@@ -1,29 +1,34 @@
-"""--schema: ready schemas by name, and a user's Python or JSON file, held against what INPUT has."""
+"""--schema: ready schemas by name, and a user's Python or JSON file, checked against INPUT."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.job import describe_job
 from pipelines.options import parse_options
-from pipelines.schemas_option import as_encoded, load_schema
+from pipelines.schemas_option import as_encoded, load_schema, read_schema
 from schemas.ready import READY_SCHEMAS
-from shardwright.errors import BuildError, UsageError
-from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.errors import BuildError, ShardwrightError, UsageError
+from shardwright.schema import ExampleSchema, Feature, Source
+from shardwright.schema import FeatureKind as K
 from shardwright.storage import NO_OPTIONS
+from tests.helpers import write_schema
 from tests.schema_tables import IMAGE, LABEL, OWN, OWN_PYTHON, table
 from transforms.images import EncodeOptions
 
+Names = tuple[str, ...]
+Features = tuple[Feature, ...]
+
 
 def load(
-    given: str | Path, columns: tuple[str, ...] = (), extras: tuple[Feature, ...] = ()
+    given: str | Path, columns: Names = (), extras: Features = (), names: str = "tfds"
 ) -> ExampleSchema:
-    return load_schema(
-        str(given), feature_names="tfds", columns=columns, extras=extras, storage=NO_OPTIONS
-    )
+    read = read_schema(str(given), NO_OPTIONS)
+    return load_schema(str(given), read, feature_names=names, columns=columns, extras=extras)
 
 
 @pytest.mark.parametrize(
@@ -40,195 +45,156 @@ def load(
         ("tabular", (), "image id label"),
     ],
 )
-def test_ready_schemas(name: str, columns: tuple[str, ...], features: str) -> None:
+def test_ready_schemas(name: str, columns: Names, features: str) -> None:
     schema = load(name, columns)
-    assert (
-        " ".join(f"{f.name}={f.column}" if f.column else f.name for f in schema.features)
-        == features
-    )
+    assert features.split() == [
+        f"{feature.name}={feature.column}" if feature.column else feature.name
+        for feature in schema.features
+    ]
     assert ExampleSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
 
 
 @pytest.mark.parametrize("name", READY_SCHEMAS)
 def test_ready_schemas_under_the_names_of_model_garden(name: str) -> None:
-    schema = load_schema(
-        name, feature_names="model-garden", columns=(), extras=(), storage=NO_OPTIONS
-    )
-    assert [feature.name for feature in schema.features][:2] == ["image/encoded", "image/filename"]
+    features = load(name, names="model-garden").features
+    assert [feature.name for feature in features[:2]] == ["image/encoded", "image/filename"]
 
 
-def test_what_the_source_says_of_its_columns_counts() -> None:
-    boxes = (
-        Feature("objects/bbox", FeatureKind.BOX, shape=(None, 4), sequence="objects"),
-        Feature(
-            "objects/label",
-            FeatureKind.CLASS_LABEL,
-            shape=(None,),
-            sequence="objects",
-            names=("dog", "cat"),
-        ),
-        Feature("area", FeatureKind.FLOAT32, shape=(None,)),
-    )
-    assert load("detection", (), boxes).features[-1].names == ("dog", "cat")
-    assert [feature.name for feature in load("image_classification", (), boxes).features][3:] == [
-        "objects/bbox",
-        "objects/label",
-        "area",
-    ]
-    captions = Feature("captions", FeatureKind.TEXT, shape=(None,))
+def test_features_of_the_source_are_kept() -> None:
+    bbox = Feature("objects/bbox", K.BOX, shape=(None, 4), sequence="objects")
+    names = ("dog", "cat")
+    label = Feature("objects/label", K.CLASS_LABEL, shape=(None,), sequence="objects", names=names)
+    area = Feature("area", K.FLOAT32, shape=(None,))
+    assert load("detection", (), (bbox, label, area)).features[-1].names == names
+    found = load("image_classification", (), (bbox, label, area)).features[3:]
+    assert [feature.name for feature in found] == ["objects/bbox", "objects/label", "area"]
+    captions = Feature("captions", K.TEXT, shape=(None,))
     assert load("image_text", ("captions",), (captions,)).features[-1] == captions
-    texts = (
-        Feature("kind", FeatureKind.BYTES),
-        Feature("tags", FeatureKind.BYTES, shape=(None,)),
-        Feature("n", FeatureKind.INT64),
-    )
-    kinds = [feature.kind for feature in load("tabular", (), texts).features[3:]]
-    assert kinds == [FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.INT64]
+    tags = Feature("tags", K.BYTES, shape=(None,))
+    columns = (Feature("kind", K.BYTES), tags, Feature("n", K.INT64))
+    kinds = [feature.kind for feature in load("tabular", (), columns).features[3:]]
+    assert kinds == [K.CLASS_LABEL, K.MULTI_LABEL, K.INT64]
 
 
 def test_a_python_file_and_a_json_file_are_the_same_schema(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN_PYTHON)
-    (tmp_path / "own.json").write_text(json.dumps(OWN.to_json()))
-    assert load(tmp_path / "own.py") == load(tmp_path / "own.json") == OWN
+    own = write_schema(tmp_path / "own.json", OWN)
+    assert load(tmp_path / "own.py") == load(own) == OWN
+
+
+def test_an_unknown_name_fails_with_the_ready_schemas() -> None:
+    names = r"\(image_classification, .*\)"
+    files = r"and no .py or .json file; did you mean segmentation\?"
+    message = f"--schema 'segmentatoin' is no ready schema {names} {files}"
+    with pytest.raises(UsageError, match=message):
+        load("segmentatoin")
+
+
+SOUND = '{"features": [{"name": "x", "kind": "sound"}], "class_names": []}'
+NOT_JSON = "a.json is not the JSON of an ExampleSchema"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "segmentatoin",
-            None,
-            r"--schema 'segmentatoin' is no ready schema \(image_classification, .*\) and no .py or .json file",
-        ),
-        ("no.py", None, "no.py is not there: give a Python file that defines SCHEMA"),
-        ("no.json", None, "no.json cannot be read"),
+        ("no.py", "", "no.py is not there: give a Python file that defines SCHEMA"),
+        ("no.json", "", "no.json cannot be read"),
         ("a.py", "1 / 0", "a.py cannot be run: ZeroDivisionError: division by zero"),
         ("a.py", "x = 1", "a.py defines no SCHEMA: it must be a shardwright.schema.ExampleSchema"),
         ("a.py", "SCHEMA = {}", "a.py defines a SCHEMA of type dict: it must be"),
-        ("a.json", "{", "a.json is not the JSON of an ExampleSchema, as its to_json gives it"),
-        ("a.json", "[]", "a.json is not the JSON of an ExampleSchema"),
+        ("a.json", "{", f"{NOT_JSON}, as its to_json gives it"),
+        ("a.json", "[]", NOT_JSON),
+        ("a.json", SOUND, f"{NOT_JSON}.*'sound'"),
+    ],
+)
+def test_files_without_a_schema(tmp_path: Path, name: str, content: str, message: str) -> None:
+    if not name.startswith("no"):
+        (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match=message):
+        load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ((LABEL,), "a.json has no image: give one feature of kind image the source image"),
+        ((IMAGE, IMAGE), "a.json: two features are called 'image'"),
+        ((IMAGE, Feature("other", K.IMAGE, Source.IMAGE)),
+         "'image' and 'other' both have the source image; only one can"),
+        ((IMAGE, Feature("l", K.MULTI_LABEL, Source.LABEL)),
+         "feature 'l' of the source label must be one class_label"),
+        ((IMAGE, Feature("n", K.INT64, shape=(2, None))),
+         r"feature 'n' has the shape \(2, None\); only its first size may be None"),
+        ((IMAGE, Feature("c", K.CLASS_LABEL, names=("a", "a"))),
+         "the names of feature 'c' have one twice"),
+    ],
+)  # fmt: skip
+def test_wrong_features(tmp_path: Path, features: Features, message: str) -> None:
+    content = {"features": [feature.to_json() for feature in features], "class_names": []}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match=message):
+        load(tmp_path / "a.json")
+
+
+@pytest.fixture(scope="module")
+def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [{"image": "a.png", "note": "x", "when": {"a": 1}}]
+    return table(tmp_path_factory.mktemp("table"), rows)
+
+
+NO_LABEL = "--schema has a label, and INPUT has none: name its column by --label-column"
+NO_NAMES = "--feature-names is for ready schemas, and --schema .* names its own features: leave"
+STRUCT = "column 'when' is of type struct"
+NO_COLUMN = "is filled from the column '{}', which INPUT does not have; its columns are 'image'"
+WHEN = ExampleSchema((IMAGE, Feature("when", K.INT64)))
+MODEL_GARDEN = ("--feature-names", "model-garden")
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "error"),
+    [
+        (OWN, (), UsageError(f"feature 'age' {NO_COLUMN.format('age')}")),
+        ("segmentation", (), UsageError(f"'segmentation_mask' {NO_COLUMN.format('mask')}")),
+        (ExampleSchema((IMAGE, LABEL)), (), UsageError(NO_LABEL)),
+        (WHEN, (), BuildError(f"{STRUCT}<a: int64>, which cannot be a feature of kind int64")),
+        (WHEN, MODEL_GARDEN, UsageError(NO_NAMES)),
+        ("tabular", (), BuildError(STRUCT)),
+    ],
+)
+def test_schemas_that_input_cannot_fill_fail_before_any_work(
+    given: Path, tmp_path: Path, schema: Any, options: Names, error: ShardwrightError
+) -> None:
+    if isinstance(schema, ExampleSchema):
+        schema = str(write_schema(tmp_path / "own.json", schema))
+    with pytest.raises(type(error), match=str(error)):
+        describe_job(parse_options([str(given), f"{tmp_path}/out", "--schema", schema, *options]))
+
+
+def test_unused_columns_may_be_of_any_type(given: Path, tmp_path: Path) -> None:
+    argv = [str(given), f"{tmp_path}/out", "--schema", "unlabeled", *MODEL_GARDEN]
+    describe_job(parse_options(argv))
+
+
+@pytest.mark.parametrize(
+    ("options", "stored"),
+    [
+        (EncodeOptions(), [(None, ()), ("png", ()), (None, ())]),
         (
-            "a.json",
-            json.dumps(ExampleSchema((LABEL,)).to_json()),
-            "a.json has no image: give one feature of kind image the source image",
-        ),
-        (
-            "a.json",
-            json.dumps({"features": [{"name": "x", "kind": "sound"}], "class_names": []}),
-            "is not the JSON.*'sound'",
-        ),
-        (
-            "a.json",
-            json.dumps({"features": [IMAGE.to_json()] * 2, "class_names": []}),
-            "a.json: two features are called 'image'",
-        ),
-        (
-            "a.json",
-            json.dumps(
-                ExampleSchema((IMAGE, Feature("other", FeatureKind.IMAGE, Source.IMAGE))).to_json()
-            ),
-            "'image' and 'other' both have the source image; only one can",
-        ),
-        (
-            "a.json",
-            json.dumps(
-                ExampleSchema(
-                    (IMAGE, Feature("l", FeatureKind.MULTI_LABEL, Source.LABEL))
-                ).to_json()
-            ),
-            "feature 'l' of the source label must be one class_label",
-        ),
-        (
-            "a.json",
-            json.dumps(
-                ExampleSchema((IMAGE, Feature("n", FeatureKind.INT64, shape=(2, None)))).to_json()
-            ),
-            r"feature 'n' has the shape \(2, None\); only its first size may be None",
-        ),
-        (
-            "a.json",
-            json.dumps(
-                ExampleSchema(
-                    (IMAGE, Feature("c", FeatureKind.CLASS_LABEL, names=("a", "a")))
-                ).to_json()
-            ),
-            "the names of feature 'c' have one twice",
+            EncodeOptions("raw", resize=(6, 4)),
+            [("raw", (4, 6, 3)), ("png", (4, 6, 1)), ("raw", (4, 6, 3))],
         ),
     ],
 )
-def test_schemas_that_are_none(
-    tmp_path: Path, name: str, content: str | None, message: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_text(content)
+def test_stored_pictures_in_the_schema(options: EncodeOptions, stored: list[Any]) -> None:
+    schema = ExampleSchema((IMAGE, Feature("mask", K.MASK), Feature("b", K.IMAGE)))
+    found = as_encoded(schema, options).features
+    assert [(feature.encoding, feature.shape) for feature in found] == stored
+
+
+def test_an_encoding_that_the_build_does_not_store_fails() -> None:
+    schema = ExampleSchema((Feature("image", K.IMAGE, Source.IMAGE, encoding="jpeg"),))
+    message = (
+        "feature 'image' has the encoding 'jpeg', and images are stored by --encode keep: give"
+    )
     with pytest.raises(UsageError, match=message):
-        load(tmp_path / name if "." in name else name)
-
-
-def test_what_input_lacks_is_told_before_any_work(tmp_path: Path) -> None:
-    given = str(table(tmp_path, [{"image": "a.png", "note": "x", "when": {"a": 1}}]))
-    (tmp_path / "own.json").write_text(json.dumps(OWN.to_json()))
-
-    def describe(schema: str, *options: str) -> None:
-        describe_job(parse_options([given, str(tmp_path / "out"), "--schema", schema, *options]))
-
-    with pytest.raises(
-        UsageError,
-        match="feature 'age' is filled from the column 'age', which INPUT does not have; its columns are 'image'",
-    ):
-        describe(str(tmp_path / "own.json"))
-    with pytest.raises(
-        UsageError,
-        match="feature 'segmentation_mask' is filled from the column 'mask', which INPUT does not have",
-    ):
-        describe("segmentation")
-    (tmp_path / "own.json").write_text(json.dumps(ExampleSchema((IMAGE, LABEL)).to_json()))
-    with pytest.raises(
-        UsageError,
-        match="--schema has a label, and INPUT has none: name its column by --label-column",
-    ):
-        describe(str(tmp_path / "own.json"))
-    (tmp_path / "own.json").write_text(
-        json.dumps(ExampleSchema((IMAGE, Feature("when", FeatureKind.INT64))).to_json())
-    )
-    with pytest.raises(
-        BuildError,
-        match=r"column 'when' is of type struct<a: int64>, which cannot be a feature of kind int64",
-    ):
-        describe(str(tmp_path / "own.json"))
-    with pytest.raises(
-        UsageError,
-        match=r"--feature-names is for ready schemas, and --schema .* names its own features: leave",
-    ):
-        describe(str(tmp_path / "own.json"), "--feature-names", "model-garden")
-    describe(
-        "unlabeled", "--feature-names", "model-garden"
-    )  # a column that no feature asks for may be of any type
-    with pytest.raises(BuildError, match="column 'when' is of type struct"):
-        describe("tabular")
-
-
-def test_stored_pictures_in_the_schema() -> None:
-    schema = ExampleSchema(
-        (IMAGE, Feature("mask", FeatureKind.MASK), Feature("b", FeatureKind.IMAGE))
-    )
-    kept = as_encoded(schema, EncodeOptions())
-    assert [(feature.encoding, feature.shape) for feature in kept.features] == [
-        (None, ()),
-        ("png", ()),
-        (None, ()),
-    ]
-    raw = as_encoded(schema, EncodeOptions("raw", resize=(6, 4)))
-    assert [(feature.encoding, feature.shape) for feature in raw.features] == [
-        ("raw", (4, 6, 3)),
-        ("png", (4, 6, 1)),
-        ("raw", (4, 6, 3)),
-    ]
-    with pytest.raises(
-        UsageError,
-        match="feature 'image' has the encoding 'jpeg', and images are stored by --encode keep: give",
-    ):
-        as_encoded(
-            ExampleSchema((Feature("image", FeatureKind.IMAGE, Source.IMAGE, encoding="jpeg"),)),
-            EncodeOptions(),
-        )
+        as_encoded(schema, EncodeOptions())

@@ -1,4 +1,4 @@
-"""One shard: its bytes, its index, its rejects, when it counts as finished, and what a failure leaves behind."""
+"""Shards: bytes, index, rejects, when one counts as finished, and the state after a failure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import resource
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from shardwright.naming import ShardName
 from shardwright.records import scan_records
 from shardwright.storage import Folder
 from tests.build_helpers import leftovers_of, png_of
-from tests.helpers import references
+from tests.helpers import file_references
 from transforms.images import EncodeOptions
-from transforms.inputs.file_rules import etag_of
 from transforms.planning.shard_plans import ShardPlan
 from transforms.reject_files import read_rejects
 from transforms.rejects import RejectReason as R
@@ -32,137 +31,119 @@ from transforms.writing.image_chunks import CHUNK_RECORDS
 from transforms.writing.shard_writing import find_finished, write_shard
 from transforms.writing.write_job import WriteJob
 
+Paths = list[Path]
 NAME = ShardName("tiny", "train", 0, 3)
 NUM_IMAGES = 2 * CHUNK_RECORDS + 7
 
 
+@dataclass(frozen=True)
+class Written:
+    """A shard without rejects, its plan and its summary."""
+
+    root: Path
+    plan: ShardPlan
+    summary: ShardSummary
+
+    @property
+    def data(self) -> bytes:
+        return (self.root / NAME.shard).read_bytes()
+
+
+def make_job(root: Path, **changes: Any) -> WriteJob:
+    schema = image_classification().with_class_names(("a",))
+    return replace(
+        WriteJob(Folder(str(root)), schema, check="header", encode=EncodeOptions(), threads=2),
+        **changes,
+    )
+
+
+def make_plan(paths: Paths, settings: bytes = b"s") -> ShardPlan:
+    ids = [f"{number}/{path.name}" for number, path in enumerate(paths)]
+    return ShardPlan.make(NAME, file_references(paths, ids, labelled=True), settings)
+
+
+def files_of(root: Path) -> dict[str, bytes]:
+    paths = (path for path in root.rglob("*") if path.is_file())
+    return {str(path.relative_to(root)): path.read_bytes() for path in paths}
+
+
+def is_finished(root: Path, plan: ShardPlan, *, retry: bool = True) -> bool:
+    return find_finished(Folder(str(root)), plan, retry=retry) is not None
+
+
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def images(tmp_path_factory: pytest.TempPathFactory) -> Paths:
     folder = tmp_path_factory.mktemp("images")
     for index in range(NUM_IMAGES):
         (folder / f"{index:03d}.png").write_bytes(png_of(index))
     return sorted(folder.iterdir())
 
 
-def make_job(root: Path, **changes: Any) -> WriteJob:
-    schema = image_classification().with_class_names(("a",))
-    return WriteJob(
-        **{
-            "root": Folder(str(root)),
-            "schema": schema,
-            "check": "header",
-            "encode": EncodeOptions(),
-            "threads": 2,
-            **changes,
-        }
-    )
-
-
-def make_plan(paths: list[Path], settings: bytes = b"s") -> ShardPlan:
-    status = [path.stat() if path.exists() else None for path in paths]
-    batch = references(
-        [f"{number}/{path.name}" for number, path in enumerate(paths)],
-        labelled=True,
-        uri=[str(path) for path in paths],
-        num_bytes=[found.st_size if found else 1 for found in status],
-        etag=[etag_of(found) if found else None for found in status],
-    )
-    return ShardPlan.make(NAME, batch, settings)
-
-
-def files_of(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
-    }
-
-
 @pytest.fixture(scope="module")
-def written(
-    images: list[Path], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, ShardPlan, ShardSummary]:
-    root = tmp_path_factory.mktemp("written")
-    plan = make_plan(images)
+def written(images: Paths, tmp_path_factory: pytest.TempPathFactory) -> Written:
+    root, plan = tmp_path_factory.mktemp("written"), make_plan(images)
     summary, rejects = write_shard(plan, make_job(root))
     assert rejects == []
-    return root, plan, summary
+    return Written(root, plan, summary)
 
 
-def test_records_are_in_plan_order_and_sound(written: tuple[Path, ShardPlan, ShardSummary]) -> None:
-    root, plan, summary = written
-    with open(root / NAME.shard, "rb") as file:
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    path = tmp_path / "bad.png"
+    path.write_bytes(b"no image at all")
+    return path
+
+
+def test_records_are_complete_and_in_plan_order_and_counted(written: Written) -> None:
+    with open(written.root / NAME.shard, "rb") as file:
         records = [parse_example(span.data) for span in scan_records(file)]
-    assert [record["id"][0] for record in records] == [
-        image_id.encode() for image_id in plan.references["id"].to_pylist()
+    assert [(record["id"][0].decode(), record["image"][0]) for record in records] == [
+        (row["id"], Path(row["uri"]).read_bytes()) for row in written.plan.references.to_pylist()
     ]
-    assert [record["image"][0] for record in records] == [
-        Path(uri).read_bytes() for uri in plan.references["uri"].to_pylist()
-    ]
-    assert summary.num_records == len(records) == NUM_IMAGES
+    summary = written.summary
+    assert (summary.num_records, summary.stats["formats"]) == (NUM_IMAGES, {"png": NUM_IMAGES})
+    assert summary.num_bytes == len(written.data)
+    assert summary.crc32c == google_crc32c.value(written.data)
+    assert summary.digest == written.plan.digest
+    assert read_summary(Folder(str(written.root)), NAME) == replace(summary, reused=True)
 
 
-def test_the_index_points_at_every_image(written: tuple[Path, ShardPlan, ShardSummary]) -> None:
-    root, _, _ = written
-    data = (root / NAME.shard).read_bytes()
-    rows = pq.read_table(root / NAME.sidecar).to_pylist()
-    end = 0
-    for row in rows:
+def test_the_index_points_at_every_image(written: Written) -> None:
+    data, end = written.data, 0
+    for row in pq.read_table(written.root / NAME.sidecar).to_pylist():
         image = data[row["image_offset"] : row["image_offset"] + row["image_length"]]
         assert image == Path(row["uri"]).read_bytes()
-        assert row["crc32c"] == google_crc32c.value(image)
-        assert row["offset"] == end
+        assert (row["crc32c"], row["offset"]) == (google_crc32c.value(image), end)
         end += row["length"]
     assert end == len(data)
 
 
-def test_the_summary_is_that_of_the_file(written: tuple[Path, ShardPlan, ShardSummary]) -> None:
-    root, plan, summary = written
-    data = (root / NAME.shard).read_bytes()
-    assert (summary.num_bytes, summary.crc32c, summary.digest) == (
-        len(data),
-        google_crc32c.value(data),
-        plan.digest,
-    )
-    assert summary.stats["formats"] == {"png": NUM_IMAGES}
-    assert read_summary(Folder(str(root)), NAME) == replace(summary, reused=True)
-
-
 @pytest.mark.parametrize("threads", [1, 8])
-def test_the_number_of_threads_changes_no_byte(
-    written: tuple[Path, ShardPlan, ShardSummary], tmp_path: Path, threads: int
+def test_threads_and_pickling_change_nothing(
+    written: Written, tmp_path: Path, threads: int
 ) -> None:
-    root, plan, _ = written
-    write_shard(plan, make_job(tmp_path, threads=threads))
-    assert files_of(tmp_path) == files_of(root)
+    restore, arguments = written.plan.__reduce__()
+    write_shard(restore(*arguments), make_job(tmp_path, threads=threads))
+    assert files_of(tmp_path) == files_of(written.root)
 
 
-def test_a_plan_that_crossed_to_another_worker_gives_the_same_bytes(
-    written: Any, tmp_path: Path
-) -> None:
-    root, plan, _ = written
-    restore, arguments = plan.__reduce__()
-    write_shard(restore(*arguments), make_job(tmp_path))
-    assert files_of(tmp_path) == files_of(root)
-
-
-def test_rejects_leave_the_shard_short_and_are_listed(images: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "bad.png").write_bytes(b"no image at all")
-    plan = make_plan([*images[:3], tmp_path / "bad.png", tmp_path / "missing.png", *images[3:5]])
-    summary, rejects = write_shard(plan, make_job(tmp_path))
+def test_rejects_are_left_out_and_listed(images: Paths, bad: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    plan = make_plan([*images[:3], bad, tmp_path / "missing.png", *images[3:5]])
+    summary, rejects = write_shard(plan, make_job(out))
     assert summary.num_records == 5
     assert summary.rejects == {"missing_file": 1, "not_an_image": 1}
     assert [(reject.id, reject.reason) for reject in rejects] == [
         ("3/bad.png", R.NOT_AN_IMAGE),
         ("4/missing.png", R.MISSING_FILE),
     ]
-    assert read_rejects(Folder(str(tmp_path)), NAME.rejects) == rejects
-    assert pq.read_table(tmp_path / NAME.sidecar)["id"].to_pylist() == [
-        *plan.references["id"].to_pylist()[:3], *plan.references["id"].to_pylist()[5:]
-    ]  # fmt: skip
+    assert read_rejects(Folder(str(out)), NAME.rejects) == rejects
+    planned = plan.references["id"].to_pylist()
+    assert pq.read_table(out / NAME.sidecar)["id"].to_pylist() == planned[:3] + planned[5:]
 
 
-def test_a_shard_of_rejects_only_is_an_empty_file(tmp_path: Path) -> None:
-    (tmp_path / "bad.png").write_bytes(b"no image at all")
-    plan = make_plan([tmp_path / "bad.png"])
+def test_a_shard_of_rejects_only_is_an_empty_file(bad: Path, tmp_path: Path) -> None:
+    plan = make_plan([bad])
     summary, _ = write_shard(plan, make_job(tmp_path))
     assert (summary.num_records, summary.num_bytes, summary.crc32c) == (0, 0, 0)
     assert (tmp_path / NAME.shard).read_bytes() == b""
@@ -170,83 +151,48 @@ def test_a_shard_of_rejects_only_is_an_empty_file(tmp_path: Path) -> None:
     assert find_finished(Folder(str(tmp_path)), plan, retry=True) == replace(summary, reused=True)
 
 
-def test_rejects_of_an_earlier_try_do_not_stay(images: list[Path], tmp_path: Path) -> None:
-    late = tmp_path / "late.png"
+def test_rejects_of_an_earlier_attempt_are_removed(images: Paths, tmp_path: Path) -> None:
+    late, folder = tmp_path / "late.png", Folder(str(tmp_path))
     plan = make_plan([images[0], late])
     write_shard(plan, make_job(tmp_path))
-    assert len(read_rejects(Folder(str(tmp_path)), NAME.rejects)) == 1
+    assert len(read_rejects(folder, NAME.rejects)) == 1
     late.write_bytes(png_of(1))
     summary, rejects = write_shard(plan, make_job(tmp_path))
-    assert (summary.num_records, rejects, read_rejects(Folder(str(tmp_path)), NAME.rejects)) == (
-        2,
-        [],
-        [],
-    )
-
-
-def _nothing(root: Path) -> None:
-    assert (root / NAME.shard).exists()
-
-
-def _remove_sidecar(root: Path) -> None:
-    (root / NAME.sidecar).unlink()
-
-
-def _damage_sidecar(root: Path) -> None:
-    (root / NAME.sidecar).write_bytes(b"PAR1")
-
-
-def _cut_sidecar(root: Path) -> None:
-    os.truncate(root / NAME.sidecar, 100)
-
-
-def _remove_shard(root: Path) -> None:
-    (root / NAME.shard).unlink()
-
-
-def _cut_shard(root: Path) -> None:
-    os.truncate(root / NAME.shard, 100)
-
-
-def _remove_rejects(root: Path) -> None:
-    (root / NAME.rejects).unlink()
+    assert (summary.num_records, rejects, read_rejects(folder, NAME.rejects)) == (2, [], [])
 
 
 @pytest.mark.parametrize(
-    ("change", "finished"),
+    ("damage", "filename"),
     [
-        (_nothing, True),
-        (_remove_sidecar, False),
-        (_damage_sidecar, False),
-        (_cut_sidecar, False),
-        (_remove_shard, False),
-        (_cut_shard, False),
-        (_remove_rejects, False),
+        (Path.unlink, NAME.sidecar),
+        (lambda path: path.write_bytes(b"PAR1"), NAME.sidecar),
+        (lambda path: os.truncate(path, 100), NAME.sidecar),
+        (Path.unlink, NAME.shard),
+        (lambda path: os.truncate(path, 100), NAME.shard),
+        (Path.unlink, NAME.rejects),
     ],
 )
-def test_a_shard_is_finished_when_all_of_it_is_in_place(
-    images: list[Path], tmp_path: Path, change: Callable[[Path], None], finished: bool
+def test_a_shard_is_finished_if_all_its_files_are_complete(
+    images: Paths, bad: Path, tmp_path: Path, damage: Callable[[Path], Any], filename: str
 ) -> None:
-    (tmp_path / "bad.png").write_bytes(b"no image at all")
-    plan = make_plan([images[0], tmp_path / "bad.png"])
+    plan = make_plan([images[0], bad])
     write_shard(plan, make_job(tmp_path))
-    change(tmp_path)
-    assert (find_finished(Folder(str(tmp_path)), plan, retry=True) is not None) == finished
+    assert is_finished(tmp_path, plan), "and a permanent fault is not retried"
+    damage(tmp_path / filename)
+    assert not is_finished(tmp_path, plan)
 
 
-def test_other_settings_or_references_make_it_another_shard(
-    images: list[Path], tmp_path: Path
-) -> None:
+def test_other_settings_or_references_are_not_finished(images: Paths, tmp_path: Path) -> None:
     write_shard(make_plan(images[:2]), make_job(tmp_path))
-    assert find_finished(Folder(str(tmp_path)), make_plan(images[:2]), retry=True)
-    assert find_finished(Folder(str(tmp_path)), make_plan(images[:2], b"other"), retry=True) is None
-    assert find_finished(Folder(str(tmp_path)), make_plan(images[1::-1]), retry=True) is None
-    assert find_finished(Folder(str(tmp_path)), make_plan(images[:3]), retry=True) is None
+    assert is_finished(tmp_path, make_plan(images[:2]))
+    assert not is_finished(tmp_path, make_plan(images[:2], b"other"))
+    assert not is_finished(tmp_path, make_plan(images[1::-1]))
+    assert not is_finished(tmp_path, make_plan(images[:3]))
 
 
 @pytest.mark.parametrize("reason", [R.MISSING_FILE, R.UNREADABLE, R.CHANGED])
-def test_a_passing_fault_is_tried_again_until_the_build_is_published(
-    images: list[Path], tmp_path: Path, reason: R
+def test_a_transient_fault_is_retried_until_the_build_is_published(
+    images: Paths, tmp_path: Path, reason: R
 ) -> None:
     path = tmp_path / "a.png"
     if reason == R.CHANGED:
@@ -258,43 +204,33 @@ def test_a_passing_fault_is_tried_again_until_the_build_is_published(
         path.symlink_to(path)
     summary, _ = write_shard(plan, make_job(tmp_path))
     assert summary.rejects == {str(reason): 1}
-    assert find_finished(Folder(str(tmp_path)), plan, retry=True) is None
-    assert find_finished(Folder(str(tmp_path)), plan, retry=False) is not None
+    assert not is_finished(tmp_path, plan)
+    assert is_finished(tmp_path, plan, retry=False)
 
 
-def test_a_lasting_fault_is_not_tried_again(images: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "bad.png").write_bytes(b"no image at all")
-    plan = make_plan([images[0], tmp_path / "bad.png"])
-    write_shard(plan, make_job(tmp_path))
-    assert find_finished(Folder(str(tmp_path)), plan, retry=True) is not None
-
-
-def test_a_full_disk_leaves_neither_a_shard_nor_a_marker(
-    written: tuple[Path, ShardPlan, ShardSummary], tmp_path: Path
-) -> None:
-    _, plan, summary = written
+def test_a_full_disk_leaves_no_new_shard_and_no_sidecar(written: Written, tmp_path: Path) -> None:
+    plan, num_bytes = written.plan, written.summary.num_bytes
     write_shard(plan, make_job(tmp_path))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (summary.num_bytes // 2, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes // 2, hard))
     try:
         with pytest.raises(StorageError, match=rf"cannot write .*{NAME.shard}: File too large"):
             write_shard(plan, make_job(tmp_path))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert find_finished(Folder(str(tmp_path)), plan, retry=True) is None
+    assert not is_finished(tmp_path, plan)
     assert leftovers_of(tmp_path) == []
     assert not (tmp_path / NAME.sidecar).exists()
-    assert (tmp_path / NAME.shard).stat().st_size == summary.num_bytes, (
-        "a file under a final name is whole, if only the earlier one"
-    )
+    assert (tmp_path / NAME.shard).stat().st_size == num_bytes, "the earlier shard is complete"
 
 
-def test_a_programming_error_in_a_chunk_is_raised_as_it_is(
-    images: list[Path], tmp_path: Path
-) -> None:
-    with pytest.raises(ValueError, match="check must be one of"):
-        write_shard(make_plan(images), make_job(tmp_path, check="glance"))
-    assert files_of(tmp_path) == {}
+def test_an_unexpected_error_is_a_reject_and_retried(images: Paths, tmp_path: Path) -> None:
+    plan = make_plan(images)
+    summary, rejects = write_shard(plan, make_job(tmp_path, check="glance"))
+    assert (summary.num_records, summary.rejects) == (0, {"internal_error": NUM_IMAGES})
+    assert all("ValueError: check must be one of" in reject.detail for reject in rejects)
+    assert not is_finished(tmp_path, plan)
+    assert is_finished(tmp_path, plan, retry=False)
 
 
 def test_memory_does_not_grow_with_the_shard(tmp_path: Path) -> None:

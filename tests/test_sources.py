@@ -1,4 +1,4 @@
-"""What INPUT is taken for, what is said of it, and what it is refused for."""
+"""Detection of INPUT: its description, and the errors of invalid inputs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ NONE = dict.fromkeys(ROLES)
 
 
 def test_folders(tmp_path: Path) -> None:
-    plain = detect_source(str(make_files(tmp_path / "plain", "cat/1.png")), NONE)
-    split = detect_source(
-        f"file://{make_files(tmp_path / 'split', 'val/cat/1.png', 'Train/cat/2.png')}/", NONE
-    )
-    assert (plain, split) == (
-        FolderSource(f"{tmp_path}/plain"),
-        FolderSource(f"{tmp_path}/split", ("Train", "val")),
-    )
+    make_files(tmp_path / "plain", "cat/1.png")
+    make_files(tmp_path / "split", "val/cat/1.png", "Train/cat/2.png")
+    plain = detect_source(f"{tmp_path}/plain", NONE)
+    split = detect_source(f"file://{tmp_path}/split/", NONE)
+    assert plain == FolderSource(f"{tmp_path}/plain")
+    assert split == FolderSource(f"{tmp_path}/split", ("Train", "val"))
     assert [source.states_splits for source in (plain, split)] == [False, True]
     assert plain.describe() == f"a folder at {tmp_path}/plain"
     assert split.describe() == f"split folders (Train, val) at {tmp_path}/split"
@@ -41,44 +39,33 @@ def test_tables(tmp_path: Path) -> None:
     assert isinstance(source, TableSource)
     assert source.states_splits
     assert source.describe() == (
-        f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; features from n, m"
+        f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; "
+        "features from n, m"
     )
     assert source.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
     assert [row["id"] for row in rows_of(list_source(source))] == ["1.png"]
 
 
 def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers may run elsewhere."""
+    """Workers may run in another folder."""
     make_files(tmp_path / "in", "1.png")
     monkeypatch.chdir(tmp_path)
     assert detect_source("in", NONE) == FolderSource(f"{tmp_path}/in")
 
 
-@pytest.mark.parametrize(
-    ("uri", "columns", "message"),
-    [
-        ("nothing", {}, "INPUT nothing does not exist"),
-        ("dangling", {}, "INPUT dangling does not exist"),
-        ("folder/1.png", {}, "INPUT .*1.png is a file, and its name is not a table's"),
-        ("pipe.csv", {}, "INPUT pipe.csv is neither a folder nor a file"),
-        (
-            "folder",
-            {"label": "x"},
-            "--label-column is for a table, and INPUT .*folder is a folder; name the table itself as INPUT",
-        ),
-        (
-            "ftp://host/in",
-            {},
-            "'ftp://host/in': ftp:// addresses are not read or written; give a local path or one of s3://",
-        ),
-        (
-            "folder\udcff",
-            {},
-            r"the path of INPUT '.*folder\\udcff' is not UTF-8: rename its folder, or link to it",
-        ),
-    ],
-)
-def test_refused(
+@pytest.mark.parametrize(("uri", "columns", "message"), [
+    ("nothing", {}, "INPUT nothing does not exist"),
+    ("dangling", {}, "INPUT dangling does not exist"),
+    ("folder/1.png", {}, "INPUT .*1.png is a file, and its name is not a table's"),
+    ("pipe.csv", {}, "INPUT pipe.csv is neither a folder nor a file"),
+    ("folder", {"label": "x"}, "--label-column is for a table, "
+     "and INPUT .*folder is a folder; name the table itself as INPUT"),
+    ("ftp://host/in", {}, "'ftp://host/in': ftp:// addresses are not read or written; "
+     "give a local path or one of s3://"),
+    ("folder\udcff", {}, "the path of INPUT "
+     r"'.*folder\\udcff' is not UTF-8: rename its folder, or link to it"),
+])  # fmt: skip
+def test_invalid_inputs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, columns: dict[str, str], message: str
 ) -> None:
     make_files(tmp_path, "folder/1.png", "folder\udcff/1.png")

@@ -1,11 +1,10 @@
-"""Clients and processes: one for each store, made in the process that uses it, and pictures of them that travel."""
+"""Clients in processes and threads: one for each store, made in the process that uses it."""
 
 from __future__ import annotations
 
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import pytest
 from shardwright.storage import COUNTERS, Folder, StorageOptions
 from shardwright.storage.counters import StorageCounters
 from shardwright.storage.reads import map_reads, start_read
-from tests.buckets import Bucket
+from tests.buckets import Bucket, on_s3_and_gcs
 
 START = """
 import os, signal, sys
@@ -25,7 +24,7 @@ folder = Folder.at(sys.argv[1], StorageOptions.parse(sys.argv[2:]))
 def child(act):
     pid = os.fork()
     if not pid:
-        signal.alarm(10)
+        signal.alarm(30)
         try:
             print("child", act(), flush=True)
         except ClientError as error:
@@ -35,66 +34,56 @@ def child(act):
 """
 
 
-def run(bucket: Bucket, lines: Sequence[str]) -> str:
-    args = [bucket.uri, *(f"{key}={value}" for key, value in bucket.server.options.items())]
-    command = [sys.executable, "-c", START + "\n".join(lines), *args]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=20,
-        check=True,
-        cwd=Path(__file__).parents[1],
-    )
-    return done.stdout
+def run(bucket: Bucket, *lines: str) -> list[str]:
+    """Run lines that may use `folder`, the bucket, and `child(act)`; return what they print."""
+    code, args = START + "\n".join(lines), [bucket.uri, *bucket.args()[1::2]]
+    command, root = [sys.executable, "-c", code, *args], Path(__file__).parents[1]
+    return subprocess.check_output(command, text=True, timeout=120, cwd=root).splitlines()
 
 
-@pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
-@pytest.mark.parametrize(
-    "act",
-    [
+@on_s3_and_gcs
+def test_a_process_forked_after_use_fails(bucket: Bucket) -> None:
+    bucket.put("x", b"data")
+    use = "print(start_read(lambda: folder.read_bytes('x')).result(), flush=True)"
+    acts = [
         "folder.read_bytes('x')",
         "folder.names()",
         "folder.open_sink('y').__enter__()",
         "start_read(lambda: folder.read_bytes('x')).result()",
-    ],
-)
-def test_a_process_forked_after_use_is_told_instead_of_hanging(bucket: Bucket, act: str) -> None:
-    bucket.put("x", b"data")
-    use = "print(start_read(lambda: folder.read_bytes('x')).result(), flush=True)"
-    said = run(bucket, [use, f"child(lambda: {act})", use]).splitlines()
-    assert [said[0], said[2]] == ["b'data'"] * 2
-    told = "this process was forked after stores had been used, and the storage client cannot go on in it: start processes by 'spawn'"
-    assert said[1].startswith(f"ClientError {bucket.uri}: {told}")
-
-
-@pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
-def test_processes_forked_before_first_use_go_on(bucket: Bucket) -> None:
-    bucket.put("x", b"data")
-    assert (
-        run(
-            bucket,
-            ["child(lambda: folder.read_bytes('x'))"] * 2 + ["print(folder.read_bytes('x'))"],
-        )
-        == "child b'data'\n" * 2 + "b'data'\n"
+    ]
+    first, *children, last = run(bucket, use, *(f"child(lambda: {act})" for act in acts), use)
+    assert first == last == "b'data'"
+    message = (
+        "this process was forked after stores had been used, and the storage client cannot go on "
+        "in it: start processes by 'spawn' or 'forkserver' (multiprocessing.set_start_method), or "
+        "use stores only after the fork"
     )
+    assert children == [f"ClientError {bucket.uri}: {message}"] * len(acts)
 
 
-def test_folders_travel(s3_bucket: Bucket) -> None:
+@on_s3_and_gcs
+def test_processes_forked_before_first_use_work(bucket: Bucket) -> None:
+    bucket.put("x", b"data")
+    child = "child(lambda: folder.read_bytes('x'))"
+    printed = run(bucket, child, child, "print(folder.read_bytes('x'))")
+    assert printed == ["child b'data'", "child b'data'", "b'data'"]
+
+
+def test_folders_are_picklable(s3_bucket: Bucket) -> None:
     folder = pickle.loads(pickle.dumps(s3_bucket.folder("a")))
     assert folder == s3_bucket.folder("a")
     folder.write_bytes("x", b"1")
     assert s3_bucket.get("a/x") == b"1"
 
 
-def test_clients_are_shared_by_threads(s3_bucket: Bucket) -> None:
+def test_threads_share_clients(s3_bucket: Bucket) -> None:
     with ThreadPoolExecutor(8) as pool:
         clients = set(pool.map(lambda _: s3_bucket.client(), range(50)))
     assert len(clients) == 1
     assert s3_bucket.client(deadline="3") not in clients
 
 
-def test_reads_come_in_order_and_not_all_at_once() -> None:
+def test_reads_are_in_order_and_a_few_ahead() -> None:
     begun = []
 
     def read(number: int) -> int:
@@ -108,13 +97,13 @@ def test_reads_come_in_order_and_not_all_at_once() -> None:
     assert list(map_reads(read, [])) == []
 
 
-def test_an_error_of_a_read_comes_to_whoever_takes_it() -> None:
+def test_errors_of_reads() -> None:
     with pytest.raises(ZeroDivisionError):
         list(map_reads(lambda number: 1 // number, [1, 0, 1]))
     assert start_read(lambda: 5).result() == 5
 
 
-def test_counters_are_given_once() -> None:
+def test_counters() -> None:
     counters = StorageCounters()
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: counters.add("requests"), range(1000)))
@@ -126,6 +115,6 @@ def test_counters_are_given_once() -> None:
     assert isinstance(COUNTERS, StorageCounters)
 
 
-def test_an_unknown_store_is_no_client() -> None:
+def test_unsupported_stores() -> None:
     with pytest.raises(Exception, match="addresses are not read or written"):
         Folder.at("ftp://host/a", StorageOptions()).names()

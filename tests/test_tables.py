@@ -1,4 +1,4 @@
-"""Which columns of a table have which role, and the messages where that cannot be told."""
+"""Roles of a table's columns, and errors where they cannot be detected."""
 
 from __future__ import annotations
 
@@ -24,40 +24,32 @@ def csv(tmp_path: Path, *lines: str, name: str = "t.csv") -> Path:
     return path
 
 
+def parquet(tmp_path: Path, **columns: object) -> Path:
+    pq.write_table(pa.table(columns), tmp_path / "t.parquet")
+    return tmp_path / "t.parquet"
+
+
 def roles_of(source: TableSource) -> dict[str, str]:
     return {role: getattr(source, role) for role in ROLES if getattr(source, role) is not None}
 
 
-@pytest.mark.parametrize(
-    ("header", "given", "roles", "extras"),
-    [
-        ("image,label", {}, {"image": "image", "label": "label"}, []),
-        ("path,class", {}, {"image": "path", "label": "class"}, []),
-        (
-            "file_name,category,subset,image_id,w",
-            {},
-            {"image": "file_name", "label": "category", "split": "subset", "id": "image_id"},
-            ["w"],
-        ),
-        ("Image,LABEL,Split", {}, {"image": "Image", "label": "LABEL", "split": "Split"}, []),
-        ("image, label , split", {}, {"image": "image", "label": " label ", "split": " split"}, []),
-        (
-            "img,path",
-            {},
-            {"image": "path"},
-            ["img"],
-        ),  # the first of the usual names, not of the columns
-        ("image,patient,bytes", {}, {"image": "image"}, ["patient", "bytes"]),
-        (
-            "image,patient,bytes",
-            {"group": "patient", "size": "bytes"},
-            {"image": "image", "group": "patient", "size": "bytes"},
-            [],
-        ),
-        ("a,b,image", {"image": "a", "label": "b"}, {"image": "a", "label": "b"}, ["image"]),
-        ("a", {"image": "a", "id": "a", "group": "a"}, {"image": "a", "id": "a", "group": "a"}, []),
-    ],
-)
+GROUP_AND_SIZE = {"group": "patient", "size": "bytes"}
+ALL_A = {"image": "a", "id": "a", "group": "a"}
+
+
+@pytest.mark.parametrize(("header", "given", "roles", "extras"), [
+    ("image,label", {}, {"image": "image", "label": "label"}, []),
+    ("path,class", {}, {"image": "path", "label": "class"}, []),
+    ("file_name,category,subset,image_id,w", {},
+     {"image": "file_name", "label": "category", "split": "subset", "id": "image_id"}, ["w"]),
+    ("Image,LABEL,Split", {}, {"image": "Image", "label": "LABEL", "split": "Split"}, []),
+    ("image, label , split", {}, {"image": "image", "label": " label ", "split": " split"}, []),
+    ("img,path", {}, {"image": "path"}, ["img"]),  # the first of the usual names, not columns
+    ("image,patient,bytes", {}, {"image": "image"}, ["patient", "bytes"]),
+    ("image,patient,bytes", GROUP_AND_SIZE, {"image": "image", **GROUP_AND_SIZE}, []),
+    ("a,b,image", {"image": "a", "label": "b"}, {"image": "a", "label": "b"}, ["image"]),
+    ("a", ALL_A, ALL_A, []),
+])  # fmt: skip
 def test_roles(
     tmp_path: Path, header: str, given: dict[str, str], roles: dict[str, str], extras: list[str]
 ) -> None:
@@ -66,127 +58,73 @@ def test_roles(
     assert source.root == str(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("header", "given", "message"),
-    [
-        (
-            "img_name,label",
-            {},
-            "t.csv has the columns 'img_name', 'label': name the one with the image paths by --image-column",
-        ),
-        ("image;label", {}, "t.csv has the columns 'image;label': name the one"),
-        (
-            "image,label",
-            {"label": "klass"},
-            "--label-column 'klass' is not in .*t.csv, which has the columns 'image', 'label'",
-        ),
-        ("image,label", {"image": "Image"}, "--image-column 'Image' is not in"),
-        ("image,label,label", {}, "t.csv has two columns called 'label': rename one"),
-        (
-            ",image,label",
-            {},
-            r"column 1 of .*t.csv has no name: name it, or leave it out \(pandas: to_csv\(index=False\)\)",
-        ),
-    ],
-)
-def test_roles_that_cannot_be_told(
-    tmp_path: Path, header: str, given: dict[str, str], message: str
-) -> None:
+@pytest.mark.parametrize(("header", "given", "message"), [
+    ("img_name,label", {}, "t.csv has the columns 'img_name', 'label': "
+     "name the one with the image paths by --image-column"),
+    ("image;label", {}, "t.csv has the columns 'image;label': name the one"),
+    ("image,label", {"label": "klass"},
+     "--label-column 'klass' is not in .*t.csv, which has the columns 'image', 'label'"),
+    ("image,label", {"image": "Image"}, "--image-column 'Image' is not in"),
+    ("image,label,label", {}, "t.csv has two columns called 'label': rename one"),
+    (",image,label", {}, "column 1 of .*t.csv has no name: "
+     r"name it, or leave it out \(pandas: to_csv\(index=False\)\)"),
+])  # fmt: skip
+def test_invalid_columns(tmp_path: Path, header: str, given: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         detect(csv(tmp_path, header, ",".join("1" for _ in header.split(","))), **given)
 
 
 @pytest.mark.parametrize("name", ["t.txt", "t", "t.gz", "t.parquet.gz", "photo.png"])
 def test_files_that_are_no_tables(tmp_path: Path, name: str) -> None:
-    with pytest.raises(
-        UsageError,
-        match=r"its name is not a table's \(.csv, .jsonl, .*\); give a folder or a table",
-    ):
+    message = r"its name is not a table's \(.csv, .jsonl, .*\); give a folder or a table"
+    with pytest.raises(UsageError, match=message):
         detect(csv(tmp_path, "image", "a", name=name))
 
 
 @pytest.mark.parametrize("column", ["image", "label", "id", "split", "group"])
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        (["1.5", "2"], pa.string()),
-        (["true", "false"], pa.string()),
-        (["007", "8"], pa.string()),
-        (["2", "10"], pa.int64()),
-        (["x"], pa.string()),
-    ],
-)
-def test_roles_of_a_csv_are_text_or_whole_numbers(
-    tmp_path: Path, column: str, values: list[str], kind: pa.DataType
-) -> None:
-    """A class "1.5" or an id "true" is text, though a feature column of the same values is not."""
-    others = {"image": "i"} if column != "image" else {}
-    path = csv(
-        tmp_path,
-        ",".join([*others.values(), "c", "d"]),
-        *(",".join(["a.png" for _ in others] + [value, value]) for value in values),
-    )
+@pytest.mark.parametrize("values", [["1.5", "2"], ["true", "false"], ["007", "8"], [2, 10], ["x"]])
+def test_types_of_roles_of_a_csv(tmp_path: Path, column: str, values: list[str | int]) -> None:
+    """Read a class "1.5" or an id "true" as text, though a feature column of them is not."""
+    others = {} if column == "image" else {"image": "i"}
+    first = ["a.png,"] * len(others)
+    lines = ["".join([*first, f"{value},{value}"]) for value in values]
+    path = csv(tmp_path, ",".join([*others.values(), "c", "d"]), *lines)
     source = detect(path, **others, **{column: "c"})
+    kind = pa.int64() if values == [2, 10] else pa.string()
     assert source.columns.field("c").type == kind
-    rows = [
-        row["c"]
-        for batch in read_table_file(source.path, source.format, source.columns)
-        for row in batch.to_pylist()
-    ]  # type: ignore[union-attr]
-    assert rows == ([int(value) for value in values] if kind == pa.int64() else values)
+    (batch,) = read_table_file(source.path, source.format, source.columns)
+    assert batch["c"].to_pylist() == values  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize(
-    ("labels", "integers"),
-    [
-        (pa.array([1, 2]), True),
-        (pa.array(["1", "2"]), False),
-        (pa.array([True, False]), False),
-        (pa.array([1, 2], pa.uint8()), True),
-    ],
-)
-def test_integer_labels(tmp_path: Path, labels: pa.Array, integers: bool) -> None:
-    pq.write_table(pa.table({"image": ["a", "b"], "label": labels}), tmp_path / "t.parquet")
-    assert detect(tmp_path / "t.parquet").has_integer_labels is integers
-    pq.write_table(pa.table({"image": ["a", "b"]}), tmp_path / "t.parquet")
-    assert detect(tmp_path / "t.parquet").has_integer_labels is False
+@pytest.mark.parametrize(("columns", "integers"), [
+    ({"label": pa.array([1, 2])}, True), ({"label": pa.array(["1", "2"])}, False),
+    ({"label": pa.array([True, False])}, False), ({"label": pa.array([1, 2], pa.uint8())}, True),
+    ({}, False),
+])  # fmt: skip
+def test_integer_labels(tmp_path: Path, columns: dict[str, pa.Array], integers: bool) -> None:
+    source = detect(parquet(tmp_path, image=["a", "b"], **columns))
+    assert source.has_integer_labels is integers
 
 
-@pytest.mark.parametrize(
-    ("role", "column", "message"),
-    [
-        (
-            "label",
-            pa.array([0.5]),
-            "column 'c' is of type double; ids, paths, labels and splits are text or whole numbers",
-        ),
-        ("id", pa.array([[1]]), "column 'c' is of type list<element: int64>; ids"),
-        ("group", pa.array([1], pa.timestamp("ms")), "column 'c' is of type timestamp"),
-        ("image", pa.array([b"x"]), "column 'c' is of type binary"),
-        (
-            "size",
-            pa.array([1.5]),
-            "--size-column 'c' is of type double; it must hold bytes as whole numbers",
-        ),
-        ("size", pa.array(["5k"]), "--size-column 'c' is of type string"),
-    ],
-)
-def test_types_that_do_not_suit_a_role(
-    tmp_path: Path, role: str, column: pa.Array, message: str
-) -> None:
-    """Told when INPUT is looked at, before any worker starts."""
-    pq.write_table(pa.table({"image": ["a"], "c": column}), tmp_path / "t.parquet")
+@pytest.mark.parametrize(("role", "column", "message"), [
+    ("label", pa.array([0.5]), "column 'c' is of type double; "
+     "ids, paths, labels and splits are text or whole numbers"),
+    ("id", pa.array([[1]]), "column 'c' is of type list<element: int64>; ids"),
+    ("group", pa.array([1], pa.timestamp("ms")), "column 'c' is of type timestamp"),
+    ("image", pa.array([b"x"]), "column 'c' is of type binary"),
+    ("size", pa.array([1.5]),
+     "--size-column 'c' is of type double; it must hold bytes as whole numbers"),
+    ("size", pa.array(["5k"]), "--size-column 'c' is of type string"),
+])  # fmt: skip
+def test_unsuitable_types(tmp_path: Path, role: str, column: pa.Array, message: str) -> None:
     with pytest.raises(BuildError, match=message):
-        detect(tmp_path / "t.parquet", **{role: "c"})
+        detect(parquet(tmp_path, image=["a"], c=column), **{role: "c"})
 
 
 def test_categories_suit_a_role(tmp_path: Path) -> None:
-    """What pandas writes for a categorical column."""
-    pq.write_table(
-        pa.table({"image": ["a"], "label": pa.array(["cat"]).dictionary_encode()}),
-        tmp_path / "t.parquet",
-    )
-    assert roles_of(detect(tmp_path / "t.parquet")) == {"image": "image", "label": "label"}
+    """Detect columns that pandas wrote from categories."""
+    path = parquet(tmp_path, image=["a"], label=pa.array(["cat"]).dictionary_encode())
+    assert roles_of(detect(path)) == {"image": "image", "label": "label"}
 
 
 def test_a_table_of_labels_names_no_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`trainers/tf_order.py`: the graph gives what NumPy gives, and both the golden values."""
+"""`trainers/tf_order.py`: the graph gives the values of NumPy, and the golden ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.reader import permutation
@@ -16,6 +16,7 @@ from shardwright.reader.order import ShuffledOrder, StoredOrder
 from shardwright.trainers import tf_order
 from shardwright.trainers.tf_order import GraphOrder
 from tests import order_golden as golden
+from tests.random_tests import examples
 
 MAX = (1 << 64) - 1
 
@@ -32,7 +33,7 @@ def graph_permute() -> Any:
 
 
 def located(
-    order: StoredOrder | ShuffledOrder, epoch: int, places: Any, *, as_graph: bool = True
+    order: StoredOrder | ShuffledOrder, epoch: int, places: Any, *, as_graph: bool = False
 ) -> list[tuple[int, int]]:
     locate = GraphOrder(order).locate
     shards, rows = (tf.function(locate) if as_graph else locate)(
@@ -43,51 +44,38 @@ def located(
 
 @pytest.mark.parametrize(("parts", "key"), golden.KEYS)
 def test_golden_keys(parts: tuple[int, ...], key: int) -> None:
+    is_int64 = [-(2**63) <= part < 2**63 for part in parts]
     tensors = [
-        part if not -(2**63) <= part < 2**63 else tf.constant(part, tf.int64) for part in parts
+        tf.constant(part, tf.int64) if fits else part
+        for part, fits in zip(parts, is_int64, strict=True)
     ]
-
     assert int(tf_order.derive_key(*parts)) == key
     assert int(tf_order.derive_key(*tensors)) == key
 
 
-@pytest.mark.parametrize(("size", "key", "ranks", "expected"), golden.PERMUTED)
-def test_golden_permutations(size: int, key: int, ranks: list[int], expected: list[int]) -> None:
-    assert tf_order.permute(u64(ranks), u64(size), u64(key)).numpy().tolist() == expected
+@pytest.mark.parametrize("number", range(len(golden.EPOCHS)))
+def test_golden_epochs(number: int) -> None:
+    """One is traced, which takes a second, and the others run eagerly."""
+    sizes, seed, window, epoch, expected = golden.EPOCHS[number]
+    order = ShuffledOrder(np.array(sizes), seed, window)
+    assert located(order, epoch, range(sum(sizes)), as_graph=number == 7) == expected
 
 
-@pytest.mark.parametrize(("size", "key", "expected"), golden.SMALL_PERMUTATIONS)
-def test_golden_small_permutations(size: int, key: int, expected: list[int]) -> None:
-    assert tf_order.permute(u64(range(size)), u64(size), u64(key)).numpy().tolist() == expected
+SIZES = st.integers(1, 40) | st.integers(1, 2**63)
+TRIPLES = SIZES.flatmap(
+    lambda size: st.tuples(st.integers(0, size - 1), st.just(size), st.integers(0, MAX))
+)
 
 
-@pytest.mark.parametrize(("sizes", "seed", "window", "epoch", "expected"), golden.EPOCHS)
-def test_golden_epochs(
-    sizes: list[int], seed: int, window: int, epoch: int, expected: list[tuple[int, int]]
-) -> None:
-    assert (
-        located(ShuffledOrder(np.array(sizes), seed, window), epoch, range(sum(sizes))) == expected
-    )
+@given(st.lists(TRIPLES, min_size=1, max_size=20))
+def test_permutes_as_numpy_does(triples: list[tuple[int, int, int]]) -> None:
+    """Every rank has its own size and key, up to the largest."""
+    ranks, sizes, keys = (np.array(column, np.uint64) for column in zip(*triples, strict=True))
+    found = graph_permute()(u64(ranks), u64(sizes), u64(keys)).numpy()
+    np.testing.assert_array_equal(found, permutation.permute(ranks, sizes, keys))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_permutes_as_numpy_does(data: st.DataObject) -> None:
-    """Every rank with a size and key of its own, up to the largest there may be."""
-    sizes = data.draw(st.lists(st.integers(1, 40) | st.integers(1, 2**63), min_size=1, max_size=20))
-    ranks = [data.draw(st.integers(0, size - 1)) for size in sizes]
-    keys = [data.draw(st.integers(0, MAX)) for _ in sizes]
-
-    expected = permutation.permute(
-        np.array(ranks, np.uint64), np.array(sizes, np.uint64), np.array(keys, np.uint64)
-    )
-
-    np.testing.assert_array_equal(
-        graph_permute()(u64(ranks), u64(sizes), u64(keys)).numpy(), expected
-    )
-
-
-@settings(max_examples=25, deadline=None)
+@examples(12, 250)
 @given(
     sizes=st.lists(st.integers(0, 30), min_size=1, max_size=12).filter(sum),
     seed=st.integers(-(2**70), 2**70),
@@ -97,29 +85,21 @@ def test_permutes_as_numpy_does(data: st.DataObject) -> None:
 def test_orders_epochs_as_numpy_does(sizes: list[int], seed: int, window: int, epoch: int) -> None:
     order = ShuffledOrder(np.array(sizes), seed, window)
     places = np.random.default_rng(seed % 2**32).permutation(sum(sizes))
-
     shards, rows = order.locate(np.full(len(places), epoch), places)
-
-    # Tracing each order anew would take a second; the golden ones are traced.
-    assert located(order, epoch, places, as_graph=False) == list(
-        zip(shards.tolist(), rows.tolist(), strict=True)
-    )
+    wanted = list(zip(shards.tolist(), rows.tolist(), strict=True))
+    assert located(order, epoch, places) == wanted
 
 
 @pytest.mark.parametrize("sizes", [[3, 0, 2], [1], [0, 0, 4, 1, 0]])
 def test_stored_order(sizes: list[int]) -> None:
+    stored = [(shard, row) for shard, size in enumerate(sizes) for row in range(size)]
     order = StoredOrder(np.array(sizes))
-
-    assert located(order, 5, range(sum(sizes))) == [
-        (shard, row) for shard, size in enumerate(sizes) for row in range(size)
-    ]
+    assert located(order, 5, range(sum(sizes)), as_graph=len(sizes) == 3) == stored
 
 
-def test_windows_follow_one_another() -> None:
-    """What a window holds is told by its starts, so that the shards of one can be at hand while it is read."""
+def test_the_table_of_an_epoch_is_that_of_numpy() -> None:
     order = ShuffledOrder(np.array([4, 3, 5, 0, 2]), 0, 2)
     table = GraphOrder(order).table(tf.constant(7, tf.int64))
-
     assert GraphOrder(order).num_windows == 3
     assert table.window_starts.numpy().tolist() == order.table(7).window_starts.tolist()
     assert table.shards.numpy().tolist() == order.table(7).shards.tolist()

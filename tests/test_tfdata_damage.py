@@ -1,4 +1,4 @@
-"""`shardwright.load` of damaged datasets: a bad record is an error that names it, or is left out and named; nothing is lost silently."""
+"""`shardwright.load` of damaged datasets: bad records are left out and named, or are an error."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ from tests.small_datasets import build, write_flat_folder
 
 NUM_IMAGES = 40  # in 4 shards of 10
 SIZE = (8, 8)
+BAD = ((1, 3), (2, 0), (3, 9))  # (shard, row)
+LENGTH, HIGH_LENGTH, LENGTH_CHECKSUM, DATA, CHECKSUM = 0, 4, 9, 20, -3  # bytes of a record
+BYTES = (LENGTH, HIGH_LENGTH, LENGTH_CHECKSUM, DATA, CHECKSUM)
+READINGS: list[dict[str, Any]] = [
+    {"decode": False}, {"shuffle": True, "decode": False}, {"shuffle": True, "image_size": SIZE},
+    {"image_size": SIZE}, {"keep": "records"}, {"shuffle": True, "deterministic": False},
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("damage")
-    return Path(
-        build(write_flat_folder(folder / "in", NUM_IMAGES), folder / "out", "--shard-count", "4")
-    )
+    images = write_flat_folder(folder / "in", NUM_IMAGES)
+    return Path(build(images, folder / "out", "--shard-count", "4"))
 
 
 @pytest.fixture
@@ -39,14 +45,21 @@ def dataset(sound: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sound, tmp_path / "out"))
 
 
+@pytest.fixture
+def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """A function that returns the warnings so far."""
+    caplog.set_level(logging.WARNING, "shardwright")
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
 def shard(dataset: Path, index: int) -> ShardName:
     return sw.open(str(dataset)).shard_names("train")[index]
 
 
 def flip(dataset: Path, index: int, row: int, byte: int) -> None:
     """Flip a bit of a byte of a record's frame, counted from its start, or from its end."""
-    rows = read_index(Folder(str(dataset)), shard(dataset, index), ["offset", "length"]).to_pylist()
-    at = rows[row]["offset"] + (byte if byte >= 0 else rows[row]["length"] + byte)
+    place = read_index(Folder(str(dataset)), shard(dataset, index)).to_pylist()[row]
+    at = place["offset"] + (byte if byte >= 0 else place["length"] + byte)
 
     def edit(content: bytearray) -> None:
         content[at] ^= 1
@@ -55,7 +68,7 @@ def flip(dataset: Path, index: int, row: int, byte: int) -> None:
 
 
 def spoil_images(dataset: Path, index: int, rows: Sequence[int]) -> None:
-    """Put other bytes in an image's place; all checksums are right."""
+    """Replace images by other bytes; all checksums are right."""
 
     def edit(examples: list[damage.Features]) -> None:
         for row in rows:
@@ -64,11 +77,9 @@ def spoil_images(dataset: Path, index: int, rows: Sequence[int]) -> None:
     damage.forge_shard(dataset, shard(dataset, index), edit)
 
 
-def ids_at(dataset: Path, places: Sequence[tuple[int, int]]) -> list[str]:
-    return [
-        read_index(Folder(str(dataset)), shard(dataset, index), ["id"])["id"][row].as_py()
-        for index, row in places
-    ]
+def ids_at(dataset: Path, *places: tuple[int, int]) -> list[str]:
+    root = Folder(str(dataset))
+    return [read_index(root, shard(dataset, i))["id"][row].as_py() for i, row in places]
 
 
 def ids_of(ds: tf.data.Dataset) -> list[str]:
@@ -76,100 +87,60 @@ def ids_of(ds: tf.data.Dataset) -> list[str]:
 
 
 @functools.cache
-def whole_ids(sound: Path, reading: int) -> list[str]:
-    """What a reading gives where nothing is damaged, read once for all damages: TensorFlow traces every dataset anew."""
-    return ids_of(sw.load(str(sound), **READINGS[reading]))
+def sound_ids(sound: Path, *, shuffle: bool) -> list[str]:
+    return ids_of(sw.load(str(sound), features=["id"], shuffle=shuffle))
 
 
-READINGS = [
-    {"decode": False},
-    {"shuffle": True, "decode": False},
-    {"shuffle": True, "image_size": SIZE},
-    {"image_size": SIZE},
-    {"keep": "records"},
-    {"shuffle": True, "deterministic": False},
-]
-
-
-@pytest.mark.parametrize(
-    "byte",
-    [0, 4, 9, 20, -3],
-    ids=["length", "high length", "length's checksum", "data", "checksum"],
-)
-@pytest.mark.parametrize("arguments", READINGS, ids=str)
+@pytest.mark.parametrize("number", range(len(READINGS)), ids=lambda number: str(READINGS[number]))
 def test_a_bad_record_is_left_out_and_named(
-    sound: Path,
-    dataset: Path,
-    arguments: dict[str, Any],
-    byte: int,
-    caplog: pytest.LogCaptureFixture,
+    number: int, sound: Path, dataset: Path, warnings: Callable[[], list[str]]
 ) -> None:
-    whole = whole_ids(sound, READINGS.index(arguments))
-    lost = ids_at(dataset, [(1, 3), (2, 0), (3, 9)])
-    for index, row in ((1, 3), (2, 0), (3, 9)):
-        flip(dataset, index, row, byte)
+    reading = READINGS[number]
+    lost = ids_at(dataset, *BAD)
+    for turn, place in enumerate(BAD):
+        flip(dataset, *place, BYTES[(number + turn) % len(BYTES)])
 
-    with caplog.at_level(logging.WARNING, "shardwright"):
-        left = ids_of(sw.load(str(dataset), **arguments, max_bad_records=3))
+    left = ids_of(sw.load(str(dataset), **reading, max_bad_records=3))
 
-    assert sorted([*left, *lost]) == sorted(whole)
-    if arguments.get("deterministic", True):
-        assert left == [name for name in whole if name not in lost]
-    told = "\n".join(record.getMessage() for record in caplog.records)
-    for index, row in ((1, 3), (2, 0), (3, 9)):
-        assert re.search(
-            rf"{re.escape(shard(dataset, index).shard)}: record {row} at byte [\d,]+: .+: left out, the \d\. of at most 3",
-            told,
-        )
-    assert len(caplog.records) == 3
+    expected = sound_ids(sound, shuffle=reading.get("shuffle", False))
+    assert sorted([*left, *lost]) == sorted(expected)
+    if reading.get("deterministic", True):
+        assert left == [name for name in expected if name not in lost]
+    for (index, row), message in zip(BAD, sorted(warnings()), strict=True):
+        at = rf"{re.escape(shard(dataset, index).shard)}: record {row} at byte [\d,]+"
+        assert re.search(rf"{at}: .+: left out, the \d\. of at most 3", message)
 
 
-@pytest.mark.parametrize(
-    "arguments", [reading for reading in READINGS if "deterministic" not in reading], ids=str
-)
-def test_one_more_is_an_error_that_names_it_and_says_what_to_do(
-    dataset: Path, arguments: dict[str, Any]
-) -> None:
-    flip(dataset, 1, 3, 20)
-    flip(dataset, 2, 0, 20)
+@pytest.mark.parametrize("reading", [READINGS[0], READINGS[2], READINGS[4]], ids=str)
+def test_one_bad_record_too_many_is_an_error(dataset: Path, reading: dict[str, Any]) -> None:
+    flip(dataset, 1, 3, DATA)
+    flip(dataset, 2, 0, DATA)
     message = (
-        r"out-train.tfrecord-0000[12]-of-00004: record [30] at byte \d+: the checksum of the record's data is wrong "
-        r"\(2 bad records so far\); max_bad_records=1: copy that shard again, or `shardwright verify`"
+        r"out-train.tfrecord-0000[12]-of-00004: record [30] at byte \d+: the checksum of the "
+        r"record's data is wrong \(2 bad records so far\); max_bad_records=1: copy that shard "
+        r"again, or `shardwright verify`"
     )
-
     with pytest.raises(tf.errors.DataLossError, match=message):
-        ids_of(sw.load(str(dataset), **arguments, max_bad_records=1))
+        ids_of(sw.load(str(dataset), **reading, max_bad_records=1))
 
 
-def test_without_leave_the_first_one_is_an_error(dataset: Path) -> None:
-    flip(dataset, 1, 3, 20)
-    ds = sw.load(str(dataset), shuffle=True, batch_size=5, image_size=SIZE)
-
-    with pytest.raises(
-        tf.errors.DataLossError,
-        match=r"00001-of-00004: record 3 at byte \d+: .* is wrong; max_bad_records=0: copy that",
-    ):
-        list(ds)
+def test_by_default_the_first_bad_record_is_an_error(dataset: Path) -> None:
+    flip(dataset, 1, 3, DATA)
+    message = r"00001-of-00004: record 3 at byte \d+: .* is wrong; max_bad_records=0: copy that"
+    with pytest.raises(tf.errors.DataLossError, match=message):
+        list(sw.load(str(dataset), shuffle=True, batch_size=5, image_size=SIZE))
     with pytest.raises(tf.errors.DataLossError):
         list(sw.load(str(dataset), batch_size=5, image_size=SIZE))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {},
-        {"image_size": SIZE},
-        {"image_size": SIZE, "batch_size": 5},
-        {"shuffle": True},
-        {"image_size": SIZE, "keep": "images"},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("arguments", [
+    {}, {"shuffle": True, "image_size": SIZE, "batch_size": 5},
+    {"image_size": SIZE, "keep": "images"},
+], ids=str)  # fmt: skip
 def test_images_that_cannot_be_decoded(
-    dataset: Path, arguments: dict[str, Any], caplog: pytest.LogCaptureFixture
+    sound: Path, dataset: Path, arguments: dict[str, Any], warnings: Callable[[], list[str]]
 ) -> None:
-    lost = ids_at(dataset, [(0, 0), (2, 5)])
-    whole = ids_of(sw.load(str(dataset), **{**arguments, "batch_size": None}))
+    lost = ids_at(dataset, (0, 0), (2, 5))
     spoil_images(dataset, 0, [0])
     spoil_images(dataset, 2, [5])
 
@@ -179,104 +150,70 @@ def test_images_that_cannot_be_decoded(
 
     with pytest.raises(tf.errors.InvalidArgumentError):
         left()
-    with caplog.at_level(logging.WARNING, "shardwright"):
-        assert left(max_bad_records=2) == [name for name in whole if name not in lost]
-    assert sorted(record.getMessage().partition(": its")[2] for record in caplog.records) == [
-        f" image cannot be decoded by tf.io.decode_image: left out, the {number}. of at most 2 bad records"
-        for number in (1, 2)
+    expected = sound_ids(sound, shuffle="shuffle" in arguments)
+    assert left(max_bad_records=2) == [name for name in expected if name not in lost]
+    reason = "image cannot be decoded by tf.io.decode_image: left out"
+    assert sorted(message.partition(": its ")[2] for message in warnings()) == [
+        f"{reason}, the {number}. of at most 2 bad records" for number in (1, 2)
     ]
-    with pytest.raises(
-        tf.errors.DataLossError,
-        match=r"record [05] at byte \d+: its image cannot be decoded .* \(2 bad records so far\)",
-    ):
+    message = r"record [05] at byte \d+: its image cannot be decoded .* \(2 bad records so far\)"
+    with pytest.raises(tf.errors.DataLossError, match=message):
         left(max_bad_records=1)
 
 
-def test_images_that_are_not_decoded_are_not_looked_at(dataset: Path) -> None:
+def test_images_that_are_not_decoded_are_not_checked(dataset: Path) -> None:
     spoil_images(dataset, 0, [0])
-
     assert len(ids_of(sw.load(str(dataset), decode=False, max_bad_records=1))) == NUM_IMAGES
     assert len(list(sw.load(str(dataset), features=["id"], max_bad_records=1))) == NUM_IMAGES
 
 
-def test_a_record_counts_once_in_however_many_epochs(
-    dataset: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    flip(dataset, 1, 3, 20)
+def test_bad_records_count_once(dataset: Path, warnings: Callable[[], list[str]]) -> None:
+    flip(dataset, 1, 3, DATA)
     spoil_images(dataset, 2, [5])
     ds = sw.load(str(dataset), shuffle=True, image_size=SIZE, max_bad_records=2)
-
-    with caplog.at_level(logging.WARNING, "shardwright"):
-        epochs = [ids_of(ds) for _ in range(3)]
-        assert len(ids_of(ds.repeat(2))) == 2 * (NUM_IMAGES - 2)
-
-    assert [len(set(epoch)) for epoch in epochs] == [NUM_IMAGES - 2] * 3
-    assert len(caplog.records) == 2
+    assert [len(set(ids_of(ds))) for _ in range(2)] == [NUM_IMAGES - 2] * 2
+    assert len(ids_of(ds.repeat(2))) == 2 * (NUM_IMAGES - 2)
+    assert len(warnings()) == 2
 
 
-def test_where_every_record_is_bad_it_ends(dataset: Path) -> None:
+def test_an_endless_dataset_of_bad_records_ends(dataset: Path) -> None:
     for index in range(4):
         spoil_images(dataset, index, range(10))
-
+    ds = sw.load(str(dataset), repeat=True, max_bad_records=1000, image_size=SIZE)
     with pytest.raises(tf.errors.DataLossError, match=r"\(40 bad records so far\)"):
-        next(iter(sw.load(str(dataset), repeat=True, max_bad_records=1000, image_size=SIZE)))
+        next(iter(ds))
 
 
-def _replace(sidecar: Path, other: Path) -> None:
-    shutil.copy(other, sidecar)
-
-
-def _garble(sidecar: Path, other: Path) -> None:
-    sidecar.write_bytes(other.read_bytes()[:-20])
-
-
-@pytest.mark.parametrize(
-    "arguments", [{"shuffle": True}, {"keep": "records"}, {"max_bad_records": 1}], ids=str
-)
-def test_a_missing_index_is_told_at_once(dataset: Path, arguments: dict[str, Any]) -> None:
+def test_a_missing_index_is_an_error_at_once(dataset: Path) -> None:
     (dataset / shard(dataset, 2).sidecar).unlink()
-
-    with pytest.raises(
-        MissingError,
-        match=r"index/train-00002-of-00004.parquet is missing: the index of out-train.tfrecord-00002-of-00004",
-    ):
-        sw.load(str(dataset), **arguments)
-    with pytest.raises(StorageError, match=r"index/train-00002-of-00004.parquet is missing"):
+    missing = r"index/train-00002-of-00004.parquet is missing"
+    message = f"{missing}: the index of out-train.tfrecord-00002-of-00004"
+    for arguments in ({"shuffle": True}, {"keep": "records"}, {"max_bad_records": 1}):
+        with pytest.raises(MissingError, match=message):
+            sw.load(str(dataset), **arguments)
+    with pytest.raises(StorageError, match=missing):
         sw.load(str(dataset), "train[25:]")
-    assert len(ids_of(sw.load(str(dataset)))) == NUM_IMAGES
-    assert len(ids_of(sw.load(str(dataset), "train[:25]"))) == 25  # begins where a shard does
+    assert len(ids_of(sw.load(str(dataset), decode=False))) == NUM_IMAGES
+    begins_with_a_shard = sw.load(str(dataset), "train[:25]", decode=False)
+    assert len(ids_of(begins_with_a_shard)) == 25
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (_replace, "is not the index of the shard that the manifest states"),
-        (_garble, "cannot be read"),
-    ],
-)
-def test_a_stale_or_damaged_index_is_told_when_it_is_read(
-    dataset: Path, change: Callable[[Path, Path], None], message: str
-) -> None:
-    change(dataset / shard(dataset, 2).sidecar, dataset / shard(dataset, 1).sidecar)
-
+@pytest.mark.parametrize(("cut", "message"), [
+    (None, "is not the index of the shard that the manifest states"), (-20, "cannot be read"),
+])  # fmt: skip
+def test_a_wrong_index_is_an_error_once_read(dataset: Path, cut: int, message: str) -> None:
+    other = (dataset / shard(dataset, 1).sidecar).read_bytes()
+    (dataset / shard(dataset, 2).sidecar).write_bytes(other[:cut])
     with pytest.raises(tf.errors.OpError, match=rf"index/train-00002-of-00004.parquet {message}"):
         ids_of(sw.load(str(dataset), shuffle=True, max_bad_records=5))
 
 
-def test_a_shard_that_is_cut_after_it_was_opened(
-    dataset: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A cut shard is refused when the dataset is opened; cut later, its lost records are bad ones."""
+def test_a_shard_cut_after_opening(dataset: Path, warnings: Callable[[], list[str]]) -> None:
     ds = sw.load(str(dataset), shuffle=True, decode=False, max_bad_records=5)
     whole = ids_of(ds)
-    rows = read_index(Folder(str(dataset)), shard(dataset, 3), ["offset"])["offset"].to_pylist()
+    rows = damage.row_offsets(dataset, shard(dataset, 3))
     with open(dataset / shard(dataset, 3).shard, "r+b") as file:
         file.truncate(rows[7] + 20)
-
-    with caplog.at_level(logging.WARNING, "shardwright"):
-        assert sorted(ids_of(ds)) == sorted(
-            set(whole) - set(ids_at(dataset, [(3, 7), (3, 8), (3, 9)]))
-        )
-    assert all(
-        "the file ends inside the record" in record.getMessage() for record in caplog.records
-    )
+    lost = ids_at(dataset, (3, 7), (3, 8), (3, 9))
+    assert sorted(ids_of(ds)) == sorted(set(whole) - set(lost))
+    assert ["the file ends inside the record" in message for message in warnings()] == [True] * 3

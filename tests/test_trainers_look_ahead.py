@@ -1,8 +1,8 @@
-"""Batches by position, made ahead: the same ones in any order, of a bounded number, and again after a fault."""
+"""Batches by position, made ahead: the same in any order, few at a time, again after a fault."""
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +17,15 @@ from tests.readers import take
 
 
 def make_reader(dataset: Path, **options: Any) -> sw.Reader:
-    return sw.Reader(
-        str(dataset),
-        global_batch_size=4,
-        **{"features": ["id"], "shuffle": True, "prefetch": 3} | options,
-    )
+    defaults = {"global_batch_size": 4, "features": ["id"], "shuffle": True, "prefetch": 3}
+    return sw.Reader(str(dataset), **{**defaults, **options})
 
 
-def chain(batches: LookAhead, position: int, count: int) -> list[list[str]]:
+def chain(batches: LookAhead, position: int, count: int, name: str = "id") -> list[Any]:
     found = []
     for _ in range(count):
         position, batch = batches.take(position)
-        found.append(batch["id"].tolist())
+        found.append(batch[name].tolist())
     return found
 
 
@@ -43,31 +40,21 @@ def test_positions_lead_from_batch_to_batch(zoo: Path) -> None:
 
 
 def test_readings_from_several_threads(zoo: Path) -> None:
-    reader = make_reader(zoo, image=sw.TrainImage(8), features=["image", "id"])
-    batches, found = LookAhead(reader), {}
-    expected = [
-        batch["image"]
-        for batch in take(make_reader(zoo, image=sw.TrainImage(8), features=["image", "id"]), 30)
-    ]
+    reader = make_reader(zoo, image=sw.TrainImage(8), features=["image"])
+    batches = LookAhead(reader)
 
-    def read(start: int) -> None:
-        position, images = reader.steps.skip(0, start), []
-        for _ in range(15):
-            position, batch = batches.take(position)
-            images.append(batch["image"])
-        found[start] = images
+    def read(start: int) -> list[Any]:
+        return chain(batches, reader.steps.skip(0, start), 15, "image")
 
-    threads = [threading.Thread(target=read, args=(start,)) for start in (0, 1, 7, 15)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for start, images in found.items():
+    starts = (0, 1, 7, 15)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(read, starts))
+    expected = [batch["image"] for batch in take(reader, 30)]
+    for start, images in zip(starts, found, strict=True):
         np.testing.assert_array_equal(images, expected[start : start + 15])
-    assert len(found) == 4
 
 
-def test_what_was_left_is_not_kept(zoo: Path) -> None:
+def test_batches_of_readings_that_were_left_are_not_kept(zoo: Path) -> None:
     """However often readings are begun and left, no more batches wait than of two readings."""
     reader = make_reader(zoo)
     batches, waiting, begin = LookAhead(reader), [], reader.engine.begin
@@ -86,7 +73,7 @@ def test_what_was_left_is_not_kept(zoo: Path) -> None:
     assert all(task.done() for pending in waiting for task in pending.tasks)
 
 
-def test_after_a_fault_all_is_tried_again(dataset: Path) -> None:
+def test_after_a_fault_all_batches_are_made_again(dataset: Path) -> None:
     shard = dataset / first_shard(dataset).shard
     reader = make_reader(dataset, shuffle=False, epochs=1)
     data = shard.read_bytes()
@@ -98,7 +85,7 @@ def test_after_a_fault_all_is_tried_again(dataset: Path) -> None:
     assert chain(batches, 0, len(reader)) == [batch["id"].tolist() for batch in reader]
 
 
-def test_there_is_nothing_after_the_end(zoo: Path) -> None:
+def test_a_position_at_the_end_is_refused(zoo: Path) -> None:
     reader = make_reader(zoo, shuffle=False, epochs=1)
     position = reader.steps.skip(0, len(reader) - 1)
     following, batch = LookAhead(reader).take(position)

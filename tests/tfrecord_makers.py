@@ -1,8 +1,8 @@
-"""TFRecord files for tests, written by TensorFlow, and what is found in them."""
+"""TFRecord files for tests, written by TensorFlow, and the records of a dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,46 +18,55 @@ NONE: dict[str, str | None] = dict.fromkeys(ROLES)
 
 
 def example(**features: Any) -> bytes:
-    """A tf.Example as TensorFlow writes it; `__` in a name stands for `/`."""
+    """Return a tf.Example as TensorFlow writes it; `__` in a name stands for `/`."""
     import tensorflow as tf
 
-    def one(value: Any) -> tf.train.Feature:
+    made = tf.train.Example()
+    for name, value in features.items():
         values = value if isinstance(value, list) else [value]
-        if values and isinstance(values[0], float):
-            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        if values and isinstance(values[0], int):
-            return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+        first = values[0] if values else b""
+        kind = {float: "float_list", int: "int64_list"}.get(type(first), "bytes_list")
+        feature = made.features.feature[name.replace("__", "/")]
+        getattr(feature, kind).SetInParent()
+        getattr(feature, kind).value.extend(values)
+    return bytes(made.SerializeToString())
 
-    named = {name.replace("__", "/"): one(value) for name, value in features.items()}
-    return bytes(tf.train.Example(features=tf.train.Features(feature=named)).SerializeToString())
+
+def sequence_example() -> bytes:
+    """Return a tf.SequenceExample of one image."""
+    import tensorflow as tf
+
+    made = tf.train.SequenceExample()
+    frame = made.feature_lists.feature_list["frames"].feature.add()
+    for feature in (made.context.feature["image"], frame):
+        feature.bytes_list.value.append(png_of(1))
+    return bytes(made.SerializeToString())
 
 
 def write_records(path: Path, records: Sequence[bytes], compression: str = "") -> Path:
-    """A file as TensorFlow's own writer makes it."""
+    """Write a file by TensorFlow's own writer."""
     import tensorflow as tf
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tf.io.TFRecordWriter(
-        str(path), tf.io.TFRecordOptions(compression_type=compression)
-    ) as writer:
+    options = tf.io.TFRecordOptions(compression_type=compression)
+    with tf.io.TFRecordWriter(str(path), options) as writer:
         for record in records:
             writer.write(record)
     return path
 
 
 def pictures(number: int, start: int = 0) -> list[bytes]:
+    """Return examples of an image and a label."""
     return [example(image=png_of(index), label=index % 3) for index in range(start, start + number)]
 
 
 def source_of(uri: Path | str, spool: Path | None = None, **columns: str) -> InputSource:
-    return detect_source(
-        str(uri), {**NONE, **columns}, spool=None if spool is None else Folder(str(spool))
-    )
+    """Return INPUT's source, with these columns named by options."""
+    return detect_source(str(uri), {**NONE, **columns}, spool=spool and Folder(str(spool)))
 
 
 def read_back(rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
-    """The bytes that references point to."""
+    """Return the bytes that references point to."""
     found = []
     for row in rows:
         with open(row["uri"], "rb") as file:
@@ -66,23 +75,19 @@ def read_back(rows: Sequence[Mapping[str, Any]]) -> list[bytes]:
     return found
 
 
-def examples_of(root: Path, key: str = "id") -> dict[bytes, tuple[str, dict[str, Any]]]:
-    """id -> (split, features) of every record of a dataset."""
-    found = {}
+def features_of(root: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (split, features) of every record of a dataset."""
     for path in shards_of(root):
+        split = path.name.split(".")[0].rpartition("-")[2]
         with path.open("rb") as file:
-            for record in scan_records(file):
-                features = parse_example(record.data)
-                found[features[key][0]] = (path.name.split(".")[0].rpartition("-")[2], features)
-    return found
+            yield from ((split, dict(parse_example(span.data))) for span in scan_records(file))
 
 
-def sequence_example() -> bytes:
-    import tensorflow as tf
+def examples_of(root: Path, key: str = "id") -> dict[bytes, tuple[str, dict[str, Any]]]:
+    """Return (split, features) of every record of a dataset by its id."""
+    return {features[key][0]: (split, features) for split, features in features_of(root)}
 
-    image = tf.train.Feature(bytes_list=tf.train.BytesList(value=[png_of(1)]))
-    lists = tf.train.FeatureLists(feature_list={"frames": tf.train.FeatureList(feature=[image])})
-    made = tf.train.SequenceExample(
-        context=tf.train.Features(feature={"image": image}), feature_lists=lists
-    )
-    return bytes(made.SerializeToString())
+
+def records_of(root: Path) -> dict[str, dict[str, Any]]:
+    """Return the features of every record of a dataset by its id."""
+    return {features["id"][0].decode(): features for _, features in features_of(root)}

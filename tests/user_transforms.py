@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from transforms.user_code import Record, RejectRecord
@@ -41,42 +44,34 @@ def mirror(record: Record) -> Record:
     )
 
 
-def fail_on_two(record: Record) -> Record:
-    if record.features["age"] == 2:
-        return 1 / 0  # type: ignore[return-value]
-    return record
-
-
-def unknown_label(record: Record) -> Record:
-    return record.replace(label="yak")
-
-
-def wrong_type(record: Record) -> Record:
-    return record.replace(features={**record.features, "age": "old"})
-
-
-def lacks_a_feature(record: Record) -> Record:
-    return record.replace(features={})
-
-
-def other_id(record: Record) -> Record:
-    return record.replace(id="elsewhere")
+def divide_by_zero(_: Record) -> Record:
+    return 1 / 0  # type: ignore[return-value]
 
 
 def same_ids(record: Record) -> list[Record]:
     return [record, record, record.replace(id=record.id + "x")]
 
 
-def no_record(record: Record) -> Record:
-    return record.image  # type: ignore[return-value]
+def leave(_: Record) -> Record:
+    raise SystemExit(3)
 
 
-def float_pixels(record: Record) -> Record:
-    return record.replace(image=np.zeros((4, 4, 3)))  # type: ignore[arg-type]
+MISTAKES: tuple[Callable[[Record], Any], ...] = (
+    lambda record: record,
+    divide_by_zero,
+    lambda record: record.replace(label="yak"),
+    lambda record: record.replace(features={**record.features, "age": "old"}),
+    lambda record: record.replace(features={}),
+    lambda record: record.replace(id="elsewhere"),
+    same_ids,
+    lambda record: record.image,  # no record
+    lambda record: record.replace(image=np.zeros((4, 4, 3))),
+    lambda record: record.replace(image=b"no image"),
+    leave,
+    lambda record: record.replace(features={**record.features, "new": 1}),
+)
 
 
-def broken_image(record: Record) -> Record:
-    return record.replace(image=b"no image")
-
-
-NOT_A_FUNCTION = 1
+def a_mistake(record: Record) -> Any:
+    """Make the mistake of the record's age."""
+    return MISTAKES[record.features["age"]](record)

@@ -24,7 +24,7 @@ def engine_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def local_dataset(engine_images: Path) -> Path:
-    """What the local runner makes of them with OPTIONS: what every engine's dataset must be equal to."""
+    """The local runner's dataset of them with OPTIONS, which every engine's must equal."""
     build(LOCAL, engine_images, engine_images.parent / "local", *OPTIONS)
     return engine_images.parent / "local"
 

@@ -1,4 +1,4 @@
-"""Builds on the fake of Dataflow, and what can be said of a job afterwards; the image of deploy/Dockerfile as an environment."""
+"""Builds on the fake of Dataflow, their jobs, and the image of deploy/Dockerfile."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ from tests.servers.dataflow.workers import read_object
 from tests.servers.processes import start_gcs
 from tests.servers.store_server import StoreServer
 
-BEAM_IMAGE = "gcr.io/cloud-dataflow/v1beta3/beam_python3.11_sdk:2.77.0"  # what Beam's client names for Python 3.11
+# As Beam's client names it for Python 3.11.
+BEAM_IMAGE = "gcr.io/cloud-dataflow/v1beta3/beam_python3.11_sdk:2.77.0"
 OWN_IMAGE = "europe-docker.pkg.dev/test-project/images/shardwright:1"
 PROJECT, REGION = "test-project", "europe-west4"
-# DATAFLOW_WORKERS=full: the quick way's workers install TensorFlow too, which tfx-bsl asks for, as real ones do: 2 GB and minutes.
+# DATAFLOW_WORKERS=full: workers without an image install TensorFlow too, which tfx-bsl asks for,
+# as real ones do: 2 GB and minutes.
 FULL_WORKERS = os.environ.get("DATAFLOW_WORKERS") == "full"
-SECONDS = (
-    900 if FULL_WORKERS else 300
-)  # of one build on a busy machine: worker environments are made meanwhile
+# Of one build on a busy machine: worker environments are made meanwhile.
+SECONDS = 900 if FULL_WORKERS else 300
 _RUN = re.compile(r"^RUN (.*?[^\\])$", re.DOTALL | re.MULTILINE)
 
 
@@ -45,26 +46,18 @@ class Cloud:
 
     @property
     def settings(self) -> list[str]:
-        """What every job must be told."""
-        places = [
-            f"--project={PROJECT}",
-            f"--region={REGION}",
-            f"--temp_location=gs://{self.bucket}/temp",
-        ]
-        return ["--runner=DataflowRunner", *places, *self.dataflow.arguments]
+        """Options of every job."""
+        place = [f"--project={PROJECT}", f"--region={REGION}"]
+        temp = f"--temp_location=gs://{self.bucket}/temp"
+        return ["--runner=DataflowRunner", *place, temp, *self.dataflow.arguments]
 
     def upload(self, folder: Path, prefix: str) -> str:
         upload_folder(self.gcs, folder, f"gs://{self.bucket}/{prefix}")
         return f"gs://{self.bucket}/{prefix}"
 
     def start(self, source: str, output: str, *options: str) -> EngineBuild:
-        return start(
-            self.settings,
-            source,
-            f"gs://{self.bucket}/{output}",
-            *options,
-            env=self.dataflow.environment,
-        )
+        place, env = f"gs://{self.bucket}/{output}", self.dataflow.environment
+        return start(self.settings, source, place, *options, env=env)
 
     def build(self, source: str, output: str, *options: str) -> Built:
         """Build; whatever the exit code is."""
@@ -73,7 +66,7 @@ class Cloud:
         return Built(self, ended, self.dataflow.jobs[before:], f"gs://{self.bucket}/{output}")
 
     def download(self, output: str, folder: Path) -> Path:
-        """A copy of a dataset; gives the folder."""
+        """Copy a dataset to a folder, and return it."""
         folder.mkdir()
         download_folder(self.gcs, output, folder)
         return folder
@@ -90,42 +83,40 @@ class Built:
 
     @property
     def job(self) -> Job:
-        assert len(self.jobs) == 1, (
-            f"{len(self.jobs)} jobs; the build's log:\n{self.ended.log[-8000:]}"
-        )
+        told = f"{len(self.jobs)} jobs; the build's log:\n{self.ended.log[-8000:]}"
+        assert len(self.jobs) == 1, told
         return self.jobs[0]
 
     @property
     def last_line(self) -> str:
         return self.ended.log.rstrip().rpartition("\n")[2]
 
+    def _object(self, place: str) -> bytes:
+        return read_object(self.cloud.gcs, place)
+
     def staged(self) -> dict[str, bytes]:
-        """What the request names as packages, as it lies in the store."""
+        """The packages that the request names, as they are in the store."""
         packages = self.job.request["environment"]["workerPools"][0].get("packages", [])
-        places = {
-            package["name"]: package["location"].removeprefix("storage.googleapis.com/")
+        return {
+            package["name"]: self._object(
+                package["location"].removeprefix("storage.googleapis.com/")
+            )
             for package in packages
         }
-        return {name: read_object(self.cloud.gcs, place) for name, place in places.items()}
 
     def pipeline(self) -> bytes:
-        return read_object(
-            self.cloud.gcs,
-            self.job.request["environment"]["sdkPipelineOptions"]["options"]["pipelineUrl"],
-        )
+        options = self.job.request["environment"]["sdkPipelineOptions"]["options"]
+        return self._object(options["pipelineUrl"])
 
     def stated_hashes(self) -> dict[str, str]:
-        """The sha256 of every staged file, by name, as the pipeline tells its workers, who check what they fetch against it."""
-        pipeline = beam_proto.Pipeline.FromString(self.pipeline())
+        """The sha256 of every staged file by name, which workers check."""
+        components = beam_proto.Pipeline.FromString(self.pipeline()).components
         hashes = {}
-        for environment in pipeline.components.environments.values():
+        for environment in components.environments.values():
             for dependency in environment.dependencies:
-                name = beam_proto.ArtifactStagingToRolePayload.FromString(
-                    dependency.role_payload
-                ).staged_name
-                hashes[name] = beam_proto.ArtifactUrlPayload.FromString(
-                    dependency.type_payload
-                ).sha256
+                role = beam_proto.ArtifactStagingToRolePayload.FromString(dependency.role_payload)
+                file = beam_proto.ArtifactUrlPayload.FromString(dependency.type_payload)
+                hashes[role.staged_name] = file.sha256
         return hashes
 
 
@@ -156,27 +147,22 @@ def start_cloud(folder: Path, images: dict[str, Path] | None) -> Iterator[Cloud]
 
 
 def image_of_dockerfile(folder: Path, base: Path) -> Path:
-    """deploy/Dockerfile's stage `package` over an environment that plays its base image: every RUN of it, outside a container."""
+    """Make deploy/Dockerfile's stage `package`: every RUN of it, over `base`, in no container."""
     image = layer(folder / "image", base)
     source, requirements = folder / "shardwright", folder / "worker-requirements.txt"
     _copy_checkout(source)
     shutil.copyfile(ROOT / "deploy" / "worker-requirements.txt", requirements)
-    dockerfile = (ROOT / "deploy" / "Dockerfile").read_text()
-    stage = re.split(r"^FROM ", dockerfile, flags=re.MULTILINE)
-    steps = [
-        step
-        for part in stage
-        if part.split("\n")[0].endswith(" AS package")
-        for step in _RUN.findall(part)
-    ]
+    stages = re.split(r"^FROM ", (ROOT / "deploy" / "Dockerfile").read_text(), flags=re.MULTILINE)
+    ours = [stage for stage in stages if stage.split("\n")[0].endswith(" AS package")]
+    steps = [step for stage in ours for step in _RUN.findall(stage)]
     assert steps, "deploy/Dockerfile has no RUN in a stage called package"
     environment = clean_environment()
     environment["PATH"] = f"{image / 'bin'}:{environment['PATH']}"
+    here = {"/tmp/worker-requirements.txt": requirements, "/tmp/shardwright": source}
     for step in steps:
-        script = re.sub(r"--mount=\S+", "", step).replace("\\\n", " ").replace("--no-cache-dir", "")
-        script = script.replace("/tmp/worker-requirements.txt", str(requirements)).replace(
-            "/tmp/shardwright", str(source)
-        )
+        script = re.sub(r"--mount=\S+|--no-cache-dir|\\\n", " ", step)
+        for place, path in here.items():
+            script = script.replace(place, str(path))
         run = subprocess.run(
             ["sh", "-ec", script],
             cwd=folder,
@@ -192,11 +178,10 @@ def image_of_dockerfile(folder: Path, base: Path) -> Path:
 
 
 def _copy_checkout(folder: Path) -> None:
-    """What `docker build` is given that the package is made of."""
+    """Copy the files of `docker build` that the package is made of."""
+    folder.mkdir()
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        folder.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, folder)
+    no_caches = shutil.ignore_patterns("__pycache__")
     for package in ("shardwright", "pipelines", "transforms", "schemas"):
-        shutil.copytree(
-            ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(ROOT / package, folder / package, ignore=no_caches)

@@ -1,6 +1,6 @@
-"""Builds on an engine, each in a process of its own with a time limit, and what their datasets must have in common.
+"""Builds on an engine, each in a process with a time limit, and the digests of their shards.
 
-The standard library only: an engine's environment may lack all that makes images (engine_images.py).
+The standard library only: an engine's environment may lack what makes images (engine_images.py).
 """
 
 from __future__ import annotations
@@ -20,26 +20,21 @@ from typing import BinaryIO
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = ("--runner=FnApiRunner",)
+# Small shards, and many.
 OPTIONS = (
-    "--name",
-    "engine",
-    "--records-per-shard",
-    "9",
-    "--split",
-    "train=0.7,test=0.3",
-    "--seed",
-    "5",
-)  # small shards, and many
+    *("--name", "engine", "--records-per-shard", "9"),
+    *("--split", "train=0.7,test=0.3", "--seed", "5"),
+)
 _SHOWN_LOG = 8000
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a build ended.
+    """The end of a build.
 
     Attributes:
         code: Its exit code; a negative one is the signal that killed it.
-        log: All that it and its children wrote.
+        log: Output of it and its children.
         seconds: From start to end, imports included.
     """
 
@@ -55,18 +50,18 @@ class EngineBuild:
     process: subprocess.Popen[bytes]
     output: BinaryIO
     started: float
+    temporary: tempfile.TemporaryDirectory[str]
 
     @property
     def log(self) -> str:
-        return os.pread(self.output.fileno(), os.fstat(self.output.fileno()).st_size, 0).decode(
-            errors="replace"
-        )
+        size = os.fstat(self.output.fileno()).st_size
+        return os.pread(self.output.fileno(), size, 0).decode(errors="replace")
 
     def wait(self, timeout: float) -> Ended:
-        """Wait for its end; whatever is left of its process group is killed then, or when `timeout` seconds are over.
+        """Wait for its end, then kill the rest of its process group.
 
         Raises:
-            AssertionError: It took too long; the message ends with its log, which ends with the stacks of its threads.
+            AssertionError: It took too long; its log ends with the stacks of its threads.
         """
         try:
             code = self.process.wait(timeout)
@@ -75,9 +70,8 @@ class EngineBuild:
             self.process.send_signal(signal.SIGABRT)  # Python's fault handler writes the stacks
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(5)
-            raise AssertionError(
-                f"the build does not end within {timeout:g} s; its log:\n{self.log[-_SHOWN_LOG:]}"
-            ) from None
+            told = f"the build does not end within {timeout:g} s; its log:"
+            raise AssertionError(f"{told}\n{self.log[-_SHOWN_LOG:]}") from None
         finally:
             self.kill()
 
@@ -87,68 +81,56 @@ class EngineBuild:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.output.flush()
+        self.temporary.cleanup()
 
 
 def start(
-    runner_args: Sequence[str],
-    source: str | Path,
-    output: str | Path,
-    *options: str | Path,
-    env: Mapping[str, str] | None = None,
+    runner_args: Sequence[str], *words: str | Path, env: Mapping[str, str] | None = None
 ) -> EngineBuild:
-    """Start `python -m pipelines.build_dataset`; call `wait` or `kill` on what this gives.
+    """Start `python -m pipelines.build_dataset`; call `wait` or `kill` on the result.
 
     Args:
+        runner_args: Options of the engine, such as `LOCAL`.
+        words: INPUT, OUTPUT and options.
         env: More environment variables.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "pipelines.build_dataset",
-        *map(str, (source, output, *options)),
-        *runner_args,
-    ]
-    log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the build; no pipe, which a child that outlives the build would keep open
-    environment = {**os.environ, "PYTHONFAULTHANDLER": "1", **(env or {})}
+    command = [sys.executable, "-m", "pipelines.build_dataset", *map(str, words), *runner_args]
+    # No pipe, which a child that outlives the build would keep open; closed with the build.
+    log = tempfile.TemporaryFile()  # noqa: SIM115
+    # A killed build does not clean up.
+    temporary = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    settings = {"PYTHONFAULTHANDLER": "1", "TMPDIR": temporary.name, **(env or {})}
     process = subprocess.Popen(
         command,
         cwd=ROOT,
-        env=environment,
+        env=os.environ | settings,
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
-    return EngineBuild(process, log, time.monotonic())
+    return EngineBuild(process, log, time.monotonic(), temporary)
 
 
 def build(
     runner_args: Sequence[str],
-    source: str | Path,
-    output: str | Path,
-    *options: str | Path,
+    *words: str | Path,
     timeout: float = 240,
     code: int = 0,
     env: Mapping[str, str] | None = None,
 ) -> Ended:
-    """Build on an engine and wait for it.
+    """Build as `start` does, and wait for the end.
 
     Args:
-        runner_args: What names the engine, such as `LOCAL`.
-        source: INPUT.
-        output: OUTPUT.
-        options: More options of `shardwright build`.
         timeout: Seconds; then the build and its children are killed.
         code: The exit code it must end with.
-        env: More environment variables.
 
     Raises:
-        AssertionError: It ended with another exit code, or took too long; the message ends with its log.
+        AssertionError: It ended with another exit code or took too long; the message has its log.
     """
-    ended = start(runner_args, source, output, *options, env=env).wait(timeout)
-    assert ended.code == code, (
-        f"exit code {ended.code}, not {code}; its log:\n{ended.log[-_SHOWN_LOG:]}"
-    )
+    ended = start(runner_args, *words, env=env).wait(timeout)
+    told = f"exit code {ended.code}, not {code}; its log:\n{ended.log[-_SHOWN_LOG:]}"
+    assert ended.code == code, told
     return ended
 
 
@@ -156,15 +138,10 @@ def shard_digests(dataset: Path, *, index: bool = True) -> dict[str, str]:
     """The sha256 of every shard, by its name below the dataset's folder.
 
     Args:
-        index: The sidecars (`index/*.parquet`) too. They are equal where INPUT is the same files at the same paths: they hold
-            each image's address and etag.
+        index: The sidecars too. They are equal where INPUT is the same files at the same paths.
     """
-    paths = [
-        path
-        for path in dataset.iterdir()
-        if ".tfrecord-" in path.name and not path.name.startswith(".")
-    ]
-    paths += (dataset / "index").glob("*.parquet") if index else []
+    paths = [path for path in dataset.glob("*.tfrecord-*") if not path.name.startswith(".")]
+    paths += dataset.glob("index/*.parquet") if index else []
     return {
         str(path.relative_to(dataset)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(paths)

@@ -10,19 +10,18 @@ from tests.image_makers import picture, saved
 
 
 def make_engine_images(root: Path, number: int = 60, *, names: Sequence[str] = CLASSES) -> Path:
-    """`number` images in class folders, each with bytes of its own: two PNGs of noise, then a JPEG, and so on; gives `root`."""
+    """Make `number` images in class folders: two PNGs of noise, then a JPEG, and so on."""
     make_images(root, number, names=names)
     for index in range(2, number, 3):
         noise = root / names[index % len(names)] / f"{index:04d}.png"
         noise.unlink()
-        noise.with_suffix(".jpg").write_bytes(
-            saved(picture(size=(40 + index, 30 + index % 7)), "JPEG", quality=80)
-        )
+        jpeg = saved(picture(size=(40 + index, 30 + index % 7)), "JPEG", quality=80)
+        noise.with_suffix(".jpg").write_bytes(jpeg)
     return root
 
 
 def add_bad_images(root: Path, *, names: Sequence[str] = CLASSES) -> dict[str, str]:
-    """Add one empty file and one that is cut off in the middle; gives the reject reason of each by its id."""
+    """Add an empty and a truncated file; return the reject reason of each by its id."""
     whole = saved(picture(), "PNG")
     (root / names[0] / "empty.png").write_bytes(b"")
     (root / names[1] / "torn.png").write_bytes(whole[: len(whole) // 2])

@@ -13,7 +13,7 @@ WATCHED, FAILING = f"{__name__}:watched", f"{__name__}:failing"
 
 
 def watched(record: Record) -> Record:
-    """Adds a line to a file named by its process in $ENGINE_TEST_FOLDER; takes $ENGINE_TEST_SLEEP seconds."""
+    """Add a line to $ENGINE_TEST_FOLDER/PID, and take $ENGINE_TEST_SLEEP seconds."""
     if folder := os.environ.get(FOLDER):
         with (Path(folder) / str(os.getpid())).open("a") as file:
             file.write(f"{record.id}\n")

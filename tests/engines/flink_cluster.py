@@ -1,4 +1,4 @@
-"""One Flink cluster for all tests: a JobManager, Beam's job server and two TaskManagers of two slots each."""
+"""One Flink cluster for all tests: JobManager, Beam's job server, two TaskManagers of two slots."""
 
 from __future__ import annotations
 

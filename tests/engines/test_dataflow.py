@@ -1,6 +1,7 @@
-"""Dataflow: what Beam's own client asks of the service, and that what it stages is all that workers need for the same bytes.
+"""Dataflow: the requests of Beam's own client, and builds by workers that have only what is staged.
 
-The service is tests/servers/dataflow, a fake; its workers are environments made from nothing but what was staged, and an image.
+The service is a fake, tests/servers/dataflow. Its workers are environments made from nothing but
+the staged files, and an image.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ WORKER_OPTIONS = (
     "--dataflow_service_options=enable_google_cloud_profiler",
     "--label=team=vision",
 )
+IN_IMAGE = f"--sdk_container_image={OWN_IMAGE}"
+SMALL_JPEGS = (*OPTIONS, "--encode", "jpeg", "--resize", "32x32")
 # A list for Dataflow's log; nothing is installed from it.
 DEPENDENCY_LIST = "submission_environment_dependencies.txt"
 pytestmark = pytest.mark.timeout(1500 if FULL_WORKERS else 600)
@@ -51,7 +54,7 @@ pytestmark = pytest.mark.timeout(1500 if FULL_WORKERS else 600)
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    """Its images are Beam's own, and that of deploy/Dockerfile."""
+    """A cloud with two images: Beam's own, and that of deploy/Dockerfile."""
     folder = tmp_path_factory.mktemp("cloud")
     images: dict[str, Path] = {}
     try:
@@ -77,41 +80,27 @@ def quick(cloud: Cloud, source: str) -> Built:
 @pytest.fixture(scope="module")
 def imaged(cloud: Cloud, source: str) -> Built:
     """Workers of the image that deploy/Dockerfile makes."""
-    return cloud.build(
-        source,
-        "imaged",
-        *OPTIONS,
-        "--encode",
-        "jpeg",
-        "--resize",
-        "32x32",
-        f"--sdk_container_image={OWN_IMAGE}",
-    )
+    return cloud.build(source, "imaged", *SMALL_JPEGS, IN_IMAGE)
 
 
-def test_a_build_ends_well_and_names_the_job_and_where_to_watch_it(quick: Built) -> None:
+def test_a_build_logs_the_url_of_its_job(quick: Built) -> None:
     assert quick.ended.code == 0, quick.ended.log
-    url = f"https://console.cloud.google.com/dataflow/jobs/europe-west4/{quick.job.id}?project=test-project"
+    jobs = "https://console.cloud.google.com/dataflow/jobs"
+    url = f"{jobs}/europe-west4/{quick.job.id}?project=test-project"
     assert f"shardwright: job {quick.job.id}: {url}" in quick.ended.log.splitlines()
     assert "60 records" in quick.last_line
     assert "Traceback" not in quick.ended.log
 
 
-def test_the_request_names_the_job_and_labels_it(quick: Built) -> None:
+def test_the_request_has_the_name_labels_and_worker_options(quick: Built) -> None:
     job = quick.job
+    environment, labels = job.request["environment"], job.request["labels"]
+    pool = environment["workerPools"][0]
     assert (job.project, job.region) == ("test-project", "europe-west4")
     assert job.name.startswith("shardwright-engine-")  # the dataset's name
-    assert set(job.request["labels"]) == {"team", "shardwright", "dataset"}
-    assert (job.request["labels"]["team"], job.request["labels"]["dataset"]) == ("vision", "engine")
-    assert job.request["environment"]["version"]["job_type"] == "FNAPI_BATCH"
-    assert (
-        len(json.dumps(job.request)) < 100_000
-    )  # the service takes 10 MB; the graph is in the store
-
-
-def test_worker_options_reach_the_service(quick: Built) -> None:
-    environment = quick.job.request["environment"]
-    pool = environment["workerPools"][0]
+    assert labels == {"team": "vision", "dataset": "engine", "shardwright": labels["shardwright"]}
+    assert environment["version"]["job_type"] == "FNAPI_BATCH"
+    assert len(json.dumps(job.request)) < 100_000  # of 10 MB; the graph is in the store
     assert environment["serviceAccountEmail"] == ACCOUNT
     assert (pool["machineType"], pool["diskSizeGb"], pool["numWorkers"]) == ("n2-standard-4", 50, 2)
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 7
@@ -120,18 +109,13 @@ def test_worker_options_reach_the_service(quick: Built) -> None:
     assert pool["numThreadsPerWorker"] == 2
     assert "upload_graph_is_not_this" in environment["experiments"]
     assert environment["serviceOptions"] == ["enable_google_cloud_profiler"]
-    assert environment["tempStoragePrefix"].startswith(
-        f"storage.googleapis.com/{quick.cloud.bucket}/temp/"
-    )
+    temp = f"storage.googleapis.com/{quick.cloud.bucket}/temp/"
+    assert environment["tempStoragePrefix"].startswith(temp)
 
 
-def test_without_an_image_workers_are_beams_own_and_get_the_package_and_its_requirements(
-    quick: Built,
-) -> None:
-    assert (
-        quick.job.request["environment"]["workerPools"][0]["workerHarnessContainerImage"]
-        == BEAM_IMAGE
-    )
+def test_without_an_image_the_package_and_its_requirements_are_staged(quick: Built) -> None:
+    pool = quick.job.request["environment"]["workerPools"][0]
+    assert pool["workerHarnessContainerImage"] == BEAM_IMAGE
     staged = quick.staged()
     assert set(staged) == {"workflow.tar.gz", "requirements.txt", DEPENDENCY_LIST}
     assert "tfx-bsl==" in staged["requirements.txt"].decode()
@@ -141,10 +125,15 @@ def test_without_an_image_workers_are_beams_own_and_get_the_package_and_its_requ
     assert not {"benchmarks", "demo", ".venv", ".servers"} & folders
 
 
+def test_with_an_image_only_the_pipeline_is_staged(imaged: Built) -> None:
+    pool = imaged.job.request["environment"]["workerPools"][0]
+    assert pool["workerHarnessContainerImage"] == OWN_IMAGE
+    assert [image["containerImage"] for image in pool["sdkHarnessContainerImages"]] == [OWN_IMAGE]
+    assert set(imaged.staged()) == {DEPENDENCY_LIST}
+
+
 @pytest.mark.parametrize("way", ["quick", "imaged"])
-def test_what_is_staged_has_the_hashes_that_workers_check(
-    way: str, request: pytest.FixtureRequest
-) -> None:
+def test_staged_files_have_the_stated_hashes(way: str, request: pytest.FixtureRequest) -> None:
     built: Built = request.getfixturevalue(way)
     assert built.stated_hashes() == {name: sha256(data) for name, data in built.staged().items()}
     options = built.job.request["environment"]["sdkPipelineOptions"]["options"]
@@ -153,73 +142,45 @@ def test_what_is_staged_has_the_hashes_that_workers_check(
     assert "pickled_main_session" not in built.staged()
 
 
-def test_with_an_image_nothing_but_the_pipeline_is_staged(imaged: Built) -> None:
-    pool = imaged.job.request["environment"]["workerPools"][0]
-    assert pool["workerHarnessContainerImage"] == OWN_IMAGE
-    assert [image["containerImage"] for image in pool["sdkHarnessContainerImages"]] == [OWN_IMAGE]
-    assert set(imaged.staged()) == {DEPENDENCY_LIST}
-
-
 @pytest.mark.parametrize("way", ["quick", "imaged"])
-def test_workers_see_only_what_was_put_there(way: str, request: pytest.FixtureRequest) -> None:
+def test_workers_import_only_their_environment(way: str, request: pytest.FixtureRequest) -> None:
     built: Built = request.getfixturevalue(way)
     assert built.ended.code == 0, built.ended.log
     workers = built.cloud.dataflow.workers
     assert workers is not None
     imported = workers.imported[built.job.id]
-    place = (
-        workers.folder / built.job.id / "environment"
-        if way == "quick"
-        else Path(workers.images[OWN_IMAGE])
-    )
+    environment = workers.folder / built.job.id / "environment"
+    place = environment if way == "quick" else Path(workers.images[OWN_IMAGE])
     assert {"transforms", "shardwright", "tfx_bsl", "apache_beam"} <= set(imported)
-    assert all(
-        Path(imported[name]).is_relative_to(place)
-        for name in ("transforms", "shardwright", "tfx_bsl")
-    )
+    for name in ("transforms", "shardwright", "tfx_bsl"):
+        assert Path(imported[name]).is_relative_to(place)
     assert not [file for file in imported.values() if Path(file).is_relative_to(ROOT)]
     assert "tensorflow" not in imported
 
 
-def test_the_quick_way_makes_the_bytes_of_a_local_build(
-    quick: Built, local_dataset: Path, tmp_path: Path
-) -> None:
+def test_quick_equals_a_local_build(quick: Built, local_dataset: Path, tmp_path: Path) -> None:
     dataset = quick.cloud.download(quick.output, tmp_path / "dataset")
     assert shard_digests(dataset, index=False) == shard_digests(local_dataset, index=False)
     assert json.loads((dataset / "manifest.json").read_text())["splits"].keys() == {"train", "test"}
 
 
-def test_the_image_makes_the_bytes_of_a_local_build(
-    imaged: Built, engine_images: Path, tmp_path: Path
-) -> None:
-    build(
-        LOCAL, engine_images, tmp_path / "local", *OPTIONS, "--encode", "jpeg", "--resize", "32x32"
-    )
+def test_imaged_equals_a_local_build(imaged: Built, engine_images: Path, tmp_path: Path) -> None:
+    build(LOCAL, engine_images, tmp_path / "local", *SMALL_JPEGS)
     dataset = imaged.cloud.download(imaged.output, tmp_path / "dataset")
     assert shard_digests(dataset, index=False) == shard_digests(tmp_path / "local", index=False)
 
 
 def test_the_same_command_again_finds_nothing_to_do(imaged: Built, source: str) -> None:
-    options = ("--encode", "jpeg", "--resize", "32x32", f"--sdk_container_image={OWN_IMAGE}")
-    again = imaged.cloud.build(source, "imaged", *OPTIONS, *options)
+    again = imaged.cloud.build(source, "imaged", *SMALL_JPEGS, IN_IMAGE)
     assert again.ended.code == 0, again.ended.log
-    assert (
-        again.job.name == imaged.job.name
-    )  # one OUTPUT, one name: the service refuses two at a time
+    assert again.job.name == imaged.job.name  # the service refuses two jobs of one OUTPUT at a time
 
 
-def test_a_worker_that_gives_up_ends_the_build_with_its_reason(
-    cloud: Cloud, tmp_path: Path
-) -> None:
+def test_a_workers_error_ends_the_build_with_its_reason(cloud: Cloud, tmp_path: Path) -> None:
     images = make_engine_images(tmp_path / "images", 12)
     add_bad_images(images)
-    built = cloud.build(
-        cloud.upload(images, "bad-images"),
-        "bad",
-        "--max-reject-fraction",
-        "0.01",
-        f"--sdk_container_image={OWN_IMAGE}",
-    )
+    bad = cloud.upload(images, "bad-images")
+    built = cloud.build(bad, "bad", "--max-reject-fraction", "0.01", IN_IMAGE)
     assert built.ended.code == 1, built.ended.log
     assert built.job.state == "JOB_STATE_FAILED"
     assert "--max-reject-fraction 0.01 allows" in built.last_line

@@ -1,4 +1,4 @@
-"""Jobs on Dataflow that are refused, fail, or are cancelled: exit code 1 and the reason in one line; and what is refused before.
+"""Jobs on Dataflow that are refused, fail or are cancelled, and commands refused before.
 
 Their jobs are not run: they stay as they are until a test ends them.
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import signal
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -20,9 +22,10 @@ from tests.servers.dataflow.service import CANCELLED, Job
 IMAGE = f"--sdk_container_image={OWN_IMAGE}"
 WORKER_TRACE = """\
 Error message from worker: generic::unknown: Traceback (most recent call last):
-  File "apache_beam/runners/common.py", line 1498, in apache_beam.runners.common.DoFnRunner.process
-  File "/usr/local/lib/python3.11/site-packages/transforms/writing/shard_writing.py", line 80, in write
-shardwright.errors.BuildError: gs://data/out: the disk is full [while running 'WriteShards/Write-ptransform-12']
+  File "apache_beam/runners/common.py", line 1498, in DoFnRunner.process
+  File "/usr/local/lib/python3.11/site-packages/transforms/writing.py", line 80, in write
+shardwright.errors.BuildError: gs://data/out: the disk is full \
+[while running 'WriteShards/Write-ptransform-12']
 """
 
 
@@ -30,17 +33,17 @@ def started(cloud: Cloud, source: str, output: str) -> tuple[EngineBuild, Job]:
     """A build whose job runs, and which has said so."""
     before = len(cloud.dataflow.jobs)
     build = cloud.start(source, output, IMAGE)
-    wait_until(
-        lambda: (
-            len(cloud.dataflow.jobs) > before and f"job {cloud.dataflow.jobs[-1].id}" in build.log
-        ),
-        SECONDS,
-    )
+
+    def is_told() -> bool:
+        new = cloud.dataflow.jobs[before:]
+        return bool(new) and f"job {new[-1].id}" in build.log
+
+    wait_until(is_told, SECONDS)
     return build, cloud.dataflow.jobs[-1]
 
 
 def assert_told(ended: Ended, reason: str, code: int = 1) -> None:
-    """The reason is on the last line, and there is no stack trace."""
+    """Find the reason on the last line, and no stack trace."""
     assert ended.code == code, ended.log
     assert reason in ended.log.rstrip().rpartition("\n")[2]
     assert "Traceback" not in ended.log
@@ -87,7 +90,7 @@ def test_a_job_that_somebody_cancels(cloud: Cloud, source: str) -> None:
 
 
 def test_progress_is_shown_and_a_signal_cancels_the_job(cloud: Cloud, source: str) -> None:
-    """Progress is what workers have put into OUTPUT: here a plan of three shards, and two of their sidecars."""
+    """Progress counts what is in OUTPUT: here a plan of three shards, and two of their sidecars."""
     build, job = started(cloud, source, "stopped")
     output = f"gs://{cloud.bucket}/stopped"
     plan = {"settings": parse_options([source, output]).settings}
@@ -102,31 +105,35 @@ def test_progress_is_shown_and_a_signal_cancels_the_job(cloud: Cloud, source: st
     assert_told(ended, "stopped by SIGTERM", 128 + signal.SIGTERM)
 
 
-def test_a_local_input_is_refused_before_anything_is_asked_for(
-    cloud: Cloud, engine_images: Path
+def test_local_places_are_refused_before_any_request(
+    cloud: Cloud, source: str, engine_images: Path, tmp_path: Path
 ) -> None:
-    before = len(cloud.dataflow.service.requests)
+    before, env = len(cloud.dataflow.service.requests), cloud.dataflow.environment
     ended = cloud.start(str(engine_images), "local", IMAGE).wait(SECONDS)
     assert_told(ended, str(engine_images), 2)
+    ended = start(cloud.settings, source, tmp_path / "out", env=env).wait(SECONDS)
+    assert_told(ended, str(tmp_path / "out"), 2)
     assert len(cloud.dataflow.service.requests) == before
 
 
-def test_a_local_output_is_refused(cloud: Cloud, source: str, tmp_path: Path) -> None:
-    ended = start(cloud.settings, source, tmp_path / "out", env=cloud.dataflow.environment).wait(
-        SECONDS
-    )
-    assert_told(ended, str(tmp_path / "out"), 2)
-
-
-def test_all_that_is_missing_is_told_at_once_before_any_image_is_listed(cloud: Cloud) -> None:
-    before = len(cloud.dataflow.service.requests)
+def test_all_missing_options_are_told_at_once_before_any_image_is_listed(cloud: Cloud) -> None:
+    before, env = len(cloud.dataflow.service.requests), cloud.dataflow.environment
     runner = ("--runner=DataflowRunner", *cloud.dataflow.arguments)
-    ended = start(
-        runner,
-        "gs://no-such-bucket/images",
-        f"gs://{cloud.bucket}/missing",
-        env=cloud.dataflow.environment,
-    ).wait(SECONDS)
+    places = ("gs://no-such-bucket/images", f"gs://{cloud.bucket}/missing")
+    ended = start(runner, *places, env=env).wait(SECONDS)
     for option in ("--project", "--region", "--temp_location"):
         assert_told(ended, option, 2)
     assert len(cloud.dataflow.service.requests) == before
+
+
+def opener(**proxies: str) -> urllib.request.OpenerDirector:
+    return urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+
+
+def test_the_fake_asks_for_credentials_and_lets_nothing_out(cloud: Cloud) -> None:
+    jobs = f"{cloud.dataflow.endpoint}/v1b3/projects/test-project/locations/europe-west4/jobs"
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        opener().open(jobs, timeout=30)
+    proxy = cloud.dataflow.environment["HTTPS_PROXY"]
+    with pytest.raises(OSError, match="403"):
+        opener(https=proxy).open("https://example.com/", timeout=30)

@@ -1,4 +1,4 @@
-"""Templates: a job that is written instead of submitted, and a Flex Template, whose launcher makes the job from parameters."""
+"""Templates: a job written instead of submitted, and a Flex Template, whose launcher submits it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tests.servers.dataflow.service import FAILED, RUNNING, Job
 LAUNCH = """
 import json, sys, google.auth
 from google.auth.transport.requests import AuthorizedSession
-session = AuthorizedSession(google.auth.default(["https://www.googleapis.com/auth/cloud-platform"])[0])
-url = "https://dataflow.googleapis.com/v1b3/projects/%s/locations/%s/flexTemplates:launch" % tuple(sys.argv[1:3])
+scopes = ["https://www.googleapis.com/auth/cloud-platform"]
+session = AuthorizedSession(google.auth.default(scopes)[0])
+place = "projects/%s/locations/%s" % tuple(sys.argv[1:3])
+url = f"https://dataflow.googleapis.com/v1b3/{place}/flexTemplates:launch"
 answer = session.post(url, json={"launchParameter": json.loads(sys.argv[3])})
 print(answer.text)
 answer.raise_for_status()
@@ -32,28 +34,21 @@ def template(cloud: Cloud) -> str:
     """The specification that deploy/dataflow makes, in the store."""
     from deploy.dataflow.make_template import container_spec
 
-    put_object(
-        cloud.gcs,
-        f"gs://{cloud.bucket}/template.json",
-        json.dumps(container_spec(OWN_IMAGE)).encode(),
-    )
-    return f"gs://{cloud.bucket}/template.json"
+    place = f"gs://{cloud.bucket}/template.json"
+    put_object(cloud.gcs, place, json.dumps(container_spec(OWN_IMAGE)).encode())
+    return place
 
 
 def post_launch(
     cloud: Cloud, template: str, parameters: dict[str, str], **environment: Any
 ) -> subprocess.CompletedProcess[str]:
     """Launch as gcloud does, by the service's own address."""
-    settings = {
-        "tempLocation": f"gs://{cloud.bucket}/temp",
-        "stagingLocation": f"gs://{cloud.bucket}/staging",
-        **environment,
-    }
+    places = {f"{name}Location": f"gs://{cloud.bucket}/{name}" for name in ("temp", "staging")}
     body = {
         "jobName": "flex",
         "containerSpecGcsPath": template,
         "parameters": parameters,
-        "environment": settings,
+        "environment": {**places, **environment},
     }
     variables = {**os.environ, **cloud.dataflow.environment}
     command = [sys.executable, "-c", LAUNCH, PROJECT, REGION, json.dumps(body)]
@@ -73,9 +68,8 @@ def launched(cloud: Cloud, template: str, parameters: dict[str, str], **environm
 
 def test_a_template_is_written_and_no_job_made(cloud: Cloud, source: str) -> None:
     place = f"gs://{cloud.bucket}/templates/build"
-    built = cloud.build(
-        source, "templated", "--records-per-shard", "9", IMAGE, f"--template_location={place}"
-    )
+    options = ("--records-per-shard", "9", IMAGE, f"--template_location={place}")
+    built = cloud.build(source, "templated", *options)
     assert built.ended.code == 0, built.ended.log
     assert not built.jobs
     assert place in built.last_line
@@ -89,35 +83,25 @@ def test_a_flex_template_starts_the_build_with_its_parameters(
     cloud: Cloud, source: str, template: str
 ) -> None:
     parameters = {"input": source, "output": f"gs://{cloud.bucket}/flex", "records_per_shard": "9"}
-    job = launched(
-        cloud,
-        template,
-        parameters,
-        maxWorkers=5,
-        machineType="n2-standard-8",
-        additionalUserLabels={"team": "vision"},
-    )
+    workers = {"maxWorkers": 5, "machineType": "n2-standard-8"}
+    labels = {"additionalUserLabels": {"team": "vision"}}
+    job = launched(cloud, template, parameters, **workers, **labels)
     assert job.state == RUNNING, job.messages
     command = cloud.dataflow.launcher.commands[-1]
     assert {f"--input={source}", "--records_per_shard=9", "--runner=DataflowRunner"} <= set(command)
     assert job.request["name"] == "flex"
     assert job.request["labels"].items() >= {"team": "vision", "dataset": "flex"}.items()
     pool = job.request["environment"]["workerPools"][0]
-    assert (pool["workerHarnessContainerImage"], pool["machineType"]) == (
-        OWN_IMAGE,
-        "n2-standard-8",
-    )
+    made = (pool["workerHarnessContainerImage"], pool["machineType"])
+    assert made == (OWN_IMAGE, "n2-standard-8")
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 5
 
 
 def test_a_launch_that_the_build_refuses_fails_with_its_reason(
     cloud: Cloud, source: str, template: str
 ) -> None:
-    job = launched(
-        cloud,
-        template,
-        {"input": source, "output": f"gs://{cloud.bucket}/flex", "split": "train=2,test=3"},
-    )
+    parameters = {"input": source, "output": f"gs://{cloud.bucket}/flex", "split": "train=2,test=3"}
+    job = launched(cloud, template, parameters)
     assert job.state == FAILED
     assert "--split" in job.messages[-1]["messageText"]
 

@@ -1,6 +1,6 @@
-"""Builds on Flink: the same bytes as the local runner's, spread over workers, and errors in one line.
+"""Builds on Flink: the local runner's bytes, spread over workers, and errors in one line.
 
-The parts are those of a real cluster, each a process of its own: JobManager, TaskManagers, Beam's job server, Python workers.
+The parts of a real cluster, each a process: JobManager, TaskManagers, job server, Python workers.
 """
 
 from __future__ import annotations
@@ -23,100 +23,68 @@ pytestmark = pytest.mark.timeout(TEST_SECONDS)
 
 
 def all_at_once(folder: Path) -> tuple[Path, tuple[str | Path, ...]]:
-    """Images with labels in a table, some broken, some twice, encoded anew, in splits drawn by class."""
+    """Labels in a table, broken images, duplicates, re-encoding, and splits drawn by class."""
     images = make_engine_images(folder / "in", names=("x", "y"))
     add_bad_images(images, names=("x", "y"))
     for number in range(4):
         (images / "x" / f"copy-{number}.png").write_bytes(png_of(number))
     names = sorted(str(path.relative_to(images)) for path in images.rglob("*.*"))
-    rows = (
-        f"{name},{'abc'[number % 3]}\n" for number, name in enumerate(names[1:])
-    )  # the first one has none
+    # The first one has no label.
+    rows = (f"{name},{'abc'[number % 3]}\n" for number, name in enumerate(names[1:]))
     (folder / "labels.csv").write_text("image,label\n" + "".join(rows))
-    anew = (
-        "--encode",
-        "jpeg",
-        "--resize",
-        "32x32",
-        "--check",
-        "decode",
-        "--max-reject-fraction",
-        "0.5",
-    )
-    return images, ("--labels", folder / "labels.csv", "--duplicates", "drop", "--stratify", *anew)
+    options = "--encode jpeg --resize 32x32 --check decode --duplicates drop --stratify"
+    labels = ("--labels", folder / "labels.csv", "--max-reject-fraction", "0.5")
+    return images, (*labels, *options.split())
 
 
 def test_two_workers_make_the_bytes_of_the_local_runner(
     flink: Cluster, engine_images: Path, local_dataset: Path, tmp_path: Path
 ) -> None:
-    ended = build(
-        flink.arguments(2), engine_images, tmp_path / "out", *OPTIONS, SHARED, timeout=SECONDS
-    )
-    assert shard_digests(tmp_path / "out") == shard_digests(local_dataset)
-    assert leftovers_of(tmp_path / "out") == []
+    runner, out = flink.arguments(2), tmp_path / "out"
+    ended = build(runner, engine_images, out, *OPTIONS, SHARED, timeout=SECONDS)
+    assert shard_digests(out) == shard_digests(local_dataset)
+    assert leftovers_of(out) == []
     assert "60 records in 8 shards" in ended.log.splitlines()[-1]
 
-    before = stamps_of(tmp_path / "out")
-    build(flink.arguments(2), engine_images, tmp_path / "out", *OPTIONS, SHARED, timeout=SECONDS)
-    assert stamps_of(tmp_path / "out") == before
+    before = stamps_of(out)
+    build(runner, engine_images, out, *OPTIONS, SHARED, timeout=SECONDS)
+    assert stamps_of(out) == before
 
 
 def test_four_python_workers_make_the_same_of_splits_joins_rejects_and_encoding(
     flink: Cluster, tmp_path: Path
 ) -> None:
-    images, options = all_at_once(tmp_path)
-    build(LOCAL, images, tmp_path / "here", *OPTIONS, *options, "--transform", WATCHED)
-    folder = tmp_path / "processes"
+    images, given = all_at_once(tmp_path)
+    options = (*OPTIONS, *given, "--transform", WATCHED)
+    here, there, folder = (tmp_path / name for name in ("here", "there", "processes"))
+    build(LOCAL, images, here, *options)
     folder.mkdir()
     arguments = flink.arguments(4, python_processes=2, environment={FOLDER: str(folder)})
-    build(
-        arguments,
-        images,
-        tmp_path / "there",
-        *OPTIONS,
-        *options,
-        "--transform",
-        WATCHED,
-        SHARED,
-        timeout=SECONDS,
-    )
+    build(arguments, images, there, *options, SHARED, timeout=SECONDS)
 
-    assert shard_digests(tmp_path / "there") == shard_digests(tmp_path / "here")
-    assert rejects_of(tmp_path / "there") == rejects_of(tmp_path / "here")
-    assert {reject["reason"] for reject in rejects_of(tmp_path / "there")} >= {
-        "empty_file",
-        "truncated",
-    }
+    assert shard_digests(there) == shard_digests(here)
+    assert rejects_of(there) == rejects_of(here)
+    assert {reject["reason"] for reject in rejects_of(there)} >= {"empty_file", "truncated"}
     written = {path.name: set(path.read_text().split()) for path in folder.iterdir()}
-    assert len(written) >= 3, (
-        f"most shards were written by few of the four Python processes: {written}"
-    )
+    assert len(written) >= 3, f"few of the four Python processes wrote most shards: {written}"
 
 
 def test_input_and_output_in_an_object_store(
     flink: Cluster, engine_images: Path, local_dataset: Path, s3_bucket: Bucket, tmp_path: Path
 ) -> None:
-    """What reaches it is given both ways: the endpoint by the command, the keys by the workers' environment."""
+    """The endpoint is given by the command, the keys by the workers' environment."""
     upload_folder(s3_bucket.server, engine_images, f"{s3_bucket.uri}/in")
     options = s3_bucket.server.options
     keys = {
         "AWS_ACCESS_KEY_ID": options["access_key_id"],
         "AWS_SECRET_ACCESS_KEY": options["secret_access_key"],
     }
-    given = [
-        f"--storage-option={key}={options[key]}" for key in ("endpoint", "region", "allow_http")
-    ]
+    known = ("endpoint", "region", "allow_http")
+    given = [f"--storage-option={key}={options[key]}" for key in known]
     arguments = flink.arguments(2, environment=keys)
-    build(
-        arguments,
-        f"{s3_bucket.uri}/in",
-        f"{s3_bucket.uri}/out",
-        *OPTIONS,
-        *given,
-        env=keys,
-        timeout=SECONDS,
-    )
-    download_folder(s3_bucket.server, f"{s3_bucket.uri}/out", tmp_path / "out")
+    source, output = f"{s3_bucket.uri}/in", f"{s3_bucket.uri}/out"
+    build(arguments, source, output, *OPTIONS, *given, env=keys, timeout=SECONDS)
+    download_folder(s3_bucket.server, output, tmp_path / "out")
     assert hashes_of(tmp_path / "out") == hashes_of(local_dataset)
 
 
@@ -124,17 +92,13 @@ def test_a_failing_function_ends_the_build_with_its_reason(
     flink: Cluster, engine_images: Path, tmp_path: Path
 ) -> None:
     options = (*OPTIONS, "--transform", FAILING, SHARED)
-    runner = [
-        *flink.arguments(2)[1:],
-        "--runner=FlinkRunner",
-    ]  # another name for it, where a job server is given
+    # Another name for it, where a job server is given.
+    runner = [*flink.arguments(2)[1:], "--runner=FlinkRunner"]
     ended = build(runner, engine_images, tmp_path / "out", *options, timeout=SECONDS, code=1)
-    assert (
-        ended.log.splitlines()[-1]
-        == "shardwright: error: INPUT has no images: every file is a reject (60 transform)"
-    )
+    *lines, last = ended.log.splitlines()
+    told = "INPUT has no images: every file is a reject (60 transform)"
+    assert last == f"shardwright: error: {told}"
     assert "ValueError: no luck with" in ended.log
-    assert all(line.startswith("shardwright: ") for line in ended.log.splitlines()), (
-        ended.log
-    )  # no stack trace, of Python or Java
+    # No stack trace, of Python or Java.
+    assert all(line.startswith("shardwright: ") for line in lines), ended.log
     assert not (tmp_path / "out" / "manifest.json").exists()

@@ -1,4 +1,4 @@
-"""Processes killed while Flink builds: the job goes on, or the same command again does; the bytes are the same either way."""
+"""Processes killed while Flink builds: the job or the same command goes on, to equal bytes."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from tests.engines.engine_builds import (
 from tests.engines.engine_transforms import FOLDER, SLEEP, WATCHED
 from tests.engines.flink_cluster import SECONDS, TEST_SECONDS
 
+ENDED = ("FINISHED", "FAILED", "CANCELED")
 SLEEP_S = "0.3"  # an image; a shard of 9 takes 3 s, and there are 8 of them
 pytestmark = pytest.mark.timeout(TEST_SECONDS)
 
@@ -43,37 +44,30 @@ class Slow:
         return self.folder / "out"
 
     @property
-    def options(self) -> tuple[str, ...]:
-        return (*OPTIONS, "--transform", WATCHED, "--shared-filesystem")
-
-    @property
-    def arguments(self) -> list[str]:
-        return self.cluster.arguments(
-            2, environment={FOLDER: str(self.folder / "processes"), SLEEP: SLEEP_S}
-        )
+    def command(self) -> tuple[list[str], Path, Path, *tuple[str, ...]]:
+        """The engine's options, INPUT, OUTPUT and the build's options."""
+        environment = {FOLDER: str(self.folder / "processes"), SLEEP: SLEEP_S}
+        arguments = self.cluster.arguments(2, environment=environment)
+        options = (*OPTIONS, "--transform", WATCHED, "--shared-filesystem")
+        return arguments, self.images, self.output, *options
 
     def start(self) -> EngineBuild:
         """Start one, and wait for its first finished shards."""
-        build = start(self.arguments, self.images, self.output, *self.options)
-        deadline = time.monotonic() + SECONDS
-        while not self.finished():
-            assert build.process.poll() is None, build.log
-            assert time.monotonic() < deadline, build.log
-            time.sleep(0.05)
+        build = start(*self.command)
+        wait_for(lambda: build.process.poll() is not None or bool(self.finished()), SECONDS)
+        assert build.process.poll() is None, build.log
         return build
 
     def again(self) -> Ended:
         """The same command once more, to its end."""
-        return build(self.arguments, self.images, self.output, *self.options, timeout=SECONDS)
+        return build(*self.command, timeout=SECONDS)
 
     def finished(self) -> dict[str, tuple[int, int]]:
-        """(inode, time of change in ns) of every shard whose sidecar says that it is done."""
+        """(inode, mtime in ns) of every shard that has a sidecar, which makes it finished."""
         places = [path.stem.partition("-") for path in self.output.glob("index/*.parquet")]
         names = [f"engine-{split}.tfrecord-{number}" for split, _, number in places]
-        return {
-            name: ((status := (self.output / name).stat()).st_ino, status.st_mtime_ns)
-            for name in names
-        }
+        stats = {name: (self.output / name).stat() for name in names}
+        return {name: (status.st_ino, status.st_mtime_ns) for name, status in stats.items()}
 
     def python_workers(self) -> list[int]:
         """The processes that have written records."""
@@ -115,11 +109,7 @@ def kill_python(slow: Slow) -> None:
     os.kill(slow.python_workers()[0], signal.SIGKILL)
 
 
-@pytest.mark.parametrize(
-    "kill",
-    [kill_worker_and_start_another, kill_worker, kill_python],
-    ids=lambda kill: kill.__name__,
-)
+@pytest.mark.parametrize("kill", [kill_worker_and_start_another, kill_worker, kill_python])
 def test_the_job_survives(
     slow: Slow, expected: dict[str, str], kill: Callable[[Slow], None]
 ) -> None:
@@ -130,9 +120,8 @@ def test_the_job_survives(
     ended = running.wait(SECONDS)
     assert ended.code == 0, ended.log
     check(slow, expected, finished)
-    wait_for(
-        lambda: not any(map(is_alive, processes))
-    )  # none outlives its worker, or a try that failed
+    # None outlives its worker, or a try that failed.
+    wait_for(lambda: not any(map(is_alive, processes)))
 
 
 def test_a_killed_command_leaves_its_job_and_may_be_given_again_meanwhile(
@@ -163,10 +152,8 @@ def test_a_stopped_command_cancels_its_job(slow: Slow, expected: dict[str, str])
     running.process.send_signal(signal.SIGTERM)
     ended = running.wait(SECONDS)
     assert ended.code == 128 + signal.SIGTERM, ended.log
-    assert (
-        ended.log.splitlines()[-1]
-        == "shardwright: stopped by SIGTERM; run the same command again to go on"
-    )
+    told = "stopped by SIGTERM; run the same command again to go on"
+    assert ended.log.splitlines()[-1] == f"shardwright: {told}"
     wait_for(lambda: not running_jobs(slow.cluster))
     (job,) = set(slow.cluster.jobs()) - before
     assert slow.cluster.jobs()[job] == "CANCELED"
@@ -177,21 +164,17 @@ def test_a_stopped_command_cancels_its_job(slow: Slow, expected: dict[str, str])
 
 
 def is_alive(process: int) -> bool:
-    """Whether it runs; one that ended and that nobody has waited for has no command line."""
+    """Tell if it runs; one that ended and was not waited for has no command line."""
     command = Path(f"/proc/{process}/cmdline")
     return command.exists() and command.read_bytes() != b""
 
 
 def running_jobs(cluster: Cluster) -> list[str]:
-    return [
-        job
-        for job, state in cluster.jobs().items()
-        if state not in ("FINISHED", "FAILED", "CANCELED")
-    ]
+    return [job for job, state in cluster.jobs().items() if state not in ENDED]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "this never came"
-        time.sleep(0.2)
+        time.sleep(0.1)

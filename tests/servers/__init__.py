@@ -1,1 +1,1 @@
-"""Real object stores on this machine, for tests and benchmarks: versitygw and moto for S3, fake-gcs-server for GCS."""
+"""Object stores on this machine for tests and benchmarks: versitygw and moto, fake-gcs-server."""

@@ -1,4 +1,4 @@
-"""Starts object stores as processes of their own, on a free port of the loopback interface, and stops them."""
+"""Object stores as processes, each on a free port of the loopback interface."""
 
 from __future__ import annotations
 
@@ -35,13 +35,11 @@ class ServerFailedError(Exception):
 
 @contextmanager
 def start_versitygw(folder: Path) -> Iterator[StoreServer]:
-    """versitygw over files in `folder`, which must be on a file system with extended attributes.
+    """Serve S3 with versitygw over `folder`, whose file system needs extended attributes.
 
-    It refuses wrong credentials and wrong checksums, and honours If-None-Match, also when a multipart upload is completed.
-
-    Raises:
-        ServerMissingError: it was not built.
-        ServerFailedError: it does not answer.
+    It refuses wrong credentials and checksums, and honors If-None-Match, also when a multipart
+    upload is completed. All three servers raise ServerMissingError if they are not installed, and
+    ServerFailedError if they do not answer.
     """
     binary = _binary("versitygw")
     buckets, users = folder / "buckets", folder / "users"
@@ -50,18 +48,9 @@ def start_versitygw(folder: Path) -> Iterator[StoreServer]:
 
     def command(port: int) -> list[str]:
         keys = ["--access", ACCESS_KEY, "--secret", SECRET_KEY, "--region", REGION]
-        # With a folder of users, an unknown key is answered as by Amazon's S3: 403, InvalidAccessKeyId.
-        return [
-            binary,
-            "--port",
-            f"127.0.0.1:{port}",
-            "--keep-alive",
-            "--iam-dir",
-            str(users),
-            *keys,
-            "posix",
-            str(buckets),
-        ]
+        # A folder of users makes it answer unknown keys as Amazon does: 403, InvalidAccessKeyId.
+        flags = ["--port", f"127.0.0.1:{port}", "--keep-alive", "--iam-dir", str(users)]
+        return [binary, *flags, *keys, "posix", str(buckets)]
 
     with _running(command, folder / "versitygw.log") as endpoint:
         yield StoreServer("s3", endpoint, _s3_options(endpoint))
@@ -69,12 +58,7 @@ def start_versitygw(folder: Path) -> Iterator[StoreServer]:
 
 @contextmanager
 def start_moto() -> Iterator[StoreServer]:
-    """moto's S3, in memory. It takes any credentials and any checksum, and needs nothing but Python.
-
-    Raises:
-        ServerMissingError: moto is not installed.
-        ServerFailedError: it does not answer.
-    """
+    """Serve S3 with moto, in memory: any credentials, any checksum, nothing to build."""
     if importlib.util.find_spec("moto") is None:
         raise ServerMissingError("moto is not installed: run `make install`")
 
@@ -92,16 +76,12 @@ def start_moto() -> Iterator[StoreServer]:
 def start_gcs(
     folder: Path | None = None, *, token: str | None = TOKEN, deny: bool = False
 ) -> Iterator[StoreServer]:
-    """fake-gcs-server with what obstore's client needs (see gcs/main.go), its objects in files under `folder`.
+    """Serve GCS with fake-gcs-server, changed for obstore (gcs/main.go), over files in `folder`.
 
     Args:
-        folder: where objects and the log go; a temporary folder, if None.
-        token: requests with any other bearer token, or with none, are refused; None lets every request pass.
-        deny: requests for objects whose name contains `denied/` are refused.
-
-    Raises:
-        ServerMissingError: it was not built.
-        ServerFailedError: it does not answer.
+        folder: For objects and the log; None for a temporary folder.
+        token: Refuse requests with another bearer token or none; None lets every request pass.
+        deny: Refuse requests for objects whose name contains `denied/`.
     """
     binary = _binary("gcs-server")
     with tempfile.TemporaryDirectory() as temporary:
@@ -112,7 +92,7 @@ def start_gcs(
             return [binary, "--port", str(port), "--folder", str(root / "objects"), *flags]
 
         with _running(command, root / "gcs-server.log") as endpoint:
-            # The server asks for no token when it has none; a client without one would go looking for credentials.
+            # A client without a token would look for credentials, even if the server needs none.
             options = {"base_url": endpoint, "bearer_token": token or "any", "allow_http": "true"}
             yield StoreServer("gs", endpoint, options)
 
@@ -131,14 +111,12 @@ def _binary(name: str) -> str:
 
 @contextmanager
 def _running(command: Callable[[int], list[str]], log: Path) -> Iterator[str]:
-    """The endpoint of a server while its process lives."""
+    """Start a server, yield its endpoint, and stop it."""
     log.parent.mkdir(parents=True, exist_ok=True)
     port = free_port()
     endpoint = f"http://127.0.0.1:{port}"
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            command(port), stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL
-        )
+        process = subprocess.Popen(command(port), stdout=output, stderr=output)
     try:
         _wait_until_it_answers(process, endpoint, log)
         yield endpoint
@@ -147,13 +125,13 @@ def _running(command: Callable[[int], list[str]], log: Path) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port for a process that takes seconds to start: none that the system gives to connections meanwhile, which are above 32767."""
+    """Return a port that the system gives to no connection: those are above 32767."""
     while True:
         port = random.SystemRandom().randrange(20_000, 32_000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
-            except OSError:  # somebody has it
+            except OSError:  # taken
                 continue
             return port
 
@@ -164,11 +142,7 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], endpoint: str, log:
         if _answers(endpoint):
             return
         time.sleep(0.02)
-    state = (
-        f"still starting after {START_S} s"
-        if process.poll() is None
-        else f"ended with exit code {process.returncode}"
-    )
+    state = f"ended with exit code {process.poll()}"  # None: it is still starting
     tail = log.read_text(errors="replace")[-2000:]
     raise ServerFailedError(f"the server at {endpoint}: {state}. The end of {log}:\n{tail}")
 
@@ -178,7 +152,7 @@ def _answers(endpoint: str) -> bool:
     try:
         opener.open(endpoint, timeout=5).close()
     except urllib.error.HTTPError:
-        return True  # it refuses this request, so it is there
+        return True  # a refusal is an answer
     except OSError:
         return False
     return True

@@ -1,6 +1,6 @@
-"""Tests of what runs with torch, in an environment that has neither TensorFlow nor Beam: `make torch`.
+"""Tests of code that runs with torch, in an environment without TensorFlow and Beam: `make torch`.
 
-`tests/test_torch_environment.py` runs each of these files there, on datasets that the pipeline has built here.
+`tests/test_torch_environment.py` runs these files there, on datasets that the pipeline has built.
 """
 
 from __future__ import annotations
@@ -10,21 +10,15 @@ import os
 
 import pytest
 
-# Where torch is missing these files cannot be imported; test_torch_environment.py sees to it that they run.
+# Without torch these files cannot be imported.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
-
-
-def _dataset(name: str) -> str:
-    return os.environ[f"SHARDWRIGHT_TEST_{name}"]
 
 
 @pytest.fixture(scope="session")
 def pictures() -> str:
-    """See `tests/trainer_datasets.py`."""
-    return _dataset("PICTURES")
+    return os.environ["SHARDWRIGHT_TEST_PICTURES"]  # see `tests/trainer_datasets.py`
 
 
 @pytest.fixture(scope="session")
 def digits() -> str:
-    """See `tests/trainer_datasets.py`."""
-    return _dataset("DIGITS")
+    return os.environ["SHARDWRIGHT_TEST_DIGITS"]

@@ -5,7 +5,7 @@ thousands of images per second is the whole budget. None of them scans the pixel
 
 Sources: ITU-T T.81 annex B (JPEG), the PNG specification (W3C, 3rd edition), GIF89a (CompuServe 1990), RFC 9649
 (WebP), BITMAPFILEHEADER to BITMAPV5HEADER in Microsoft's documentation (BMP). What TensorFlow refuses was tried on
-TensorFlow 2.21: tests/test_image_tensorflow.py.
+TensorFlow 2.21: tests/test_image_decode.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs of the shipped DAGs: `airflow dags test`, which runs their tasks for real, each in a process with a time limit."""
+"""Runs of the shipped DAGs: `airflow dags test` runs their tasks for real, each in a process."""
 
 from __future__ import annotations
 
@@ -32,23 +32,17 @@ class Run:
         """The processes of `shardwright build` below it."""
         try:
             below = psutil.Process(self.process.pid).children(recursive=True)
-            return [
-                process
-                for process in below
-                if any("--output=" in word for word in process.cmdline())
-            ]
+            return [each for each in below if any("--output=" in word for word in each.cmdline())]
         except psutil.NoSuchProcess:  # one ended just now
             return []
 
     def wait(self) -> Ended:
-        """Wait for its end; what it started is killed if it takes too long."""
+        """Wait for its end; kill it and its builds if it takes too long."""
         try:
             return Ended(self.process.wait(SECONDS), self.log.read_text(errors="replace"), 0)
         finally:
-            for process in [
-                *self.builds(),
-                *([self.process] if self.process.poll() is None else []),
-            ]:
+            left = [self.process] if self.process.poll() is None else []
+            for process in [*self.builds(), *left]:
                 process.kill()
             self.process.wait()
 
@@ -58,7 +52,7 @@ class Airflow:
     """An AIRFLOW_HOME with a database.
 
     Attributes:
-        folder: Where it is.
+        folder: AIRFLOW_HOME.
         environment: All environment variables of its commands.
     """
 
@@ -76,38 +70,25 @@ class Airflow:
     def command(self, *words: str) -> list[str]:
         return [str(Path(sys.executable).with_name("airflow")), *words]
 
-    def start(
-        self, dag: str, conf: Mapping[str, Any], *, day: str = DAY, **environment: str
-    ) -> Run:
+    def start(self, dag: str, conf: Mapping[str, Any], **environment: str) -> Run:
         """Start a run; `environment` is added to the variables."""
         log = self.folder / f"{dag}-{len(list(self.folder.iterdir()))}.log"
-        words = self.command("dags", "test", dag, day, "--conf", json.dumps(conf))
+        words = self.command("dags", "test", dag, DAY, "--conf", json.dumps(conf))
+        variables = {**self.environment, **environment}
+        streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         with log.open("wb") as output:
             process = subprocess.Popen(
-                words,
-                cwd=self.folder,
-                env={**self.environment, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
+                words, cwd=self.folder, env=variables, stdout=output, **streams
             )
         return Run(process, log)
 
-    def run(
-        self,
-        dag: str,
-        conf: Mapping[str, Any],
-        *,
-        day: str = DAY,
-        code: int = 0,
-        **environment: str,
-    ) -> str:
+    def run(self, dag: str, conf: Mapping[str, Any], *, code: int = 0, **environment: str) -> str:
         """A run's log, when it has ended.
 
         Raises:
             AssertionError: It ended with another exit code.
         """
-        ended = self.start(dag, conf, day=day, **environment).wait()
+        ended = self.start(dag, conf, **environment).wait()
         assert ended.code == code, ended.log[-8000:]
         return ended.log
 
@@ -118,15 +99,15 @@ def verify(dataset: Path) -> None:
     Raises:
         AssertionError: It is not sound.
     """
-    run = subprocess.run(
-        [COMMAND, "verify", dataset], capture_output=True, text=True, timeout=60, check=False
-    )
+    command = [COMMAND, "verify", dataset]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
-    """(inode, mtime in ns) of every file, by its path below the folder: another pair means that it was written again."""
-    found = {
-        str(path.relative_to(folder)): path.stat() for path in folder.rglob("*") if path.is_file()
+    """(inode, mtime in ns) of every file by its path: another pair where it was written again."""
+    stats = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): (status.st_ino, status.st_mtime_ns)
+        for path, status in stats.items()
     }
-    return {name: (status.st_ino, status.st_mtime_ns) for name, status in found.items()}

@@ -1,4 +1,4 @@
-"""Fixtures of the Airflow tests, which run in Airflow's own environment (make test-airflow) and know the project by its command only."""
+"""Fixtures of the Airflow tests, which know the project by its command only."""
 
 from __future__ import annotations
 
@@ -14,24 +14,21 @@ from tests.engines.airflow.airflow_runs import DAGS, Airflow
 from tests.engines.engine_builds import ROOT
 from tests.engines.engine_images import make_engine_images
 
-# A folder's name that a shell and a template engine would make something of, were it ever shown to them.
+# A folder's name that a shell or a template engine would change.
 ODD_NAME = """a b; touch INJECTED $(touch INJECTED) '"`{{ 7 * 7 }}"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if importlib.util.find_spec("airflow") is None:
+        missing = pytest.mark.skip(reason="Airflow is not installed here: make test-airflow")
         for item in items:
             if item.path.is_relative_to(Path(__file__).parent):
-                item.add_marker(
-                    pytest.mark.skip(
-                        reason="Airflow is not installed in this environment: make test-airflow"
-                    )
-                )
+                item.add_marker(missing)
 
 
 @pytest.fixture(scope="session")
 def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
-    """AIRFLOW_HOME with a SQLite database and the shipped DAGs, for this process too; no examples, no server, no network."""
+    """AIRFLOW_HOME with a database and the shipped DAGs, for this process too; no network."""
     folder = tmp_path_factory.mktemp("airflow")
     shutil.copytree(DAGS, folder / "dags", ignore=shutil.ignore_patterns("__pycache__"))
     settings = {
@@ -46,13 +43,8 @@ def airflow(tmp_path_factory: pytest.TempPathFactory) -> Airflow:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else every process compiles Airflow again
     home = Airflow(folder, dict(os.environ))
     for words in (("db", "migrate"), ("dags", "reserialize")):
-        subprocess.run(
-            home.command(*words),
-            env=home.environment,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            timeout=240,
-        )
+        command, quiet = home.command(*words), subprocess.DEVNULL
+        subprocess.run(command, env=home.environment, check=True, stdout=quiet, timeout=240)
     return home
 
 

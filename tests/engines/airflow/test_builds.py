@@ -1,4 +1,4 @@
-"""The DAGs that build on the Airflow worker, run by Airflow on real images."""
+"""DAGs that build on the Airflow worker, run by Airflow on real images."""
 
 from __future__ import annotations
 
@@ -21,11 +21,8 @@ from tests.engines.engine_builds import shard_digests
 from tests.engines.engine_images import make_engine_images
 
 VARIANTS = ("bash", "beam")
-CONF = {
-    "split": "train=0.7,test=0.3",
-    "shard_size": None,
-    "options": {"records-per-shard": 9, "stratify": True},
-}
+OPTIONS = {"records-per-shard": 9, "stratify": True}
+CONF = {"split": "train=0.7,test=0.3", "shard_size": None, "options": OPTIONS}
 
 
 @pytest.fixture(scope="module")
@@ -34,16 +31,14 @@ def datasets(airflow: Airflow, images: Path) -> dict[str, tuple[Path, str]]:
     built = {}
     for variant in VARIANTS:
         output = airflow.folder / f"out {variant}"
-        log = airflow.run(
-            f"shardwright_{variant}", {**CONF, "input": str(images), "output": str(output)}
-        )
-        built[variant] = (output / DAY, log)
+        conf = {**CONF, "input": str(images), "output": str(output)}
+        built[variant] = (output / DAY, airflow.run(f"shardwright_{variant}", conf))
     return built
 
 
 @pytest.fixture
 def hanging_store() -> Iterator[socket.socket]:
-    """The loopback address of a store that takes connections and never says a word."""
+    """The loopback address of a store that takes connections and never responds."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(SECONDS)
         yield server
@@ -82,10 +77,8 @@ def test_a_run_builds_a_sound_dataset(
     assert f"report: {dataset}/report.html" in log
     assert (dataset / "report.html").is_file()
     for name, split in manifest["splits"].items():
-        assert (
-            f"{name}: {split['num_records']} records in {len(split['shards'])} shards, {split['num_bytes']} bytes"
-            in log
-        )
+        shards = f"{len(split['shards'])} shards, {split['num_bytes']} bytes"
+        assert f"{name}: {split['num_records']} records in {shards}" in log
     assert not list(airflow.folder.rglob("INJECTED"))
 
 
@@ -100,11 +93,9 @@ def test_a_second_run_of_a_date_changes_nothing(
 ) -> None:
     dataset, _ = datasets[variant]
     before = files_of(dataset)
-    log = airflow.run(
-        f"shardwright_{variant}", {**CONF, "input": str(images), "output": str(dataset.parent)}
-    )
+    conf = {**CONF, "input": str(images), "output": str(dataset.parent)}
+    assert "up to date" in airflow.run(f"shardwright_{variant}", conf)
     assert files_of(dataset) == before
-    assert "up to date" in log
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -115,30 +106,23 @@ def test_a_bad_input_fails_the_task_with_its_reason(
     once = airflow.once(tmp_path / "dags") if variant == "beam" else {}  # a try takes seconds
     tries = 1 if once else 3
     with webhook() as (address, posted):
-        log = airflow.run(
-            f"shardwright_{variant}",
-            conf,
-            code=1,
-            AIRFLOW_VAR_SHARDWRIGHT_ALERT_URL=address,
-            **once,
-        )
+        alert = {"AIRFLOW_VAR_SHARDWRIGHT_ALERT_URL": address}
+        log = airflow.run(f"shardwright_{variant}", conf, code=1, **alert, **once)
     reasons = [line for line in log.splitlines() if "shardwright: error: " in line]
     assert len(reasons) == tries
     assert all(str(tmp_path / "nowhere") in reason for reason in reasons)
-    assert len(posted) == 1
-    assert f"shardwright_{variant} " in posted[0]["text"]
-    assert f"task build failed at try {tries}: " in posted[0]["text"]
-    assert posted[0]["text"] in log
+    (text,) = (message["text"] for message in posted)
+    assert f"shardwright_{variant} " in text
+    assert f"task build failed at try {tries}: " in text
+    assert text in log
     assert not (tmp_path / "out" / DAY / "manifest.json").exists()
 
 
 def test_a_retry_goes_on_where_the_killed_try_stopped(airflow: Airflow, tmp_path: Path) -> None:
     images, output = make_engine_images(tmp_path / "images", 400), tmp_path / "out"
     options = {"records-per-shard": 1, "threads": 1}
-    run = airflow.start(
-        "shardwright_bash",
-        {"input": str(images), "output": str(output), "shard_size": None, "options": options},
-    )
+    places = {"input": str(images), "output": str(output)}
+    run = airflow.start("shardwright_bash", {**places, "shard_size": None, "options": options})
     try:
         finished = kill_in_the_middle(run, output / DAY)
     finally:
@@ -159,12 +143,8 @@ def kill_in_the_middle(run: Any, dataset: Path) -> dict[str, tuple[int, int]]:
     for process in run.builds():
         process.kill()
         process.wait(10)
-    names = {path.stem.rpartition("train-")[2] for path in dataset.glob("index/*.parquet")}
-    return {
-        name: stamp
-        for name, stamp in files_of(dataset).items()
-        if any(name.endswith(number) for number in names)
-    }
+    numbers = tuple(path.stem.rpartition("train-")[2] for path in dataset.glob("index/*.parquet"))
+    return {name: stamp for name, stamp in files_of(dataset).items() if name.endswith(numbers)}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -172,17 +152,14 @@ def test_a_task_out_of_time_stops_its_build(
     airflow: Airflow, hanging_store: socket.socket, tmp_path: Path, variant: str
 ) -> None:
     endpoint = f"http://127.0.0.1:{hanging_store.getsockname()[1]}"
-    options = {
-        "storage-option": [f"endpoint={endpoint}", "region=none", "anonymous=true", "deadline=900"]
-    }
+    storage = [f"endpoint={endpoint}", "region=none", "anonymous=true", "deadline=900"]
+    options = {"storage-option": storage}
     conf = {"input": "s3://bucket/photos", "output": str(tmp_path / "out"), "options": options}
     run = airflow.start(f"shardwright_{variant}", conf, **airflow.once(tmp_path / "dags"))
     try:
         with hanging_store.accept()[0]:  # the build is running, and waits
             (build,) = run.builds()
-            run.process.send_signal(
-                signal.SIGALRM
-            )  # what Airflow's clock sends when the time is over
+            run.process.send_signal(signal.SIGALRM)  # as Airflow's clock does
             wait_for_end(build, 120)
     finally:
         ended = run.wait()
@@ -191,11 +168,7 @@ def test_a_task_out_of_time_stops_its_build(
 
 
 def wait_for_end(process: psutil.Process, seconds: float) -> None:
-    """Wait until a process has ended, whether or not its parent has taken notice.
-
-    Raises:
-        AssertionError: It still runs after `seconds`.
-    """
+    """Wait until a process has ended; its parent need not have taken notice."""
     deadline = time.monotonic() + seconds
     with suppress(psutil.NoSuchProcess):
         while process.status() != psutil.STATUS_ZOMBIE:

@@ -1,4 +1,4 @@
-"""The DAGs on Dataflow, by the Flex Template and by the Beam operator, against fakes that Google's own clients are led to."""
+"""The DAGs on Dataflow, by Flex Template and Beam operator, against fakes of Google's services."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tests.servers.dataflow.environments import layer
 from tests.servers.processes import ServerMissingError, start_gcs
 from tests.servers.store_server import StoreServer
 
+PROJECT, REGION = "test-project", "europe-west4"
 IMAGE = "europe-docker.pkg.dev/test-project/images/shardwright:1"
 LAUNCHER = f"{ROOT}/.venv/bin/python -m pipelines.build_dataset"
 
@@ -31,23 +32,13 @@ class Cloud:
     place: str  # gs://BUCKET
 
     def conf(self, **changes: Any) -> dict[str, Any]:
-        places = {
-            "input": f"{self.place}/images",
-            "output": f"{self.place}/out",
-            "temp_location": f"{self.place}/temp",
-        }
-        cloud = {
-            "template": f"{self.place}/template.json",
-            "project": "test-project",
-            "region": "europe-west4",
-            "max_workers": 3,
-        }
-        build = {
-            "split": "train=0.7,test=0.3",
-            "shard_size": None,
-            "options": {"records-per-shard": 9, "stratify": True},
-        }
-        return {**places, **cloud, **build, "name": "my_photos", **changes}
+        options = {"records-per-shard": 9, "stratify": True}
+        places = ("images", "out", "temp", "template.json")
+        keys = ("input", "output", "temp_location", "template")
+        conf = {key: f"{self.place}/{name}" for key, name in zip(keys, places, strict=True)}
+        conf |= {"project": PROJECT, "region": REGION, "max_workers": 3, "name": "my_photos"}
+        build = {"split": "train=0.7,test=0.3", "shard_size": None, "options": options}
+        return {**conf, **build, **changes}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +59,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Cl
 
 
 def worker_image(folder: Path) -> Path:
-    """The environment that the tests' builds run in, for an image (test_dataflow.py proves the real one)."""
+    """The tests' own environment as an image; test_dataflow.py proves the real one."""
     environment = layer(folder, ROOT / ".venv")
     below = next(environment.glob("lib/*/site-packages/below.pth"))
     below.write_text(f"{below.read_text()}{ROOT}\n")
@@ -76,14 +67,10 @@ def worker_image(folder: Path) -> Path:
 
 
 def template() -> dict[str, Any]:
-    """ContainerSpec with the metadata that is shipped: the launcher refuses parameters that it does not name."""
-    metadata = json.loads((ROOT / "deploy" / "dataflow" / "metadata.json").read_text())
-    return {
-        "image": IMAGE,
-        "sdkInfo": {"language": "PYTHON"},
-        "defaultEnvironment": {"sdkContainerImage": IMAGE},
-        "metadata": metadata,
-    }
+    """ContainerSpec with the shipped metadata: the launcher refuses other parameters."""
+    shipped = ROOT / "deploy" / "dataflow" / "metadata.json"
+    image = {"image": IMAGE, "defaultEnvironment": {"sdkContainerImage": IMAGE}}
+    return {**image, "sdkInfo": {"language": "PYTHON"}, "metadata": json.loads(shipped.read_text())}
 
 
 def run(
@@ -96,9 +83,14 @@ def run(
     **environment: str,
 ) -> str:
     connection = {"AIRFLOW_CONN_GOOGLE_CLOUD_DEFAULT": "google-cloud-platform://"}
-    return airflow.run(
-        dag, conf, code=code, **cloud.dataflow.environment, **connection, **environment
-    )
+    variables = {**cloud.dataflow.environment, **connection, **environment}
+    return airflow.run(dag, conf, code=code, **variables)
+
+
+def check_dataset(cloud: Cloud, name: str, folder: Path) -> None:
+    """Verify the dataset of a run, in a copy."""
+    download_folder(cloud.gcs, f"{cloud.place}/{name}/{DAY}", folder)
+    verify(folder)
 
 
 def test_the_template_is_launched_and_the_dataset_built(
@@ -106,19 +98,13 @@ def test_the_template_is_launched_and_the_dataset_built(
 ) -> None:
     log = run(airflow, cloud, cloud.conf())
     job = cloud.dataflow.jobs[-1]
-    assert (job.name, job.project, job.region, job.state) == (
-        f"shardwright-my-photos-{DAY}",
-        "test-project",
-        "europe-west4",
-        "JOB_STATE_DONE",
-    )
-    assert {"--records_per_shard=9", "--stratify=true", "--max_num_workers=3"} <= set(
-        cloud.dataflow.launcher.commands[-1]
-    )
+    made = (job.name, job.project, job.region, job.state)
+    assert made == (f"shardwright-my-photos-{DAY}", PROJECT, REGION, "JOB_STATE_DONE")
+    words = set(cloud.dataflow.launcher.commands[-1])
+    assert {"--records_per_shard=9", "--stratify=true", "--max_num_workers=3"} <= words
     assert f"report: {cloud.place}/out/{DAY}/report.html" in log
     assert "train: 42 records in 5 shards" in log
-    download_folder(cloud.gcs, f"{cloud.place}/out/{DAY}", tmp_path / "copy")
-    verify(tmp_path / "copy")
+    check_dataset(cloud, "out", tmp_path / "copy")
 
 
 def test_a_bad_input_fails_the_task_with_its_reason(
@@ -135,28 +121,15 @@ def test_a_bad_input_fails_the_task_with_its_reason(
 def test_the_beam_operator_submits_and_waits(
     airflow: Airflow, cloud: Cloud, tmp_path: Path
 ) -> None:
+    cloud_options = {"project": PROJECT, "region": REGION, "temp_location": f"{cloud.place}/temp"}
     service = {"dataflow_endpoint": "http://dataflow.sandbox.test", "sdk_container_image": IMAGE}
-    options = {
-        "project": "test-project",
-        "region": "europe-west4",
-        "temp_location": f"{cloud.place}/temp",
-        **service,
-    }
+    options = {**cloud_options, **service, "records-per-shard": 9}
     places = {"input": f"{cloud.place}/images", "output": f"{cloud.place}/by_beam"}
-    conf = {
-        **places,
-        "runner": "DataflowRunner",
-        "shard_size": None,
-        "options": {**options, "records-per-shard": 9},
-    }
+    conf = {**places, "runner": "DataflowRunner", "shard_size": None, "options": options}
     log = run(airflow, cloud, conf, dag="shardwright_beam")
     job = cloud.dataflow.jobs[-1]
-    assert (job.name, job.region, job.state) == (
-        f"shardwright-photos-{DAY}",
-        "europe-west4",
-        "JOB_STATE_DONE",
-    )
+    made = (job.name, job.region, job.state)
+    assert made == (f"shardwright-photos-{DAY}", REGION, "JOB_STATE_DONE")
     assert job.request["labels"].keys() == {"airflow-version", "shardwright", "dataset"}
     assert "train: 60 records in 7 shards" in log
-    download_folder(cloud.gcs, f"{cloud.place}/by_beam/{DAY}", tmp_path / "copy")
-    verify(tmp_path / "copy")
+    check_dataset(cloud, "by_beam", tmp_path / "copy")

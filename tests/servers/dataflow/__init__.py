@@ -1,18 +1,14 @@
-"""A fake of Google Cloud Dataflow for tests: its REST service, and workers that run what was staged.
+"""A fake of Google Cloud Dataflow: its REST service, and workers that run staged pipelines.
 
-In a test, beside the project's GCS server, which holds INPUT, OUTPUT and what is staged:
-
-    with start_gcs(token=None) as gcs, start_dataflow(gcs, folder, images={IMAGE: beam_image(folder / "image")}) as dataflow:
-        run([..., "--runner=DataflowRunner", *dataflow.arguments], env=os.environ | dataflow.environment)
+    with start_gcs(token=None) as gcs, start_dataflow(gcs, folder, images={...}) as dataflow:
+        argv = [..., "--runner=DataflowRunner", *dataflow.arguments]
+        run(argv, env=os.environ | dataflow.environment)
         (job,) = dataflow.jobs
 
-`dataflow.arguments` name the service to Beam's client. Clients that insist on https://dataflow.googleapis.com (gcloud, Airflow's
-operators) need nothing but the environment: the fake is their proxy, and has a certificate for that name which it lets them trust.
-httplib2, which Airflow's Dataflow operators use through Google's API client, goes through a proxy only where PySocks is installed.
-
-As a process of its own, with control over HTTP (server.py): `python -m tests.servers.dataflow --gcs http://127.0.0.1:PORT --port 8765
---folder FOLDER --launcher "PYTHON -m pipelines.build_dataset"`. It prints `endpoint`, `arguments` and `environment` as a line of
-JSON, then serves until it is killed.
+INPUT, OUTPUT and staged files are on the GCS server. `arguments` name the service to Beam's client;
+gcloud and Airflow's operators, which insist on https://dataflow.googleapis.com, need `environment`
+only: the fake is their proxy, with a certificate for that name that they trust. httplib2, below
+Airflow's Dataflow operators, needs PySocks to use a proxy.
 """
 
 from __future__ import annotations
@@ -34,7 +30,7 @@ from tests.servers.dataflow.workers import Workers
 from tests.servers.store_server import StoreServer
 
 __all__ = ["DataflowFake", "start_dataflow"]
-# 'sandbox' in the name makes Beam's client speak plain REST; the name exists nowhere, so only the proxy can answer for it.
+# 'sandbox' makes Beam's client speak plain REST; only the proxy can answer for a name that is none.
 ARGUMENTS = ("--dataflow_endpoint=http://dataflow.sandbox.test",)
 LAUNCHER = f"{shlex.quote(sys.executable)} -m pipelines.build_dataset"
 
@@ -45,9 +41,9 @@ class DataflowFake:
 
     Attributes:
         endpoint: http://127.0.0.1:PORT
-        service: Its jobs; `refuse_next` and `fail_next` decide about the next one.
-        workers: What runs jobs; None leaves them running until `Job.end`.
-        launcher: What starts Flex Templates' programs.
+        service: Its jobs; `refuse_next` and `fail_next` set the end of the next one.
+        workers: Run jobs; None leaves them running until `Job.end`.
+        launcher: Starts Flex Templates' programs.
         environment: Variables for clients, and for workers.
         arguments: Options for Beam's client.
     """
@@ -61,7 +57,7 @@ class DataflowFake:
 
     @property
     def jobs(self) -> list[Job]:
-        """Oldest first."""
+        """All jobs, oldest first."""
         return list(self.service.jobs.values())
 
 
@@ -77,10 +73,10 @@ def start_dataflow(
     """Serve in threads of this process.
 
     Args:
-        gcs: A GCS server that asks for no token, as the fake's clients bring one of their own.
-        folder: For keys, for what was staged, and for workers' environments.
-        images: Environments that play container images, by name (environments.py), looked up when a job starts, which fails if its
-            image is not among them; None leaves jobs running until a test ends them.
+        gcs: A GCS server that takes any token.
+        folder: For keys, staged files and workers' environments.
+        images: Virtual environments in the place of container images, by name (environments.py);
+            a job whose image is missing fails. None leaves jobs running until a test ends them.
         launcher: The command that Flex Templates start.
         port: On the loopback interface; 0 lets the system choose.
     """
@@ -109,13 +105,12 @@ def start_dataflow(
 
 
 def _environment(endpoint: str, gcs: StoreServer, credentials: Credentials) -> dict[str, str]:
-    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), endpoint)
-    direct = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
-    login = {
+    bundles = ("REQUESTS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "SSL_CERT_FILE")
+    return {
+        **dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), endpoint),
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
+        **dict.fromkeys(bundles, str(credentials.certificate)),
         "GOOGLE_APPLICATION_CREDENTIALS": str(credentials.key_file),
         "STORAGE_EMULATOR_HOST": gcs.endpoint,
+        "NO_GCE_CHECK": "true",
     }
-    trust = dict.fromkeys(
-        ("REQUESTS_CA_BUNDLE", "HTTPLIB2_CA_CERTS", "SSL_CERT_FILE"), str(credentials.certificate)
-    )
-    return {**proxies, **direct, **login, **trust, "NO_GCE_CHECK": "true"}

@@ -1,4 +1,4 @@
-"""What a client trusts and is trusted by: a service account's key file, and a certificate for Google's hosts, both made here."""
+"""A service account's key file, and a certificate for Google's hosts, both made here."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Credentials:
     """Files in a folder.
 
     Attributes:
-        key_file: A service account's key; its token_uri is still to be named (`write_key_file`).
-        certificate: The certificate of `*.googleapis.com`, which is its own authority.
+        key_file: A service account's key, once `write_key_file` has written it.
+        certificate: The certificate of `*.googleapis.com`, its own authority.
     """
 
     key_file: Path
@@ -38,10 +38,10 @@ class Credentials:
             "client_email": ACCOUNT,
             "client_id": "1",
             "private_key_id": "1",
+            "private_key": self.private_key,
+            "token_uri": token_uri,
         }
-        self.key_file.write_text(
-            json.dumps({**key, "private_key": self.private_key, "token_uri": token_uri})
-        )
+        self.key_file.write_text(json.dumps(key))
 
     def server_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -50,21 +50,18 @@ class Credentials:
 
 
 def make_credentials(folder: Path) -> Credentials:
-    """One key of 2,048 bits serves the account and the certificate; everything lies in `folder`."""
+    """Make files in `folder`; one key of 2,048 bits serves the account and the certificate."""
     folder.mkdir(parents=True, exist_ok=True)
     key = rsa.generate_private_key(65537, 2048)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a fake of Google")])
     hosts = x509.SubjectAlternativeName([x509.DNSName("*.googleapis.com")])
-    now = datetime.now(UTC)
-    builder = x509.CertificateBuilder(
-        name, name, key.public_key(), x509.random_serial_number(), now - _DAY, now + _DAY
-    )
-    builder = builder.add_extension(hosts, critical=False).add_extension(
-        x509.BasicConstraints(True, None), critical=True
-    )
+    now, number = datetime.now(UTC), x509.random_serial_number()
+    valid = (now - _DAY, now + _DAY)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), number, *valid)
+    builder = builder.add_extension(hosts, critical=False)
+    builder = builder.add_extension(x509.BasicConstraints(True, None), critical=True)
+    signed = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
     certificate = folder / "google.pem"
-    certificate.write_text(
-        private + builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()
-    )
+    certificate.write_text(private + signed)
     return Credentials(folder / "account.json", certificate, private)

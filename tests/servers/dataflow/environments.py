@@ -1,4 +1,4 @@
-"""Virtual environments that stand for container images and for workers: what is in them is what was put there, and no checkout is seen."""
+"""Virtual environments in place of container images and workers; they see no checkout."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 INSTALL_S = 600.0
-# What would let an environment see more than was installed in it.
+# Variables that show an environment more than was installed in it.
 _HIDDEN = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
 _PACKAGES = Path("lib") / Path(sysconfig.get_path("stdlib")).name / "site-packages"
 
 
 class InstallError(Exception):
-    """pip could not install; the message is the end of what it said."""
+    """pip failed; the message is the end of its output."""
 
 
 def clean_environment() -> dict[str, str]:
-    """This process's environment, without what points Python at a checkout."""
+    """Return this process's environment, without variables that point Python at a checkout."""
     return {name: value for name, value in os.environ.items() if name not in _HIDDEN}
 
 
 def beam_image(folder: Path) -> Path:
-    """An environment with apache-beam[gcp] and all that it needs, at the versions installed here; gives its folder.
+    """Make an environment with apache-beam[gcp], at the versions installed here; return its folder.
 
-    Files are linked, not installed again: pip resolves and unpacks these hundred packages for a minute and more.
+    Files are linked: installing these hundred packages takes pip more than a minute.
     """
     _make_environment(folder)
     for name in ["pip", "setuptools", *_closure("apache-beam", ("gcp",))]:
@@ -38,7 +38,7 @@ def beam_image(folder: Path) -> Path:
 
 
 def layer(folder: Path, below: Path) -> Path:
-    """An environment that sees another one's packages, and may hold other versions over them; gives its folder."""
+    """Make an environment over another one's packages; return its folder."""
     _make_environment(folder)
     (folder / _PACKAGES / "below.pth").write_text(f"{below / _PACKAGES}\n" + _pth_of(below))
     pip = folder / "bin" / "pip"
@@ -52,54 +52,33 @@ def python_of(environment: Path) -> Path:
 
 
 def pip_install(environment: Path, arguments: Sequence[str | Path]) -> None:
-    """Run `pip install` in an environment.
-
-    Raises:
-        InstallError: pip refuses.
-    """
-    command = [
-        python_of(environment),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        *arguments,
-    ]
-    run = subprocess.run(
-        command,
-        cwd=environment,
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=INSTALL_S,
-        check=False,
-    )
-    if run.returncode:
-        raise InstallError(run.stderr[-2000:].strip())
+    """Run `pip install` in an environment; raise InstallError if it fails."""
+    pip = [python_of(environment), "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    command, variables = [*pip, "install", *arguments], clean_environment()
+    try:
+        subprocess.run(
+            command, cwd=environment, env=variables, capture_output=True, text=True,
+            timeout=INSTALL_S, check=True,
+        )  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        raise InstallError(error.stderr[-2000:].strip()) from error
 
 
 def _make_environment(folder: Path) -> None:
-    base = getattr(
-        sys, "_base_executable", sys.executable
-    )  # not this environment's own, whose packages it might show
-    subprocess.run(
-        [base, "-m", "venv", "--without-pip", folder],
-        check=True,
-        cwd=folder.parent,
-        env=clean_environment(),
-        timeout=60,
-    )
+    # The base Python: this environment's own one might show its packages.
+    base, variables = getattr(sys, "_base_executable", sys.executable), clean_environment()
+    command = [base, "-m", "venv", "--without-pip", str(folder)]
+    subprocess.run(command, check=True, cwd=folder.parent, env=variables, timeout=60)
 
 
 def _pth_of(environment: Path) -> str:
-    """What the environment itself lies over: Python reads no .pth file in a folder that a .pth file names."""
+    """Return the lines for the layers below: Python reads no .pth file named by a .pth file."""
     lower = environment / _PACKAGES / "below.pth"
     return lower.read_text() if lower.exists() else ""
 
 
 def _closure(name: str, extras: Iterable[str]) -> list[str]:
-    """The distributions installed here that one needs, itself first."""
+    """Return the distributions installed here that one needs, itself first."""
     from packaging.requirements import Requirement
 
     found: dict[str, set[str]] = {}

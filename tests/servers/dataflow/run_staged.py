@@ -1,12 +1,14 @@
-"""Runs a staged pipeline in the environment this file is started in, as Dataflow's workers would, but in one process.
+"""Run a staged pipeline in this file's environment, as Dataflow's workers would, in one process.
 
-`python -I run_staged.py PIPELINE.PB RESULT.JSON`, started by workers.py in a folder apart from any checkout. What the file written
-last says is where the project was imported from.
+workers.py starts `python -I run_staged.py PIPELINE.PB RESULT.JSON` in a folder apart from any
+checkout. The result, written last, is where the project was imported from.
 """
 
 import json
 import sys
 from pathlib import Path
+
+MODULES = "transforms shardwright schemas tfx_bsl apache_beam tensorflow pipelines"
 
 
 def main(pipeline: Path, result: Path) -> None:
@@ -20,18 +22,8 @@ def main(pipeline: Path, result: Path) -> None:
         del environment.dependencies[:]  # they are installed
         environment.urn, environment.payload = python_urns.EMBEDDED_PYTHON, b""
     FnApiRunner().run_via_runner_api(proto, PipelineOptions([])).wait_until_finish()
-    names = (
-        "transforms",
-        "shardwright",
-        "schemas",
-        "tfx_bsl",
-        "apache_beam",
-        "tensorflow",
-        "pipelines",
-    )
-    result.write_text(
-        json.dumps({name: sys.modules[name].__file__ for name in names if name in sys.modules})
-    )
+    imported = [name for name in MODULES.split() if name in sys.modules]
+    result.write_text(json.dumps({name: sys.modules[name].__file__ for name in imported}))
 
 
 if __name__ == "__main__":

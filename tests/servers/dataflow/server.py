@@ -1,4 +1,4 @@
-"""The fake's HTTP: a server and a proxy in one, which answers for Google's hosts whether asked in the clear or through a TLS tunnel."""
+"""The fake's HTTP: a server and a proxy in one, which answers for Google's hosts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import ssl
 import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from tests.servers.dataflow.service import Answer, Service, error
 
@@ -23,7 +23,7 @@ class FakeServer(ThreadingHTTPServer):
         self.service, self.tls = service, tls
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Leave out what every proxy meets: clients that hang up. All else is the fake's own fault, and is told."""
+        """Print errors of the fake, but not clients that hang up."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)  # type: ignore[arg-type]
 
@@ -33,7 +33,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: FakeServer
 
     def do_CONNECT(self) -> None:
-        """Play the host at the other end of the tunnel; a request for any other host than Google's goes nowhere."""
+        """Answer for Google's hosts at the other end of a tunnel, and refuse all others."""
         if not self.path.partition(":")[0].endswith(".googleapis.com"):
             self.send_error(403, "the fake of Dataflow lets nothing out")
             return
@@ -45,9 +45,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = False
 
     def _serve(self) -> None:
-        url = urlsplit(self.path)  # a proxy is given the whole address
+        url = urlsplit(self.path)  # proxies get the whole address
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        status, content = self._answer(url.path, dict(parse_qsl(url.query)), body)
+        status, content = self._answer(url.path, body)
         encoded = json.dumps(content).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json; charset=UTF-8")
@@ -57,36 +57,14 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_POST = do_PUT = _serve  # noqa: N815
 
-    def _answer(self, path: str, query: dict[str, str], body: bytes) -> Answer:
+    def _answer(self, path: str, body: bytes) -> Answer:
         if path == "/token":
             return 200, {"access_token": TOKEN, "token_type": "Bearer", "expires_in": 3600}
-        if path.endswith(
-            "/allowedLocations"
-        ):  # google-auth asks where the account may be used; 0x0 is everywhere
+        if path.endswith("/allowedLocations"):  # of the account, for google-auth; 0x0: everywhere
             return 200, {"locations": [], "encodedLocations": "0x0"}
-        if path.startswith("/fake/"):
-            return self._control(path.removeprefix("/fake/"), query)
         if not self.headers.get("Authorization", "").startswith("Bearer "):
             return error(401, "Request is missing required authentication credential.")
         return self.server.service.answer(self.command, path, body)
 
-    def _control(self, what: str, query: dict[str, str]) -> Answer:
-        """For tests in another process: /fake/refuse_next?status=...&message=..., /fake/fail_next?message=..., /fake/jobs."""
-        service = self.server.service
-        if what == "jobs":
-            return 200, {
-                "jobs": [
-                    {**job.resource(), "request": job.request, "messages": job.messages}
-                    for job in service.jobs.values()
-                ]
-            }
-        if what == "fail_next":
-            service.fail_next(query["message"])
-        elif what == "refuse_next":
-            service.refuse_next(int(query.get("status", "403")), query["message"])
-        else:
-            return error(404, f"no control {what!r}")
-        return 200, {}
-
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: `Service.requests` is the log."""
+        """Print nothing: `Service.requests` is the log."""

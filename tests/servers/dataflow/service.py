@@ -1,7 +1,7 @@
-"""What Dataflow's REST API (v1b3) answers, as far as Beam's client, gcloud and Airflow's operators ask it; without HTTP.
+"""Dataflow's REST API (v1b3), for Beam's client, gcloud and Airflow's operators; without HTTP.
 
-Written after https://cloud.google.com/dataflow/docs/reference/rest: names of fields and of states are those of that page. Numbers of
-workers, quotas and machines do not exist here; a job does what `execute` does with it, or stays as it is until a test ends it.
+Names of fields and states are those of https://cloud.google.com/dataflow/docs/reference/rest. There
+are no quotas and no machines: `execute` runs a job, or it stays running until a test ends it.
 """
 
 from __future__ import annotations
@@ -18,35 +18,28 @@ from typing import Any
 
 Json = dict[str, Any]
 Answer = tuple[int, Json]
-RUNNING, DONE, FAILED, CANCELLED = (
-    f"JOB_STATE_{state}" for state in ("RUNNING", "DONE", "FAILED", "CANCELLED")
-)
+RUNNING, DONE = "JOB_STATE_RUNNING", "JOB_STATE_DONE"
+FAILED, CANCELLED = "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"
 _ENDED = frozenset({DONE, FAILED, CANCELLED})
-_JOBS = re.compile(
-    r"/v1b3/projects/(?P<project>[^/]+)(?:/locations/(?P<region>[^/]+))?/jobs(?:/(?P<id>[^/:]+)(?:/(?P<part>\w+))?)?"
-)
-_LAUNCH = re.compile(
-    r"/v1b3/projects/(?P<project>[^/]+)/locations/(?P<region>[^/]+)/flexTemplates:launch"
-)
+_PROJECT, _REGION = r"/v1b3/projects/(?P<project>[^/]+)", r"/locations/(?P<region>[^/]+)"
+_JOBS = re.compile(rf"{_PROJECT}(?:{_REGION})?/jobs(?:/(?P<id>[^/:]+)(?:/(?P<part>\w+))?)?")
+_LAUNCH = re.compile(rf"{_PROJECT}{_REGION}/flexTemplates:launch")
 _STATUS = {
-    400: "INVALID_ARGUMENT",
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
+    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
     503: "UNAVAILABLE",
-}
+}  # fmt: skip
 _numbers = itertools.count(1)
 
 
 @dataclass
 class Job:
-    """A job, and what was asked for.
+    """A job.
 
     Attributes:
-        request: The Job that was posted, as JSON; of a launched template, the one that the launcher made, {} until then.
+        request: The Job that was posted, as JSON; of a template, {} until the launcher has made it.
         state: `JOB_STATE_...`
-        messages: What `messages` lists, oldest first.
-        cancelled: Set when somebody asks for it: whoever runs the job stops then.
+        messages: Answer to `messages`, oldest first.
+        cancelled: Set when a client cancels the job; its runner stops then.
     """
 
     id: str
@@ -67,7 +60,7 @@ class Job:
         self.messages.append({**message, "messageImportance": f"JOB_MESSAGE_{importance}"})
 
     def end(self, state: str, error: str | None = None) -> None:
-        """Give it its last state; of two that try, the first one decides."""
+        """Set the last state, once."""
         if self.ended:
             return
         if error is not None:
@@ -75,20 +68,13 @@ class Job:
         self.state = state
 
     def resource(self) -> Json:
-        kept = {
-            key: self.request[key]
-            for key in ("labels", "environment", "clientRequestId", "type")
-            if key in self.request
-        }
-        where = {
+        kept = self.request.keys() & {"labels", "environment", "clientRequestId", "type"}
+        return {
+            **{key: self.request[key] for key in kept},
             "id": self.id,
             "projectId": self.project,
             "location": self.region,
             "name": self.name,
-        }
-        return {
-            **kept,
-            **where,
             "currentState": self.state,
             "currentStateTime": _now(),
             "createTime": _now(),
@@ -99,9 +85,9 @@ class Service:
     """Dataflow's jobs, in memory.
 
     Args:
-        execute: Runs a job and ends it, in a thread of its own; None leaves jobs running.
+        execute: Runs and ends a job, in a thread of its own; None leaves jobs running.
         check: Raises ValueError for launch parameters that a Flex Template does not take.
-        launch: Runs a Flex Template's launcher for a job, in a thread of its own; it fills in the job's request, or ends the job.
+        launch: Fills in the request of a Flex Template's job, or ends it, in a thread of its own.
     """
 
     def __init__(
@@ -119,7 +105,7 @@ class Service:
     def refuse_next(
         self, status: int = 403, message: str = "The caller does not have permission to create jobs"
     ) -> None:
-        """Answer the next request for a new job, or for a launch, by an error."""
+        """Answer the next request for a new job or a launch with an error."""
         self._refusals.append((status, message))
 
     def fail_next(self, message: str) -> None:
@@ -133,18 +119,15 @@ class Service:
         match = _JOBS.fullmatch(path)
         if match is None:
             return error(404, f"the fake of Dataflow does not know {method} {path}")
+        project, region = match["project"], match["region"] or "us-central1"
         if match["id"] is None:
             if method == "POST":
-                return self._create(
-                    match["project"], match["region"] or "us-central1", json.loads(body)
-                )
+                return self._create(project, region, json.loads(body))
             return 200, {"jobs": [job.resource() for job in self.jobs.values()]}
         job = self.jobs.get(match["id"])
-        if job is None or job.project != match["project"]:
-            return error(
-                404,
-                f"(fake): Information about job {match['id']} could not be found in our system.",
-            )
+        if job is None or job.project != project:
+            about = f"Information about job {match['id']}"
+            return error(404, f"(fake): {about} could not be found in our system.")
         if match["part"] is not None:
             return _part(job, match["part"])
         if method == "PUT":
@@ -193,22 +176,19 @@ class Service:
         elif self._execute is not None:
             try:
                 self._execute(job)
-            except Exception as fault:  # of the fake: the client must not wait for ever
+            except Exception as fault:  # of the fake: the client must not wait forever
                 job.end(FAILED, f"the fake of Dataflow: {type(fault).__name__}: {fault}")
 
     def _update(self, job: Job, request: Json) -> None:
-        if (
-            request.get("requestedState") in (CANCELLED, 5) and not job.ended
-        ):  # gapic clients may send the number
+        if request.get("requestedState") in (CANCELLED, 5) and not job.ended:  # 5: gapic clients
             job.cancelled.set()
             job.say("Cancel request is committed for workflow job")
             job.end(CANCELLED)
 
 
 def error(status: int, message: str) -> Answer:
-    return status, {
-        "error": {"code": status, "message": message, "status": _STATUS.get(status, "ABORTED")}
-    }
+    name = _STATUS.get(status, "ABORTED")
+    return status, {"error": {"code": status, "message": message, "status": name}}
 
 
 def _part(job: Job, part: str) -> Answer:
