@@ -8,6 +8,7 @@ import json
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,6 +160,8 @@ def _run_build(stderr: str, argv: list[str]) -> None:
     from pipelines import build_dataset
 
     os.dup2(os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), sys.stderr.fileno())
+    # A build that is killed leaves its temporary folder.
+    tempfile.tempdir = os.environ["TMPDIR"] = str(Path(stderr).parent)
     sys.exit(build_dataset.main(argv))
 
 

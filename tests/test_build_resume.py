@@ -112,7 +112,8 @@ def test_a_signal_leaves_whole_files_and_reports_how_to_resume(
 
 def test_the_command_resumes(large: Path, undisturbed: dict[str, str], tmp_path: Path) -> None:
     argv = [COMMAND, "build", large, tmp_path / "out", *SLOW]
-    with subprocess.Popen(list(map(str, argv)), stderr=subprocess.DEVNULL) as process:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # which a killed build leaves its folder in
+    with subprocess.Popen(list(map(str, argv)), env=env, stderr=subprocess.DEVNULL) as process:
         builds.wait_for(lambda: len(sidecars_of(tmp_path / "out")) >= 2)
         process.kill()
     assert process.returncode == -signal.SIGKILL
