@@ -33,6 +33,9 @@ NUM_MUTANTS, SEED = 300, 13
 MOST_SECONDS, MOST_FILES = 40.0, 12  # of the tests of one mutant, as they took without it
 TIMEOUT_S = 240
 PROCESSES = 2
+ARGS = ("-x", "-q", "-p", "no:cacheprovider", "--timeout", "100")
+# 2: a test file cannot be imported.
+OUTCOMES = {0: "survived", 1: "killed", 2: "killed"}
 LINKED = (".venv", ".servers", ".torch")
 # Imported once, before each mutant's process is forked: seconds less a mutant.
 PRELOADED = (
@@ -79,18 +82,21 @@ class Tests:
                 for line in {abs(start), abs(end)}:
                     self._lines[path][line].add(context.rpartition("|")[0])
         self._seconds: Counter[str] = Counter()
+        self._unsound: set[str] = set()  # failed or skipped without a mutant: they show nothing
         for case in ET.parse(junit).iter("testcase"):
-            module = (case.get("classname") or "").split(".tests.")[-1].removeprefix("tests.")
-            self._seconds[f"tests/{module.replace('.', '/')}.py::{case.get('name')}"] += float(
-                case.get("time") or 0
-            )
+            module = (case.get("classname") or "").replace(".", "/")
+            test = f"{module}.py::{case.get('name')}"
+            self._seconds[test] += float(case.get("time") or 0)
+            if any(child.tag in ("failure", "error", "skipped") for child in case):
+                self._unsound.add(test)
 
     def of(self, path: str, line: int) -> list[str]:
         """Return the tests to run: quickest first, of the files that run the line most often."""
         lines = next(
             (lines for name, lines in self._lines.items() if name.endswith("/" + path)), {}
         )
-        found = lines.get(line) or set().union(*lines.values()) if lines else set()
+        found = lines.get(line) or set().union(*lines.values())
+        found = found - self._unsound
         by_file = Counter(test.partition("::")[0] for test in found)
         own = f"test_{Path(path).stem}"
         files = sorted(by_file, key=lambda name: (Path(name).stem != own, -by_file[name]))[
@@ -118,6 +124,18 @@ def run_mutant(tree: Path, site: Site, tests: list[str]) -> str:
         target.write_text(whole)
 
 
+class Chosen:
+    """Pytest plugin: of the files given, run just these tests, in this order."""
+
+    def __init__(self, tests: list[str]) -> None:
+        self._ranks = {test: rank for rank, test in enumerate(tests)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        chosen = [item for item in items if item.nodeid in self._ranks]
+        items[:] = sorted(chosen, key=lambda item: self._ranks[item.nodeid])
+
+
 def run_tests(tree: Path, tests: list[str]) -> str:
     child = os.fork()
     if not child:
@@ -129,15 +147,15 @@ def run_tests(tree: Path, tests: list[str]) -> str:
             os.dup2(nothing, descriptor)
         for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
             del sys.modules[name]  # these are the copy's from here on
-        os._exit(
-            int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "--timeout", "100", *tests]))
-        )
+        files = sorted({test.partition("::")[0] for test in tests})
+        os._exit(int(pytest.main([*ARGS, *files], [Chosen(tests)])))
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
             end_group(child)
-            return "survived" if os.waitstatus_to_exitcode(status) == 0 else "killed"
+            code = os.waitstatus_to_exitcode(status)
+            return OUTCOMES.get(code, f"exit code {code}")
         time.sleep(0.05)
     end_group(child)
     os.waitpid(child, 0)
