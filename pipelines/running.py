@@ -36,7 +36,7 @@ from transforms.rejects import RejectReason
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
-REPORT = "internal_error is a bug, not a fault of your images: please report it (README.md, \"Report a problem\") with the line above"
+REPORT = 'internal_error is a bug, not a fault of your images: please report it (README.md, "Report a problem") with the line above'
 _TRACE = "Traceback (most recent call last):"
 # What Beam adds to the message of an error raised on a worker: where it happened.
 _STEP = re.compile(r" \[while running '[^\n]*'\]$", re.MULTILINE)
