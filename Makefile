@@ -1,7 +1,9 @@
 # `make demo` and `make test` each set up what they need: a virtual environment in .venv, from the package registry.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist loadfile --ignore tests/engines
+# One process more than cores, up to 4: some always wait for a store or a deadline.
+PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
 .PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging lint lint-deploy format bench bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean

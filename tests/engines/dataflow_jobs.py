@@ -161,8 +161,8 @@ def image_of_dockerfile(folder: Path, base: Path) -> Path:
     here = {"/tmp/worker-requirements.txt": requirements, "/tmp/shardwright": source}
     for step in steps:
         script = re.sub(r"--mount=\S+|--no-cache-dir|\\\n", " ", step)
-        for place, path in here.items():
-            script = script.replace(place, str(path))
+        # In one pass: these paths may begin alike.
+        script = re.sub("|".join(here), lambda place: str(here[place[0]]), script)
         run = subprocess.run(
             ["sh", "-ec", script],
             cwd=folder,
