@@ -38,13 +38,13 @@ servers: .servers/.built  ## the object stores tests run against, in .servers (n
 demo: install  ## build, verify, read and train on real images, all made here; results under demo/
 	$(BIN)/python examples/demo.py
 
-test: install servers torch  ## the test suite, a process a core; sets up all it needs (the engines have targets of their own)
+test: install servers torch  ## the test suite, a process more than cores; sets up all it needs (the engines have targets of their own)
 	$(PYTEST)
 
 test-all: install servers torch  ## what `make test` leaves out: the long tests, and property tests with many examples from a new seed
 	$(PYTEST) --long
 
-mutants: install servers torch  ## 300 fixed mutants of the source against the tests: which are killed (about an hour); results in .mutants/
+mutants: install servers torch  ## 300 fixed mutants of the source against the tests: which are killed; results in .mutants/
 	rm -rf .mutants && mkdir .mutants
 	$(PYTEST) -p tests.mutants.coverage_files --cov --cov-context test --cov-report= --junitxml .mutants/junit.xml
 	$(BIN)/python -m tests.mutants .mutants/coverage .mutants/junit.xml .mutants/result.json

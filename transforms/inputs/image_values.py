@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from shardwright.schema import FeatureKind
+
 # Usual names of what holds an image, in the order in which they are tried.
 IMAGE_NAMES = (
     "image", "image/encoded", "img", "jpg", "jpeg", "png", "webp", "image_raw", "image_bytes", "image_encoded", "encoded_image",
@@ -18,3 +22,14 @@ def has_image_magic(data: bytes) -> bool:
     if data.startswith(_STARTS) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return True
     return (data[:2] == b"BM" and data[6:10] == bytes(4)) or (data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"heic", b"mif1"))
+
+
+def said_kinds(columns: Mapping[str, str | None], kinds: Mapping[str, FeatureKind] | None) -> dict[str, FeatureKind]:
+    """Return column -> kind for the columns that `--schema` or `--image-column` names: their values need no look.
+
+    Args:
+        columns: role -> column named by an option, or None.
+        kinds: Column -> kind of the feature that `--schema` fills from it.
+    """
+    image = columns.get("image")
+    return {**(kinds or {}), **({} if image is None else {image: FeatureKind.IMAGE})}

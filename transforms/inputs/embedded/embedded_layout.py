@@ -11,7 +11,7 @@ from shardwright.errors import UsageError
 from shardwright.schema import PICTURES, Feature, FeatureKind
 from transforms.features.lists import is_list
 from transforms.inputs.embedded.embedded_files import stated_class_names
-from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic
+from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic, said_kinds
 from transforms.inputs.tables.table_columns import check_text, extra_feature
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.references import PICTURE_TYPE
@@ -103,9 +103,7 @@ def make_layout(
         UsageError: A column that an option names is not there or does not suit its role; or the images are in lists.
         BuildError: A column's type does not suit its role.
     """
-    said = dict(kinds or {})
-    if (given := columns.get("image")) is not None:
-        said[given] = FeatureKind.IMAGE
+    said = said_kinds(columns, kinds)
     pictures = [name for name, column in zip(rows.schema.names, rows.columns, strict=True) if _is_picture(column, said.get(name))]
     image = _image_column(rows, pictures, columns.get("image"), place, forced=forced)
     if image is None:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.example import ExampleFault, parse_feature, split_example
 from shardwright.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
-from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic
+from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic, said_kinds
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated
 from transforms.references import PICTURE_TYPE
 
@@ -165,7 +165,7 @@ def make_layout(
     Raises:
         UsageError: No feature holds images, or one that an option names is not there or does not suit its role.
     """
-    look = _as_said(look, columns.get("image"), kinds or {})
+    look = _as_said(look, said_kinds(columns, kinds))
     image = _image_key(look, columns.get("image"), place, stated)
     roles = {
         "label": _role_key(look, "label", columns, (*filter(None, [stated.label]), *LABEL_NAMES), place),
@@ -190,9 +190,8 @@ def make_layout(
     )
 
 
-def _as_said(look: Look, image: str | None, kinds: Mapping[str, FeatureKind]) -> Look:
+def _as_said(look: Look, said: Mapping[str, FeatureKind]) -> Look:
     """The look with pictures where an option or the schema says so, and nowhere else of the features that they name."""
-    said = {**kinds, **({image: FeatureKind.IMAGE} if image is not None else {})}
     features = dict(look.features)
     for key in said.keys() & features.keys():
         seen = features[key]
