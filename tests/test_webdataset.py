@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
@@ -136,6 +136,8 @@ def test_samples_that_can_be_no_record(tmp_path: Path) -> None:
         "empty": {"png": b"", "cls": 1},
         "bad_json": {**image, "json": b"{"},
         "no_object": {**image, "json": b"[1]"},
+        "half_a_character": {**image, "json": b'{"n": "\\ud800"}'},
+        "half_a_name": {**image, "json": b'{"\xed\xa0\x80": 1}'},
         "bad_text": {**image, "txt": b"\xff"},
     }
     good = {f"good{number}": {**image, "txt": "x", "json": {"n": 1}} for number in range(3)}
@@ -144,7 +146,8 @@ def test_samples_that_can_be_no_record(tmp_path: Path) -> None:
     assert [row["id"] for row in rows] == list(map("a/{}".format, good))
     assert reasons == {
         "a/no_image": "not_an_image", "a/empty": "empty_file", "a/bad_json": "bad_value",
-        "a/no_object": "bad_value", "a/bad_text": "bad_value",
+        "a/no_object": "bad_value", "a/half_a_character": "bad_value",
+        "a/half_a_name": "bad_value", "a/bad_text": "bad_value",
     }  # fmt: skip
     assert details["a/no_image"] == "no image among its members (cls, json)"
 
@@ -155,7 +158,7 @@ def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.Mon
         "first": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
         "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": 1}), "none": (9, None),
         "bad_label": ("cat", {}), "bad_int": (1, {"n": 1.5}), "bad_list": (1, {"t": ["a", 1]}),
-        "bad_bool": (1, {"b": 1}), "no_label": (None, {}),
+        "bad_bool": (1, {"b": 1}), "no_float": (1, {"w": 2**53 + 1}), "no_label": (None, {}),
     }  # fmt: skip
     samples = {}
     for name, (label, fields) in labels_and_fields.items():
@@ -171,6 +174,7 @@ def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.Mon
         "a/bad_int": "the json's 'n' is 1.5, and others are int64",
         "a/bad_list": "the json's 't' is ['a', 1], and others are list<item: string>",
         "a/bad_bool": "the json's 'b' is 1, and others are bool",
+        "a/no_float": "the json's 'w' is 9007199254740993, and others are double",
     }
 
 
@@ -253,6 +257,7 @@ SINGLE = [pa.int64(), pa.float64(), pa.string(), pa.bool_()]
 KINDS = [*SINGLE, pa.list_(pa.int64()), pa.list_(pa.float64())]
 
 
+@example([{"a": 0.5}, {"a": 2**53 + 1}])
 @given(st.lists(st.dictionaries(st.sampled_from("abc"), json_values, max_size=3), max_size=5))
 def test_inferred_types_hold_every_value_they_were_inferred_from(records: list[Values]) -> None:
     kinds, others = infer_fields(records)
@@ -264,6 +269,8 @@ def test_inferred_types_hold_every_value_they_were_inferred_from(records: list[V
 
 
 @given(value=json_values, kind=st.sampled_from(KINDS))
+@example(value=2**53 + 1, kind=pa.float64())
+@example(value=[0.5, -(2**53)], kind=pa.list_(pa.float64()))
 def test_values_that_fit_are_those_that_arrow_takes(value: object, kind: pa.DataType) -> None:
     if fits(value, kind):
         assert pa.array([value], kind).to_pylist() == [value]

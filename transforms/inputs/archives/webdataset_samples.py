@@ -27,6 +27,7 @@ from transforms.inputs.spool import SpoolWriter
 from transforms.rejects import RejectReason
 
 LABEL, CAPTION, JSON = "cls", "txt", "json"
+_MOST_EXACT = 2**53  # every whole number up to it is a float64
 _TEXTS = frozenset({LABEL, CAPTION, JSON})
 COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # what makes an image beside it a sample's
 _MAX_TEXT_BYTES = 16 << 20
@@ -129,11 +130,15 @@ def read_json(sample: Sample) -> Mapping[str, Any] | None:
     """The fields of its json; None where it has none.
 
     Raises:
-        ValueError: It is no json object.
+        ValueError: It is no json object, or holds half of a surrogate pair, which is no text.
     """
     if JSON not in sample.texts:
         return None
-    fields = json.loads(sample.texts[JSON])
+    raw = sample.texts[JSON]
+    text = raw.decode(json.detect_encoding(raw))  # json.loads itself lets half of a surrogate pair pass
+    fields = json.loads(text)
+    if "\\u" in text:
+        json.dumps(fields, ensure_ascii=False).encode()  # such a half may be written as an escape, too
     if not isinstance(fields, dict):
         raise ValueError("it is no object with fields")
     return fields
@@ -150,6 +155,7 @@ def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.Dat
             elif name not in seen:
                 seen[name] = pa.null()
     kinds = {name: kind for name, kind in seen.items() if name and kind is not None and not _is_empty(kind)}
+    kinds = {name: kind for name, kind in kinds.items() if all(_is_exact(record.get(name), kind) for record in records)}
     return kinds, [name for name in seen if name not in kinds]
 
 
@@ -192,4 +198,11 @@ def _is_empty(kind: pa.DataType) -> bool:
 def fits(value: object, kind: pa.DataType) -> bool:
     """Whether a field's value is of its type; a missing one is of any."""
     found = pa.null() if value is None else _kind_of(value)
-    return found is not None and _merge(kind, found) == kind
+    return found is not None and _merge(kind, found) == kind and _is_exact(value, kind)
+
+
+def _is_exact(value: object, kind: pa.DataType) -> bool:
+    """Whether the whole numbers in a field of floats are floats, too: Arrow refuses those beyond 2**53."""
+    if isinstance(value, list):
+        return all(_is_exact(item, kind.value_type) for item in value)
+    return kind != pa.float64() or not isinstance(value, int) or abs(value) <= _MOST_EXACT
