@@ -47,29 +47,73 @@ def _numbers(text: str) -> list[int]:
 def _systems(text: str) -> list[str]:
     chosen = text.split(",")
     if unknown := set(chosen) - set(NAMES):
-        raise argparse.ArgumentTypeError(f"unknown {sorted(unknown)}; choose from {', '.join(NAMES)}")
+        raise argparse.ArgumentTypeError(
+            f"unknown {sorted(unknown)}; choose from {', '.join(NAMES)}"
+        )
     return [name for name in NAMES if name in chosen]
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("--systems", type=_systems, default=list(NAMES), help="comma-separated, of: " + ", ".join(NAMES))
-    add("--sizes", type=_numbers, default=[8000, 40000, 80000], help="files (default 8000,40000,80000)")
-    add("--photos", type=int, default=8000, help="different pictures behind them (default %(default)s)")
-    add("--rounds", type=int, default=3, help="runs of each; tables show the median (default %(default)s)")
-    add("--beam-max-files", type=int, default=8000, help="largest size for beam-stock (default %(default)s)")
-    add("--build-args", type=shlex.split, default=[], help="more options for `shardwright build`, one string")
+    add(
+        "--systems",
+        type=_systems,
+        default=list(NAMES),
+        help="comma-separated, of: " + ", ".join(NAMES),
+    )
+    add(
+        "--sizes",
+        type=_numbers,
+        default=[8000, 40000, 80000],
+        help="files (default 8000,40000,80000)",
+    )
+    add(
+        "--photos",
+        type=int,
+        default=8000,
+        help="different pictures behind them (default %(default)s)",
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="runs of each; tables show the median (default %(default)s)",
+    )
+    add(
+        "--beam-max-files",
+        type=int,
+        default=8000,
+        help="largest size for beam-stock (default %(default)s)",
+    )
+    add(
+        "--build-args",
+        type=shlex.split,
+        default=[],
+        help="more options for `shardwright build`, one string",
+    )
     add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--clean", action="store_true", help="delete the photos at the end too (they are kept for next time)")
+    add(
+        "--clean",
+        action="store_true",
+        help="delete the photos at the end too (they are kept for next time)",
+    )
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")
-    add("--quick", action="store_true", help="one round of 2,000 files, no targets: it all runs (CI)")
+    add(
+        "--quick",
+        action="store_true",
+        help="one round of 2,000 files, no targets: it all runs (CI)",
+    )
     args = parser.parse_args(argv)
     if args.quick:
         args.sizes, args.photos, args.rounds, args.no_check = [2000], 2000, 1, True
     if odd := [size for size in args.sizes if size > args.photos and size % args.photos]:
-        parser.error(f"--sizes {odd}: a size above --photos ({args.photos}) must be a multiple of it")
+        parser.error(
+            f"--sizes {odd}: a size above --photos ({args.photos}) must be a multiple of it"
+        )
     return args
 
 
@@ -123,10 +167,14 @@ class Bench:
     def run_start_up(self, photos: PhotoSet, round_number: int) -> None:
         self._prepare(photos)
         words = command(OURS, photos.folder, self.out, self.build_args)
-        seconds, name = seconds_to_first_shard(words, self.out, log=self.logs / "start-up", env=_QUIET)
+        seconds, name = seconds_to_first_shard(
+            words, self.out, log=self.logs / "start-up", env=_QUIET
+        )
         self.ballast.swap(self.out)
         self.results.add_start_up(photos.files, seconds)
-        _say(f"round {round_number}: {OURS} start-up {photos.files:>6} files  {seconds:6.2f} s ({name})")
+        _say(
+            f"round {round_number}: {OURS} start-up {photos.files:>6} files  {seconds:6.2f} s ({name})"
+        )
 
     def close(self) -> None:
         shutil.rmtree(self.out, ignore_errors=True)

@@ -12,11 +12,16 @@ from dataclasses import dataclass
 
 IMAGE_BYTES, SHARD_BYTES = 80_000, 150_000_000
 VCPU_HOUR, GB_HOUR, DISK_GB_HOUR, SHUFFLE_GB = 0.056, 0.003557, 0.000054, 0.011
-WRITE_REQUEST, READ_REQUEST = 0.005 / 1000, 0.0004 / 1000  # class A (put, part, list) and class B (get) of Standard storage
+WRITE_REQUEST, READ_REQUEST = (
+    0.005 / 1000,
+    0.0004 / 1000,
+)  # class A (put, part, list) and class B (get) of Standard storage
 VCPUS, GB_PER_VCPU, DISK_GB = 4, 4, 30  # of a worker
 START_S = 240  # a worker's machine, image and processes, before its first image
 UPLOAD_PART_BYTES = 5 << 20  # shardwright/storage/uploads.py
-REQUESTS_A_SHARD = SHARD_BYTES // UPLOAD_PART_BYTES + 1 + 2 + 1  # parts, begin and complete, sidecar
+REQUESTS_A_SHARD = (
+    SHARD_BYTES // UPLOAD_PART_BYTES + 1 + 2 + 1
+)  # parts, begin and complete, sidecar
 KEYS_A_LISTING = 1000
 SHUFFLE_BYTES = 1000  # an image, in all shuffles together: references only, a few hundred bytes packed; taken high
 PLAN_CPU_S = 15e-6  # "Planning without the images" (8 us a row) and "Listing" (7 us a key)
@@ -66,10 +71,12 @@ class Run:
         shards = self.images * IMAGE_BYTES / SHARD_BYTES
         return {
             "vCPU": vcpu_hours * VCPU_HOUR,
-            "memory and disk": vcpu_hours * GB_PER_VCPU * GB_HOUR + self.hours * self.workers * DISK_GB * DISK_GB_HOUR,
+            "memory and disk": vcpu_hours * GB_PER_VCPU * GB_HOUR
+            + self.hours * self.workers * DISK_GB * DISK_GB_HOUR,
             "shuffle": self.images * SHUFFLE_BYTES / 1e9 * SHUFFLE_GB,
             "reads": self.images * READ_REQUEST,
-            "writes and listing": (shards * REQUESTS_A_SHARD + self.images / KEYS_A_LISTING) * WRITE_REQUEST,
+            "writes and listing": (shards * REQUESTS_A_SHARD + self.images / KEYS_A_LISTING)
+            * WRITE_REQUEST,
         }
 
 
@@ -84,12 +91,29 @@ RUNS = (
 def table() -> str:
     """Markdown."""
     parts = list(RUNS[0].dollars())
-    head = ["images", "stored", f"workers of {VCPUS} vCPUs", "images/s", "hours", *(f"{part} $" for part in parts), "all $"]
+    head = [
+        "images",
+        "stored",
+        f"workers of {VCPUS} vCPUs",
+        "images/s",
+        "hours",
+        *(f"{part} $" for part in parts),
+        "all $",
+    ]
     rows = [head, ["---:", "---", *["---:"] * (len(head) - 2)]]
     for run in RUNS:
         dollars = run.dollars()
         costs = [f"{cost:,.2f}" for cost in (*dollars.values(), sum(dollars.values()))]
-        rows.append([f"{run.images:,}", run.mode.name, str(run.workers), f"{run.images_per_s:,.0f}", f"{run.hours:.1f}", *costs])
+        rows.append(
+            [
+                f"{run.images:,}",
+                run.mode.name,
+                str(run.workers),
+                f"{run.images_per_s:,.0f}",
+                f"{run.hours:.1f}",
+                *costs,
+            ]
+        )
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

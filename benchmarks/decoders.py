@@ -72,12 +72,19 @@ def _by_pillow(job: Job, slot: Slot) -> None:
     top, left, height, width = job.crop
     image = Image.open(io.BytesIO(job.data)).convert("RGB")
     # Without the antialiasing that Pillow alone would add, and with which it would take three times as long.
-    part = image.transform((SIZE, SIZE), Image.Transform.EXTENT, (left, top, left + width, top + height), Image.Resampling.BILINEAR)
+    part = image.transform(
+        (SIZE, SIZE),
+        Image.Transform.EXTENT,
+        (left, top, left + width, top + height),
+        Image.Resampling.BILINEAR,
+    )
     slot[...] = np.asarray(part)[:, ::-1] if job.flip else np.asarray(part)
 
 
 def _opencv(data: bytes) -> Slot:
-    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+    return cv2.imdecode(
+        np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+    )
 
 
 def _simplejpeg(**options: bool) -> Method:
@@ -92,7 +99,9 @@ def _tensorflow(*, fused: bool) -> Method:
         if fused:
             part = tf.io.decode_and_crop_jpeg(data, crop, channels=3)
         else:
-            part = tf.io.decode_jpeg(data, channels=3)[crop[0] : crop[0] + crop[2], crop[1] : crop[1] + crop[3]]
+            part = tf.io.decode_jpeg(data, channels=3)[
+                crop[0] : crop[0] + crop[2], crop[1] : crop[1] + crop[3]
+            ]
         image = tf.cast(tf.round(tf.image.resize(part, (SIZE, SIZE))), tf.uint8)
         return tf.cond(flip, lambda: image[:, ::-1], lambda: image)
 
@@ -100,14 +109,23 @@ def _tensorflow(*, fused: bool) -> Method:
 
 
 def _ours(spec: TrainImage) -> Method:
-    whole = DecodedImage() if not spec.fast else TrainImage((375, 500), scale=(1, 1), ratio=(4 / 3, 4 / 3), flip=False)
-    return Method(lambda job, slot: spec.apply(job.data, FILES, job.draw, slot), lambda data: whole.apply(data, FILES, 0, None))
+    whole = (
+        DecodedImage()
+        if not spec.fast
+        else TrainImage((375, 500), scale=(1, 1), ratio=(4 / 3, 4 / 3), flip=False)
+    )
+    return Method(
+        lambda job, slot: spec.apply(job.data, FILES, job.draw, slot),
+        lambda data: whole.apply(data, FILES, 0, None),
+    )
 
 
 METHODS = {
     "tf.io, decoding the rectangle alone": _tensorflow(fused=True),
     "tf.io, decoding all": _tensorflow(fused=False),
-    "Pillow": Method(_by_pillow, lambda data: np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))),
+    "Pillow": Method(
+        _by_pillow, lambda data: np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    ),
     "OpenCV": Method(lambda job, slot: _resize(_opencv(job.data), job, slot), _opencv),
     "simplejpeg + OpenCV": _simplejpeg(),
     "simplejpeg, fast DCT and upsampling + OpenCV": _simplejpeg(fastdct=True, fastupsample=True),
@@ -137,7 +155,9 @@ def run(method: Method, jobs: list[Job], slots: Slot, threads: int) -> None:
     fill = method.fill
 
     def block(start: int) -> None:
-        for job, slot in zip(jobs[start : start + BLOCK], slots[start : start + BLOCK], strict=True):
+        for job, slot in zip(
+            jobs[start : start + BLOCK], slots[start : start + BLOCK], strict=True
+        ):
             fill(job, slot)
 
     with ThreadPoolExecutor(threads) as pool:
@@ -147,9 +167,16 @@ def run(method: Method, jobs: list[Job], slots: Slot, threads: int) -> None:
 def _batches(method: Method, jobs: list[Job], threads: int) -> Iterator[tuple[int, Slot]]:
     options = tf.data.Options()
     options.threading.private_threadpool_size = threads
-    crops, flips = np.array([job.crop for job in jobs], np.int32), np.array([job.flip for job in jobs])
-    files = tf.data.Dataset.from_tensor_slices(([job.data for job in jobs], crops, flips)).with_options(options)
-    for number, images in enumerate(files.map(method.graph, num_parallel_calls=threads).batch(4 * BLOCK)):
+    crops, flips = (
+        np.array([job.crop for job in jobs], np.int32),
+        np.array([job.flip for job in jobs]),
+    )
+    files = tf.data.Dataset.from_tensor_slices(
+        ([job.data for job in jobs], crops, flips)
+    ).with_options(options)
+    for number, images in enumerate(
+        files.map(method.graph, num_parallel_calls=threads).batch(4 * BLOCK)
+    ):
         yield number * 4 * BLOCK, images.numpy()
 
 
@@ -164,7 +191,9 @@ def measure(jobs: list[Job], rounds: int) -> dict[tuple[str, int], list[float]]:
             for name, method in METHODS.items():
                 start = time.perf_counter()
                 run(method, jobs, slots, threads)
-                found.setdefault((name, threads), []).append(len(jobs) / (time.perf_counter() - start))
+                found.setdefault((name, threads), []).append(
+                    len(jobs) / (time.perf_counter() - start)
+                )
     return found
 
 
@@ -177,7 +206,9 @@ class Difference(NamedTuple):
 
 def _difference(pairs: Iterator[tuple[Slot, Slot]]) -> Difference:
     gaps = [np.abs(one.astype(np.int16) - other) for one, other in pairs]
-    return Difference(float(np.mean([gap.mean() for gap in gaps])), max(int(gap.max()) for gap in gaps))
+    return Difference(
+        float(np.mean([gap.mean() for gap in gaps])), max(int(gap.max()) for gap in gaps)
+    )
 
 
 def compare(jobs: list[Job]) -> dict[str, tuple[Difference, Difference]]:
@@ -196,12 +227,21 @@ def compare(jobs: list[Job]) -> dict[str, tuple[Difference, Difference]]:
     }
 
 
-def render(lines: list[str], rates: dict[tuple[str, int], list[float]], gaps: dict[str, tuple[Difference, Difference]]) -> str:
+def render(
+    lines: list[str],
+    rates: dict[tuple[str, int], list[float]],
+    gaps: dict[str, tuple[Difference, Difference]],
+) -> str:
     rows = []
     for name in METHODS:
         speeds = [f"{statistics.median(rates[name, threads]):,.0f}" for threads in THREADS]
         rows.append([name, *speeds, *(f"{gap.mean:.2f}, {gap.greatest}" for gap in gaps[name])])
-    head = ["images/s", *(f"{n} thread{'s' * (n > 1)}" for n in THREADS), "decoded: mean, max", "224 x 224: mean, max"]
+    head = [
+        "images/s",
+        *(f"{n} thread{'s' * (n > 1)}" for n in THREADS),
+        "decoded: mean, max",
+        "224 x 224: mean, max",
+    ]
     return "\n".join([
         "## Decoding", "", *lines, "", *page.table(head, rows), "",
         "JPEGs of 500 x 375 pixels to random rectangles of 224 x 224, mirrored one time in two; the median of the rounds. To the right,",
@@ -210,17 +250,27 @@ def render(lines: list[str], rates: dict[tuple[str, int], list[float]], gaps: di
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--photos", type=int, default=2000, help="how many (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="the median counts (default %(default)s)")
-    parser.add_argument("--dir", type=Path, help="where photos are made, or were (default: a tmpfs with room)")
-    parser.add_argument("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="the median counts (default %(default)s)"
+    )
+    parser.add_argument(
+        "--dir", type=Path, help="where photos are made, or were (default: a tmpfs with room)"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the section of benchmarks/RESULTS.md"
+    )
     args = parser.parse_args()
     folder = args.dir or page.default_directory(10**9)
     jobs = make_jobs(make_photos(folder / "photos", photos=args.photos).folder, args.photos)
     rates, gaps = measure(jobs, args.rounds), compare(jobs[:MOST_COMPARED])
     more = ("opencv-python-headless", "simplejpeg", "Pillow")
-    lines = page.circumstances("decoders.py", sys.argv[1:], rounds=args.rounds, folder=folder, more=more)
+    lines = page.circumstances(
+        "decoders.py", sys.argv[1:], rounds=args.rounds, folder=folder, more=more
+    )
     text = render(lines, rates, gaps)
     print(text)
     if args.write:

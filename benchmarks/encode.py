@@ -55,7 +55,12 @@ WORKS = (
     Work("500 x 375, as large as it is", None),
     Work("4000 x 3000 to 256 x 256", (256, 256), 8),
 )
-ROUTES = ("Pillow, one core", "shardwright, one core", "Pillow, all cores", "shardwright, all cores")
+ROUTES = (
+    "Pillow, one core",
+    "shardwright, one core",
+    "Pillow, all cores",
+    "shardwright, all cores",
+)
 
 
 def by_pillow(size: Size | None, data: bytes) -> bytes:
@@ -78,7 +83,10 @@ def in_order(encode: Callable[[bytes], bytes], images: Sequence[bytes]) -> list[
 
 def in_threads(encode: Callable[[bytes], bytes], images: Sequence[bytes]) -> list[bytes]:
     """As a shard is written: chunks in the pool of a build, taken in order."""
-    blocks = (functools.partial(in_order, encode, images[start : start + BLOCK]) for start in range(0, len(images), BLOCK))
+    blocks = (
+        functools.partial(in_order, encode, images[start : start + BLOCK])
+        for start in range(0, len(images), BLOCK)
+    )
     return [data for block in ReadAhead[list[bytes]](CORES).run(blocks) for data in block]
 
 
@@ -87,13 +95,18 @@ def enlarged(data: bytes, scale: int) -> bytes:
         return data
     image = Image.open(io.BytesIO(data))
     encoded = io.BytesIO()
-    image.resize((image.width * scale, image.height * scale), Image.Resampling.BILINEAR).save(encoded, "JPEG", quality=90)
+    image.resize((image.width * scale, image.height * scale), Image.Resampling.BILINEAR).save(
+        encoded, "JPEG", quality=90
+    )
     return encoded.getvalue()
 
 
 def images_of(work: Work, files: Sequence[Path]) -> list[bytes]:
     """The images of one kind of work: fewer of larger ones, so that all take about as long."""
-    return [enlarged(path.read_bytes(), work.scale) for path in files[: max(2 * BLOCK * CORES, len(files) // work.scale**2)]]
+    return [
+        enlarged(path.read_bytes(), work.scale)
+        for path in files[: max(2 * BLOCK * CORES, len(files) // work.scale**2)]
+    ]
 
 
 def speeds(work: Work, images: list[bytes], rounds: int) -> dict[str, list[float]]:
@@ -128,7 +141,12 @@ def peak_memory(folder: Path, photos: Sequence[Path]) -> tuple[int, int]:
         soft.save(mixed / f"large-{number}.jpg", quality=80)
     for number, path in enumerate(photos):
         (mixed / f"{number}.jpg").write_bytes(path.read_bytes())
-    words = [str(Path(sys.executable).with_name("shardwright")), "build", str(mixed.parent), str(folder / "out")]
+    words = [
+        str(Path(sys.executable).with_name("shardwright")),
+        "build",
+        str(mixed.parent),
+        str(folder / "out"),
+    ]
     usage = measure([*words, "--encode", "jpeg", "--if-exists", "overwrite"], log=folder / "build")
     return usage.peak_rss_bytes, large
 
@@ -141,13 +159,23 @@ def shown(values: list[float]) -> str:
     return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})x"
 
 
-def targets(found: dict[str, dict[str, list[float]]], peak_bytes: int) -> Iterator[tuple[str, str, bool]]:
+def targets(
+    found: dict[str, dict[str, list[float]]], peak_bytes: int
+) -> Iterator[tuple[str, str, bool]]:
     """(what is asked for, what was found, whether that is enough)"""
     for work, rates in found.items():
         one = ratios(rates["shardwright, one core"], rates["Pillow, one core"])
-        yield f"{work}: one core, at least 0.9x a plain Pillow loop", shown(one), statistics.median(one) >= 0.9
+        yield (
+            f"{work}: one core, at least 0.9x a plain Pillow loop",
+            shown(one),
+            statistics.median(one) >= 0.9,
+        )
         every = ratios(rates["shardwright, all cores"], rates["Pillow, all cores"])
-        yield f"{work}: all cores, at least 0.9x a Pillow process a core", shown(every), statistics.median(every) >= 0.9
+        yield (
+            f"{work}: all cores, at least 0.9x a Pillow process a core",
+            shown(every),
+            statistics.median(every) >= 0.9,
+        )
     yield (
         f"peak memory with {LARGE_SIZE[0] * LARGE_SIZE[1] / 1e6:.0f}-megapixel images, under 1 GB",
         f"{peak_bytes / 1e9:.2f} GB",
@@ -155,9 +183,21 @@ def targets(found: dict[str, dict[str, list[float]]], peak_bytes: int) -> Iterat
     )
 
 
-def render(lines: list[str], found: dict[str, dict[str, list[float]]], peak_bytes: int, large: int, photos: int) -> str:
-    rows = [[name, *(f"{statistics.median(rates[name]):,.0f}" for rates in found.values())] for name in ROUTES]
-    checks = [[what, value, "PASS" if passed else "**FAIL**"] for what, value, passed in targets(found, peak_bytes)]
+def render(
+    lines: list[str],
+    found: dict[str, dict[str, list[float]]],
+    peak_bytes: int,
+    large: int,
+    photos: int,
+) -> str:
+    rows = [
+        [name, *(f"{statistics.median(rates[name]):,.0f}" for rates in found.values())]
+        for name in ROUTES
+    ]
+    checks = [
+        [what, value, "PASS" if passed else "**FAIL**"]
+        for what, value, passed in targets(found, peak_bytes)
+    ]
     return "\n".join([
         "## Encoding anew", "", *lines, "", *page.table(["images/s", *found], rows), "",
         "JPEG to JPEG of quality 90; the median of the rounds. The largest ones are decoded by libjpeg at a fraction of their size,",
@@ -167,19 +207,29 @@ def render(lines: list[str], found: dict[str, dict[str, list[float]]], peak_byte
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--photos", type=int, default=1000, help="how many (default %(default)s)")
-    parser.add_argument("--rounds", type=int, default=3, help="the median counts (default %(default)s)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="the median counts (default %(default)s)"
+    )
     parser.add_argument("--dir", type=Path, help="work here (default: a tmpfs with room)")
-    parser.add_argument("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
-    parser.add_argument("--no-check", action="store_true", help="exit code 0 even when a target fails")
+    parser.add_argument(
+        "--write", action="store_true", help="write the section of benchmarks/RESULTS.md"
+    )
+    parser.add_argument(
+        "--no-check", action="store_true", help="exit code 0 even when a target fails"
+    )
     args = parser.parse_args()
     folder = (args.dir or page.default_directory(MOST_BYTES)).resolve()
     page.require_room(folder, MOST_BYTES)
     files = sorted(make_photos(folder / "photos", photos=args.photos).folder.glob("*/*.jpg"))
     found = {work.name: speeds(work, images_of(work, files), args.rounds) for work in WORKS}
     peak_bytes, large = peak_memory(folder / "encode", files)
-    lines = page.circumstances("encode.py", sys.argv[1:], rounds=args.rounds, folder=folder, more=("Pillow",))
+    lines = page.circumstances(
+        "encode.py", sys.argv[1:], rounds=args.rounds, folder=folder, more=("Pillow",)
+    )
     text = render(lines, found, peak_bytes, large, len(files))
     print(text)
     if args.write:

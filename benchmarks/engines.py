@@ -44,7 +44,9 @@ Group = dict[str, Engine]
 
 
 def _fn_api(mode: str) -> Engine:
-    return Engine(("--runner=FnApiRunner", f"--direct_running_mode={mode}", f"--direct_num_workers={CORES}"))
+    return Engine(
+        ("--runner=FnApiRunner", f"--direct_running_mode={mode}", f"--direct_num_workers={CORES}")
+    )
 
 
 @contextmanager
@@ -61,13 +63,20 @@ def _local() -> Iterator[Group]:
 def _prism() -> Iterator[Group]:
     if not PRISM.exists():
         raise MissingError("make test-prism")
-    yield {"Prism": Engine(("--runner=PrismRunner", f"--prism_location={PRISM}", "--environment_type=LOOPBACK"))}
+    yield {
+        "Prism": Engine(
+            ("--runner=PrismRunner", f"--prism_location={PRISM}", "--environment_type=LOOPBACK")
+        )
+    }
 
 
 @contextmanager
 def _flink() -> Iterator[Group]:
     sys.path.insert(0, str(REPO))
-    from deploy.flink.cluster import FlinkMissingError, cluster  # here: the others need nothing of it
+    from deploy.flink.cluster import (
+        FlinkMissingError,
+        cluster,
+    )  # here: the others need nothing of it
 
     with tempfile.TemporaryDirectory(prefix="flink-bench-") as folder:
         try:
@@ -78,7 +87,13 @@ def _flink() -> Iterator[Group]:
         try:
             servers = [process.pid for process in (*started.others, *started.workers)]
             yield {
-                name: Engine((*started.arguments(number, python_processes=number // 2), "--shared-filesystem"), servers=servers)
+                name: Engine(
+                    (
+                        *started.arguments(number, python_processes=number // 2),
+                        "--shared-filesystem",
+                    ),
+                    servers=servers,
+                )
                 for name, number in _FLINK.items()
             }
         finally:

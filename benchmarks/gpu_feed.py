@@ -29,11 +29,16 @@ from typing import Any
 NEED = 0.97
 SIDE, CLASSES = 224, 1000
 _AHEAD = 2  # batches on the GPU beside the one in work
-_MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)  # of ImageNet, as torchvision's, times 255
+_MEAN, _STD = (
+    (123.675, 116.28, 103.53),
+    (58.395, 57.12, 57.375),
+)  # of ImageNet, as torchvision's, times 255
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--dataset", required=True, help="what `shardwright build` wrote, or its address")
     add("--split", default="train", help="(default %(default)s)")
@@ -41,7 +46,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add("--steps", type=int, default=100, help="measured in each round (default %(default)s)")
     add("--warm-up-steps", type=int, default=20, help="before those (default %(default)s)")
     add("--rounds", type=int, default=3, help="(default %(default)s)")
-    add("--compile", action="store_true", help="torch.compile the model: a faster GPU asks for more images")
+    add(
+        "--compile",
+        action="store_true",
+        help="torch.compile the model: a faster GPU asks for more images",
+    )
     add("--smoke", action="store_true", help="a few tiny batches on the CPU: it all runs")
     add("--json", type=Path, help="write the figures to this file too")
     args = parser.parse_args(argv)
@@ -113,7 +122,9 @@ class Trainer:
         self.device = device
         self.model = resnet50(num_classes=CLASSES).to(device, memory_format=torch.channels_last)
         self.forward = torch.compile(self.model) if compiled else self.model
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4
+        )
         self.mean = torch.tensor(_MEAN, device=device).view(1, 3, 1, 1)
         self.std = torch.tensor(_STD, device=device).view(1, 3, 1, 1)
 
@@ -122,7 +133,9 @@ class Trainer:
         import torch
 
         normal = (images - self.mean) / self.std
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):  # a CPU may only emulate it
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"
+        ):  # a CPU may only emulate it
             loss = torch.nn.functional.cross_entropy(self.forward(normal), labels)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -150,7 +163,14 @@ def _open_reader(args: argparse.Namespace) -> Any:
     import shardwright as sw
 
     image = sw.TrainImage(args.side)
-    return sw.Reader(args.dataset, args.split, global_batch_size=args.batch_size, shuffle=True, image=image, features=["image", "label"])
+    return sw.Reader(
+        args.dataset,
+        args.split,
+        global_batch_size=args.batch_size,
+        shuffle=True,
+        image=image,
+        features=["image", "label"],
+    )
 
 
 @contextlib.contextmanager
@@ -198,8 +218,14 @@ def open_reader_torch(args: argparse.Namespace, device: Any) -> Iterator[Iterato
         ahead.close()
 
 
-Feed = Callable[[argparse.Namespace, Any], contextlib.AbstractContextManager[Iterator[tuple[Any, Any]]]]
-FEEDS: dict[str, Feed] = {"synthetic": open_synthetic, "reader": open_reader, "reader.torch": open_reader_torch}
+Feed = Callable[
+    [argparse.Namespace, Any], contextlib.AbstractContextManager[Iterator[tuple[Any, Any]]]
+]
+FEEDS: dict[str, Feed] = {
+    "synthetic": open_synthetic,
+    "reader": open_reader,
+    "reader.torch": open_reader_torch,
+}
 
 
 def measure_all(args: argparse.Namespace, device: Any) -> dict[str, list[float]]:
@@ -211,14 +237,22 @@ def measure_all(args: argparse.Namespace, device: Any) -> dict[str, list[float]]
         for name in names[number % len(names) :] + names[: number % len(names)]:
             with FEEDS[name](args, device) as batches:
                 rates[name].append(trainer.rate(batches, args))
-            print(f"round {number + 1}: {name:<12} {rates[name][-1]:8,.4g} images/s", file=sys.stderr, flush=True)
+            print(
+                f"round {number + 1}: {name:<12} {rates[name][-1]:8,.4g} images/s",
+                file=sys.stderr,
+                flush=True,
+            )
     return rates
 
 
 def ratios(rates: dict[str, list[float]]) -> dict[str, float]:
     """The median over the rounds of each feed's rate over the synthetic one's."""
     base = rates["synthetic"]
-    return {name: median(own / ideal for own, ideal in zip(found, base, strict=True)) for name, found in rates.items() if found is not base}
+    return {
+        name: median(own / ideal for own, ideal in zip(found, base, strict=True))
+        for name, found in rates.items()
+        if found is not base
+    }
 
 
 def main() -> int:
@@ -227,17 +261,25 @@ def main() -> int:
         import torch
         import torchvision
     except ImportError as failure:
-        sys.exit(f"{failure}: run this with torch and torchvision, such as .torch/bin/python after `make .torch/.peers`")
+        sys.exit(
+            f"{failure}: run this with torch and torchvision, such as .torch/bin/python after `make .torch/.peers`"
+        )
     if not args.smoke and not torch.cuda.is_available():
-        sys.exit("no GPU that torch can use is here, so there is nothing to measure; --smoke runs a few tiny batches on the CPU")
+        sys.exit(
+            "no GPU that torch can use is here, so there is nothing to measure; --smoke runs a few tiny batches on the CPU"
+        )
     device = torch.device("cpu" if args.smoke else "cuda")
     rates = measure_all(args, device)
     found = ratios(rates)
     name = "CPU, smoke" if args.smoke else torch.cuda.get_device_name()
-    print(f"{name}; torch {torch.__version__}, torchvision {torchvision.__version__}; ResNet-50, batch {args.batch_size}")
+    print(
+        f"{name}; torch {torch.__version__}, torchvision {torchvision.__version__}; ResNet-50, batch {args.batch_size}"
+    )
     for feed, values in rates.items():
         share = f", {found[feed]:.3f} of synthetic" if feed in found else ""
-        print(f"{feed:<12} {median(values):8,.4g} images/s ({min(values):,.4g}-{max(values):,.4g}){share}")
+        print(
+            f"{feed:<12} {median(values):8,.4g} images/s ({min(values):,.4g}-{max(values):,.4g}){share}"
+        )
     if args.json:
         args.json.write_text(json.dumps({"device": name, "rates": rates, "ratios": found}))
     return 1 if not args.smoke and min(found.values()) < NEED else 0

@@ -33,7 +33,9 @@ Method = Callable[[bytes], object]
 def photograph() -> Image.Image:
     """Soft shapes under noise: a JPEG of quality 90 takes some 80 KB."""
     noise = random.Random(0)
-    soft = Image.frombytes("RGB", (25, 19), noise.randbytes(25 * 19 * 3)).resize(SIZE, Image.Resampling.BICUBIC)
+    soft = Image.frombytes("RGB", (25, 19), noise.randbytes(25 * 19 * 3)).resize(
+        SIZE, Image.Resampling.BICUBIC
+    )
     grain = Image.frombytes("RGB", SIZE, noise.randbytes(SIZE[0] * SIZE[1] * 3))
     return Image.blend(soft, grain, 0.14)
 
@@ -44,7 +46,9 @@ def files() -> dict[str, bytes]:
     made = {}
     for name in ("jpeg", "png", "gif", "webp", "bmp"):
         buffer = BytesIO()
-        image.save(buffer, name, quality=90) if name in ("jpeg", "webp") else image.save(buffer, name)
+        image.save(buffer, name, quality=90) if name in ("jpeg", "webp") else image.save(
+            buffer, name
+        )
         made[name] = buffer.getvalue()
     exif = Image.Exif()
     exif[0x0112], exif[0x0110] = 6, "A phone"
@@ -88,7 +92,11 @@ def main() -> None:
     print(f"{'microseconds per image':24}" + "".join(f"{name:>14}" for name in images))
     print(f"{'(KB)':24}" + "".join(f"{len(data) / 1e3:14.0f}" for data in images.values()))
     for name, method in methods().items():
-        print(f"{name:24}" + "".join(f"{microseconds(method, data):14.1f}" for data in images.values()), flush=True)
+        print(
+            f"{name:24}"
+            + "".join(f"{microseconds(method, data):14.1f}" for data in images.values()),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -65,18 +65,25 @@ def _chunk(path: Path, numbers: np.ndarray) -> pa.Table:
     paths = [_path_of(number) for number in numbers.tolist()]
     if path.name.startswith("listing"):
         return pa.table({"path": paths, "num_bytes": 50_000 + numbers * 7919 % 100_000})
-    return pa.table({"path": paths, "label": [f"class_{number % _CLASSES:03d}" for number in numbers.tolist()]})
+    return pa.table(
+        {"path": paths, "label": [f"class_{number % _CLASSES:03d}" for number in numbers.tolist()]}
+    )
 
 
 def _run(folder: Path, rows: int, *, labels: bool) -> Usage:
     listing, table = make_tables(folder, rows)
     out = folder / "join-out"
-    words = shardwright_command("plan", str(listing), str(out), "--size-column", "num_bytes", "--json")
+    words = shardwright_command(
+        "plan", str(listing), str(out), "--size-column", "num_bytes", "--json"
+    )
     usage = measure(words + (["--labels", str(table)] if labels else []), log=folder / "join-log")
     shutil.rmtree(out, ignore_errors=True)
     check_plan(usage.stdout.read_text(), rows, classes=min(rows, _CLASSES) if labels else 0)
     told = "with labels" if labels else "without"
-    print(f"{rows:,} rows {told}  {usage.wall_s:.1f} s  RSS {usage.peak_rss_bytes / 1e9:.2f} GB", file=sys.stderr)
+    print(
+        f"{rows:,} rows {told}  {usage.wall_s:.1f} s  RSS {usage.peak_rss_bytes / 1e9:.2f} GB",
+        file=sys.stderr,
+    )
     return usage
 
 
@@ -88,7 +95,9 @@ def check_plan(text: str, rows: int, *, classes: int) -> None:
         raise RunFailedError(f"`shardwright plan --json` prints no JSON: {text[:200]!r}") from error
     found = (plan["num_records"], plan["num_classes"], plan["rejects"])
     if found != (rows, classes, {}):
-        raise RunFailedError(f"the plan has (records, classes, rejects) {found}, not ({rows}, {classes}, {{}})")
+        raise RunFailedError(
+            f"the plan has (records, classes, rejects) {found}, not ({rows}, {classes}, {{}})"
+        )
 
 
 def _render(runs: list[Run], checks: list[Target], circumstances: list[str]) -> str:
@@ -106,22 +115,50 @@ def _render(runs: list[Run], checks: list[Target], circumstances: list[str]) -> 
     ]
     verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
     lines = ["## Joining a table of labels", "", *circumstances]
-    lines += ["- Measured: `shardwright plan LISTING OUT --size-column num_bytes --json [--labels LABELS]`, the whole command", ""]
-    return "\n".join([*lines, *page.table(head, table), "", *page.table(["required", "found", ""], verdicts)])
+    lines += [
+        "- Measured: `shardwright plan LISTING OUT --size-column num_bytes --json [--labels LABELS]`, the whole command",
+        "",
+    ]
+    return "\n".join(
+        [*lines, *page.table(head, table), "", *page.table(["required", "found", ""], verdicts)]
+    )
 
 
 def _targets(runs: list[Run]) -> list[Target]:
     peak = max(usage.peak_rss_bytes for run in runs for usage in run.usages)
-    return [Target(f"under {MAX_RSS_BYTES / 1e9:.0f} GB (summed RSS)", f"{peak / 1e9:.2f} GB", peak < MAX_RSS_BYTES)]
+    return [
+        Target(
+            f"under {MAX_RSS_BYTES / 1e9:.0f} GB (summed RSS)",
+            f"{peak / 1e9:.2f} GB",
+            peak < MAX_RSS_BYTES,
+        )
+    ]
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("--rows", type=int, nargs="+", default=[100_000, 3_000_000], help="rows of each table (default %(default)s)")
-    add("--rounds", type=int, default=3, help="runs; the table shows the median (default %(default)s)")
+    add(
+        "--rows",
+        type=int,
+        nargs="+",
+        default=[100_000, 3_000_000],
+        help="rows of each table (default %(default)s)",
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="runs; the table shows the median (default %(default)s)",
+    )
     add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--clean", action="store_true", help="delete the tables at the end too (they are kept for next time)")
+    add(
+        "--clean",
+        action="store_true",
+        help="delete the tables at the end too (they are kept for next time)",
+    )
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")
     return parser.parse_args(argv)
@@ -135,17 +172,24 @@ def main() -> int:
     page.require_room(folder, need_bytes)
     try:
         cases = [(rows, labels) for rows in args.rows for labels in (False, True)]
-        runs = [Run(rows, labels, [_run(folder, rows, labels=labels) for _ in range(args.rounds)]) for rows, labels in cases]
+        runs = [
+            Run(rows, labels, [_run(folder, rows, labels=labels) for _ in range(args.rounds)])
+            for rows, labels in cases
+        ]
     except RunFailedError as failure:
         sys.exit(str(failure))
     if args.clean:
         for path in (path for rows in args.rows for path in make_tables(folder, rows)):
             path.unlink()
     for before, after in zip(runs[::2], runs[1::2], strict=True):
-        added = median(usage.wall_s for usage in after.usages) - median(usage.wall_s for usage in before.usages)
+        added = median(usage.wall_s for usage in after.usages) - median(
+            usage.wall_s for usage in before.usages
+        )
         print(f"{after.rows:,} rows of labels add {added:.1f} s", file=sys.stderr)
     checks = _targets(runs)
-    text = _render(runs, checks, page.circumstances("join.py", argv, rounds=args.rounds, folder=folder))
+    text = _render(
+        runs, checks, page.circumstances("join.py", argv, rounds=args.rounds, folder=folder)
+    )
     print(text)
     if args.write:
         page.write_section("join", text)

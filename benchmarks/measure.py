@@ -148,7 +148,9 @@ class Servers:
 class _Sampler(threading.Thread):
     """Looks at a tree until stopped; kills it when it runs past its time."""
 
-    def __init__(self, tree: _Tree, timeout_s: float, each_look: Callable[[int], None] | None) -> None:
+    def __init__(
+        self, tree: _Tree, timeout_s: float, each_look: Callable[[int], None] | None
+    ) -> None:
         super().__init__(daemon=True)
         self.tree = tree
         self.each_look = each_look
@@ -188,7 +190,9 @@ class _Sampler(threading.Thread):
         return sum(self._cpu_s.values())
 
 
-def _start(command: Sequence[str], log: Path, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
+def _start(
+    command: Sequence[str], log: Path, env: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **(env or {})}
     with open(log.with_suffix(".out"), "wb") as out, open(log.with_suffix(".err"), "wb") as err:
@@ -248,7 +252,9 @@ def measure(
         why = "processes stayed behind" if not all_gone else f"exit code {child.returncode}"
         why = f"timed out after {timeout_s:.0f} s" if sampler.timed_out else why
         raise RunFailedError(f"{why}: {' '.join(command)}\n{_log_tail(log)}")
-    return Usage(wall_s, cpu_s, sampler.peak_rss_bytes, sampler.peak_pss_bytes, log.with_suffix(".out"))
+    return Usage(
+        wall_s, cpu_s, sampler.peak_rss_bytes, sampler.peak_pss_bytes, log.with_suffix(".out")
+    )
 
 
 def _first_shard(folder: Path) -> Path | None:
@@ -281,7 +287,9 @@ def seconds_to_first_shard(
     tree = _Tree(child.pid)
     try:
         while time.perf_counter() - start < timeout_s:
-            ended = child.poll() is not None  # asked first: a run may write all and end between two looks
+            ended = (
+                child.poll() is not None
+            )  # asked first: a run may write all and end between two looks
             found = _first_shard(out)
             if found is not None:
                 return time.perf_counter() - start, found.name
@@ -291,4 +299,6 @@ def seconds_to_first_shard(
     finally:
         tree.kill()
         child.wait()
-    raise RunFailedError(f"no shard appeared within {timeout_s:.0f} s: {' '.join(command)}\n{_log_tail(log)}")
+    raise RunFailedError(
+        f"no shard appeared within {timeout_s:.0f} s: {' '.join(command)}\n{_log_tail(log)}"
+    )

@@ -23,7 +23,9 @@ def _tfrecord_sizes(path: Path) -> Iterator[int]:
         end, at = os.fstat(file.fileno()).st_size, 0
         while at < end:
             head = os.pread(file.fileno(), 8, at)
-            (size,) = struct.unpack("<Q", head.ljust(8, b"\xff"))  # a short head becomes an absurd size
+            (size,) = struct.unpack(
+                "<Q", head.ljust(8, b"\xff")
+            )  # a short head becomes an absurd size
             at += 8 + 4 + size + 4
             if at > end:
                 raise RunFailedError(f"{path.name}: the last record is cut off")

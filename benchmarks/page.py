@@ -57,7 +57,9 @@ def require_room(folder: Path, need_bytes: int) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < need_bytes:
-        sys.exit(f"--dir: {need_bytes / 1e9:.1f} GB are needed there, {free / 1e9:.1f} GB are free; name another folder or smaller --sizes")
+        sys.exit(
+            f"--dir: {need_bytes / 1e9:.1f} GB are needed there, {free / 1e9:.1f} GB are free; name another folder or smaller --sizes"
+        )
 
 
 def _git_sha() -> str:
@@ -69,7 +71,9 @@ def _git_sha() -> str:
     if not sha:
         return "no commit"
     # The page itself is rewritten by the run before, which says nothing about the program.
-    return sha + (" with changes" if git("status", "--porcelain", "--", ":!benchmarks/RESULTS.md") else "")
+    return sha + (
+        " with changes" if git("status", "--porcelain", "--", ":!benchmarks/RESULTS.md") else ""
+    )
 
 
 def _version(package: str) -> str:
@@ -90,7 +94,9 @@ def _shown_command(script: str, argv: list[str]) -> str:
     return re.sub(r"(--dir[= ])\S+", r"\1DIR", text)
 
 
-def circumstances(script: str, argv: list[str], *, rounds: int, folder: Path, more: tuple[str, ...] = ()) -> list[str]:
+def circumstances(
+    script: str, argv: list[str], *, rounds: int, folder: Path, more: tuple[str, ...] = ()
+) -> list[str]:
     """The lines that say how the figures came about."""
     versions = ", ".join(f"{name} {_version(name)}" for name in (*_PACKAGES, *more))
     memory = _meminfo_bytes("MemTotal") / 1e9

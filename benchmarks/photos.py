@@ -111,7 +111,9 @@ def _read_marker(marker: Path, wanted: dict[str, int]) -> int | None:
 def make_photos(root: Path, *, photos: int, names: int = 1, seed: int = 0) -> PhotoSet:
     """Makes ROOT/photos-PHOTOSxNAMES, or returns at once when it is there already."""
     folder = root / f"photos-{photos}x{names}"
-    marker = folder.with_suffix(".json")  # beside the folder: inside it would be one input file more
+    marker = folder.with_suffix(
+        ".json"
+    )  # beside the folder: inside it would be one input file more
     wanted = {"version": VERSION, "photos": photos, "names": names, "seed": seed}
     num_bytes = _read_marker(marker, wanted)
     if num_bytes is None:
@@ -136,10 +138,18 @@ def main() -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="example: python benchmarks/photos.py /dev/shm/bench --photos 8000 --names 5",
     )
-    parser.add_argument("root", type=Path, help="the folder is made under this one, as photos-PHOTOSxNAMES")
-    parser.add_argument("--photos", type=int, default=8000, help="different pictures (default %(default)s)")
-    parser.add_argument("--names", type=int, default=1, help="names for each picture (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed, other crops (default %(default)s)")
+    parser.add_argument(
+        "root", type=Path, help="the folder is made under this one, as photos-PHOTOSxNAMES"
+    )
+    parser.add_argument(
+        "--photos", type=int, default=8000, help="different pictures (default %(default)s)"
+    )
+    parser.add_argument(
+        "--names", type=int, default=1, help="names for each picture (default %(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="another seed, other crops (default %(default)s)"
+    )
     args = parser.parse_args()
     made = make_photos(args.root, photos=args.photos, names=args.names, seed=args.seed)
     print(json.dumps({**asdict(made), "folder": str(made.folder)}))

@@ -39,7 +39,9 @@ def _rows(start: int, count: int) -> pa.Table:
     rng = np.random.default_rng(start)
     labels = [f"class_{number:03d}" for number in rng.integers(0, _CLASSES, count)]
     numbers = range(start, start + count)
-    paths = [f"/data/photos/{label}/img_{n:012d}.jpg" for label, n in zip(labels, numbers, strict=True)]
+    paths = [
+        f"/data/photos/{label}/img_{n:012d}.jpg" for label, n in zip(labels, numbers, strict=True)
+    ]
     num_bytes = rng.lognormal(np.log(110_000), 0.5, count).astype(np.int64)
     return pa.table({"path": paths, "label": labels, "num_bytes": num_bytes})
 
@@ -79,17 +81,27 @@ def check_plan(text: str, rows: int) -> None:
     try:
         sums = _sums(json.loads(text), {})
     except ValueError as error:
-        raise RunFailedError(f"`shardwright plan --json` printed no JSON: {text[:200]!r}") from error
+        raise RunFailedError(
+            f"`shardwright plan --json` printed no JSON: {text[:200]!r}"
+        ) from error
     if not any(total in (rows, 2 * rows) for total in sums.values()):
-        raise RunFailedError(f"`shardwright plan --json` does not account for {rows} rows: {text[:500]}")
+        raise RunFailedError(
+            f"`shardwright plan --json` does not account for {rows} rows: {text[:500]}"
+        )
 
 
 def _targets(usages: list[Usage]) -> list[Target]:
     slowest = max(usage.wall_s for usage in usages)
     peak = max(usage.peak_rss_bytes for usage in usages)
     return [
-        Target(f"under {MAX_WALL_S} s, the slowest round", f"{slowest:.1f} s", slowest < MAX_WALL_S),
-        Target(f"under {MAX_RSS_BYTES / 1e9:.0f} GB (summed RSS)", f"{peak / 1e9:.2f} GB", peak < MAX_RSS_BYTES),
+        Target(
+            f"under {MAX_WALL_S} s, the slowest round", f"{slowest:.1f} s", slowest < MAX_WALL_S
+        ),
+        Target(
+            f"under {MAX_RSS_BYTES / 1e9:.0f} GB (summed RSS)",
+            f"{peak / 1e9:.2f} GB",
+            peak < MAX_RSS_BYTES,
+        ),
     ]
 
 
@@ -106,17 +118,33 @@ def _render(rows: int, usages: list[Usage], checks: list[Target], circumstances:
     ]
     verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
     lines = ["## Planning without the images", "", *circumstances]
-    lines += [f"- Measured: `shardwright plan TABLE OUT {' '.join(_OPTIONS)}`, the whole command", ""]
-    return "\n".join([*lines, *page.table(head, [row]), "", *page.table(["required", "found", ""], verdicts)])
+    lines += [
+        f"- Measured: `shardwright plan TABLE OUT {' '.join(_OPTIONS)}`, the whole command",
+        "",
+    ]
+    return "\n".join(
+        [*lines, *page.table(head, [row]), "", *page.table(["required", "found", ""], verdicts)]
+    )
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("--rows", type=int, default=5_000_000, help="rows of the table (default %(default)s)")
-    add("--rounds", type=int, default=3, help="runs; the table shows the median (default %(default)s)")
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="runs; the table shows the median (default %(default)s)",
+    )
     add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--clean", action="store_true", help="delete the table at the end too (it is kept for next time)")
+    add(
+        "--clean",
+        action="store_true",
+        help="delete the table at the end too (it is kept for next time)",
+    )
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")
     return parser.parse_args(argv)
@@ -126,7 +154,11 @@ def _run(table: Path, out: Path, rows: int, ballast: Ballast) -> Usage:
     ballast.swap(out)
     ballast.follow(out, 0)
     words = shardwright_command("plan", str(table), str(out), *_OPTIONS)
-    usage = measure(words, log=out.with_name("plan-log"), each_look=lambda rss_bytes: ballast.follow(out, rss_bytes))
+    usage = measure(
+        words,
+        log=out.with_name("plan-log"),
+        each_look=lambda rss_bytes: ballast.follow(out, rss_bytes),
+    )
     check_plan(usage.stdout.read_text(), rows)
     shutil.rmtree(out, ignore_errors=True)
     print(

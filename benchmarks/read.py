@@ -28,12 +28,30 @@ import page
 import read_report as report
 from measure import RunFailedError, measure
 from read_data import make_data, make_many_shards
-from read_report import IN_ORDER, INTERLEAVED, LOAD, OURS, RAW, READER, SHUFFLED, SYSTEMS, TF, Case, Results, Run
+from read_report import (
+    IN_ORDER,
+    INTERLEAVED,
+    LOAD,
+    OURS,
+    RAW,
+    READER,
+    SHUFFLED,
+    SYSTEMS,
+    TF,
+    Case,
+    Results,
+    Run,
+)
 from systems import HERE
 
 PARTS = ("feed", "raw", "start", "memory")
 # The package a torch loader needs beside torch itself.
-_IN_TORCH = {"torch": "torchvision", "webdataset": "webdataset", "streaming": "streaming", "litdata": "litdata"}
+_IN_TORCH = {
+    "torch": "torchvision",
+    "webdataset": "webdataset",
+    "streaming": "streaming",
+    "litdata": "litdata",
+}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 _BYTES_PER_PHOTO = 500_000  # 80 KB of photo in six formats
 _TINY_BYTES_PER_SHARD = 40_000
@@ -47,32 +65,90 @@ print(json.dumps([{n: have[n] for n in names if n in have}, [m for m in modules 
 def _choice(text: str, known: tuple[str, ...]) -> list[str]:
     chosen = text.split(",")
     if unknown := set(chosen) - set(known):
-        raise argparse.ArgumentTypeError(f"unknown {sorted(unknown)}; choose from {', '.join(known)}")
+        raise argparse.ArgumentTypeError(
+            f"unknown {sorted(unknown)}; choose from {', '.join(known)}"
+        )
     return [name for name in known if name in chosen]
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("--parts", type=lambda text: _choice(text, PARTS), default=list(PARTS), help="comma-separated, of: " + ", ".join(PARTS))
-    add("--systems", type=lambda text: _choice(text, SYSTEMS), default=list(SYSTEMS), help="in `feed`, of: " + ", ".join(SYSTEMS))
-    add("--rounds", type=int, default=3, help="runs of each; tables show the median (default %(default)s)")
+    add(
+        "--parts",
+        type=lambda text: _choice(text, PARTS),
+        default=list(PARTS),
+        help="comma-separated, of: " + ", ".join(PARTS),
+    )
+    add(
+        "--systems",
+        type=lambda text: _choice(text, SYSTEMS),
+        default=list(SYSTEMS),
+        help="in `feed`, of: " + ", ".join(SYSTEMS),
+    )
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="runs of each; tables show the median (default %(default)s)",
+    )
     add("--photos", type=int, default=6000, help="different pictures (default %(default)s)")
-    add("--images", type=int, default=6000, help="images that each loader is timed for (default %(default)s)")
+    add(
+        "--images",
+        type=int,
+        default=6000,
+        help="images that each loader is timed for (default %(default)s)",
+    )
     add("--warm-up", type=int, default=1500, help="images before that (default %(default)s)")
-    add("--records", type=int, default=60_000, help="records timed without decoding (default %(default)s)")
+    add(
+        "--records",
+        type=int,
+        default=60_000,
+        help="records timed without decoding (default %(default)s)",
+    )
     add("--batch-size", type=int, default=64, help="(default %(default)s)")
-    add("--shards", type=int, default=10_000, help="of the dataset that `start` opens (default %(default)s)")
-    add("--seconds", type=float, default=60.0, help="of the run that `memory` looks at (default %(default)s)")
-    add("--cores", type=int, default=os.cpu_count(), help="workers or threads, where a peer wants a number (default: all)")
-    add("--torch-python", type=Path, default=page.REPO / ".torch/bin/python", help="Python of torch's loaders (default .torch/bin/python)")
+    add(
+        "--shards",
+        type=int,
+        default=10_000,
+        help="of the dataset that `start` opens (default %(default)s)",
+    )
+    add(
+        "--seconds",
+        type=float,
+        default=60.0,
+        help="of the run that `memory` looks at (default %(default)s)",
+    )
+    add(
+        "--cores",
+        type=int,
+        default=os.cpu_count(),
+        help="workers or threads, where a peer wants a number (default: all)",
+    )
+    add(
+        "--torch-python",
+        type=Path,
+        default=page.REPO / ".torch/bin/python",
+        help="Python of torch's loaders (default .torch/bin/python)",
+    )
     add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")
-    add("--quick", action="store_true", help="one round of few images, no targets: it all runs (CI)")
+    add(
+        "--quick", action="store_true", help="one round of few images, no targets: it all runs (CI)"
+    )
     args = parser.parse_args(argv)
     if args.quick:
-        args.rounds, args.photos, args.images, args.warm_up, args.batch_size, args.no_check = 1, 80, 80, 16, 8, True
+        args.rounds, args.photos, args.images, args.warm_up, args.batch_size, args.no_check = (
+            1,
+            80,
+            80,
+            16,
+            8,
+            True,
+        )
         args.records, args.shards, args.seconds = 320, 20, 1.0
     return args
 
@@ -88,19 +164,27 @@ def look_at_torch(python: Path, systems: list[str]) -> tuple[str, list[str]]:
             f"or leave them out: --systems {','.join(name for name in systems if name not in wanted)}"
         )
     words = [str(python), "-c", _LOOK, ",".join(report.TORCH_PACKAGES), ",".join(wanted.values())]
-    versions, found = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    versions, found = json.loads(
+        subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    )
     missing = [name for name, module in wanted.items() if module not in found]
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"- In torch's environment: {told}" + (f"; not installed, so left out: {', '.join(missing)}" if missing else ""), missing
+    return f"- In torch's environment: {told}" + (
+        f"; not installed, so left out: {', '.join(missing)}" if missing else ""
+    ), missing
 
 
 def cases_of(part: str, systems: list[str]) -> list[Case]:
     """What is run in each round. Peers are run as one trains with them, shuffled."""
     if part == "feed":
-        orders = {name: (IN_ORDER, SHUFFLED) if name in (*OURS, TF) else (SHUFFLED,) for name in systems}
+        orders = {
+            name: (IN_ORDER, SHUFFLED) if name in (*OURS, TF) else (SHUFFLED,) for name in systems
+        }
         return [Case(part, name, order) for name, found in orders.items() for order in found]
     if part == "raw":
-        ours = [Case(part, name, order) for name in (READER, LOAD) for order in (IN_ORDER, SHUFFLED)]
+        ours = [
+            Case(part, name, order) for name in (READER, LOAD) for order in (IN_ORDER, SHUFFLED)
+        ]
         return [Case(part, RAW, IN_ORDER), Case(part, INTERLEAVED, IN_ORDER), *ours]
     return [Case(part, name, order) for name in (READER, LOAD) for order in (IN_ORDER, SHUFFLED)]
 
@@ -124,12 +208,26 @@ class Bench:
         self.tuned: dict[str, float] = {}
         self.chosen = "not tuned"
 
-    def _measure(self, name: str, task: str, words: list[str]) -> tuple[dict[str, object], int, list[tuple[float, int]]]:
+    def _measure(
+        self, name: str, task: str, words: list[str]
+    ) -> tuple[dict[str, object], int, list[tuple[float, int]]]:
         """What the loader's process told, its peak RSS, and its RSS over time."""
         looks: list[tuple[float, int]] = []
-        program = [str(self.args.torch_python), "read_torch.py"] if name in _IN_TORCH else [sys.executable, "read_systems.py"]
+        program = (
+            [str(self.args.torch_python), "read_torch.py"]
+            if name in _IN_TORCH
+            else [sys.executable, "read_systems.py"]
+        )
         usage = measure(
-            [program[0], str(HERE / program[1]), task, name, *words, "--cores", str(self.args.cores)],
+            [
+                program[0],
+                str(HERE / program[1]),
+                task,
+                name,
+                *words,
+                "--cores",
+                str(self.args.cores),
+            ],
             log=self.folder / "logs" / f"{task}-{name}",
             env=_QUIET,
             timeout_s=900,
@@ -138,18 +236,31 @@ class Bench:
         return json.loads(usage.stdout.read_text().splitlines()[-1]), usage.peak_rss_bytes, looks
 
     def tune(self, data: Path) -> None:
-        words = ["--data", str(data), "--batch-size", str(self.args.batch_size), "--items", str(self.args.images // 4)]
+        words = [
+            "--data",
+            str(data),
+            "--batch-size",
+            str(self.args.batch_size),
+            "--items",
+            str(self.args.images // 4),
+        ]
         rates = self._measure(TF, "tune", words)[0]["rates"]
         assert isinstance(rates, dict)
         self.tuned = rates
         self.chosen = max(rates, key=lambda name: rates[name])
-        _say(f"tf.data's variants: {', '.join(f'{name} {rate:,.0f}/s' for name, rate in rates.items())}")
+        _say(
+            f"tf.data's variants: {', '.join(f'{name} {rate:,.0f}/s' for name, rate in rates.items())}"
+        )
 
     def run(self, case: Case, data: Path, *words: str) -> None:
-        settings = json.dumps({"variant": self.chosen} if case.name in (TF, LOAD) and self.tuned else {})
+        settings = json.dumps(
+            {"variant": self.chosen} if case.name in (TF, LOAD) and self.tuned else {}
+        )
         size = ["--batch-size", str(self.args.batch_size), "--settings", settings]
         task = "feed" if case.part == "memory" else case.part
-        told, peak, looks = self._measure(case.name, task, ["--data", str(data), "--order", case.order, *size, *words])
+        told, peak, looks = self._measure(
+            case.name, task, ["--data", str(data), "--order", case.order, *size, *words]
+        )
         rss_bytes = report.mean_between(looks, told.pop("times"))  # type: ignore[arg-type]
         found = Run(**told, peak_rss_bytes=peak, rss_bytes=rss_bytes)  # type: ignore[arg-type]
         self.results.setdefault(case, []).append(found)
@@ -161,10 +272,18 @@ def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | N
     if "feed" in args.parts and TF in args.systems:
         bench.tune(data)
     warm_up = ["--warm-up-items", str(args.warm_up)]
-    words = {"feed": ["--items", str(args.images), *warm_up], "raw": ["--items", str(args.records), *warm_up], "start": []}
+    words = {
+        "feed": ["--items", str(args.images), *warm_up],
+        "raw": ["--items", str(args.records), *warm_up],
+        "start": [],
+    }
     for number in range(args.rounds):
         for part in ("feed", "raw", "start"):
-            for case in turned(cases_of(part, args.systems), number, args.rounds) if part in args.parts else ():
+            for case in (
+                turned(cases_of(part, args.systems), number, args.rounds)
+                if part in args.parts
+                else ()
+            ):
                 bench.run(case, many if many and part == "start" else data, *words[part])
     if "memory" in args.parts:
         bench.run(Case("memory", READER, SHUFFLED), data, "--seconds", str(args.seconds), *warm_up)
@@ -184,7 +303,9 @@ def in_order(results: Results, systems: list[str]) -> Results:
 def main() -> int:
     argv = sys.argv[1:]
     args = parse_args(argv)
-    torch_line, missing = look_at_torch(args.torch_python, args.systems if "feed" in args.parts else [])
+    torch_line, missing = look_at_torch(
+        args.torch_python, args.systems if "feed" in args.parts else []
+    )
     args.systems = [name for name in args.systems if name not in missing]
     need_bytes = args.photos * _BYTES_PER_PHOTO + args.shards * _TINY_BYTES_PER_SHARD
     folder = (args.dir or page.default_directory(need_bytes)).resolve()
@@ -192,19 +313,30 @@ def main() -> int:
     _say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
     bench = Bench(folder, args)
     try:
-        data = make_data(folder, args.photos, [READER, *(args.systems if "feed" in args.parts else [])], args.torch_python)
+        data = make_data(
+            folder,
+            args.photos,
+            [READER, *(args.systems if "feed" in args.parts else [])],
+            args.torch_python,
+        )
         many = make_many_shards(folder, args.shards) if "start" in args.parts else None
         run_parts(bench, args, data, many)
     except RunFailedError as failure:  # figures beside a broken run would be no comparison
         sys.exit(str(failure))
-    lines = page.circumstances("read.py", shown(argv), rounds=args.rounds, folder=folder, more=report.PACKAGES)
+    lines = page.circumstances(
+        "read.py", shown(argv), rounds=args.rounds, folder=folder, more=report.PACKAGES
+    )
     lines += [torch_line] if torch_line else []
     results = in_order(bench.results, args.systems)
     checks = report.targets(results)
-    text = report.render(results, checks, lines, tuned=bench.tuned, chosen=bench.chosen, shards=args.shards)
+    text = report.render(
+        results, checks, lines, tuned=bench.tuned, chosen=bench.chosen, shards=args.shards
+    )
     print(text)
     if args.write:
-        page.write_section("-".join(["read", *(args.parts if args.parts != list(PARTS) else [])]), text)
+        page.write_section(
+            "-".join(["read", *(args.parts if args.parts != list(PARTS) else [])]), text
+        )
     failed = any(check.passed is False for check in checks)
     return 1 if failed and not args.no_check else 0
 

@@ -37,7 +37,9 @@ def labelled(folder: Path) -> Iterator[tuple[Path, int]]:
 def _run(words: list[str]) -> None:
     done = subprocess.run(words, capture_output=True, text=True, cwd=HERE.parent)
     if done.returncode:
-        raise RunFailedError(f"exit code {done.returncode}: {' '.join(words)}\n{(done.stdout + done.stderr)[-3000:]}")
+        raise RunFailedError(
+            f"exit code {done.returncode}: {' '.join(words)}\n{(done.stdout + done.stderr)[-3000:]}"
+        )
 
 
 def shard_bytes(photos: int) -> int:
@@ -45,16 +47,24 @@ def shard_bytes(photos: int) -> int:
 
 
 def _make_dataset(data: Path, shard_bytes: int) -> None:
-    _run(shardwright_command("build", str(data / "photos"), str(data / "dataset"), "--shard-size", str(shard_bytes)))
+    _run(
+        shardwright_command(
+            "build", str(data / "photos"), str(data / "dataset"), "--shard-size", str(shard_bytes)
+        )
+    )
 
 
 def _make_tars(data: Path, shard_bytes: int) -> None:
     from webdataset import ShardWriter
 
     (data / "tars").mkdir()
-    with ShardWriter(f"{data}/tars/%06d.tar", maxcount=10**9, maxsize=shard_bytes, verbose=0) as writer:
+    with ShardWriter(
+        f"{data}/tars/%06d.tar", maxcount=10**9, maxsize=shard_bytes, verbose=0
+    ) as writer:
         # In another order than the files', as no shard should hold one class only.
-        for number, (path, label) in enumerate(sorted(labelled(data / "photos"), key=lambda pair: pair[0].name)):
+        for number, (path, label) in enumerate(
+            sorted(labelled(data / "photos"), key=lambda pair: pair[0].name)
+        ):
             writer.write({"__key__": f"{number:08d}", "jpg": path.read_bytes(), "cls": str(label)})
 
 
@@ -77,7 +87,9 @@ def _make_array_records(data: Path, shard_bytes: int) -> None:
             if writer is not None:
                 writer.close()
             # One record a group: what the format's documentation asks for where records are read at random.
-            writer = ArrayRecordWriter(f"{data}/array_record/photos-{shard:05d}.arrayrecord", "group_size:1")
+            writer = ArrayRecordWriter(
+                f"{data}/array_record/photos-{shard:05d}.arrayrecord", "group_size:1"
+            )
             used, shard = 0, shard + 1
         record = pack(path.read_bytes(), label)
         writer.write(record)
@@ -96,7 +108,11 @@ def _make_by_torch(name: str, torch_python: Path) -> Maker:
 
 def formats(torch_python: Path) -> dict[str, tuple[str, Maker]]:
     """The folder each system reads below the data's, and what makes it."""
-    dataset, tars, records = ("dataset", _make_dataset), ("tars", _make_tars), ("array_record", _make_array_records)
+    dataset, tars, records = (
+        ("dataset", _make_dataset),
+        ("tars", _make_tars),
+        ("array_record", _make_array_records),
+    )
     ours = dict.fromkeys(("reader", "reader.tf_data", "load", "tf.data"), dataset)
     by_torch = {
         "streaming": ("mds", _make_by_torch("streaming", torch_python)),
@@ -134,7 +150,9 @@ def _write_tiny_images(folder: Path, count: int) -> None:
     for number in range(count):
         buffer = io.BytesIO()
         Image.new("RGB", (16, 16), (number % 256, number // 256 % 256, 128)).save(buffer, "JPEG")
-        (folder / f"class_{number % _TINY_CLASSES:02d}" / f"{number:06d}.jpg").write_bytes(buffer.getvalue())
+        (folder / f"class_{number % _TINY_CLASSES:02d}" / f"{number:06d}.jpg").write_bytes(
+            buffer.getvalue()
+        )
 
 
 def make_many_shards(root: Path, shards: int) -> Path:

@@ -20,7 +20,10 @@ from typing import Any
 from measure import cpu_seconds_of_children
 
 SIDE = 224
-SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)  # of the random-resized crop: what all of these libraries default to
+SCALE, RATIO = (
+    (0.08, 1.0),
+    (3 / 4, 4 / 3),
+)  # of the random-resized crop: what all of these libraries default to
 ORDERS = ("sequential", "shuffled")
 _PARTS = 6  # of a run that are timed apart, so that a page can say how even it was
 
@@ -64,14 +67,22 @@ def import_all(names: Iterable[str]) -> None:
 def check_images(batch: Any, batch_size: int) -> None:
     """That it did the same work as the others: a batch of uint8 images, channels first or last."""
     shape = tuple(int(side) for side in batch.shape)
-    if sorted(shape[1:]) != [3, SIDE, SIDE] or not 0 < shape[0] <= batch_size or "uint8" not in str(batch.dtype):
-        raise SystemExit(f"batches are {batch.dtype} {shape}, not uint8 of at most {batch_size} images of {SIDE}x{SIDE}")
+    if (
+        sorted(shape[1:]) != [3, SIDE, SIDE]
+        or not 0 < shape[0] <= batch_size
+        or "uint8" not in str(batch.dtype)
+    ):
+        raise SystemExit(
+            f"batches are {batch.dtype} {shape}, not uint8 of at most {batch_size} images of {SIDE}x{SIDE}"
+        )
 
 
 def check_records(batch: Any, batch_size: int) -> None:
     first = bytes(batch.numpy()[0] if hasattr(batch, "numpy") else batch[0])
     if not 0 < int(batch.shape[0]) <= batch_size or len(first) < 1000:
-        raise SystemExit(f"batches are {batch.shape} with a first record of {len(first)} bytes, not records of images")
+        raise SystemExit(
+            f"batches are {batch.shape} with a first record of {len(first)} bytes, not records of images"
+        )
 
 
 def _cpu_s() -> float:
@@ -90,7 +101,9 @@ class _Marks:
             self.times.append(time.monotonic())
 
 
-def time_batches(batches: Iterator[Any], *, warm_up_items: int, items: int, seconds: float = 0.0) -> dict[str, Any]:
+def time_batches(
+    batches: Iterator[Any], *, warm_up_items: int, items: int, seconds: float = 0.0
+) -> dict[str, Any]:
     """Takes `warm_up_items`, then times `items`, or as many as come in `seconds`. Whole batches, so some more."""
     count = 0
     while count < warm_up_items:
@@ -101,11 +114,15 @@ def time_batches(batches: Iterator[Any], *, warm_up_items: int, items: int, seco
         count += int(next(batches).shape[0])
         marks.saw(count)
     wall_s = time.monotonic() - start
-    times = [start + part * wall_s / _PARTS for part in range(_PARTS + 1)] if seconds else marks.times
+    times = (
+        [start + part * wall_s / _PARTS for part in range(_PARTS + 1)] if seconds else marks.times
+    )
     return {"items": count, "wall_s": wall_s, "cpu_s": _cpu_s() - cpu_s, "times": times}
 
 
-def run_feed(loader: Loader, feed: Feed, args: argparse.Namespace, check: Callable[[Any, int], None]) -> dict[str, Any]:
+def run_feed(
+    loader: Loader, feed: Feed, args: argparse.Namespace, check: Callable[[Any, int], None]
+) -> dict[str, Any]:
     """Seconds from the imports' end to the first batch, then the speed after a warm-up."""
     import_all(loader.imports)
     start = time.monotonic()
@@ -115,13 +132,17 @@ def run_feed(loader: Loader, feed: Feed, args: argparse.Namespace, check: Callab
     check(first, feed.batch_size)
     timed = {"items": 0, "wall_s": 0.0, "cpu_s": 0.0, "times": []}
     if args.items or args.seconds:
-        timed = time_batches(batches, warm_up_items=args.warm_up_items, items=args.items, seconds=args.seconds)
+        timed = time_batches(
+            batches, warm_up_items=args.warm_up_items, items=args.items, seconds=args.seconds
+        )
     return {**timed, "first_batch_s": first_batch_s}
 
 
 def parser(doc: str | None, tasks: Iterable[str]) -> argparse.ArgumentParser:
     """The command line that both scripts share."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = made.add_argument
     add("task", choices=list(tasks))
     add("name", help="the loader")
@@ -131,7 +152,12 @@ def parser(doc: str | None, tasks: Iterable[str]) -> argparse.ArgumentParser:
     add("--items", type=int, default=0, help="images or records to time after the warm-up")
     add("--seconds", type=float, default=0.0, help="time as many as come in this time instead")
     add("--warm-up-items", type=int, default=0)
-    add("--cores", type=int, default=os.cpu_count() or 1, help="workers or threads, where a loader wants a number")
+    add(
+        "--cores",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="workers or threads, where a loader wants a number",
+    )
     add("--shard-bytes", type=int, default=32_000_000, help="of a format to make")
     add("--settings", type=json.loads, default={}, help="of a tuned loader, as JSON")
     return made

@@ -53,7 +53,11 @@ class Run(NamedTuple):
     def thirds(self) -> list[float]:
         """Mean RSS in bytes of the first, the second and the last third."""
         size = len(self.rss_bytes) // 3
-        return [mean(self.rss_bytes[place : place + size]) for place in range(0, 3 * size, size)] if size else []
+        return (
+            [mean(self.rss_bytes[place : place + size]) for place in range(0, 3 * size, size)]
+            if size
+            else []
+        )
 
 
 Results = dict[Case, list[Run]]
@@ -67,7 +71,9 @@ def mean_between(samples: Sequence[tuple[float, int]], times: Sequence[float]) -
     for start, end in pairwise(times):
         within = [value for when, value in samples if start <= when <= end]
         middle = (start + end) / 2
-        found.append(round(mean(within or [min(samples, key=lambda sample: abs(sample[0] - middle))[1]])))
+        found.append(
+            round(mean(within or [min(samples, key=lambda sample: abs(sample[0] - middle))[1]]))
+        )
     return tuple(found)
 
 
@@ -84,7 +90,11 @@ def _rates(results: Results, case: Case) -> list[float]:
 def ratios(results: Results, case: Case, base: Case) -> list[float]:
     """Speeds of a case over those of another, round by round; none where one of them was not run in each."""
     ours, theirs = _rates(results, case), _rates(results, base)
-    return [our / their for our, their in zip(ours, theirs, strict=True)] if len(ours) == len(theirs) else []
+    return (
+        [our / their for our, their in zip(ours, theirs, strict=True)]
+        if len(ours) == len(theirs)
+        else []
+    )
 
 
 def _cases(results: Results, part: str) -> list[Case]:
@@ -104,8 +114,25 @@ def _feed_table(results: Results) -> list[str]:
         first = spread([run.first_batch_s for run in runs], ".2f")
         worst = max(runs, key=lambda run: run.peak_rss_bytes)
         memory = [f"{worst.peak_rss_bytes / 1e6:,.0f}", _megabytes(worst.thirds)]
-        rows.append([f"{case.name}, {case.order}", spread(_rates(results, case), ",.0f"), against, f"{per_cpu:,.0f}", first, *memory])
-    head = ["loader", "images/s", "of tf.data", "images per CPU s", "first batch s", "peak RSS MB", "RSS MB by thirds"]
+        rows.append(
+            [
+                f"{case.name}, {case.order}",
+                spread(_rates(results, case), ",.0f"),
+                against,
+                f"{per_cpu:,.0f}",
+                first,
+                *memory,
+            ]
+        )
+    head = [
+        "loader",
+        "images/s",
+        "of tf.data",
+        "images per CPU s",
+        "first batch s",
+        "peak RSS MB",
+        "RSS MB by thirds",
+    ]
     return ["### Images for training", "", *table(head, rows), ""] if rows else []
 
 
@@ -114,7 +141,14 @@ def _raw_table(results: Results) -> list[str]:
     for case in _cases(results, "raw"):
         against = spread(ratios(results, case, Case("raw", RAW, IN_ORDER)), ".2f")
         per_cpu = median(run.items / run.cpu_s for run in results[case])
-        rows.append([f"{case.name}, {case.order}", spread(_rates(results, case), ",.0f"), against, f"{per_cpu:,.0f}"])
+        rows.append(
+            [
+                f"{case.name}, {case.order}",
+                spread(_rates(results, case), ",.0f"),
+                against,
+                f"{per_cpu:,.0f}",
+            ]
+        )
     head = ["reading", "records/s", f"of {RAW}", "records per CPU s"]
     return ["### Records of 80 KB as stored", "", *table(head, rows), ""] if rows else []
 
@@ -137,17 +171,32 @@ def _memory_table(results: Results) -> list[str]:
             sizes = [f"{value / 1e6:,.0f}" for value in run.rss_bytes]
             rows.append([f"{case.name}, {case.order}", f"{run.items:,}", *sizes])
     head = ["loader", "images", *(f"{part}/6" for part in range(1, 7))]
-    seconds = max((run.wall_s for case in _cases(results, "memory") for run in results[case]), default=0.0)
+    seconds = max(
+        (run.wall_s for case in _cases(results, "memory") for run in results[case]), default=0.0
+    )
     return [f"### RSS in MB over {seconds:.0f} s", "", *table(head, rows), ""] if rows else []
 
 
 def tuning_table(rates: dict[str, float]) -> list[str]:
     """The variants of the tf.data pipeline, the fastest first."""
-    rows = [[name, f"{rate:,.0f}"] for name, rate in sorted(rates.items(), key=lambda item: -item[1])]
-    return ["### Variants of the tf.data pipeline, tried before the rounds", "", *table(["variant", "images/s"], rows), ""] if rows else []
+    rows = [
+        [name, f"{rate:,.0f}"] for name, rate in sorted(rates.items(), key=lambda item: -item[1])
+    ]
+    return (
+        [
+            "### Variants of the tf.data pipeline, tried before the rounds",
+            "",
+            *table(["variant", "images/s"], rows),
+            "",
+        ]
+        if rows
+        else []
+    )
 
 
-def _ratio_target(results: Results, text: str, case: Case, base: Case, need: float, noise: float = 0.0) -> Target:
+def _ratio_target(
+    results: Results, text: str, case: Case, base: Case, need: float, noise: float = 0.0
+) -> Target:
     found = ratios(results, case, base)
     if not found:
         return Target(text, "not measured", None)
@@ -158,7 +207,9 @@ def _feed_targets(results: Results) -> list[Target]:
     def target(name: str, order: str, need: float, noise: float = 0.0) -> Target:
         within = f", less {noise:.0%} for noise" if noise else ""
         text = f"{name}, {order}, at least {need:g}x the tuned tf.data pipeline{within}"
-        return _ratio_target(results, text, Case("feed", name, order), Case("feed", TF, order), need, noise)
+        return _ratio_target(
+            results, text, Case("feed", name, order), Case("feed", TF, order), need, noise
+        )
 
     return [
         target(READER_TF, IN_ORDER, 1.0, NOISE),
@@ -179,14 +230,22 @@ def _ahead(results: Results, name: str) -> Target:
         return Target(text, "not measured", None)
     nearest = min(found, key=lambda peer: median(found[peer]))
     missing = [peer for peer in PEERS if peer not in found]
-    told = f"{spread(found[nearest], '.2f')}x {nearest}'s" + (f"; not measured: {', '.join(missing)}" if missing else "")
+    told = f"{spread(found[nearest], '.2f')}x {nearest}'s" + (
+        f"; not measured: {', '.join(missing)}" if missing else ""
+    )
     return Target(text, told, median(found[nearest]) > 1.0)
 
 
 def _raw_targets(results: Results) -> list[Target]:
     base = Case("raw", RAW, IN_ORDER)
     return [
-        _ratio_target(results, f"records as stored, {name}, {order}, at least {need:g}x {RAW}", Case("raw", name, order), base, need)
+        _ratio_target(
+            results,
+            f"records as stored, {name}, {order}, at least {need:g}x {RAW}",
+            Case("raw", name, order),
+            base,
+            need,
+        )
         for name in (READER, LOAD)
         for order, need in ((IN_ORDER, 0.9), (SHUFFLED, 0.6))
     ]
@@ -194,11 +253,17 @@ def _raw_targets(results: Results) -> list[Target]:
 
 def _start_target(results: Results) -> Target:
     text = f"first batch of many shards under {_START_LIMIT_S:g} s, the slowest"
-    firsts = {case: max(run.first_batch_s for run in results[case]) for case in _cases(results, "start")}
+    firsts = {
+        case: max(run.first_batch_s for run in results[case]) for case in _cases(results, "start")
+    }
     if not firsts:
         return Target(text, "not measured", None)
     slowest = max(firsts, key=lambda case: firsts[case])
-    return Target(text, f"{firsts[slowest]:.2f} s ({slowest.name}, {slowest.order})", firsts[slowest] < _START_LIMIT_S)
+    return Target(
+        text,
+        f"{firsts[slowest]:.2f} s ({slowest.name}, {slowest.order})",
+        firsts[slowest] < _START_LIMIT_S,
+    )
 
 
 def _memory_target(results: Results) -> Target:
@@ -212,7 +277,12 @@ def _memory_target(results: Results) -> Target:
 
 def targets(results: Results) -> list[Target]:
     """Every required target, measured or not."""
-    return [*_feed_targets(results), *_raw_targets(results), _start_target(results), _memory_target(results)]
+    return [
+        *_feed_targets(results),
+        *_raw_targets(results),
+        _start_target(results),
+        _memory_target(results),
+    ]
 
 
 def _notes(chosen: str) -> list[str]:
@@ -227,11 +297,25 @@ def _notes(chosen: str) -> list[str]:
 
 
 def render(
-    results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, tuned: dict[str, float], chosen: str, shards: int
+    results: Results,
+    checks: Sequence[Target],
+    circumstances: Sequence[str],
+    *,
+    tuned: dict[str, float],
+    chosen: str,
+    shards: int,
 ) -> str:
     """The whole section as markdown."""
     verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
-    lines = ["## Reading", "", *circumstances, "", *_feed_table(results), *tuning_table(tuned), *_raw_table(results)]
+    lines = [
+        "## Reading",
+        "",
+        *circumstances,
+        "",
+        *_feed_table(results),
+        *tuning_table(tuned),
+        *_raw_table(results),
+    ]
     lines += [*_start_table(results, shards), *_memory_table(results)]
     lines += [line for note in _notes(chosen) for line in (note, "")]
     return "\n".join([*lines, *table(["required", "found", ""], verdicts)])

@@ -22,14 +22,28 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from read_data import unpack
-from read_feeds import RATIO, SCALE, SIDE, Feed, Loader, check_images, check_records, feed_of, parser, run_feed, tell
+from read_feeds import (
+    RATIO,
+    SCALE,
+    SIDE,
+    Feed,
+    Loader,
+    check_images,
+    check_records,
+    feed_of,
+    parser,
+    run_feed,
+    tell,
+)
 
 
 def _reader(feed: Feed, **options: Any) -> Any:
     import shardwright as sw
 
     path = str(feed.data / "dataset")
-    return sw.Reader(path, "train", global_batch_size=feed.batch_size, shuffle=feed.shuffle, seed=0, **options)
+    return sw.Reader(
+        path, "train", global_batch_size=feed.batch_size, shuffle=feed.shuffle, seed=0, **options
+    )
 
 
 def _cropping_reader(feed: Feed) -> Any:
@@ -49,7 +63,9 @@ def open_reader_tf_data(feed: Feed) -> Iterator[Any]:
 def _load(feed: Feed, **options: Any) -> Any:
     import shardwright as sw
 
-    return sw.load(str(feed.data / "dataset"), "train", shuffle=feed.shuffle, seed=0, repeat=True, **options)
+    return sw.load(
+        str(feed.data / "dataset"), "train", shuffle=feed.shuffle, seed=0, repeat=True, **options
+    )
 
 
 def open_load(feed: Feed) -> Iterator[Any]:
@@ -101,20 +117,35 @@ def _open_grain(feed: Feed, decoder: str) -> Iterator[Any]:
     def decode(data: bytes) -> Any:
         if decoder == "simplejpeg":
             return simplejpeg.decode_jpeg(data, "RGB", fastdct=True, fastupsample=True)
-        return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
+        return cv2.imdecode(
+            np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+        )
 
     class Crop(grain.transforms.RandomMap):  # type: ignore[misc]
         def random_map(self, element: bytes, rng: Any) -> dict[str, Any]:
             data, label = unpack(element)
             image = decode(data)
             top, left, high, wide = _draw_crop(image.shape[0], image.shape[1], rng)
-            image = cv2.resize(image[top : top + high, left : left + wide], (SIDE, SIDE), interpolation=cv2.INTER_LINEAR)
+            image = cv2.resize(
+                image[top : top + high, left : left + wide],
+                (SIDE, SIDE),
+                interpolation=cv2.INTER_LINEAR,
+            )
             return {"image": cv2.flip(image, 1) if rng.random() < 0.5 else image, "label": label}
 
-    dataset = grain.MapDataset.source(ArrayRecordDataSource(feed.files("array_record/*.arrayrecord"))).seed(0)
+    dataset = grain.MapDataset.source(
+        ArrayRecordDataSource(feed.files("array_record/*.arrayrecord"))
+    ).seed(0)
     dataset = dataset.shuffle() if feed.shuffle else dataset
-    threads = grain.ReadOptions(num_threads=2 * feed.cores, prefetch_buffer_size=4 * feed.batch_size)
-    batches = dataset.repeat().random_map(Crop()).to_iter_dataset(threads).batch(feed.batch_size, drop_remainder=True)
+    threads = grain.ReadOptions(
+        num_threads=2 * feed.cores, prefetch_buffer_size=4 * feed.batch_size
+    )
+    batches = (
+        dataset.repeat()
+        .random_map(Crop())
+        .to_iter_dataset(threads)
+        .batch(feed.batch_size, drop_remainder=True)
+    )
     return (batch["image"] for batch in batches)
 
 
@@ -123,7 +154,10 @@ def open_raw_reader(feed: Feed) -> Iterator[Any]:
 
 
 def open_raw_load(feed: Feed) -> Iterator[Any]:
-    return (batch["image"] for batch in _load(feed, features=["image"], decode=False, batch_size=feed.batch_size))
+    return (
+        batch["image"]
+        for batch in _load(feed, features=["image"], decode=False, batch_size=feed.batch_size)
+    )
 
 
 def open_raw_tf(feed: Feed) -> Iterator[Any]:
@@ -135,11 +169,18 @@ def open_raw_tf(feed: Feed) -> Iterator[Any]:
 def open_interleaved_tf(feed: Feed) -> Iterator[Any]:
     import read_tf
 
-    return read_tf.open_raw(Feed(feed.data, feed.shuffle, feed.batch_size, feed.cores, {"reads": 1}))
+    return read_tf.open_raw(
+        Feed(feed.data, feed.shuffle, feed.batch_size, feed.cores, {"reads": 1})
+    )
 
 
 def open_many_load(feed: Feed) -> Iterator[Any]:
-    return (batch["image"] for batch in _load(feed, features=["image", "label"], image_size=(SIDE, SIDE), batch_size=feed.batch_size))
+    return (
+        batch["image"]
+        for batch in _load(
+            feed, features=["image", "label"], image_size=(SIDE, SIDE), batch_size=feed.batch_size
+        )
+    )
 
 
 _READER = ("shardwright:Reader", "shardwright:TrainImage", "simplejpeg", "cv2")

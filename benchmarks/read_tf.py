@@ -27,7 +27,12 @@ VARIANTS: dict[str, Variant] = {
     "a decoding thread per core, shards one by one": {"decodes": 1, "reads": 0},
     "a decoding thread per core, private pool": {"decodes": 1, "reads": 1, "private": True},
     "a decoding thread per core, fast DCT": {"decodes": 1, "reads": 1, "fast_dct": True},
-    "a decoding thread per core, fast DCT, private pool": {"decodes": 1, "reads": 1, "fast_dct": True, "private": True},
+    "a decoding thread per core, fast DCT, private pool": {
+        "decodes": 1,
+        "reads": 1,
+        "fast_dct": True,
+        "private": True,
+    },
 }
 DEFAULT_VARIANT = "a decoding thread per core"
 
@@ -42,7 +47,9 @@ def parallel_calls(share: int | None, cores: int) -> Any:
 
 def random_crop(variant: Variant) -> Callable[[tf.Tensor], tf.Tensor]:
     """From a JPEG to uint8 [224, 224, 3]: a random-resized crop and a flip."""
-    fast = {"dct_method": "INTEGER_FAST", "fancy_upscaling": False} if variant.get("fast_dct") else {}
+    fast = (
+        {"dct_method": "INTEGER_FAST", "fancy_upscaling": False} if variant.get("fast_dct") else {}
+    )
     whole = tf.zeros((1, 0, 4), tf.float32)
 
     def crop(jpeg: tf.Tensor) -> tf.Tensor:
@@ -81,7 +88,9 @@ def read_records(feed: Feed, variant: Variant) -> tf.data.Dataset:
     return records.shuffle(SHUFFLE_BUFFER_RECORDS) if feed.shuffle else records
 
 
-def finish(images: tf.data.Dataset, feed: Feed, variant: Variant, batch_size: int | None) -> Iterator[Any]:
+def finish(
+    images: tf.data.Dataset, feed: Feed, variant: Variant, batch_size: int | None
+) -> Iterator[Any]:
     """Batches and what a pipeline ends with."""
     options = tf.data.Options()
     if variant.get("private"):
@@ -95,14 +104,19 @@ def open_pipeline(feed: Feed) -> Iterator[Any]:
     """(image, label), as a trainer wants them; the image is handed on."""
     variant = variant_of(feed)
     crop = random_crop(variant)
-    spec = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
+    spec = {
+        "image": tf.io.FixedLenFeature((), tf.string),
+        "label": tf.io.FixedLenFeature((), tf.int64),
+    }
 
     def parse(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         example = tf.io.parse_single_example(record, spec)
         return crop(example["image"]), example["label"]
 
     examples = read_records(feed, variant).map(
-        parse, num_parallel_calls=parallel_calls(variant["decodes"], feed.cores), deterministic=not feed.shuffle
+        parse,
+        num_parallel_calls=parallel_calls(variant["decodes"], feed.cores),
+        deterministic=not feed.shuffle,
     )
     return (images for images, _ in finish(examples, feed, variant, feed.batch_size))
 
@@ -112,7 +126,9 @@ def tune(feed: Feed, items: int) -> dict[str, float]:
     rates = dict.fromkeys(VARIANTS, 0.0)
     for _ in range(2):
         for name in VARIANTS:
-            batches = open_pipeline(Feed(feed.data, feed.shuffle, feed.batch_size, feed.cores, {"variant": name}))
+            batches = open_pipeline(
+                Feed(feed.data, feed.shuffle, feed.batch_size, feed.cores, {"variant": name})
+            )
             check_images(next(batches), feed.batch_size)
             warm_up, count = max(1, items // feed.batch_size // 4), max(1, items // feed.batch_size)
             for _ in range(warm_up):
@@ -137,12 +153,20 @@ def open_keras(feed: Feed) -> Iterator[Any]:
     import keras
 
     dataset = keras.utils.image_dataset_from_directory(
-        str(feed.data / "photos"), image_size=(256, 256), batch_size=feed.batch_size, shuffle=feed.shuffle, verbose=False
+        str(feed.data / "photos"),
+        image_size=(256, 256),
+        batch_size=feed.batch_size,
+        shuffle=feed.shuffle,
+        verbose=False,
     )
-    augment = keras.Sequential([keras.layers.RandomCrop(SIDE, SIDE), keras.layers.RandomFlip("horizontal")])
+    augment = keras.Sequential(
+        [keras.layers.RandomCrop(SIDE, SIDE), keras.layers.RandomFlip("horizontal")]
+    )
 
     def crop(images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return tf.cast(augment(images, training=True), tf.uint8), labels
 
-    batches = dataset.repeat().map(crop, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    batches = (
+        dataset.repeat().map(crop, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    )
     return (images for images, _ in batches)

@@ -20,7 +20,19 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from read_feeds import RATIO, SCALE, SIDE, Feed, Loader, check_images, feed_of, forever, parser, run_feed, tell
+from read_feeds import (
+    RATIO,
+    SCALE,
+    SIDE,
+    Feed,
+    Loader,
+    check_images,
+    feed_of,
+    forever,
+    parser,
+    run_feed,
+    tell,
+)
 
 PREFETCH_BATCHES = 4
 
@@ -29,7 +41,11 @@ def _transform() -> Any:
     from torchvision import transforms
 
     return transforms.Compose(
-        [transforms.RandomResizedCrop(SIDE, SCALE, RATIO), transforms.RandomHorizontalFlip(), transforms.PILToTensor()]
+        [
+            transforms.RandomResizedCrop(SIDE, SCALE, RATIO),
+            transforms.RandomHorizontalFlip(),
+            transforms.PILToTensor(),
+        ]
     )
 
 
@@ -39,7 +55,11 @@ def _images(loader: Iterable[Any]) -> Iterator[Any]:
 
 
 def _workers(feed: Feed) -> dict[str, Any]:
-    return {"num_workers": feed.cores, "persistent_workers": True, "prefetch_factor": PREFETCH_BATCHES}
+    return {
+        "num_workers": feed.cores,
+        "persistent_workers": True,
+        "prefetch_factor": PREFETCH_BATCHES,
+    }
 
 
 def open_files(feed: Feed) -> Iterator[Any]:
@@ -54,10 +74,17 @@ def open_webdataset(feed: Feed) -> Iterator[Any]:
     import webdataset as wds
 
     shards = feed.files("tars/*.tar")
-    dataset = wds.WebDataset(shards, shardshuffle=len(shards) if feed.shuffle else False, nodesplitter=wds.split_by_node)
+    dataset = wds.WebDataset(
+        shards, shardshuffle=len(shards) if feed.shuffle else False, nodesplitter=wds.split_by_node
+    )
     if feed.shuffle:
         dataset = dataset.shuffle(1000)
-    dataset = dataset.decode("pil").to_tuple("jpg", "cls").map_tuple(_transform(), None).batched(feed.batch_size)
+    dataset = (
+        dataset.decode("pil")
+        .to_tuple("jpg", "cls")
+        .map_tuple(_transform(), None)
+        .batched(feed.batch_size)
+    )
     return _images(wds.WebLoader(dataset.repeat(), batch_size=None, **_workers(feed)))
 
 
@@ -120,12 +147,21 @@ def make(name: str, data: Path, shard_bytes: int) -> None:
         import litdata
 
         samples = list(_labelled(data / "photos"))
-        litdata.optimize(_jpeg_bytes, samples, output_dir=str(out), chunk_bytes=shard_bytes, num_workers=1, start_method="fork")
+        litdata.optimize(
+            _jpeg_bytes,
+            samples,
+            output_dir=str(out),
+            chunk_bytes=shard_bytes,
+            num_workers=1,
+            start_method="fork",
+        )
         return
     from PIL import Image
     from streaming import MDSWriter
 
-    with MDSWriter(out=str(out), columns={"image": "jpeg", "label": "int"}, size_limit=shard_bytes) as writer:
+    with MDSWriter(
+        out=str(out), columns={"image": "jpeg", "label": "int"}, size_limit=shard_bytes
+    ) as writer:
         for path, label in _labelled(data / "photos"):
             with Image.open(path) as image:  # an opened JPEG is copied, not encoded anew
                 writer.write({"image": image, "label": label})

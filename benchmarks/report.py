@@ -16,7 +16,9 @@ from systems import NAMES
 
 OURS, BEAM = "shardwright", "beam-stock"
 WHOLE_FILES = 80_000  # where whole commands are compared: start-up is a small part of the time
-BASE_FILES = 8  # enough for one pass through every part of Beam, few enough to cost no time of their own
+BASE_FILES = (
+    8  # enough for one pass through every part of Beam, few enough to cost no time of their own
+)
 
 
 @dataclass
@@ -111,7 +113,9 @@ def _ratio(results: Results, other: str, need: float, *, note: str = "") -> Targ
     if not ours or not theirs:
         return Target(text, "not measured", None)
     ratio = median(ours) / median(theirs)
-    return Target(text, f"{ratio:.2f}x ({median(ours):,.0f} against {median(theirs):,.0f}/s)", ratio >= need)
+    return Target(
+        text, f"{ratio:.2f}x ({median(ours):,.0f} against {median(theirs):,.0f}/s)", ratio >= need
+    )
 
 
 def _start_up_target(results: Results) -> Target:
@@ -134,7 +138,10 @@ def _whole_target(results: Results, files: int) -> Target:
 def _memory_targets(results: Results) -> list[Target]:
     sizes = results.sizes(OURS)
     peaks = [results.peaks(OURS, files) for files in sizes]
-    texts = ("peak memory (summed RSS) under 1 GB", "peak memory flat: at most 1.10x of half the files")
+    texts = (
+        "peak memory (summed RSS) under 1 GB",
+        "peak memory flat: at most 1.10x of half the files",
+    )
     if not peaks:
         return [Target(text, "not measured", None) for text in texts]
     worst = max(map(max, peaks))  # not the median: memory that ran out once has run out
@@ -178,7 +185,9 @@ def _notes(results: Results, beam_max_files: int) -> list[str]:
     return notes
 
 
-def render(results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, beam_max_files: int) -> str:
+def render(
+    results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, beam_max_files: int
+) -> str:
     """The whole section as markdown."""
     head = ["system", "files", "wall s", "images/s", "CPU s", "peak RSS GB", "peak PSS GB"]
     rows = [row for files in results.sizes() for row in _run_rows(results, files)]
@@ -191,7 +200,10 @@ def render(results: Results, checks: Sequence[Target], circumstances: Sequence[s
         "",
     ]
     if results.start_ups:
-        starts = [[f"{files:,}", spread(times, ".2f")] for files, times in sorted(results.start_ups.items())]
+        starts = [
+            [f"{files:,}", spread(times, ".2f")]
+            for files, times in sorted(results.start_ups.items())
+        ]
         lines += [f"{OURS}, from the start to the first byte of the first shard:", ""]
         lines += [*table(["files", "seconds"], starts), ""]
     lines += [line for note in _notes(results, beam_max_files) for line in (note, "")]

@@ -70,20 +70,34 @@ def run(engine: Engine, work: Work, folder: Path, timeout_s: float) -> Run:
     """
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
-    words = shardwright_command("build", str(work.source), str(out), "--name", "bench", *work.options, *engine.arguments)
+    words = shardwright_command(
+        "build", str(work.source), str(out), "--name", "bench", *work.options, *engine.arguments
+    )
     servers = Servers(engine.servers)
     peak = [0]
 
     def look(rss_bytes: int) -> None:
         peak[0] = max(peak[0], rss_bytes + servers.rss_bytes())
 
-    usage = measure(words, log=folder / "log", env={**_QUIET, **engine.environment}, timeout_s=timeout_s, each_look=look)
+    usage = measure(
+        words,
+        log=folder / "log",
+        env={**_QUIET, **engine.environment},
+        timeout_s=timeout_s,
+        each_look=look,
+    )
     found = Run(usage.wall_s, usage.cpu_s, peak[0], digest(out))
     shutil.rmtree(out)
     return found
 
 
-def run_group(names: Sequence[str], group: engines.Group, todo: list[Work], args: argparse.Namespace, results: Results) -> None:
+def run_group(
+    names: Sequence[str],
+    group: engines.Group,
+    todo: list[Work],
+    args: argparse.Namespace,
+    results: Results,
+) -> None:
     """All rounds of the runners that are ready together."""
     for number in range(args.rounds):
         turn = number % len(names)
@@ -96,7 +110,9 @@ def run_group(names: Sequence[str], group: engines.Group, todo: list[Work], args
                     say(f"round {number + 1}: {name:<21} {work.name:<9} FAILED: {failure}")
                     continue
                 results.add(name, work.name, found)
-                figures = f"{found.wall_s:6.2f} s  {found.peak_bytes / 1e9:.2f} GB  {found.digest[:12]}"
+                figures = (
+                    f"{found.wall_s:6.2f} s  {found.peak_bytes / 1e9:.2f} GB  {found.digest[:12]}"
+                )
                 say(f"round {number + 1}: {name:<21} {work.name:<9} {figures}")
 
 
@@ -112,13 +128,36 @@ def chosen_of(known: Sequence[str], text: str) -> list[str]:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("--runners", type=lambda text: chosen_of(engines.NAMES, text), default=list(engines.NAMES), help="of: " + ", ".join(engines.NAMES))
-    add("--datasets", type=lambda text: chosen_of(WORKS, text), default=list(WORKS), help="of: " + ", ".join(WORKS))
+    add(
+        "--runners",
+        type=lambda text: chosen_of(engines.NAMES, text),
+        default=list(engines.NAMES),
+        help="of: " + ", ".join(engines.NAMES),
+    )
+    add(
+        "--datasets",
+        type=lambda text: chosen_of(WORKS, text),
+        default=list(WORKS),
+        help="of: " + ", ".join(WORKS),
+    )
     add("--photos", type=int, default=8000, help="how many (default %(default)s)")
-    add("--rounds", type=int, default=3, help="runs of each; tables show the median (default %(default)s)")
-    add("--timeout", type=float, default=900, metavar="SECONDS", help="a run that takes longer has failed (default %(default)g)")
+    add(
+        "--rounds",
+        type=int,
+        default=3,
+        help="runs of each; tables show the median (default %(default)s)",
+    )
+    add(
+        "--timeout",
+        type=float,
+        default=900,
+        metavar="SECONDS",
+        help="a run that takes longer has failed (default %(default)g)",
+    )
     add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     args = parser.parse_args()
@@ -138,7 +177,9 @@ def main() -> int:
                 run_group(names, group, todo, args, results)
         except MissingError as error:
             results.miss(names, str(error))
-    text = runners_report.render(results, page.circumstances("runners.py", sys.argv[1:], rounds=args.rounds, folder=args.dir))
+    text = runners_report.render(
+        results, page.circumstances("runners.py", sys.argv[1:], rounds=args.rounds, folder=args.dir)
+    )
     print(text)
     if args.write:
         page.write_section("runners", text)

@@ -66,7 +66,11 @@ class Results:
 
     def digests(self, work: str) -> list[str]:
         """Different ones, the first run's first: where all bytes are equal there is one."""
-        return list(dict.fromkeys(run.digest for (_, name), runs in self.runs.items() if name == work for run in runs))
+        return list(
+            dict.fromkeys(
+                run.digest for (_, name), runs in self.runs.items() if name == work for run in runs
+            )
+        )
 
     @property
     def sound(self) -> bool:
@@ -86,7 +90,11 @@ def _cells(results: Results, runner: str, work: Work) -> list[str]:
         return ["", "", ""]
     equal = {run.digest for run in runs} == {results.digests(work.name)[0]}
     speed = work.images / median(run.wall_s for run in runs)
-    return ["yes" if equal else "**no**", f"{speed:,.0f}", f"{max(run.peak_bytes for run in runs) / 1e9:.2f}"]
+    return [
+        "yes" if equal else "**no**",
+        f"{speed:,.0f}",
+        f"{max(run.peak_bytes for run in runs) / 1e9:.2f}",
+    ]
 
 
 def _row(results: Results, runner: str) -> list[str]:
@@ -94,7 +102,11 @@ def _row(results: Results, runner: str) -> list[str]:
     if runner in results.missing:
         return [runner, f"not installed: `{results.missing[runner]}`", *[""] * (3 * len(measured))]
     starts = results.seconds(runner, results.works[0])
-    return [runner, f"{median(starts):.1f}" if starts else "", *(cell for work in measured for cell in _cells(results, runner, work))]
+    return [
+        runner,
+        f"{median(starts):.1f}" if starts else "",
+        *(cell for work in measured for cell in _cells(results, runner, work)),
+    ]
 
 
 def ratios(results: Results, runner: str, work: Work, *, of: str = "wall_s") -> list[float]:
@@ -106,11 +118,19 @@ def ratios(results: Results, runner: str, work: Work, *, of: str = "wall_s") -> 
     theirs, ours = (
         [
             getattr(whole, of) - getattr(first, of)
-            for whole, first in zip(results.runs.get((name, work.name), []), results.runs.get((name, START), []), strict=False)
+            for whole, first in zip(
+                results.runs.get((name, work.name), []),
+                results.runs.get((name, START), []),
+                strict=False,
+            )
         ]
         for name in (runner, THREADS)
     )
-    return [default / other for other, default in zip(theirs, ours, strict=False) if min(other, default) > _LEAST_S]
+    return [
+        default / other
+        for other, default in zip(theirs, ours, strict=False)
+        if min(other, default) > _LEAST_S
+    ]
 
 
 def _comparison(results: Results) -> list[str]:
@@ -120,7 +140,10 @@ def _comparison(results: Results) -> list[str]:
         for what, of in (("speed", "wall_s"), ("images for a second of CPU", "cpu_s")):
             found = [ratios(results, runner, work, of=of) for work in measured]
             if any(found):
-                shown = (f"{median(each):.2f} ({min(each):.2f}-{max(each):.2f})x" if each else "" for each in found)
+                shown = (
+                    f"{median(each):.2f} ({min(each):.2f}-{max(each):.2f})x" if each else ""
+                    for each in found
+                )
                 rows.append([f"{runner}: {what}", *shown])
     if not rows:
         return []
@@ -131,12 +154,30 @@ def _comparison(results: Results) -> list[str]:
 def render(results: Results, circumstances: Sequence[str]) -> str:
     """The whole section as markdown."""
     measured = [work for work in results.works if work.name != START]
-    head = ["runner", f"{START}, s", *(cell for work in measured for cell in (f"{work.name}: equal", "images/s", "peak GB"))]
-    lines = ["## Runners", "", *circumstances, "", *table(head, [_row(results, runner) for runner in results.runners]), ""]
-    lines.append("Whole commands; memory is that of all processes together, a cluster's among them, whose own start is in no figure.")
+    head = [
+        "runner",
+        f"{START}, s",
+        *(cell for work in measured for cell in (f"{work.name}: equal", "images/s", "peak GB")),
+    ]
+    lines = [
+        "## Runners",
+        "",
+        *circumstances,
+        "",
+        *table(head, [_row(results, runner) for runner in results.runners]),
+        "",
+    ]
+    lines.append(
+        "Whole commands; memory is that of all processes together, a cluster's among them, whose own start is in no figure."
+    )
     for work in results.works:
         found = ", ".join(f"`{each[:16]}`" for each in results.digests(work.name)) or "-"
-        lines.append(f"- {work.name}: {work.images:,} images, `{' '.join(work.options)}`; sha256 over all shards {found}")
+        lines.append(
+            f"- {work.name}: {work.images:,} images, `{' '.join(work.options)}`; sha256 over all shards {found}"
+        )
     lines += _comparison(results)
-    lines += [f"- {runner}, {work}: failed: {why.splitlines()[0]}" for (runner, work), why in results.failures.items()]
+    lines += [
+        f"- {runner}, {work}: failed: {why.splitlines()[0]}"
+        for (runner, work), why in results.failures.items()
+    ]
     return "\n".join(lines)

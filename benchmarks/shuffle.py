@@ -44,25 +44,38 @@ def label_spread(batches: NDArray[np.int64], labels: NDArray[np.int64]) -> float
     return float(np.bincount(batches[labels == 0], minlength=batches.max() + 1)[:-1].std())
 
 
-def measure(num_shards: int, records: int, window: int, batch: int, epochs: int, seed: int) -> tuple[float, float]:
+def measure(
+    num_shards: int, records: int, window: int, batch: int, epochs: int, seed: int
+) -> tuple[float, float]:
     """(pairs that meet again, spread of labels) of consecutive epochs, in the mean."""
     order = ShuffledOrder(np.full(num_shards, records), seed, window)
     labels = np.random.default_rng(seed).integers(0, CLASSES, order.size)
     found = [batches_of(order, epoch, batch) for epoch in range(epochs)]
     mates = [count_mates(first, second) for first, second in pairwise(found)]
-    return float(np.mean(mates)), float(np.mean([label_spread(batches, labels) for batches in found]))
+    return float(np.mean(mates)), float(
+        np.mean([label_spread(batches, labels) for batches in found])
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shards", type=int, default=100)
-    parser.add_argument("--records", type=int, default=2000, help="in each shard (default %(default)s: 150 MB of 80 KB images)")
+    parser.add_argument(
+        "--records",
+        type=int,
+        default=2000,
+        help="in each shard (default %(default)s: 150 MB of 80 KB images)",
+    )
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--windows", type=int, nargs="+", default=[1, 4, 16, 32])
     args = parser.parse_args()
     whole = measure(args.shards, args.records, args.shards, args.batch, args.epochs, 0)
-    print(f"{args.shards} shards of {args.records} records, batches of {args.batch}; times what a permutation of all records gives")
+    print(
+        f"{args.shards} shards of {args.records} records, batches of {args.batch}; times what a permutation of all records gives"
+    )
     print(f"{'window':>8} {'mates':>8} {'labels':>8}")
     for window in [*args.windows, args.shards]:
         mates, labels = measure(args.shards, args.records, window, args.batch, args.epochs, 1)

@@ -52,7 +52,14 @@ from systems import HERE
 PARTS = ("read", "build", "upload", "list")
 LAYOUTS = {"100 folders": 100, "one folder": 0}
 # Of --read-files and of the build's sizes: what takes about as long as shardwright takes for all.
-_SHARE = {"shardwright": 1.0, "obstore-threads": 1.0, "boto3-threads": 0.15, "google-threads": 0.15, "s3fs": 0.05, "gcsfs": 1.0}
+_SHARE = {
+    "shardwright": 1.0,
+    "obstore-threads": 1.0,
+    "boto3-threads": 0.15,
+    "google-threads": 0.15,
+    "s3fs": 0.05,
+    "gcsfs": 1.0,
+}
 _BEAM_SHARE = {S3: 0.003, GCS: 0.01}
 # Of the smaller and the larger size: what starts slowly, and not the same each time, needs more between them.
 _BUILD_SHARE = {builds.OURS: (1.0, 1.0), builds.BOTO3: (0.1, 0.3), builds.BEAM: (0.002, 0.002)}
@@ -63,31 +70,72 @@ PROXY_TRIAL_MSEC = 1  # what the proxy passes when hardly anything waits
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
-    add("--parts", type=lambda text: text.split(","), default=list(PARTS), help="comma-separated, of: " + ", ".join(PARTS))
+    add(
+        "--parts",
+        type=lambda text: text.split(","),
+        default=list(PARTS),
+        help="comma-separated, of: " + ", ".join(PARTS),
+    )
     add(
         "--rounds",
         type=int,
         default=3,
         help="runs of each (builds one fewer, Beam and listings once); tables show the median (default %(default)s)",
     )
-    add("--msec", type=_numbers, default=[0, 30, 100], help="added to each request when reading (default 0,30,100)")
-    add("--build-msec", type=int, default=30, help="added to each request when building (default %(default)s)")
+    add(
+        "--msec",
+        type=_numbers,
+        default=[0, 30, 100],
+        help="added to each request when reading (default 0,30,100)",
+    )
+    add(
+        "--build-msec",
+        type=int,
+        default=30,
+        help="added to each request when building (default %(default)s)",
+    )
     add("--photos", type=int, default=2000, help="different pictures (default %(default)s)")
-    add("--read-files", type=int, default=4000, help="objects for the fastest reader (default %(default)s)")
-    add("--build-files", type=_numbers, default=[4000, 16000], help="two sizes for the fastest build (default 4000,16000)")
+    add(
+        "--read-files",
+        type=int,
+        default=4000,
+        help="objects for the fastest reader (default %(default)s)",
+    )
+    add(
+        "--build-files",
+        type=_numbers,
+        default=[4000, 16000],
+        help="two sizes for the fastest build (default 4000,16000)",
+    )
     add("--list-keys", type=int, default=200_000, help="keys to list (default %(default)s)")
-    add("--upload-bytes", type=int, default=150_000_000, help="bytes of the upload (default %(default)s)")
+    add(
+        "--upload-bytes",
+        type=int,
+        default=150_000_000,
+        help="bytes of the upload (default %(default)s)",
+    )
     add("--no-beam", action="store_true", help="leave Beam out")
     add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")
-    add("--quick", action="store_true", help="one round of few objects, no targets: it all runs (CI)")
+    add(
+        "--quick",
+        action="store_true",
+        help="one round of few objects, no targets: it all runs (CI)",
+    )
     args = parser.parse_args(argv)
     if args.quick:
         args.rounds, args.photos, args.read_files, args.build_files = 1, 40, 40, [20, 40]
-        args.msec, args.list_keys, args.upload_bytes, args.no_check = [0, 30], 2000, 20_000_000, True
+        args.msec, args.list_keys, args.upload_bytes, args.no_check = (
+            [0, 30],
+            2000,
+            20_000_000,
+            True,
+        )
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"--parts: unknown {sorted(unknown)}; choose from {', '.join(PARTS)}")
     if len(args.build_files) != 2 or args.build_files[0] == args.build_files[1]:
@@ -121,17 +169,39 @@ class Bench:
         took = {name: seconds - before[name] for name, seconds in self.stores.cpu_s().items()}
         found = found._replace(server_cpu_s=took[SERVERS[endpoint.scheme]], proxy_cpu_s=took[PROXY])
         self.results.add(case, found)
-        _say(f"{' '.join(map(str, case)):<52} {found.items:>7} in {found.wall_s:6.2f} s  {report.brief(found)}")
+        _say(
+            f"{' '.join(map(str, case)):<52} {found.items:>7} in {found.wall_s:6.2f} s  {report.brief(found)}"
+        )
 
-    def client(self, task: str, name: str, endpoint: Endpoint, bucket: str, *words: str) -> Callable[[], Run]:
+    def client(
+        self, task: str, name: str, endpoint: Endpoint, bucket: str, *words: str
+    ) -> Callable[[], Run]:
         """A run of storage_clients.py."""
-        place = ["--scheme", endpoint.scheme, "--bucket", bucket, "--options", json.dumps(endpoint.options)]
+        place = [
+            "--scheme",
+            endpoint.scheme,
+            "--bucket",
+            bucket,
+            "--options",
+            json.dumps(endpoint.options),
+        ]
         command = [sys.executable, str(HERE / "storage_clients.py"), task, name, *place, *words]
 
         def run() -> Run:
-            usage = measure(command, log=self.folder / "logs" / f"{task}-{name}", env=_QUIET | endpoint.env(), timeout_s=600)
+            usage = measure(
+                command,
+                log=self.folder / "logs" / f"{task}-{name}",
+                env=_QUIET | endpoint.env(),
+                timeout_s=600,
+            )
             told = json.loads(usage.stdout.read_text().splitlines()[-1])
-            return Run(int(told["count"]), told["wall_s"], told["cpu_s"], int(told["growth_bytes"]), usage.peak_rss_bytes)
+            return Run(
+                int(told["count"]),
+                told["wall_s"],
+                told["cpu_s"],
+                int(told["growth_bytes"]),
+                usage.peak_rss_bytes,
+            )
 
         return run
 
@@ -142,31 +212,56 @@ class Bench:
                     continue
                 count = max(4, round(self.args.read_files * _SHARE.get(name, _BEAM_SHARE[scheme])))
                 rows = write_rows(self.folder / "rows.json", self.rows[scheme], count)
-                self.measured(endpoint, self.client("read", name, endpoint, PHOTOS_BUCKET, "--rows", str(rows)), "read", msec, scheme, name)
+                self.measured(
+                    endpoint,
+                    self.client("read", name, endpoint, PHOTOS_BUCKET, "--rows", str(rows)),
+                    "read",
+                    msec,
+                    scheme,
+                    name,
+                )
 
     def try_proxy(self) -> None:
         with self.stores.line(S3, PROXY_TRIAL_MSEC) as endpoint:
             rows = write_rows(self.folder / "rows.json", self.rows[S3], self.args.read_files)
-            run = self.client("read", "obstore-threads", endpoint, PHOTOS_BUCKET, "--rows", str(rows))
+            run = self.client(
+                "read", "obstore-threads", endpoint, PHOTOS_BUCKET, "--rows", str(rows)
+            )
             self.measured(endpoint, run, "proxy", PROXY_TRIAL_MSEC, S3, "obstore-threads")
 
     def upload(self, round_number: int, msec: int, scheme: str) -> None:
-        peers = {S3: ["shardwright", "boto3-transfer"], GCS: ["shardwright", "google-resumable"]}[scheme]
+        peers = {S3: ["shardwright", "boto3-transfer"], GCS: ["shardwright", "google-resumable"]}[
+            scheme
+        ]
         assert set(peers) <= set(UPLOADERS)
         with self.stores.line(scheme, msec) as endpoint:
             for name in _turned(peers, round_number):
                 words = ("--num-bytes", str(self.args.upload_bytes))
-                self.measured(endpoint, self.client("upload", name, endpoint, OUT_BUCKET, *words), "upload", msec, scheme, name)
+                self.measured(
+                    endpoint,
+                    self.client("upload", name, endpoint, OUT_BUCKET, *words),
+                    "upload",
+                    msec,
+                    scheme,
+                    name,
+                )
 
     def list(self) -> None:
         """Once each: the figure is CPU a key, over hundreds of pages. Beam lists a tenth."""
         for number, (layout, folders) in enumerate(LAYOUTS.items()):
-            names = {size: f"keys-{number}-{size}" for size in (self.args.list_keys // 10, self.args.list_keys)}
+            names = {
+                size: f"keys-{number}-{size}"
+                for size in (self.args.list_keys // 10, self.args.list_keys)
+            }
             for size, bucket in names.items():
                 make_empty_objects(self.stores, bucket, size, min(folders, size))
             with self.stores.line(S3, 0) as endpoint:
                 for name in filter(self.has, LISTERS):
-                    bucket = names[self.args.list_keys // 10 if name.startswith("beam") else self.args.list_keys]
+                    bucket = names[
+                        self.args.list_keys // 10
+                        if name.startswith("beam")
+                        else self.args.list_keys
+                    ]
                     run = self.client("list", name, endpoint, bucket, "--warm-bucket", OUT_BUCKET)
                     self.measured(endpoint, run, "list", layout, name)
             for bucket in names.values():
@@ -175,26 +270,46 @@ class Bench:
     def builds(self) -> None:
         files = self.args.build_files
         sizes = {
-            name: [max(2 + 2 * place, round(size * share)) for place, (size, share) in enumerate(zip(files, shares, strict=True))]
+            name: [
+                max(2 + 2 * place, round(size * share))
+                for place, (size, share) in enumerate(zip(files, shares, strict=True))
+            ]
             for name, shares in _BUILD_SHARE.items()
         }
         all_sizes = sorted({size for some in sizes.values() for size in some})
-        num_bytes = {size: link_bucket(self.stores, f"files-{size}", self.rows[S3], size) for size in all_sizes}
+        num_bytes = {
+            size: link_bucket(self.stores, f"files-{size}", self.rows[S3], size)
+            for size in all_sizes
+        }
         out_bytes = max(num_bytes.values()) * 5 // 4
-        ballast = Ballast(self.folder / "ballast", 0 if page.directory_kind(self.folder) == "disk" else out_bytes)
+        ballast = Ballast(
+            self.folder / "ballast", 0 if page.directory_kind(self.folder) == "disk" else out_bytes
+        )
         try:
             with self.stores.line(S3, self.args.build_msec) as endpoint:
-                for round_number in range(max(1, self.args.rounds - 1)):  # they are long, and differ much
+                for round_number in range(
+                    max(1, self.args.rounds - 1)
+                ):  # they are long, and differ much
                     for name in filter(self.has, _turned(list(builds.NAMES), round_number)):
-                        for size in sizes[name] if not (name == builds.BEAM and round_number) else ():
+                        for size in (
+                            sizes[name] if not (name == builds.BEAM and round_number) else ()
+                        ):
                             for kind in ("folder", "S3"):
-                                run = self._build(name, kind, size, num_bytes[size], endpoint, ballast)
+                                run = self._build(
+                                    name, kind, size, num_bytes[size], endpoint, ballast
+                                )
                                 self.measured(endpoint, run, "build", kind, name, size)
         finally:
             ballast.remove()
 
-    def _build(self, name: str, kind: str, size: int, num_bytes: int, endpoint: Endpoint, ballast: Ballast) -> Callable[[], Run]:
-        folder = self.folder / "out" if kind == "folder" else self.stores.bucket_folder(OUT_BUCKET) / "run"
+    def _build(
+        self, name: str, kind: str, size: int, num_bytes: int, endpoint: Endpoint, ballast: Ballast
+    ) -> Callable[[], Run]:
+        folder = (
+            self.folder / "out"
+            if kind == "folder"
+            else self.stores.bucket_folder(OUT_BUCKET) / "run"
+        )
         out = str(folder) if kind == "folder" else f"s3://{OUT_BUCKET}/run"
         ballast.swap(folder)
         if kind == "folder":
@@ -229,7 +344,9 @@ def run_parts(bench: Bench, args: argparse.Namespace) -> None:
             for msec in args.msec if "read" in args.parts else ():
                 bench.read(number, msec, scheme)
             # A resumable upload goes where the GCS server says it is, which is not the proxy.
-            for msec in ((0, args.build_msec) if scheme == S3 else (0,)) if "upload" in args.parts else ():
+            for msec in (
+                ((0, args.build_msec) if scheme == S3 else (0,)) if "upload" in args.parts else ()
+            ):
                 for again in range(_UPLOADS_A_ROUND):
                     bench.upload(number + again, msec, scheme)
     if "build" in args.parts:
@@ -241,7 +358,9 @@ def run_parts(bench: Bench, args: argparse.Namespace) -> None:
 def main() -> int:
     argv = sys.argv[1:]
     args = parse_args(argv)
-    need_bytes = (3 * args.photos + 2 * max(args.build_files)) * _BYTES_PER_FILE + 4 * args.upload_bytes
+    need_bytes = (
+        3 * args.photos + 2 * max(args.build_files)
+    ) * _BYTES_PER_FILE + 4 * args.upload_bytes
     folder = (args.dir or page.default_directory(need_bytes)).resolve()
     page.require_room(folder, need_bytes)
     _say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
@@ -253,13 +372,17 @@ def main() -> int:
             run_parts(bench, args)
     except RunFailedError as failure:  # figures beside a broken run would be no comparison
         sys.exit(str(failure))
-    lines = page.circumstances("storage.py", argv, rounds=args.rounds, folder=folder, more=report.PACKAGES)
+    lines = page.circumstances(
+        "storage.py", argv, rounds=args.rounds, folder=folder, more=report.PACKAGES
+    )
     lines.append(server_versions())
     checks = report.targets(bench.results)
     text = report.render(bench.results, checks, lines)
     print(text)
     if args.write:
-        page.write_section("-".join(["storage", *(args.parts if args.parts != list(PARTS) else [])]), text)
+        page.write_section(
+            "-".join(["storage", *(args.parts if args.parts != list(PARTS) else [])]), text
+        )
     failed = any(check.passed is False for check in checks)
     return 1 if failed and not args.no_check else 0
 

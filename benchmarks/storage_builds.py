@@ -38,7 +38,10 @@ def build_command(name: str, source: str, out: str) -> list[str]:
 def _place(uri: str) -> Place:
     env = os.environ
     options = {"endpoint": env["AWS_ENDPOINT_URL"], "region": env["AWS_REGION"]}
-    keys = {"access_key_id": env["AWS_ACCESS_KEY_ID"], "secret_access_key": env["AWS_SECRET_ACCESS_KEY"]}
+    keys = {
+        "access_key_id": env["AWS_ACCESS_KEY_ID"],
+        "secret_access_key": env["AWS_SECRET_ACCESS_KEY"],
+    }
     return Place("s3", uri.removeprefix("s3://"), options | keys)
 
 
@@ -58,7 +61,9 @@ def _images(client: Any, bucket: str) -> Iterator[tuple[bytes, str, int]]:
     waiting: deque[tuple[Future[bytes], str, int]] = deque()
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
         for key, label in _objects(client, bucket):
-            future = pool.submit(lambda key=key: client.get_object(Bucket=bucket, Key=key)["Body"].read())  # type: ignore[misc]
+            future = pool.submit(
+                lambda key=key: client.get_object(Bucket=bucket, Key=key)["Body"].read()
+            )  # type: ignore[misc]
             waiting.append((future, key, label))
             if len(waiting) == 2 * IN_FLIGHT:
                 future, key, label = waiting.popleft()
@@ -94,7 +99,9 @@ class _Shards:
             return
         self._writer.close()
         if self._remote:
-            self._client.upload_file(self._path(), self._bucket, f"{self._prefix}/{Path(self._path()).name}")
+            self._client.upload_file(
+                self._path(), self._bucket, f"{self._prefix}/{Path(self._path()).name}"
+            )
             os.remove(self._path())
         self._number += 1
 
@@ -121,12 +128,21 @@ def run_beam_stock(source: str, out: str) -> None:
         return _example(file.read(), f"{class_name}/{name}", int(class_name.rpartition("_")[2]))
 
     with beam.Pipeline(options=PipelineOptions(beam_options(place))) as pipeline:
-        images = pipeline | fileio.MatchFiles(f"{source}/**") | fileio.ReadMatches() | beam.Map(to_example)
-        images | beam.io.WriteToTFRecord(f"{out}/images", file_name_suffix=".tfrecord", num_shards=1)
+        images = (
+            pipeline
+            | fileio.MatchFiles(f"{source}/**")
+            | fileio.ReadMatches()
+            | beam.Map(to_example)
+        )
+        images | beam.io.WriteToTFRecord(
+            f"{out}/images", file_name_suffix=".tfrecord", num_shards=1
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=NAMES, help="the system")
     parser.add_argument("source", metavar="IN", help="s3://BUCKET with CLASS/NAME.jpg")
     parser.add_argument("out", metavar="OUT", help="an empty folder or s3://BUCKET/PREFIX")

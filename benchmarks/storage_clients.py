@@ -40,7 +40,12 @@ def timed(operation: Callable[[], int]) -> dict[str, float]:
     wall_s, cpu_s = time.perf_counter(), time.process_time()
     result = operation()
     wall_s, cpu_s = time.perf_counter() - wall_s, time.process_time() - cpu_s
-    return {"result": result, "wall_s": wall_s, "cpu_s": cpu_s, "growth_bytes": _memory_bytes("VmHWM") - before}
+    return {
+        "result": result,
+        "wall_s": wall_s,
+        "cpu_s": cpu_s,
+        "growth_bytes": _memory_bytes("VmHWM") - before,
+    }
 
 
 def run_read(name: str, place: Place, args: argparse.Namespace) -> dict[str, float]:
@@ -70,7 +75,9 @@ def _list_shardwright(place: Place) -> Callable[[], int]:
 def _list_boto3(place: Place) -> Callable[[], int]:
     client = boto3_client(place)
     pages = client.get_paginator("list_objects_v2")
-    return lambda: sum(len(page.get("Contents", ())) for page in pages.paginate(Bucket=place.bucket))
+    return lambda: sum(
+        len(page.get("Contents", ())) for page in pages.paginate(Bucket=place.bucket)
+    )
 
 
 def _list_beam(place: Place) -> Callable[[], int]:
@@ -78,10 +85,17 @@ def _list_beam(place: Place) -> Callable[[], int]:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     FileSystems.set_options(PipelineOptions(beam_options(place)))
-    return lambda: sum(len(found.metadata_list) for found in FileSystems.match([f"{place.scheme}://{place.bucket}/**"]))
+    return lambda: sum(
+        len(found.metadata_list)
+        for found in FileSystems.match([f"{place.scheme}://{place.bucket}/**"])
+    )
 
 
-LISTERS = {"shardwright": _list_shardwright, "boto3-paginator": _list_boto3, "beam-match": _list_beam}
+LISTERS = {
+    "shardwright": _list_shardwright,
+    "boto3-paginator": _list_boto3,
+    "beam-match": _list_beam,
+}
 
 
 def run_list(name: str, place: Place, args: argparse.Namespace) -> dict[str, float]:
@@ -104,7 +118,10 @@ class _Stream(io.RawIOBase):
         return True  # Google's client asks where it is
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._left = self._num_bytes - (offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._num_bytes}[whence])
+        self._left = self._num_bytes - (
+            offset
+            + {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._num_bytes}[whence]
+        )
         return self.tell()
 
     def tell(self) -> int:
@@ -138,11 +155,17 @@ def _upload_boto3(place: Place, key: str, num_bytes: int) -> None:
 
 
 def _upload_google(place: Place, key: str, num_bytes: int) -> None:
-    blob = google_bucket(place).blob(key, chunk_size=8 << 20)  # resumable, in requests of as much as our parts
+    blob = google_bucket(place).blob(
+        key, chunk_size=8 << 20
+    )  # resumable, in requests of as much as our parts
     blob.upload_from_file(io.BufferedReader(_Stream(num_bytes)), size=num_bytes)
 
 
-UPLOADERS = {"shardwright": _upload_shardwright, "boto3-transfer": _upload_boto3, "google-resumable": _upload_google}
+UPLOADERS = {
+    "shardwright": _upload_shardwright,
+    "boto3-transfer": _upload_boto3,
+    "google-resumable": _upload_google,
+}
 
 
 def run_upload(name: str, place: Place, args: argparse.Namespace) -> dict[str, float]:
@@ -159,13 +182,20 @@ _TASKS = {"read": run_read, "list": run_list, "upload": run_upload}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add = parser.add_argument
     add("task", choices=_TASKS)
     add("client")
     add("--scheme", choices=READERS, required=True)
     add("--bucket", required=True)
-    add("--options", type=json.loads, required=True, help="storage options as JSON, by obstore's names")
+    add(
+        "--options",
+        type=json.loads,
+        required=True,
+        help="storage options as JSON, by obstore's names",
+    )
     add("--rows", type=Path, help="read: JSON of the objects to read")
     add("--warm-bucket", help="list: another bucket, listed before")
     add("--num-bytes", type=int, default=150_000_000, help="upload (default %(default)s)")

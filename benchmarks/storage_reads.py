@@ -58,7 +58,9 @@ def shardwright(place: Place) -> Read:
     def chunk(rows: Sequence[Row]) -> pa.RecordBatch:
         uris = [f"{place.scheme}://{place.bucket}/{row['key']}" for row in rows]
         columns = {"uri": uris, "offset": pa.nulls(len(rows), pa.int64())}
-        return pa.record_batch(columns | {name: [row[name] for row in rows] for name in ("num_bytes", "etag")})
+        return pa.record_batch(
+            columns | {name: [row[name] for row in rows] for name in ("num_bytes", "etag")}
+        )
 
     def run(rows: Sequence[Row]) -> int:
         chunks: Iterable[pa.RecordBatch] = map(chunk, _batches(rows, _CHUNK))
@@ -102,8 +104,12 @@ def google_bucket(place: Place) -> Any:
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
 
-    client = storage.Client("test", AnonymousCredentials(), client_options={"api_endpoint": place.endpoint})
-    adapter = requests.adapters.HTTPAdapter(pool_connections=IN_FLIGHT, pool_maxsize=IN_FLIGHT)  # its own are 10
+    client = storage.Client(
+        "test", AnonymousCredentials(), client_options={"api_endpoint": place.endpoint}
+    )
+    adapter = requests.adapters.HTTPAdapter(
+        pool_connections=IN_FLIGHT, pool_maxsize=IN_FLIGHT
+    )  # its own are 10
     client._http.mount("http://", adapter)
     return client.bucket(place.bucket)
 
@@ -116,7 +122,11 @@ def google_threads(place: Place) -> Read:
 def _fsspec(filesystem: Any, place: Place) -> Read:
     def run(rows: Sequence[Row]) -> int:
         paths = [f"{place.bucket}/{row['key']}" for row in rows]
-        return sum(len(data) for some in _batches(paths, _BATCH) for data in filesystem.cat(list(some)).values())
+        return sum(
+            len(data)
+            for some in _batches(paths, _BATCH)
+            for data in filesystem.cat(list(some)).values()
+        )
 
     return run
 
@@ -167,10 +177,18 @@ def beam_read_matches(place: Place) -> Read:
     from apache_beam.options.pipeline_options import PipelineOptions
 
     def run(rows: Sequence[Row]) -> int:
-        files = [FileMetadata(f"{place.scheme}://{place.bucket}/{row['key']}", row["num_bytes"]) for row in rows]
+        files = [
+            FileMetadata(f"{place.scheme}://{place.bucket}/{row['key']}", row["num_bytes"])
+            for row in rows
+        ]
         _found.clear()
         with beam.Pipeline(options=PipelineOptions(beam_options(place))) as pipeline:
-            sizes = pipeline | beam.Create(files) | fileio.ReadMatches() | beam.Map(lambda file: len(file.read()))
+            sizes = (
+                pipeline
+                | beam.Create(files)
+                | fileio.ReadMatches()
+                | beam.Map(lambda file: len(file.read()))
+            )
             sizes | beam.CombineGlobally(sum) | beam.Map(_keep)
         return sum(_found)
 

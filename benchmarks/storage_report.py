@@ -54,7 +54,9 @@ class Results:
     def slopes(self, output: str, name: str) -> list[Run]:
         """Of each round: what the second, larger build took more than the first. A build of that system that was no slower for being
         larger, as noise can do to small sizes, gives none."""
-        sizes = sorted((case[2], runs) for case, runs in self.of("build").items() if case[:2] == (output, name))
+        sizes = sorted(
+            (case[2], runs) for case, runs in self.of("build").items() if case[:2] == (output, name)
+        )
         if len(sizes) < 2:
             return []
         pairs = zip(sizes[-2][1], sizes[-1][1], strict=True)
@@ -87,12 +89,36 @@ def _per_thousand(runs: Sequence[Run], seconds: str) -> str:
 
 def _read_table(results: Results) -> list[str]:
     rows = []
-    for (msec, scheme, name), runs in sorted(results.of("read").items(), key=lambda item: (str(item[0][1]), item[0][0])):
+    for (msec, scheme, name), runs in sorted(
+        results.of("read").items(), key=lambda item: (str(item[0][1]), item[0][0])
+    ):
         rate, cpu = spread([run.rate for run in runs], ",.0f"), _per_thousand(runs, "cpu_s")
         peak = max(run.peak_rss_bytes for run in runs) / 1e6
-        rows.append([f"{scheme} {name}", str(msec), f"{runs[0].items:,}", rate, cpu, _per_thousand(runs, "server_cpu_s"), f"{peak:.0f}"])
-    head = ["client", "ms added", "objects", "objects/s", "CPU s per 1,000", "server CPU s per 1,000", "peak RSS MB"]
-    return ["### Reading objects of 80 KB", "", *table(head, rows), "", *_proxy_note(results)] if rows else []
+        rows.append(
+            [
+                f"{scheme} {name}",
+                str(msec),
+                f"{runs[0].items:,}",
+                rate,
+                cpu,
+                _per_thousand(runs, "server_cpu_s"),
+                f"{peak:.0f}",
+            ]
+        )
+    head = [
+        "client",
+        "ms added",
+        "objects",
+        "objects/s",
+        "CPU s per 1,000",
+        "server CPU s per 1,000",
+        "peak RSS MB",
+    ]
+    return (
+        ["### Reading objects of 80 KB", "", *table(head, rows), "", *_proxy_note(results)]
+        if rows
+        else []
+    )
 
 
 def _proxy_note(results: Results) -> list[str]:
@@ -100,7 +126,10 @@ def _proxy_note(results: Results) -> list[str]:
     for (msec, *_), runs in results.of("proxy").items():
         rate = median(run.rate for run in runs)
         cost = median(run.proxy_cpu_s / run.items * 1e6 for run in runs)
-        lines = [f"The proxy with {msec} ms added passes {rate:,.0f} objects/s to obstore alone, at {cost:.0f} us of its own CPU each.", ""]
+        lines = [
+            f"The proxy with {msec} ms added passes {rate:,.0f} objects/s to obstore alone, at {cost:.0f} us of its own CPU each.",
+            "",
+        ]
     return lines
 
 
@@ -119,24 +148,55 @@ def _build_table(results: Results) -> list[str]:
             slopes = results.slopes(output, name)
             if not slopes:
                 continue
-            sizes = sorted(int(str(case[2])) for case in results.of("build") if case[:2] == (output, name))
-            cores = [f"{_cores(slopes, seconds):.2f}" for seconds in ("cpu_s", "server_cpu_s", "proxy_cpu_s")]
+            sizes = sorted(
+                int(str(case[2])) for case in results.of("build") if case[:2] == (output, name)
+            )
+            cores = [
+                f"{_cores(slopes, seconds):.2f}"
+                for seconds in ("cpu_s", "server_cpu_s", "proxy_cpu_s")
+            ]
             peak = max(run.peak_rss_bytes for run in slopes) / 1e9
             between = " and ".join(f"{size:,}" for size in sizes)
-            rows.append([f"{name} to {output}", between, spread([run.rate for run in slopes], ",.0f"), *cores, f"{peak:.2f}"])
-    head = ["build", "between files", "images/s", "client's cores", "server's", "proxy's", "peak RSS GB"]
+            rows.append(
+                [
+                    f"{name} to {output}",
+                    between,
+                    spread([run.rate for run in slopes], ",.0f"),
+                    *cores,
+                    f"{peak:.2f}",
+                ]
+            )
+    head = [
+        "build",
+        "between files",
+        "images/s",
+        "client's cores",
+        "server's",
+        "proxy's",
+        "peak RSS GB",
+    ]
     note = f"Cores: CPU seconds per second of that part of the run, of {os.cpu_count()} that all share."
-    return ["### Whole builds from S3, start-up left out", "", *table(head, rows), "", note, ""] if rows else []
+    return (
+        ["### Whole builds from S3, start-up left out", "", *table(head, rows), "", note, ""]
+        if rows
+        else []
+    )
 
 
 def _upload_table(results: Results) -> list[str]:
     rows = []
     for (msec, scheme, name), runs in results.of("upload").items():
         growth = max(run.growth_bytes for run in runs) / 1e6
-        seconds = (spread([getattr(run, key) for run in runs], ".2f") for key in ("wall_s", "cpu_s"))
+        seconds = (
+            spread([getattr(run, key) for run in runs], ".2f") for key in ("wall_s", "cpu_s")
+        )
         rows.append([f"{scheme} {name}", str(msec), *seconds, f"{growth:.0f}"])
     head = ["client", "ms added", "wall s", "CPU s", "memory growth MB"]
-    return ["### Uploading a shard", "", *table(head, sorted(rows, key=lambda row: row[1])), ""] if rows else []
+    return (
+        ["### Uploading a shard", "", *table(head, sorted(rows, key=lambda row: row[1])), ""]
+        if rows
+        else []
+    )
 
 
 def _list_table(results: Results) -> list[str]:
@@ -145,7 +205,14 @@ def _list_table(results: Results) -> list[str]:
         growth = max(run.growth_bytes for run in runs) / 1e6
         run = runs[0]
         rows.append(
-            [f"{name}, {layout}", f"{run.items:,}", f"{run.wall_s:.1f}", f"{run.rate:,.0f}", f"{run.cpu_rate:,.0f}", f"{growth:.0f}"]
+            [
+                f"{name}, {layout}",
+                f"{run.items:,}",
+                f"{run.wall_s:.1f}",
+                f"{run.rate:,.0f}",
+                f"{run.cpu_rate:,.0f}",
+                f"{growth:.0f}",
+            ]
         )
     head = ["client", "keys", "wall s", "keys/s", "keys per CPU s", "memory growth MB"]
     return ["### Listing", "", *table(head, rows), ""] if rows else []
@@ -157,7 +224,9 @@ def _build_ratio(results: Results, output: str, other: str, need: float) -> Targ
     if not ours or not theirs:
         return Target(text, "not measured", None)
     ratio = median(ours) / median(theirs)
-    return Target(text, f"{ratio:.2f}x ({median(ours):,.0f} against {median(theirs):,.1f}/s)", ratio >= need)
+    return Target(
+        text, f"{ratio:.2f}x ({median(ours):,.0f} against {median(theirs):,.1f}/s)", ratio >= need
+    )
 
 
 def _build_limit(results: Results, output: str) -> Target:
@@ -166,14 +235,25 @@ def _build_limit(results: Results, output: str) -> Target:
     if not slopes:
         return Target(text, "not measured", None)
     used = _busy_cores(slopes) / (os.cpu_count() or 1)
-    largest = max(("client", "cpu_s"), ("server", "server_cpu_s"), key=lambda part: _cores(slopes, part[1]))
+    largest = max(
+        ("client", "cpu_s"), ("server", "server_cpu_s"), key=lambda part: _cores(slopes, part[1])
+    )
     return Target(text, f"{used:.0%}, most of it the {largest[0]}'s", used >= _BUSY)
 
 
 def _build_memory(results: Results) -> Target:
-    peaks = [run.peak_rss_bytes for (_, name, _), runs in results.of("build").items() if name == OURS for run in runs]
+    peaks = [
+        run.peak_rss_bytes
+        for (_, name, _), runs in results.of("build").items()
+        if name == OURS
+        for run in runs
+    ]
     text = "builds' peak memory (summed RSS) under 1 GB"
-    return Target(text, f"{max(peaks) / 1e9:.2f} GB", max(peaks) < 1e9) if peaks else Target(text, "not measured", None)
+    return (
+        Target(text, f"{max(peaks) / 1e9:.2f} GB", max(peaks) < 1e9)
+        if peaks
+        else Target(text, "not measured", None)
+    )
 
 
 def _upload_targets(results: Results) -> list[Target]:
@@ -187,9 +267,20 @@ def _upload_targets(results: Results) -> list[Target]:
         # Only boto3's is required; Google's stands beside it.
         passed = median(ratios) >= 1.0 if scheme == "s3" else None
         found.append(Target(text, f"{spread(ratios, '.2f')}x", passed))
-    growths = [run.growth_bytes for (_, _, name), runs in results.of("upload").items() if name == OURS for run in runs]
+    growths = [
+        run.growth_bytes
+        for (_, _, name), runs in results.of("upload").items()
+        if name == OURS
+        for run in runs
+    ]
     if growths:
-        found.append(Target("an upload's memory growth under 64 MB", f"{max(growths) / 1e6:.0f} MB", max(growths) < _GROWTH_LIMIT))
+        found.append(
+            Target(
+                "an upload's memory growth under 64 MB",
+                f"{max(growths) / 1e6:.0f} MB",
+                max(growths) < _GROWTH_LIMIT,
+            )
+        )
     return found
 
 
@@ -199,9 +290,21 @@ def _list_targets(results: Results) -> list[Target]:
     for layout in dict.fromkeys(case[0] for case in runs):
         ours, theirs = runs[layout, OURS], runs[layout, "boto3-paginator"]
         ratio = ours.cpu_rate / theirs.cpu_rate
-        found.append(Target(f"keys per CPU second, {layout}, at least 5x boto3's paginator", f"{ratio:.1f}x", ratio >= 5))
+        found.append(
+            Target(
+                f"keys per CPU second, {layout}, at least 5x boto3's paginator",
+                f"{ratio:.1f}x",
+                ratio >= 5,
+            )
+        )
         grown = f"{ours.growth_bytes / 1e6:.0f} MB for {ours.items:,} keys"
-        found.append(Target(f"a listing's memory growth, {layout}, under 64 MB", grown, ours.growth_bytes < _GROWTH_LIMIT))
+        found.append(
+            Target(
+                f"a listing's memory growth, {layout}, under 64 MB",
+                grown,
+                ours.growth_bytes < _GROWTH_LIMIT,
+            )
+        )
     return found
 
 
@@ -217,7 +320,12 @@ def targets(results: Results) -> list[Target]:
             _build_limit(results, output),
         )
     ]
-    return [*builds, *([_build_memory(results)] if builds else []), *_upload_targets(results), *_list_targets(results)]
+    return [
+        *builds,
+        *([_build_memory(results)] if builds else []),
+        *_upload_targets(results),
+        *_list_targets(results),
+    ]
 
 
 def render(results: Results, checks: Sequence[Target], circumstances: Sequence[str]) -> str:

@@ -50,7 +50,10 @@ class Endpoint:
         """What tells every client where it is and how to log in."""
         if self.scheme == GCS:
             return {"STORAGE_EMULATOR_HOST": self.url}
-        keys = {"AWS_ACCESS_KEY_ID": self.options["access_key_id"], "AWS_SECRET_ACCESS_KEY": self.options["secret_access_key"]}
+        keys = {
+            "AWS_ACCESS_KEY_ID": self.options["access_key_id"],
+            "AWS_SECRET_ACCESS_KEY": self.options["secret_access_key"],
+        }
         return {**keys, "AWS_REGION": self.options["region"], "AWS_ENDPOINT_URL": self.url}
 
 
@@ -87,7 +90,10 @@ class Stores:
         server = self.servers[scheme]
         with contextlib.ExitStack() as stack:
             url = stack.enter_context(proxied(server.endpoint, msec)) if msec else server.endpoint
-            changed = {key: url if value == server.endpoint else value for key, value in server.options.items()}
+            changed = {
+                key: url if value == server.endpoint else value
+                for key, value in server.options.items()
+            }
             yield Endpoint(scheme, url, changed)
 
     def cpu_s(self) -> dict[str, float]:
@@ -99,10 +105,18 @@ class Stores:
 @contextlib.contextmanager
 def proxied(endpoint: str, msec: int) -> Iterator[str]:
     """The URL of a proxy before an endpoint that adds `msec` to each request."""
-    words = [str(BINARIES / PROXY), "-upstream", endpoint.removeprefix("http://"), "-msec", str(msec)]
+    words = [
+        str(BINARIES / PROXY),
+        "-upstream",
+        endpoint.removeprefix("http://"),
+        "-msec",
+        str(msec),
+    ]
     if not os.access(words[0], os.X_OK):
         sys.exit(f"{PROXY} is not built: run `make servers` (it needs Go)")
-    with subprocess.Popen(words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True
+    ) as process:
         assert process.stdout
         try:
             yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
@@ -132,13 +146,17 @@ def put_photos(stores: Stores, photos: PhotoSet) -> dict[str, list[dict[str, obj
         put = _putter(obstore.put, client, photos.folder)
         with ThreadPoolExecutor(16) as pool:
             list(pool.map(put, paths))
-        pages = list_pages(client_for(f"{scheme}://{PHOTOS_BUCKET}", StorageOptions.of(dict(server.options))), "")
+        pages = list_pages(
+            client_for(f"{scheme}://{PHOTOS_BUCKET}", StorageOptions.of(dict(server.options))), ""
+        )
         rows[scheme] = [row._asdict() for rows_of_page in pages for row in rows_of_page]
     return rows
 
 
 def _putter(put: Callable[..., object], client: Any, folder: Path) -> Callable[[Path], object]:
-    return lambda path: put(client, path.relative_to(folder).as_posix(), path.read_bytes(), use_multipart=False)
+    return lambda path: put(
+        client, path.relative_to(folder).as_posix(), path.read_bytes(), use_multipart=False
+    )
 
 
 def link_bucket(stores: Stores, name: str, rows: Sequence[dict[str, object]], files: int) -> int:
@@ -150,7 +168,9 @@ def link_bucket(stores: Stores, name: str, rows: Sequence[dict[str, object]], fi
         row = rows[number % len(rows)]
         class_name, photo = str(row["key"]).split("/")
         (target / class_name).mkdir(exist_ok=True)
-        os.link(source / class_name / photo, target / class_name / f"r{number // len(rows):03d}_{photo}")
+        os.link(
+            source / class_name / photo, target / class_name / f"r{number // len(rows):03d}_{photo}"
+        )
         num_bytes += int(str(row["num_bytes"]))
     return num_bytes
 

@@ -76,7 +76,9 @@ def run_webdataset(source: Path, out: Path) -> None:
 
     with ShardWriter(f"{out}/%06d.tar", maxcount=10**9, maxsize=SHARD_BYTES, verbose=0) as writer:
         for path, key, label in _list_images(source):
-            writer.write({"__key__": key.removesuffix(".jpg"), "jpg": _read(path), "cls": str(label)})
+            writer.write(
+                {"__key__": key.removesuffix(".jpg"), "jpg": _read(path), "cls": str(label)}
+            )
 
 
 def run_tf_loop(source: Path, out: Path) -> None:
@@ -119,7 +121,9 @@ def run_beam_stock(source: Path, out: Path) -> None:
             | fileio.MatchFiles(f"{source}/*/*.jpg")
             | fileio.ReadMatches()
             | beam.Map(to_example)
-            | beam.io.WriteToTFRecord(f"{out}/images", file_name_suffix=".tfrecord", num_shards=_num_shards(source))
+            | beam.io.WriteToTFRecord(
+                f"{out}/images", file_name_suffix=".tfrecord", num_shards=_num_shards(source)
+            )
         )
 
 
@@ -132,9 +136,13 @@ NAMES = ("tar", "webdataset", "tf-loop", "beam-stock", "shardwright")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("name", choices=NAMES, help="the system")
-    parser.add_argument("source", type=Path, metavar="IN", help="a folder CLASS/NAME.jpg (see photos.py)")
+    parser.add_argument(
+        "source", type=Path, metavar="IN", help="a folder CLASS/NAME.jpg (see photos.py)"
+    )
     parser.add_argument("out", type=Path, metavar="OUT", help="an empty or new folder")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

@@ -52,7 +52,12 @@ def best_us(function: Callable[[], object], images: int, rounds: int = ROUNDS) -
 
 def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
     """(step, microseconds an image), each step alone and in one thread."""
-    rows = [Place(*row) for row in zip(*(references.column(name).to_pylist() for name in Place._fields), strict=True)]
+    rows = [
+        Place(*row)
+        for row in zip(
+            *(references.column(name).to_pylist() for name in Place._fields), strict=True
+        )
+    ]
     data = [read_local_image(row) for row in rows]
     encoder = ExampleEncoder(image_classification().with_class_names(("a",)))
     nothing = [b""] * len(data)
@@ -68,24 +73,46 @@ def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
 
     return [
         ("open, look at and read the file", best_us(read_all, len(rows))),
-        ("header check", best_us(lambda: [check_image(image, "header") for image in data], len(rows))),
-        ("one CRC32C of the image (three are made)", best_us(lambda: [value(image) for image in data], len(rows))),
-        ("frame it, two CRC32C included", best_us(lambda: encoder.frame(nothing, nothing, data), len(rows))),
+        (
+            "header check",
+            best_us(lambda: [check_image(image, "header") for image in data], len(rows)),
+        ),
+        (
+            "one CRC32C of the image (three are made)",
+            best_us(lambda: [value(image) for image in data], len(rows)),
+        ),
+        (
+            "frame it, two CRC32C included",
+            best_us(lambda: encoder.frame(nothing, nothing, data), len(rows)),
+        ),
         ("gathered write", best_us(write_all, len(rows))),
     ]
 
 
 def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> float:
     """Microseconds an image of `write_shard`, reads, checks, sidecar and all."""
-    job = WriteJob(Folder(str(folder)), image_classification().with_class_names(("a",)), "header", EncodeOptions(), threads)
+    job = WriteJob(
+        Folder(str(folder)),
+        image_classification().with_class_names(("a",)),
+        "header",
+        EncodeOptions(),
+        threads,
+    )
     half = references.num_rows // 2
-    plans = [ShardPlan.make(ShardName("b", "train", i, 2), references.slice(i * half, half), b"") for i in range(2)]
+    plans = [
+        ShardPlan.make(ShardName("b", "train", i, 2), references.slice(i * half, half), b"")
+        for i in range(2)
+    ]
     return best_us(lambda: [write_shard(plan, job) for plan in plans], references.num_rows)
 
 
 def shuffled_references(photos: Path) -> pa.RecordBatch:
     """Of all photos, in a shuffled order, as a build reads them."""
-    batches = [batch for batch in list_source(FolderSource(str(photos))) if isinstance(batch, pa.RecordBatch)]
+    batches = [
+        batch
+        for batch in list_source(FolderSource(str(photos)))
+        if isinstance(batch, pa.RecordBatch)
+    ]
     batch = pa.concat_batches(batches)
     order = list(range(batch.num_rows))
     random.Random(0).shuffle(order)
@@ -93,7 +120,9 @@ def shuffled_references(photos: Path) -> pa.RecordBatch:
     return next(iter(index_labels(batch.take(pa.array(order)), names)))
 
 
-def render(lines: Sequence[str], alone: Sequence[tuple[str, float]], whole: Sequence[tuple[int, float]]) -> str:
+def render(
+    lines: Sequence[str], alone: Sequence[tuple[str, float]], whole: Sequence[tuple[int, float]]
+) -> str:
     rows = [[name, f"{us:.1f}"] for name, us in alone]
     shards = [[str(threads), f"{us:.1f}", f"{1e6 / us:,.0f}"] for threads, us in whole]
     return "\n".join(
@@ -107,8 +136,12 @@ def render(lines: Sequence[str], alone: Sequence[tuple[str, float]], whole: Sequ
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write the section of benchmarks/RESULTS.md"
+    )
     args = parser.parse_args()
     folder = page.default_directory(2 * 10**9)
     photos = make_photos(folder / "photos", photos=PHOTOS)
@@ -120,7 +153,9 @@ def main() -> int:
         whole = [(threads, whole_shards(references, out, threads)) for threads in THREADS]
     finally:
         shutil.rmtree(out)
-    text = render(page.circumstances("writing.py", sys.argv[1:], rounds=ROUNDS, folder=folder), alone, whole)
+    text = render(
+        page.circumstances("writing.py", sys.argv[1:], rounds=ROUNDS, folder=folder), alone, whole
+    )
     print(text)
     if args.write:
         page.write_section("writing", text)

@@ -45,7 +45,12 @@ def example(script: str, *args: str | Path) -> None:
     """Run another example. What TensorFlow prints about the machine's devices is shown only if it fails."""
     words = [str(arg) for arg in args]
     print(f"$ {shlex.join(['python', f'examples/{script}', *words])}", flush=True)
-    done = subprocess.run([sys.executable, str(EXAMPLES / script), *words], check=False, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / script), *words],
+        check=False,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     if done.returncode:
         print(done.stderr, file=sys.stderr)
     _check(done.returncode, script)
@@ -53,7 +58,9 @@ def example(script: str, *args: str | Path) -> None:
 
 def _check(exit_code: int, step: str) -> None:
     if exit_code:
-        raise StepFailedError(f"`{step}` ended with exit code {exit_code}; its own message is above")
+        raise StepFailedError(
+            f"`{step}` ended with exit code {exit_code}; its own message is above"
+        )
 
 
 def run_demo() -> None:
@@ -102,7 +109,9 @@ def main() -> int:
     except StepFailedError as error:
         print(f"\ndemo: failed: {error}", file=sys.stderr)
         return 1
-    print(f"\n== Done in {time.monotonic() - start:.0f} s: built, verified, read back, trained above {MIN_ACCURACY:.0%} test accuracy")
+    print(
+        f"\n== Done in {time.monotonic() - start:.0f} s: built, verified, read back, trained above {MIN_ACCURACY:.0%} test accuracy"
+    )
     print_what_next()
     return 0
 

@@ -29,7 +29,10 @@ def _digits() -> Iterator[tuple[str, Image.Image]]:
     digits = load_digits()  # uint8 [1797, 8, 8], values 0 to 16
     for number, (pixels, label) in enumerate(zip(digits.images, digits.target, strict=True)):
         small = Image.fromarray((pixels * 255 / 16).astype(np.uint8))
-        yield f"{label}/{number:04d}.png", small.resize((DIGIT_SIDE, DIGIT_SIDE), Image.Resampling.BICUBIC)
+        yield (
+            f"{label}/{number:04d}.png",
+            small.resize((DIGIT_SIDE, DIGIT_SIDE), Image.Resampling.BICUBIC),
+        )
 
 
 def _photo_crops() -> Iterator[tuple[str, Image.Image]]:
@@ -38,7 +41,10 @@ def _photo_crops() -> Iterator[tuple[str, Image.Image]]:
         photo = load_sample_image(f"{name}.jpg")  # uint8 [427, 640, 3]
         for number in range(CROPS_PER_PHOTO):
             top, left = (int(rng.integers(0, side - CROP_SIDE + 1)) for side in photo.shape[:2])
-            yield f"{name}/{number:04d}.jpg", Image.fromarray(photo[top : top + CROP_SIDE, left : left + CROP_SIDE])
+            yield (
+                f"{name}/{number:04d}.jpg",
+                Image.fromarray(photo[top : top + CROP_SIDE, left : left + CROP_SIDE]),
+            )
 
 
 def _write_all(root: Path, images: Iterator[tuple[str, Image.Image]]) -> int:

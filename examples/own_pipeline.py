@@ -43,22 +43,36 @@ NAME, MAX_REJECT_FRACTION = "mine", 0.5
 def drop_small(batch: pa.RecordBatch, min_bytes: int) -> Iterator[pa.RecordBatch | Reject]:
     """Your own step: references in, references and rejects out."""
     small = batch.column("num_bytes").to_numpy() < min_bytes
-    yield from reject_rows(batch, small, RejectReason.BAD_VALUE, f"{{num_bytes}} bytes, and the least is {min_bytes}")
+    yield from reject_rows(
+        batch, small, RejectReason.BAD_VALUE, f"{{num_bytes}} bytes, and the least is {min_bytes}"
+    )
     yield keep_rows(batch, np.logical_not(small))
 
 
 def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> beam.PCollection:
     """The graph; every step is a PTransform."""
     schema = image_classification()
-    settings = {"min_bytes": min_bytes}  # what decides the shards: another value here is another dataset
+    settings = {
+        "min_bytes": min_bytes
+    }  # what decides the shards: another value here is another dataset
     listed = pipeline | ListImages(detect_source(uri, columns={}))  # references
     wanted = listed.main | "DropSmall" >> Route(drop_small, pa.RecordBatch, min_bytes=min_bytes)
     split = wanted.main | AssignSplits(parse_split("train=0.8,test=0.2"))
     encoded = split.main | EncodeFeatures(schema)
     planned = encoded.main | PlanShards(
-        name=NAME, policy=ShardPolicy(num_records=16), seed=0, settings=repr(settings).encode(), num_buckets=8
+        name=NAME,
+        policy=ShardPolicy(num_records=16),
+        seed=0,
+        settings=repr(settings).encode(),
+        num_buckets=8,
     )  # ShardPlan
-    rejects = (listed.rejects, wanted.rejects, split.rejects, encoded.rejects, planned.rejects) | beam.Flatten()
+    rejects = (
+        listed.rejects,
+        wanted.rejects,
+        split.rejects,
+        encoded.rejects,
+        planned.rejects,
+    ) | beam.Flatten()
     clearance = planned.shards | ClearOutput(
         OutputRequest(root, settings, if_exists="resume"),
         layout=planned.layout,
@@ -66,13 +80,23 @@ def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> be
         rejects=rejects,
         max_reject_fraction=MAX_REJECT_FRACTION,
     )  # leave to write, once the plan is whole
-    written = planned.shards | WriteShards(WriteJob(root, schema, "header", EncodeOptions()), clearance=clearance)
-    publication = Publication(root, NAME, "1.0.0", schema, settings, {"input": uri}, MAX_REJECT_FRACTION)
-    return written.main | PublishDataset(publication, layout=planned.layout, clearance=clearance)  # one Manifest
+    written = planned.shards | WriteShards(
+        WriteJob(root, schema, "header", EncodeOptions()), clearance=clearance
+    )
+    publication = Publication(
+        root, NAME, "1.0.0", schema, settings, {"input": uri}, MAX_REJECT_FRACTION
+    )
+    return written.main | PublishDataset(
+        publication, layout=planned.layout, clearance=clearance
+    )  # one Manifest
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("input")
     parser.add_argument("output")
     parser.add_argument("--min-kb", type=float, default=10)
@@ -81,7 +105,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         beam_args.append("--runner=FnApiRunner")
     with beam.Pipeline(options=PipelineOptions(beam_args)) as pipeline:
         manifest = build(pipeline, known.input, Folder.at(known.output), round(known.min_kb * 1000))
-        _ = manifest | "Say" >> beam.Map(lambda found: print(f"{found.num_records} records, rejects: {dict(found.rejects)}"))
+        _ = manifest | "Say" >> beam.Map(
+            lambda found: print(f"{found.num_records} records, rejects: {dict(found.rejects)}")
+        )
 
 
 if __name__ == "__main__":

@@ -19,7 +19,10 @@ def main() -> int:
     for example in sw.load(dataset, "all", decode=False).as_numpy_iterator():
         path = images / example["id"].decode()
         num_read += 1
-        num_equal += example["image"] == path.read_bytes() and class_names[example["label"]] == path.parent.name
+        num_equal += (
+            example["image"] == path.read_bytes()
+            and class_names[example["label"]] == path.parent.name
+        )
     print(f"{num_equal:,} of {num_read:,} records equal their image file and its folder's label")
     return 0 if num_equal == num_read else 1
 

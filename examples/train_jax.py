@@ -26,14 +26,21 @@ LEARNING_RATE, MOMENTUM = 0.02, 0.9
 def make_params(num_classes: int) -> dict[str, Any]:
     shapes = {"conv1": (3, 3, 3, 16), "conv2": (3, 3, 16, 32), "dense": (512, num_classes)}
     rng = np.random.default_rng(0)
-    return {name: rng.normal(0, np.prod(shape[:-1]) ** -0.5, shape).astype(np.float32) for name, shape in shapes.items()}
+    return {
+        name: rng.normal(0, np.prod(shape[:-1]) ** -0.5, shape).astype(np.float32)
+        for name, shape in shapes.items()
+    }
 
 
 def predict(params: Any, images: jax.Array) -> jax.Array:
     """uint8 [b, side, side, 3] -> float32 [b, classes]."""
     values = images / 255.0  # on the device: a quarter of the bytes travel there
     for name in ("conv1", "conv2"):
-        values = jax.nn.relu(jax.lax.conv_general_dilated(values, params[name], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+        values = jax.nn.relu(
+            jax.lax.conv_general_dilated(
+                values, params[name], (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+        )
     pooled = jax.image.resize(values, (len(values), 4, 4, 32), "linear")
     return pooled.reshape(len(values), -1) @ params["dense"]
 
@@ -41,22 +48,44 @@ def predict(params: Any, images: jax.Array) -> jax.Array:
 @partial(jax.jit, donate_argnums=(0, 1))
 def train_step(params: Any, momenta: Any, images: jax.Array, labels: jax.Array) -> tuple[Any, Any]:
     def loss(params: Any) -> jax.Array:
-        return -jnp.mean(jnp.take_along_axis(jax.nn.log_softmax(predict(params, images)), labels[:, None], axis=1))
+        return -jnp.mean(
+            jnp.take_along_axis(
+                jax.nn.log_softmax(predict(params, images)), labels[:, None], axis=1
+            )
+        )
 
-    momenta = jax.tree.map(lambda momentum, slope: MOMENTUM * momentum + slope, momenta, jax.grad(loss)(params))
-    return jax.tree.map(lambda param, momentum: param - LEARNING_RATE * momentum, params, momenta), momenta
+    momenta = jax.tree.map(
+        lambda momentum, slope: MOMENTUM * momentum + slope, momenta, jax.grad(loss)(params)
+    )
+    return jax.tree.map(
+        lambda param, momentum: param - LEARNING_RATE * momentum, params, momenta
+    ), momenta
 
 
 def accuracy(params: Any, dataset: str, side: int) -> tuple[float, int]:
     """From 0 to 1, and of how many images."""
-    test = sw.Reader(dataset, "test", global_batch_size=256, image=sw.DecodedImage(side), epochs=1, remainder="pad")
-    right = sum(int(((predict(params, batch["image"]).argmax(1) == batch["label"]) & batch["mask"]).sum()) for batch in test.jax())
+    test = sw.Reader(
+        dataset,
+        "test",
+        global_batch_size=256,
+        image=sw.DecodedImage(side),
+        epochs=1,
+        remainder="pad",
+    )
+    right = sum(
+        int(((predict(params, batch["image"]).argmax(1) == batch["label"]) & batch["mask"]).sum())
+        for batch in test.jax()
+    )
     return right / test.num_records, test.num_records
 
 
 def train(args: argparse.Namespace) -> Any:
     """The trained parameters; None where the run stopped before its end."""
-    resumed = pickle.loads(args.checkpoint.read_bytes()) if args.checkpoint and args.checkpoint.exists() else None
+    resumed = (
+        pickle.loads(args.checkpoint.read_bytes())
+        if args.checkpoint and args.checkpoint.exists()
+        else None
+    )
     reader = sw.Reader(
         args.dataset, "train", global_batch_size=args.batch_size, shuffle=True, seed=0, epochs=args.epochs,
         image=sw.TrainImage(args.image_size, scale=(0.8, 1.0), flip=False), features=["image", "label", "id"],
@@ -65,38 +94,74 @@ def train(args: argparse.Namespace) -> Any:
     params = make_params(reader.num_classes)
     momenta, step, records = jax.tree.map(np.zeros_like, params), 0, ""
     if resumed:
-        params, momenta, step, records = (resumed[name] for name in ("params", "momenta", "step", "records"))
+        params, momenta, step, records = (
+            resumed[name] for name in ("params", "momenta", "step", "records")
+        )
         print(f"goes on after step {step} of {len(reader)}")
     mesh = Mesh(jax.devices(), ("batch",))
-    params, momenta = jax.device_put((params, momenta), NamedSharding(mesh, PartitionSpec()))  # the same on all
+    params, momenta = jax.device_put(
+        (params, momenta), NamedSharding(mesh, PartitionSpec())
+    )  # the same on all
     last_step = step + args.stop_after if args.stop_after else None
     for batch in reader.jax(NamedSharding(mesh, PartitionSpec("batch"))):
         params, momenta = train_step(params, momenta, batch["image"], batch["label"])
-        step, records = step + 1, hashlib.sha256("\n".join([records, *batch["id"]]).encode()).hexdigest()
+        step, records = (
+            step + 1,
+            hashlib.sha256("\n".join([records, *batch["id"]]).encode()).hexdigest(),
+        )
         if step == last_step:
-            saved = {"params": params, "momenta": momenta, "step": step, "records": records, "reader": reader.state()}
+            saved = {
+                "params": params,
+                "momenta": momenta,
+                "step": step,
+                "records": records,
+                "reader": reader.state(),
+            }
             args.checkpoint.write_bytes(pickle.dumps(jax.device_get(saved)))
-            print(f"stopped after step {step} of {len(reader)}, in epoch {saved['reader']['epoch']}")
+            print(
+                f"stopped after step {step} of {len(reader)}, in epoch {saved['reader']['epoch']}"
+            )
             return None
     print(f"records {records}")
     return params
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset", metavar="DATASET", help="the OUTPUT of `shardwright build`")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--image-size", type=int, default=32, metavar="SIDE", help="images are resized to SIDE x SIDE (default: 32)")
-    parser.add_argument("--checkpoint", metavar="FILE", type=Path, help="go on from here, where it is there")
-    parser.add_argument("--stop-after", type=int, metavar="STEPS", help="stop after so many steps of this run; needs --checkpoint")
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        default=32,
+        metavar="SIDE",
+        help="images are resized to SIDE x SIDE (default: 32)",
+    )
+    parser.add_argument(
+        "--checkpoint", metavar="FILE", type=Path, help="go on from here, where it is there"
+    )
+    parser.add_argument(
+        "--stop-after",
+        type=int,
+        metavar="STEPS",
+        help="stop after so many steps of this run; needs --checkpoint",
+    )
     args = parser.parse_args()
     if args.stop_after and not args.checkpoint:
         parser.error("--stop-after needs --checkpoint, where the run is kept")
     params = train(args)
     if params is not None:
-        print(f"weights {hashlib.sha256(b''.join(jax.device_get(params[name]).tobytes() for name in sorted(params))).hexdigest()}")
-        print("test accuracy {:.4f} on {} images".format(*accuracy(params, args.dataset, args.image_size)))
+        print(
+            f"weights {hashlib.sha256(b''.join(jax.device_get(params[name]).tobytes() for name in sorted(params))).hexdigest()}"
+        )
+        print(
+            "test accuracy {:.4f} on {} images".format(
+                *accuracy(params, args.dataset, args.image_size)
+            )
+        )
 
 
 if __name__ == "__main__":

@@ -57,7 +57,9 @@ def train(args: argparse.Namespace) -> keras.Model:
     """Train on `train`, and watch `validation`."""
     keras.utils.set_random_seed(0)
     tf.config.experimental.enable_op_determinism()
-    images = read(args, "train", shuffle=True, seed=0)  # without end; in another order in every epoch
+    images = read(
+        args, "train", shuffle=True, seed=0
+    )  # without end; in another order in every epoch
     model = make_model(images.num_classes, args.image_size)
     model.compile("adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     callbacks = [images.keras_callback(args.save, every=50)] if args.save else []
@@ -77,26 +79,55 @@ def train(args: argparse.Namespace) -> keras.Model:
 def test(model: keras.Model, args: argparse.Namespace) -> float:
     """The accuracy on `test`, from 0 to 1."""
     images = read(args, "test", epochs=1)
-    accuracy = float(model.evaluate(images.tf_data(as_supervised=True), verbose=0, return_dict=True)["accuracy"])
+    accuracy = float(
+        model.evaluate(images.tf_data(as_supervised=True), verbose=0, return_dict=True)["accuracy"]
+    )
     print(f"test accuracy {accuracy:.4f} on {images.num_records} images")
     return accuracy
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset", metavar="DATASET", help="the OUTPUT of `shardwright build`")
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--image-size", type=int, default=32, metavar="SIDE", help="images are resized to SIDE x SIDE (default: 32)")
-    parser.add_argument("--save", metavar="DIR", help="save the training here, and go on with what is saved here")
-    parser.add_argument("--stop-after", type=int, metavar="STEPS", help="stop after so many steps, as if interrupted")
-    parser.add_argument("--above", type=float, default=0.0, metavar="ACCURACY", help="exit with 1 unless the test accuracy is above this")
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        default=32,
+        metavar="SIDE",
+        help="images are resized to SIDE x SIDE (default: 32)",
+    )
+    parser.add_argument(
+        "--save", metavar="DIR", help="save the training here, and go on with what is saved here"
+    )
+    parser.add_argument(
+        "--stop-after",
+        type=int,
+        metavar="STEPS",
+        help="stop after so many steps, as if interrupted",
+    )
+    parser.add_argument(
+        "--above",
+        type=float,
+        default=0.0,
+        metavar="ACCURACY",
+        help="exit with 1 unless the test accuracy is above this",
+    )
     args = parser.parse_args()
     model = train(args)
-    print("weights", hashlib.sha256(b"".join(weight.tobytes() for weight in model.get_weights())).hexdigest())
+    print(
+        "weights",
+        hashlib.sha256(b"".join(weight.tobytes() for weight in model.get_weights())).hexdigest(),
+    )
     accuracy = test(model, args)
     if accuracy <= args.above:
-        print(f"the test accuracy {accuracy:.4f} is not above the {args.above:g} asked for", file=sys.stderr)
+        print(
+            f"the test accuracy {accuracy:.4f} is not above the {args.above:g} asked for",
+            file=sys.stderr,
+        )
         return 1
     return 0
 

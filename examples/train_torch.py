@@ -25,20 +25,34 @@ def make_model(num_classes: int) -> nn.Module:
 
 
 def as_input(images: torch.Tensor) -> torch.Tensor:
-    return images.float() / 255  # the reader gives uint8 [b, 3, h, w]: a quarter of the bytes to copy to a device
+    return (
+        images.float() / 255
+    )  # the reader gives uint8 [b, 3, h, w]: a quarter of the bytes to copy to a device
 
 
 def accuracy(model: nn.Module, dataset: str, side: int) -> tuple[float, int]:
     """From 0 to 1, and of how many images."""
-    test = sw.Reader(dataset, "test", global_batch_size=256, image=sw.DecodedImage(side), features=["image", "label"], epochs=1)
+    test = sw.Reader(
+        dataset,
+        "test",
+        global_batch_size=256,
+        image=sw.DecodedImage(side),
+        features=["image", "label"],
+        epochs=1,
+    )
     with torch.no_grad():
-        right = sum(int((model(as_input(batch["image"])).argmax(1) == batch["label"]).sum()) for batch in test.torch())
+        right = sum(
+            int((model(as_input(batch["image"])).argmax(1) == batch["label"]).sum())
+            for batch in test.torch()
+        )
     return right / test.num_records, test.num_records
 
 
 def train(args: argparse.Namespace) -> nn.Module | None:
     """The trained model; None where the run stopped before its end."""
-    resumed = torch.load(args.checkpoint) if args.checkpoint and os.path.exists(args.checkpoint) else None
+    resumed = (
+        torch.load(args.checkpoint) if args.checkpoint and os.path.exists(args.checkpoint) else None
+    )
     reader = sw.Reader(
         args.dataset, "train", global_batch_size=args.batch_size, shuffle=True, seed=0, epochs=args.epochs,
         image=sw.TrainImage(args.image_size, scale=(0.8, 1.0), flip=False), features=["image", "label", "id"],
@@ -54,15 +68,24 @@ def train(args: argparse.Namespace) -> nn.Module | None:
         first_step, records = resumed["step"], resumed["records"]
         print(f"goes on after step {first_step} of {len(reader)}")
     batches = reader.torch()
-    for step, batch in enumerate(DataLoader(batches, batch_size=None, num_workers=args.workers), first_step + 1):
+    for step, batch in enumerate(
+        DataLoader(batches, batch_size=None, num_workers=args.workers), first_step + 1
+    ):
         loss = nn.functional.cross_entropy(model(as_input(batch["image"])), batch["label"])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         records = hashlib.sha256("\n".join([records, *batch["id"]]).encode()).hexdigest()
         if step - first_step == args.stop_after:
-            state = batches.state_after(step - first_step)  # that of the batches taken, whatever workers have read ahead
-            saved = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step, "records": records}
+            state = batches.state_after(
+                step - first_step
+            )  # that of the batches taken, whatever workers have read ahead
+            saved = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "step": step,
+                "records": records,
+            }
             torch.save({**saved, "reader": state}, args.checkpoint)
             print(f"stopped after step {step} of {len(reader)}, in epoch {state['epoch']}")
             return None
@@ -71,14 +94,32 @@ def train(args: argparse.Namespace) -> nn.Module | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dataset", metavar="DATASET", help="the OUTPUT of `shardwright build`")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--image-size", type=int, default=32, metavar="SIDE", help="images are resized to SIDE x SIDE (default: 32)")
-    parser.add_argument("--workers", type=int, default=0, help="processes of the DataLoader (default: 0, the reader's own threads)")
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        default=32,
+        metavar="SIDE",
+        help="images are resized to SIDE x SIDE (default: 32)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=0,
+        help="processes of the DataLoader (default: 0, the reader's own threads)",
+    )
     parser.add_argument("--checkpoint", metavar="FILE", help="go on from here, where it is there")
-    parser.add_argument("--stop-after", type=int, metavar="STEPS", help="stop after so many steps of this run; needs --checkpoint")
+    parser.add_argument(
+        "--stop-after",
+        type=int,
+        metavar="STEPS",
+        help="stop after so many steps of this run; needs --checkpoint",
+    )
     args = parser.parse_args()
     if args.stop_after and not args.checkpoint:
         parser.error("--stop-after needs --checkpoint, where the run is kept")
@@ -86,7 +127,11 @@ def main() -> None:
     if model is not None:
         weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())
         print(f"weights {hashlib.sha256(weights).hexdigest()}")
-        print("test accuracy {:.4f} on {} images".format(*accuracy(model, args.dataset, args.image_size)))
+        print(
+            "test accuracy {:.4f} on {} images".format(
+                *accuracy(model, args.dataset, args.image_size)
+            )
+        )
 
 
 if __name__ == "__main__":

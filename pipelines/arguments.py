@@ -70,9 +70,15 @@ def make_parser(command: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "input", metavar="INPUT", help="images and what labels them: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ... (see below)"
+        "input",
+        metavar="INPUT",
+        help="images and what labels them: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ... (see below)",
     )
-    parser.add_argument("output", metavar="OUTPUT", help="the dataset's folder or prefix; it is made where there is none")
+    parser.add_argument(
+        "output",
+        metavar="OUTPUT",
+        help="the dataset's folder or prefix; it is made where there is none",
+    )
     _add_input_options(parser)
     _add_shard_options(parser)
     add_image_options(parser)
@@ -103,8 +109,16 @@ def as_declared(parser: argparse.ArgumentParser, args: Iterable[str]) -> Iterato
 
 def _add_input_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("input")
-    group.add_argument("--input-format", metavar="NAME", help="take INPUT for this, without looking: one of those listed below")
-    group.add_argument("--image-root", metavar="DIR", help="where relative image paths start (default: the folder of the file with them)")
+    group.add_argument(
+        "--input-format",
+        metavar="NAME",
+        help="take INPUT for this, without looking: one of those listed below",
+    )
+    group.add_argument(
+        "--image-root",
+        metavar="DIR",
+        help="where relative image paths start (default: the folder of the file with them)",
+    )
     group.add_argument(
         "--labels",
         metavar="TABLE",
@@ -117,7 +131,11 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
         help="what its rows go by: id (default: its column of ids, else of paths; the id of a file is its path), path (although it has "
         "ids), or stem (the file's name without extension)",
     )
-    group.add_argument("--class-names", metavar="FILE", help="class names in label order, one a line; default: the sorted labels")
+    group.add_argument(
+        "--class-names",
+        metavar="FILE",
+        help="class names in label order, one a line; default: the sorted labels",
+    )
     for role, text in (
         ("image", "image paths (default: a column called image, path, file_name, ...)"),
         ("label", "labels (default: label, class, category, target, ...)"),
@@ -132,10 +150,27 @@ def _add_input_options(parser: argparse.ArgumentParser) -> None:
 def _add_shard_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("splits and shards")
     _add_split_options(group)
-    group.add_argument("--shard-size", metavar="SIZE", help="aim for shards of this size, equal to within one record (default: 150MB)")
-    group.add_argument("--records-per-shard", type=int, metavar="N", help="exactly N records in every shard but the last")
-    group.add_argument("--shard-count", type=int, metavar="N", help="N shards a split, equal to within one record")
-    group.add_argument("--shard-count-multiple-of", type=int, default=1, metavar="N", help="round the number of shards up, for N readers")
+    group.add_argument(
+        "--shard-size",
+        metavar="SIZE",
+        help="aim for shards of this size, equal to within one record (default: 150MB)",
+    )
+    group.add_argument(
+        "--records-per-shard",
+        type=int,
+        metavar="N",
+        help="exactly N records in every shard but the last",
+    )
+    group.add_argument(
+        "--shard-count", type=int, metavar="N", help="N shards a split, equal to within one record"
+    )
+    group.add_argument(
+        "--shard-count-multiple-of",
+        type=int,
+        default=1,
+        metavar="N",
+        help="round the number of shards up, for N readers",
+    )
     group.add_argument("--seed", type=int, default=0, help="of the global shuffle (default: 0)")
 
 
@@ -223,7 +258,10 @@ def _add_dataset_options(parser: argparse.ArgumentParser) -> None:
         help="go on with the same build (default), start over, or refuse any dataset in OUTPUT",
     )
     group.add_argument(
-        "--writer", choices=WRITERS, default="planned", help="beam: Beam's stock WriteToTFRecord; sizes and order are then not exact"
+        "--writer",
+        choices=WRITERS,
+        default="planned",
+        help="beam: Beam's stock WriteToTFRecord; sizes and order are then not exact",
     )
     group.add_argument(
         "--threads",

@@ -14,7 +14,9 @@ from pipelines.stock_build import run_stock_build
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`shardwright build`: exit code 0 done, 1 the build failed, 2 wrong usage."""
-    return run_build(_run, lambda: prepare_job(parse_options(sys.argv[1:] if argv is None else argv)))
+    return run_build(
+        _run, lambda: prepare_job(parse_options(sys.argv[1:] if argv is None else argv))
+    )
 
 
 def _run(job: BuildJob) -> None:

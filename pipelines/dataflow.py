@@ -48,7 +48,9 @@ def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -
     if debug.number_of_worker_harness_threads is None:
         added.append(f"--number_of_worker_harness_threads={WORKER_THREADS}")
     if options.view_as(beam.SetupOptions).save_main_session is None:
-        added.append("--no_save_main_session")  # modules are imported on workers; nothing lives in __main__
+        added.append(
+            "--no_save_main_session"
+        )  # modules are imported on workers; nothing lives in __main__
     return [*beam_args, *added]
 
 
@@ -61,11 +63,16 @@ def _settings(cloud: PipelineOptions) -> list[str]:
     needed = {
         "--project=ID, or GOOGLE_CLOUD_PROJECT": project,
         "--region=REGION, such as us-central1, or CLOUDSDK_COMPUTE_REGION": region,
-        "--temp_location=gs://BUCKET/FOLDER, for what is staged": cloud.temp_location or cloud.staging_location,
+        "--temp_location=gs://BUCKET/FOLDER, for what is staged": cloud.temp_location
+        or cloud.staging_location,
     }
     if missing := [what for what, value in needed.items() if not value]:
         raise UsageError(f"--runner DataflowRunner lacks {'; '.join(missing)}")
-    return [f"--{name}={value}" for name, value in (("project", project), ("region", region)) if not getattr(cloud, name)]
+    return [
+        f"--{name}={value}"
+        for name, value in (("project", project), ("region", region))
+        if not getattr(cloud, name)
+    ]
 
 
 def _package_arguments(options: PipelineOptions) -> list[str]:
@@ -91,7 +98,9 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
             )
         added.append(f"--requirements_file={REQUIREMENTS}")
         if setup.requirements_cache is None:
-            added.append("--requirements_cache=skip")  # workers fetch them; the submitter need not download for another platform
+            added.append(
+                "--requirements_cache=skip"
+            )  # workers fetch them; the submitter need not download for another platform
     elif not Path(setup.requirements_file).is_file():
         raise UsageError(f"--requirements_file {setup.requirements_file}: there is no such file")
     elif "tfx" not in Path(setup.requirements_file).read_text():
@@ -111,9 +120,15 @@ def job_name(dataset: str, output: str) -> str:
 def _label_keys(labels: Sequence[str]) -> set[str]:
     """Of labels given as key=value or, all at once, as a JSON object."""
     try:
-        return {key for label in labels for key in (json.loads(label) if label.startswith("{") else [label.partition("=")[0]])}
+        return {
+            key
+            for label in labels
+            for key in (json.loads(label) if label.startswith("{") else [label.partition("=")[0]])
+        }
     except json.JSONDecodeError as error:
-        raise UsageError(f"--labels {' '.join(labels)}: give key=value, or a JSON object ({error})") from error
+        raise UsageError(
+            f"--labels {' '.join(labels)}: give key=value, or a JSON object ({error})"
+        ) from error
 
 
 def _label(text: str) -> str:

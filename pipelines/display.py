@@ -35,7 +35,12 @@ class ProgressDisplay:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -55,7 +60,13 @@ class ProgressDisplay:
                 meter.look(counters)
                 if counters.total_images:
                     total, done = counters.total_images, counters.images
-                    bar.update(task, description="writing", total=total, completed=done, text=meter.text(counters))
+                    bar.update(
+                        task,
+                        description="writing",
+                        total=total,
+                        completed=done,
+                        text=meter.text(counters),
+                    )
 
     def _run_lines(self) -> None:
         meter = _Meter()

@@ -43,12 +43,18 @@ class PlanGraph(NamedTuple):
 def reference_graph(pipeline: beam.Pipeline, job: BuildJob) -> ReferenceGraph:
     """Metadata only: from listing to references that know their split and their features."""
     listed = pipeline | "ListImages" >> ListImages(job.source)  # references
-    labelled = listed if job.label_table is None else listed.main | "JoinLabels" >> JoinLabels(job.label_table)
+    labelled = (
+        listed
+        if job.label_table is None
+        else listed.main | "JoinLabels" >> JoinLabels(job.label_table)
+    )
     options = job.options
     unique = (
         labelled
         if options.duplicates == "keep"
-        else labelled.main | "DropDuplicates" >> DropDuplicates(options.duplicates, storage=options.storage, threads=options.threads)
+        else labelled.main
+        | "DropDuplicates"
+        >> DropDuplicates(options.duplicates, storage=options.storage, threads=options.threads)
     )
     split = unique.main | "AssignSplits" >> AssignSplits(
         options.split,
@@ -67,7 +73,9 @@ def reference_graph(pipeline: beam.Pipeline, job: BuildJob) -> ReferenceGraph:
     rejects = [listed.rejects, split.rejects, encoded.rejects]
     rejects += [] if job.label_table is None else [labelled.rejects]
     rejects += [] if unique is labelled else [unique.rejects]
-    return ReferenceGraph(encoded.main, encoded.vocabularies, rejects | "ReferenceRejects" >> beam.Flatten())
+    return ReferenceGraph(
+        encoded.main, encoded.vocabularies, rejects | "ReferenceRejects" >> beam.Flatten()
+    )
 
 
 def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | None:
@@ -75,7 +83,10 @@ def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | N
     if not job.samples_sizes:
         return None
     return listed.references | "EstimateSizes" >> EstimateSizes(
-        job.write_job, seed=job.options.seed, settings=job.digest_settings, vocabularies=listed.vocabularies
+        job.write_job,
+        seed=job.options.seed,
+        settings=job.digest_settings,
+        vocabularies=listed.vocabularies,
     )
 
 
@@ -105,7 +116,13 @@ def build_graph(pipeline: beam.Pipeline, job: BuildJob) -> beam.PCollection:
         max_reject_fraction=job.options.max_reject_fraction,
     )  # one Clearance
     shards = plan.shards
-    if not is_local(job.options.beam_args):  # where a key's hash chose a worker, one of four got three times the shards of another
+    if not is_local(
+        job.options.beam_args
+    ):  # where a key's hash chose a worker, one of four got three times the shards of another
         shards = shards | "SpreadShards" >> beam.Reshuffle()
-    written = shards | "WriteShards" >> WriteShards(job.write_job, clearance=clearance)  # ShardSummary
-    return written.main | "PublishDataset" >> PublishDataset(job.publication, layout=plan.layout, clearance=clearance)
+    written = shards | "WriteShards" >> WriteShards(
+        job.write_job, clearance=clearance
+    )  # ShardSummary
+    return written.main | "PublishDataset" >> PublishDataset(
+        job.publication, layout=plan.layout, clearance=clearance
+    )

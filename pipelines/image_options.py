@@ -30,17 +30,31 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
         default="keep",
         help="keep the files' bytes (default), or encode anew; raw is uint8 RGB, tensor a serialized TensorProto for tf.io.parse_tensor",
     )
-    add("--resize", metavar="WxH", help="resize to exactly this; needs --encode jpeg, png, raw or tensor")
+    add(
+        "--resize",
+        metavar="WxH",
+        help="resize to exactly this; needs --encode jpeg, png, raw or tensor",
+    )
     add(
         "--fit",
         choices=get_args(Fit),
         default="stretch",
         help="of another aspect ratio: stretch distorts (default), cover crops the middle, contain fills up with black",
     )
-    add("--max-side", type=int, metavar="N", help="scale down images with a longer side than N pixels; never up")
+    add(
+        "--max-side",
+        type=int,
+        metavar="N",
+        help="scale down images with a longer side than N pixels; never up",
+    )
     add("--quality", type=int, default=90, help="of --encode jpeg, 1 to 100 (default: 90)")
     add("--grayscale", action="store_true", help="store one channel of brightness")
-    add("--tensor-dtype", choices=get_args(TensorType), default="uint8", help="of --encode tensor: 0 to 255 (default), or 0 to 1")
+    add(
+        "--tensor-dtype",
+        choices=get_args(TensorType),
+        default="uint8",
+        help="of --encode tensor: 0 to 255 (default), or 0 to 1",
+    )
     add(
         "--strip-metadata",
         action="store_true",
@@ -52,20 +66,48 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
         choices=get_args(ColorProfile),
         help="leave colour profiles in (default with --encode keep), take them out (default else), or convert pixels to sRGB",
     )
-    add("--check", choices=CHECKS, default="header", help="look at header and end of file (default), decode in full, or neither")
-    add("--max-reject-fraction", type=float, default=0.01, metavar="F", help="of inputs that may be rejects, 0 to 1 (default: 0.01)")
+    add(
+        "--check",
+        choices=CHECKS,
+        default="header",
+        help="look at header and end of file (default), decode in full, or neither",
+    )
+    add(
+        "--max-reject-fraction",
+        type=float,
+        default=0.01,
+        metavar="F",
+        help="of inputs that may be rejects, 0 to 1 (default: 0.01)",
+    )
     _add_policy_options(parser)
 
 
 def _add_policy_options(parser: argparse.ArgumentParser) -> None:
     usual = ImagePolicy()
     group = parser.add_argument_group("image policy", _POLICY)
-    group.add_argument("--on", action="append", default=[], metavar="FAULT=ACTION", help="such as exif=fix; may be repeated")
     group.add_argument(
-        "--max-pixels", type=int, default=usual.max_pixels, metavar="N", help=f"of one image; at most, and by default, {usual.max_pixels:,}"
+        "--on",
+        action="append",
+        default=[],
+        metavar="FAULT=ACTION",
+        help="such as exif=fix; may be repeated",
     )
-    group.add_argument("--max-aspect", type=float, metavar="R", help="of the longer side to the shorter one (default: any)")
-    group.add_argument("--min-side", type=int, metavar="N", help="pixels of the shorter side (default: any)")
+    group.add_argument(
+        "--max-pixels",
+        type=int,
+        default=usual.max_pixels,
+        metavar="N",
+        help=f"of one image; at most, and by default, {usual.max_pixels:,}",
+    )
+    group.add_argument(
+        "--max-aspect",
+        type=float,
+        metavar="R",
+        help="of the longer side to the shorter one (default: any)",
+    )
+    group.add_argument(
+        "--min-side", type=int, metavar="N", help="pixels of the shorter side (default: any)"
+    )
 
 
 def parse_encode_options(known: argparse.Namespace) -> EncodeOptions:
@@ -92,7 +134,9 @@ def parse_encode_options(known: argparse.Namespace) -> EncodeOptions:
 def _parse_resize(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", text.lower())
     if not match:
-        raise UsageError(f"--resize {text!r} is no size; write width x height in pixels, such as 224x224")
+        raise UsageError(
+            f"--resize {text!r} is no size; write width x height in pixels, such as 224x224"
+        )
     return int(match[1]), int(match[2])
 
 
@@ -104,5 +148,7 @@ def _parse_actions(texts: Sequence[str]) -> dict[PolicyFault, Action]:
             rule = f"write FAULT=ACTION; faults: {', '.join(PolicyFault)}; actions: {', '.join(get_args(Action))}"
             raise UsageError(f"--on {text!r}: {rule}")
         if actions.setdefault(PolicyFault(fault), action) != action:  # type: ignore[arg-type]
-            raise UsageError(f"--on {fault} is given as {actions[PolicyFault(fault)]} and as {action}: choose one")
+            raise UsageError(
+                f"--on {fault} is given as {actions[PolicyFault(fault)]} and as {action}: choose one"
+            )
     return actions

@@ -34,7 +34,15 @@ from transforms.references import extra_columns, name_of_extra
 from transforms.splitting.split_lists import SplitLists
 from transforms.writing.write_job import WriteJob
 
-_RECORDED_PACKAGES = ("shardwright", "apache-beam", "pyarrow", "tfx-bsl", "Pillow", "google-crc32c", "obstore")
+_RECORDED_PACKAGES = (
+    "shardwright",
+    "apache-beam",
+    "pyarrow",
+    "tfx-bsl",
+    "Pillow",
+    "google-crc32c",
+    "obstore",
+)
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
 
 
@@ -60,12 +68,18 @@ class BuildJob:
     def splits_given(self) -> bool:
         if self.label_table is not None and self.label_table.split is not None:
             return True
-        redrawn = (self.options.split is not None or bool(self.options.split_ids)) and self.source.splits_can_be_redrawn
+        redrawn = (
+            self.options.split is not None or bool(self.options.split_ids)
+        ) and self.source.splits_can_be_redrawn
         return self.source.states_splits and not redrawn
 
     @cached_property
     def split_lists(self) -> SplitLists | None:
-        return SplitLists.parse(self.options.split_ids, self.options.storage) if self.options.split_ids else None
+        return (
+            SplitLists.parse(self.options.split_ids, self.options.storage)
+            if self.options.split_ids
+            else None
+        )
 
     @property
     def integer_labels(self) -> bool:
@@ -85,7 +99,11 @@ class BuildJob:
     @property
     def needs_label(self) -> bool:
         """The user's own schema has a label: then a dataset without any is a mistake."""
-        return self.declared is not None and self.declared.label is not None and self.options.schema not in READY_SCHEMAS
+        return (
+            self.declared is not None
+            and self.declared.label is not None
+            and self.options.schema not in READY_SCHEMAS
+        )
 
     @cached_property
     def schema(self) -> ExampleSchema:
@@ -94,7 +112,9 @@ class BuildJob:
             return as_encoded(self.declared, encode)
         extras = _extras(self.source, self.label_table)
         if any(extra.name == "label" and extra.is_list for extra in extras):
-            raise UsageError("the column 'label' has lists: give --schema multi_label, or name the column of labels by --label-column")
+            raise UsageError(
+                "the column 'label' has lists: give --schema multi_label, or name the column of labels by --label-column"
+            )
         schema = image_classification(
             feature_names=self.source.feature_names or self.options.feature_names,
             image_encoding=None if encode.encode == "keep" else encode.encode,
@@ -109,13 +129,25 @@ class BuildJob:
     def digest_settings(self) -> bytes:
         """What decides a shard's bytes besides its references."""
         settings = self.options.settings
-        relevant = {key: settings[key] for key in ("encode", "check", "feature_names", "transforms") if key in settings}
+        relevant = {
+            key: settings[key]
+            for key in ("encode", "check", "feature_names", "transforms")
+            if key in settings
+        }
         return json.dumps({**relevant, "schema": self.schema.to_json()}, sort_keys=True).encode()
 
     @property
     def write_job(self) -> WriteJob:
         options = self.options
-        return WriteJob(options.root, self.schema, options.check, options.encode, options.threads, options.storage, options.transforms)
+        return WriteJob(
+            options.root,
+            self.schema,
+            options.check,
+            options.encode,
+            options.threads,
+            options.storage,
+            options.transforms,
+        )
 
     def describe_inputs(self) -> str:
         """What INPUT was found to be, and the table of labels, for the log."""
@@ -148,7 +180,9 @@ class BuildJob:
 
 def _samples_sizes(options: BuildOptions) -> bool:
     encode = options.encode
-    return options.policy.num_bytes is not None and (encode.encode != "keep" or encode.profile == "srgb" or bool(options.transforms))
+    return options.policy.num_bytes is not None and (
+        encode.encode != "keep" or encode.profile == "srgb" or bool(options.transforms)
+    )
 
 
 def _plans_by_content(options: BuildOptions) -> bool:
@@ -165,7 +199,10 @@ def prepare_job(options: BuildOptions) -> BuildJob:
     """
     job = describe_job(options, Folder(options.root.path(naming.SPOOL_DIR), options.storage))
     check_output(job.output_request)
-    forget_lost_spools(options.root, finished_may_stay=options.if_exists != "overwrite" and not _plans_by_content(options))
+    forget_lost_spools(
+        options.root,
+        finished_may_stay=options.if_exists != "overwrite" and not _plans_by_content(options),
+    )
     return job
 
 
@@ -187,7 +224,10 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
         storage=options.storage,
         input_format=options.input_format,
         image_root=options.image_root,
-        spool=spool or UnwrittenFolder(options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)),
+        spool=spool
+        or UnwrittenFolder(
+            options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
+        ),
         kinds=kinds_of(written),
     )
     table = None if options.labels is None else _detect_label_table(options, options.labels, source)
@@ -200,12 +240,22 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
         table = table and table.for_features(column_features(declared))
         has_label = options.schema in READY_SCHEMAS or _may_have_labels(source, table)
         check_columns(declared, _columns(source, table), known=known, has_label=has_label)
-    class_names = _class_names(options) or (declared and declared.class_names) or (source.class_names if states_labels else None)
-    job = BuildJob(options, source, table, class_names, declared and replace(declared, class_names=()))
+    class_names = (
+        _class_names(options)
+        or (declared and declared.class_names)
+        or (source.class_names if states_labels else None)
+    )
+    job = BuildJob(
+        options, source, table, class_names, declared and replace(declared, class_names=())
+    )
     if job.splits_given and options.split is not None:
-        raise UsageError("--split draws splits, but INPUT already states them (split folders or a split column): leave --split out")
+        raise UsageError(
+            "--split draws splits, but INPUT already states them (split folders or a split column): leave --split out"
+        )
     if job.splits_given and job.split_lists is not None:
-        raise UsageError("--split-ids lists splits, but INPUT already states them (split folders or a split column): leave --split-ids out")
+        raise UsageError(
+            "--split-ids lists splits, but INPUT already states them (split folders or a split column): leave --split-ids out"
+        )
     _ = job.schema  # names that clash are told now
     return job
 
@@ -219,14 +269,22 @@ def _declared_schema(
     columns: Sequence[str],
 ) -> ExampleSchema:
     if given not in READY_SCHEMAS and options.feature_names != BuildOptions.feature_names:
-        raise UsageError(f"--feature-names is for ready schemas, and --schema {given} names its own features: leave --feature-names out")
+        raise UsageError(
+            f"--feature-names is for ready schemas, and --schema {given} names its own features: leave --feature-names out"
+        )
     try:
         extras = _extras(source, table)
     except BuildError:  # of a column that the schema need not ask for
         if given in WITH_ALL_COLUMNS:
             raise
         extras = ()
-    return load_schema(given, read, feature_names=source.feature_names or options.feature_names, columns=columns, extras=extras)
+    return load_schema(
+        given,
+        read,
+        feature_names=source.feature_names or options.feature_names,
+        columns=columns,
+        extras=extras,
+    )
 
 
 def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:
@@ -238,19 +296,32 @@ def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ..
 
 def _column_names(source: InputSource, table: TableSource | None) -> list[str]:
     """What a schema's features can be filled from; in tables that is any column."""
-    of_source = source.columns.names if isinstance(source, TableSource) else [name_of_extra(name) for name in extra_columns(source.schema)]
+    of_source = (
+        source.columns.names
+        if isinstance(source, TableSource)
+        else [name_of_extra(name) for name in extra_columns(source.schema)]
+    )
     return [*of_source, *(table.columns.names if table else ())]
 
 
 def _columns(source: InputSource, table: TableSource | None) -> pa.Schema:
     """The columns of references that have been joined with the table of labels."""
-    columns = {field.name: field.type for each in (source, table) if each is not None for field in each.schema}
+    columns = {
+        field.name: field.type
+        for each in (source, table)
+        if each is not None
+        for field in each.schema
+    }
     return pa.schema(list(columns.items()))
 
 
 def _may_have_labels(source: InputSource, table: TableSource | None) -> bool:
     """Whether the label of references can be filled; those of a folder are known when it is listed."""
-    return not isinstance(source, TableSource) or source.label is not None or (table is not None and table.label is not None)
+    return (
+        not isinstance(source, TableSource)
+        or source.label is not None
+        or (table is not None and table.label is not None)
+    )
 
 
 def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
@@ -263,7 +334,9 @@ def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
 def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableSource:
     """The table of labels; its paths are those of INPUT, so they start where INPUT's do."""
     root = options.image_root or (source.root if isinstance(source, TableSource) else options.input)
-    request = make_request(labels, {**options.columns, "size": None}, argument="--labels", storage=options.storage)
+    request = make_request(
+        labels, {**options.columns, "size": None}, argument="--labels", storage=options.storage
+    )
     return open_label_table(request, key=options.labels_key, root=absolute(root))
 
 
@@ -274,7 +347,9 @@ def _class_names(options: BuildOptions) -> tuple[str, ...] | None:
         path = absolute(options.class_names_file)
         text = files_of(path, options.storage).read_bytes(path).decode()
     except (StorageError, UnicodeDecodeError) as error:
-        raise UsageError(f"--class-names {options.class_names_file} cannot be read: {error}") from error
+        raise UsageError(
+            f"--class-names {options.class_names_file} cannot be read: {error}"
+        ) from error
     return read_class_names(text, options.class_names_file)
 
 

@@ -27,7 +27,13 @@ from shardwright.index import read_summary
 from shardwright.manifest import read_json, read_manifest
 from shardwright.naming import ShardName
 from shardwright.storage import Folder
-from transforms.output_state import check_fingerprint, check_output, check_rejects, fingerprint_of, is_earlier_try
+from transforms.output_state import (
+    check_fingerprint,
+    check_output,
+    check_rejects,
+    fingerprint_of,
+    is_earlier_try,
+)
 from transforms.plan_shards import LayOutShards
 from transforms.planning.packing import KNOWN_BYTES, Layout, ShardCuts, known_sizes
 from transforms.planning.shard_plans import ShardPlan
@@ -87,7 +93,12 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     found = _run(job, with_digests=compare, retry=manifest is None)
     cuts = {split: ShardCuts(**values) for split, values in found["cuts"].items()}
     planned = LocalPlan(
-        layout=Layout(cuts, found["num_bytes"], {}, SizeEstimate.from_json(found["estimate"]) if found["estimate"] else None),
+        layout=Layout(
+            cuts,
+            found["num_bytes"],
+            {},
+            SizeEstimate.from_json(found["estimate"]) if found["estimate"] else None,
+        ),
         vocabularies={name: tuple(words) for name, words in found["vocabularies"].items()},
         rejects=dict(found["rejects"]),
         fingerprint=found["fingerprint"],
@@ -111,7 +122,12 @@ def _read_output(root: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | 
     return read_json(root, naming.MANIFEST), read_json(root, naming.PLAN)
 
 
-def _judge(job: BuildJob, planned: LocalPlan, manifest: Mapping[str, Any] | None, plan: Mapping[str, Any] | None) -> LocalPlan:
+def _judge(
+    job: BuildJob,
+    planned: LocalPlan,
+    manifest: Mapping[str, Any] | None,
+    plan: Mapping[str, Any] | None,
+) -> LocalPlan:
     """The plan with the state a build would find, checked in the order of a build."""
     options = job.options
     try:
@@ -120,7 +136,9 @@ def _judge(job: BuildJob, planned: LocalPlan, manifest: Mapping[str, Any] | None
         return replace(planned, state=BuildState.FAILED, reason=str(error))
     if manifest is None and plan is None:
         return planned
-    if options.if_exists == "overwrite" and (manifest is not None or not _is_earlier_try(job, plan, planned)):
+    if options.if_exists == "overwrite" and (
+        manifest is not None or not _is_earlier_try(job, plan, planned)
+    ):
         return replace(planned, state=BuildState.OVERWRITE, shards_done=0)
     if manifest is not None:
         try:
@@ -137,13 +155,19 @@ def _judge(job: BuildJob, planned: LocalPlan, manifest: Mapping[str, Any] | None
 
 
 def _is_earlier_try(job: BuildJob, plan: Mapping[str, Any] | None, planned: LocalPlan) -> bool:
-    return job.options.writer == "planned" and is_earlier_try(job.output_request, plan, planned.fingerprint or "")
+    return job.options.writer == "planned" and is_earlier_try(
+        job.output_request, plan, planned.fingerprint or ""
+    )
 
 
 def _count_in_place(root: Folder) -> int:
     """The shards of a finished dataset that are there whole, whatever their digest."""
     manifest = read_manifest(root)
-    return sum(_is_in_place(root, name) for split in manifest.splits for name in manifest.shard_names(split))
+    return sum(
+        _is_in_place(root, name)
+        for split in manifest.splits
+        for name in manifest.shard_names(split)
+    )
 
 
 def _is_in_place(root: Folder, name: ShardName) -> bool:
@@ -152,15 +176,23 @@ def _is_in_place(root: Folder, name: ShardName) -> bool:
 
 
 def _run(job: BuildJob, *, with_digests: bool, retry: bool) -> dict[str, Any]:
-    local = job if is_local(job.options.beam_args) else replace(job, options=replace(job.options, beam_args=()))
+    local = (
+        job
+        if is_local(job.options.beam_args)
+        else replace(job, options=replace(job.options, beam_args=()))
+    )
     with tempfile.TemporaryDirectory(prefix="shardwright-plan-") as folder:
         place = Folder(folder)
-        run_pipeline(functools.partial(_graph, place=place, with_digests=with_digests, retry=retry), local)
+        run_pipeline(
+            functools.partial(_graph, place=place, with_digests=with_digests, retry=retry), local
+        )
         found: dict[str, Any] = json.loads(place.read_bytes(naming.PLAN))
     return found
 
 
-def _graph(pipeline: beam.Pipeline, job: BuildJob, *, place: Folder, with_digests: bool, retry: bool) -> None:
+def _graph(
+    pipeline: beam.Pipeline, job: BuildJob, *, place: Folder, with_digests: bool, retry: bool
+) -> None:
     if with_digests:
         plan = plan_graph(pipeline, job)
         layout, vocabularies, rejects = plan.layout, plan.vocabularies, plan.rejects
@@ -169,7 +201,10 @@ def _graph(pipeline: beam.Pipeline, job: BuildJob, *, place: Folder, with_digest
     else:
         listed = reference_graph(pipeline, job)
         lay_out = LayOutShards(
-            policy=job.options.policy, seed=job.options.seed, num_buckets=job.num_buckets, estimate=size_estimate(listed, job)
+            policy=job.options.policy,
+            seed=job.options.seed,
+            num_buckets=job.num_buckets,
+            estimate=size_estimate(listed, job),
         )
         narrow = beam.Map(_narrow).with_output_types(pa.RecordBatch)
         laid_out = listed.references | "Narrow" >> narrow | "LayOutShards" >> lay_out

@@ -20,9 +20,14 @@ def keep_proxies_out() -> None:
 
     Only gRPC reads `no_grpc_proxy`, before `no_proxy`, whose hosts are therefore taken over.
     """
-    given = next((os.environ[name] for name in (_NO_PROXY, "no_proxy", "NO_PROXY") if os.environ.get(name)), "")
+    given = next(
+        (os.environ[name] for name in (_NO_PROXY, "no_proxy", "NO_PROXY") if os.environ.get(name)),
+        "",
+    )
     hosts = [host for host in given.split(",") if host]
-    os.environ[_NO_PROXY] = ",".join([*hosts, *(host for host in _THIS_MACHINE if host not in hosts)])
+    os.environ[_NO_PROXY] = ",".join(
+        [*hosts, *(host for host in _THIS_MACHINE if host not in hosts)]
+    )
 
 
 @contextmanager
@@ -50,7 +55,9 @@ def fetching_prism(beam_args: Sequence[str]) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, TimeoutError) as error:
-        if runner != "prismrunner" or not (isinstance(error, TimeoutError) or "fetch remote prism binary" in str(error)):
+        if runner != "prismrunner" or not (
+            isinstance(error, TimeoutError) or "fetch remote prism binary" in str(error)
+        ):
             raise
         way_on = "give the program's path by --prism_location, or leave --runner out"
         raise BuildError(f"Prism could not be fetched ({error}): {way_on}") from error

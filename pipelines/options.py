@@ -93,21 +93,36 @@ class BuildOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.max_reject_fraction <= 1:
-            raise UsageError(f"--max-reject-fraction is {self.max_reject_fraction:g}; it must be from 0 to 1")
+            raise UsageError(
+                f"--max-reject-fraction is {self.max_reject_fraction:g}; it must be from 0 to 1"
+            )
         if not is_dataset_name(self.name):
-            raise UsageError(f"--name {self.name!r} must be lower-case letters, digits and underscores, and start with a letter")
+            raise UsageError(
+                f"--name {self.name!r} must be lower-case letters, digits and underscores, and start with a letter"
+            )
         if not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
             raise UsageError(f"--version {self.version!r} must be three numbers, such as 1.0.0")
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"--threads is {self.threads}; it must be 1 or more")
         if self.labels_key != "id" and self.labels is None:
-            raise UsageError(f"--labels-key {self.labels_key} says what the rows of --labels go by: give --labels, or leave it out")
+            raise UsageError(
+                f"--labels-key {self.labels_key} says what the rows of --labels go by: give --labels, or leave it out"
+            )
         if self.stratify and self.split is None:
-            raise UsageError("--stratify says how splits are drawn, and none are: give --split, such as --split train=0.8,test=0.2")
+            raise UsageError(
+                "--stratify says how splits are drawn, and none are: give --split, such as --split train=0.8,test=0.2"
+            )
         if self.split_ids and self.split is not None and self.columns.get("group") is not None:
-            raise UsageError("--split-ids puts single images in splits, so --split could tear groups: leave --group-column or --split out")
+            raise UsageError(
+                "--split-ids puts single images in splits, so --split could tear groups: leave --group-column or --split out"
+            )
         _check_places(self.input, self.output)
-        places = {"INPUT": self.input, "OUTPUT": self.output, "--labels": self.labels, "--image-root": self.image_root}
+        places = {
+            "INPUT": self.input,
+            "OUTPUT": self.output,
+            "--labels": self.labels,
+            "--image-root": self.image_root,
+        }
         check_runner(self.beam_args, places, shared_filesystem=self.shared_filesystem)
         _ = self.all_beam_args  # what a runner lacks is told now
 
@@ -144,13 +159,27 @@ class BuildOptions:
             "name": self.name,
             "version": self.version,
             "writer": self.writer,
-            "columns": {role: column for role, column in self.columns.items() if column is not None},
+            "columns": {
+                role: column for role, column in self.columns.items() if column is not None
+            },
         }
         duplicates = "" if self.duplicates == "keep" else self.duplicates
         labels_key = "" if self.labels_key == "id" else self.labels_key
-        chosen: dict[str, Any] = {"schema": self.schema, "input_format": self.input_format, "labels_key": labels_key}
-        chosen |= {"stratify": self.stratify, "split_ids": bool(self.split_ids), "duplicates": duplicates}
-        chosen |= {"transforms": [{"function": each.spec, "source": each.digest} for each in self.transforms]}
+        chosen: dict[str, Any] = {
+            "schema": self.schema,
+            "input_format": self.input_format,
+            "labels_key": labels_key,
+        }
+        chosen |= {
+            "stratify": self.stratify,
+            "split_ids": bool(self.split_ids),
+            "duplicates": duplicates,
+        }
+        chosen |= {
+            "transforms": [
+                {"function": each.spec, "source": each.digest} for each in self.transforms
+            ]
+        }
         return settings | {key: value for key, value in chosen.items() if value}
 
 
@@ -158,9 +187,13 @@ def _check_places(given_input: str, given_output: str) -> None:
     source, output = _real(given_input), _real(given_output)
     folder = source if is_remote(source) or os.path.isdir(source) else None
     if folder and (output == folder or output.startswith(folder.rstrip("/") + "/")):
-        raise UsageError(f"OUTPUT {given_output} is inside INPUT {given_input}: its shards would be taken for input; give a place outside")
+        raise UsageError(
+            f"OUTPUT {given_output} is inside INPUT {given_input}: its shards would be taken for input; give a place outside"
+        )
     if source.startswith(output.rstrip("/") + "/"):
-        raise UsageError(f"INPUT {given_input} is inside OUTPUT {given_output}: give an OUTPUT of its own")
+        raise UsageError(
+            f"INPUT {given_input} is inside OUTPUT {given_output}: give an OUTPUT of its own"
+        )
 
 
 def _real(uri: str) -> str:
@@ -176,10 +209,16 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         SystemExit: With 2, from argparse, for a command line it cannot take apart; with 0 after `--help`.
     """
     parser = make_parser(command)
-    known, beam_args = parser.parse_known_args([*as_declared(parser, _labels_for_beam(_places_first(argv)))])
+    known, beam_args = parser.parse_known_args(
+        [*as_declared(parser, _labels_for_beam(_places_first(argv)))]
+    )
     beam_args = [arg.replace(_BEAM_LABELS, "--labels", 1) for arg in beam_args]
     _check_beam_args(parser, beam_args)
-    sizes = {"num_bytes": None, "num_records": known.records_per_shard, "num_shards": known.shard_count}
+    sizes = {
+        "num_bytes": None,
+        "num_records": known.records_per_shard,
+        "num_shards": known.shard_count,
+    }
     if known.shard_size is not None or all(size is None for size in sizes.values()):
         text = str(DEFAULT_SHARD_BYTES) if known.shard_size is None else known.shard_size
         sizes["num_bytes"] = parse_size(text, "--shard-size")
@@ -228,7 +267,9 @@ def _places_first(argv: Sequence[str]) -> list[str]:
             rest.append(arg)
     if len(places) == 1:
         missing = next(place for place in _PLACES if place not in places)
-        raise UsageError(f"{next(iter(places))} is given without {missing}: give both, or INPUT and OUTPUT without these names")
+        raise UsageError(
+            f"{next(iter(places))} is given without {missing}: give both, or INPUT and OUTPUT without these names"
+        )
     return [*(places[place] for place in _PLACES if places), *rest]
 
 
@@ -237,14 +278,18 @@ def _labels_for_beam(argv: Sequence[str]) -> list[str]:
     result = []
     for arg, following in zip(argv, [*argv[1:], ""], strict=False):
         option, equals, value = arg.partition("=")
-        is_beams = option == "--labels" and re.fullmatch(r"[a-z][\w-]*=[\w-]*|\{.*\}", value if equals else following)
+        is_beams = option == "--labels" and re.fullmatch(
+            r"[a-z][\w-]*=[\w-]*|\{.*\}", value if equals else following
+        )
         result.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)
     return result
 
 
 def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) -> None:
     """An option that is neither ours nor Beam's is a slip, and a build that ignored it would surprise."""
-    from apache_beam.options.pipeline_options import PipelineOptions  # 3 s: not before the rest is sound
+    from apache_beam.options.pipeline_options import (
+        PipelineOptions,
+    )  # 3 s: not before the rest is sound
 
     if _is_portable(beam_args):
         return
@@ -253,7 +298,12 @@ def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) 
         options._add_argparse_args(beam_parser)
     unknown = beam_parser.parse_known_args(list(beam_args))[1]
     if unknown:
-        known = [option for each in (parser, beam_parser) for action in each._actions for option in action.option_strings]
+        known = [
+            option
+            for each in (parser, beam_parser)
+            for action in each._actions
+            for option in action.option_strings
+        ]
         guess = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
         hint = f"; did you mean {guess[0]}?" if guess else f"; see `{parser.prog} --help`"
         raise UsageError(f"{unknown[0]!r} is no option of shardwright or of Beam{hint}")
@@ -261,4 +311,8 @@ def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) 
 
 def _is_portable(beam_args: Sequence[str]) -> bool:
     """Portable runners take options that only their job server knows."""
-    return any(runner in arg for arg in beam_args for runner in ("PortableRunner", "FlinkRunner", "SparkRunner"))
+    return any(
+        runner in arg
+        for arg in beam_args
+        for runner in ("PortableRunner", "FlinkRunner", "SparkRunner")
+    )

@@ -41,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         job = describe_job(parse_options(args, "plan"))
         say(job.describe_inputs())
         if not is_local(job.options.beam_args):
-            say(f"a plan is made on this machine ({LOCAL_RUNNER}), not on {runner_of(job.options.beam_args)}")
+            say(
+                f"a plan is made on this machine ({LOCAL_RUNNER}), not on {runner_of(job.options.beam_args)}"
+            )
         with ProgressDisplay(PROGRESS):
             plan = plan_locally(job)
     except ShardwrightError as error:
@@ -86,14 +88,19 @@ def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
     layout = plan.layout
     lines = []
     for split, cuts in layout.cuts.items():
-        lines.append(f"{split}: {_describe_cuts(cuts)}, about {show_bytes(layout.num_bytes[split])}")
+        lines.append(
+            f"{split}: {_describe_cuts(cuts)}, about {show_bytes(layout.num_bytes[split])}"
+        )
     num_bytes = show_bytes(sum(layout.num_bytes.values()))
     whole = f"{layout.num_records} records, {layout.num_shards} shards, about {num_bytes}"
     lines.append(f"{job.options.root}: {whole}, {len(_class_names(job, plan))} classes")
     if layout.estimate:
         lines.append(_describe_estimate(layout))
     if plan.rejects:
-        lines.append("rejects so far: " + ", ".join(f"{number} {reason}" for reason, number in plan.rejects.items()))
+        lines.append(
+            "rejects so far: "
+            + ", ".join(f"{number} {reason}" for reason, number in plan.rejects.items())
+        )
     done, left = plan.shards_done, layout.num_shards - plan.shards_done
     lines.append(f"a build {_VERDICTS[plan.state]}: {left} shards to write, {done} already written")
     return "\n".join(lines)

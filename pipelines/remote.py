@@ -23,7 +23,12 @@ _LOG = logging.getLogger(__name__)
 _TICK_SECONDS = 10.0
 
 
-def follow(result: PipelineResult, beam_options: PipelineOptions, options: BuildOptions, say: Callable[[str], None]) -> None:
+def follow(
+    result: PipelineResult,
+    beam_options: PipelineOptions,
+    options: BuildOptions,
+    say: Callable[[str], None],
+) -> None:
     """Wait for the end of a job; a stop on this side cancels it.
 
     Raises:
@@ -42,7 +47,9 @@ def follow(result: PipelineResult, beam_options: PipelineOptions, options: Build
         raise BuildError(f"the job ended as {state}; run the same command again to go on")
 
 
-def _say_where(result: PipelineResult, options: PipelineOptions, say: Callable[[str], None]) -> None:
+def _say_where(
+    result: PipelineResult, options: PipelineOptions, say: Callable[[str], None]
+) -> None:
     if hasattr(result, "job_id"):  # Dataflow's
         cloud = options.view_as(GoogleCloudOptions)
         say(f"job {result.job_id()}: {console_url(cloud.project, cloud.region, result.job_id())}")
@@ -54,12 +61,19 @@ class _RemoteProgress:
     def __init__(self, options: BuildOptions) -> None:
         self._options = options
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True, name="shardwright-remote-progress")
+        self._thread = threading.Thread(
+            target=self._run, daemon=True, name="shardwright-remote-progress"
+        )
 
     def __enter__(self) -> None:
         self._thread.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._stop.set()
 
     def _run(self) -> None:
@@ -78,13 +92,20 @@ def written_so_far(options: BuildOptions) -> Progress | None:
         StorageError: OUTPUT cannot be read.
     """
     plan = read_json(options.root, naming.PLAN)
-    if plan is None or plan.get("settings") != options.settings or options.root.num_bytes_of(naming.MANIFEST) is not None:
+    if (
+        plan is None
+        or plan.get("settings") != options.settings
+        or options.root.num_bytes_of(naming.MANIFEST) is not None
+    ):
         return None
     sidecars = options.root.names(naming.INDEX_DIR)
     found = Progress()
     for split, planned in plan["splits"].items():
         shards = planned["num_shards"]
-        done = sum(name.startswith(f"{split}-") and name.endswith(f"-of-{shards:05d}.parquet") for name in sidecars)
+        done = sum(
+            name.startswith(f"{split}-") and name.endswith(f"-of-{shards:05d}.parquet")
+            for name in sidecars
+        )
         found.total_shards += shards
         found.total_images += planned["num_records"]
         found.shards += done
@@ -100,5 +121,8 @@ def reason_of(error: BaseException) -> str:
     text: Any = getattr(error, "message", None) or str(error) or type(error).__name__
     lines = [line.strip() for line in str(text).replace("\\n", "\n").splitlines() if line.strip()]
     if "Traceback (most recent call last):" in lines:
-        return next((line for line in reversed(lines) if not line.startswith(("File ", "^", "~"))), lines[-1])[:1000]
+        return next(
+            (line for line in reversed(lines) if not line.startswith(("File ", "^", "~"))),
+            lines[-1],
+        )[:1000]
     return " ".join(lines[:5])[:1000]

@@ -9,8 +9,18 @@ from shardwright.errors import UsageError
 from shardwright.storage import is_remote
 
 LOCAL_RUNNER = "FnApiRunner"
-_LOCAL_RUNNERS = frozenset({LOCAL_RUNNER.lower(), "directrunner", "switchingdirectrunner", "bundlebaseddirectrunner", "prismrunner"})
-_REMOTE_RUNNERS = frozenset({"dataflowrunner", "flinkrunner", "portablerunner", "sparkrunner"})  # others are for Beam to refuse
+_LOCAL_RUNNERS = frozenset(
+    {
+        LOCAL_RUNNER.lower(),
+        "directrunner",
+        "switchingdirectrunner",
+        "bundlebaseddirectrunner",
+        "prismrunner",
+    }
+)
+_REMOTE_RUNNERS = frozenset(
+    {"dataflowrunner", "flinkrunner", "portablerunner", "sparkrunner"}
+)  # others are for Beam to refuse
 # Beam's FlinkRunner starts a cluster of its own in this process where it is told of none.
 _FLINK_HERE = ("", "[local]", "[auto]")
 
@@ -34,14 +44,21 @@ def runner_of(beam_args: Sequence[str]) -> str:
 def describe_runner(beam_args: Sequence[str]) -> str:
     """The runner, for the log, and what is easily forgotten about it."""
     unbounded = is_dataflow(beam_args) and not option_of(beam_args, "max_num_workers")
-    advice = "; without --max_num_workers it may start more workers than a store can serve (docs/runners.md)" if unbounded else ""
+    advice = (
+        "; without --max_num_workers it may start more workers than a store can serve (docs/runners.md)"
+        if unbounded
+        else ""
+    )
     return f"runner: {runner_of(beam_args)}{advice}"
 
 
 def is_local(beam_args: Sequence[str]) -> bool:
     """Whether the runner's workers are on this machine, whatever it is told."""
     runner = kind_of(beam_args)
-    elsewhere = option_of(beam_args, "job_endpoint") or option_of(beam_args, "flink_master") not in _FLINK_HERE
+    elsewhere = (
+        option_of(beam_args, "job_endpoint")
+        or option_of(beam_args, "flink_master") not in _FLINK_HERE
+    )
     return runner in _LOCAL_RUNNERS or (runner == "flinkrunner" and not elsewhere)
 
 
@@ -54,7 +71,9 @@ def kind_of(beam_args: Sequence[str]) -> str:
     return runner_of(beam_args).rpartition(".")[2].lower()
 
 
-def check_runner(beam_args: Sequence[str], places: Mapping[str, str | None], *, shared_filesystem: bool) -> None:
+def check_runner(
+    beam_args: Sequence[str], places: Mapping[str, str | None], *, shared_filesystem: bool
+) -> None:
     """Refuse places that the workers cannot reach, before anything is listed.
 
     Args:
@@ -69,13 +88,23 @@ def check_runner(beam_args: Sequence[str], places: Mapping[str, str | None], *, 
         return
     runner = runner_of(beam_args)
     if kind_of(beam_args) == "portablerunner" and not option_of(beam_args, "job_endpoint"):
-        raise UsageError(f"--runner {runner} submits to a job server: give its address by --job_endpoint, such as localhost:8099")
+        raise UsageError(
+            f"--runner {runner} submits to a job server: give its address by --job_endpoint, such as localhost:8099"
+        )
     if shared_filesystem and is_dataflow(beam_args):
-        raise UsageError("--shared-filesystem: workers of Dataflow share no file system with anybody; give gs:// or s3:// places")
+        raise UsageError(
+            "--shared-filesystem: workers of Dataflow share no file system with anybody; give gs:// or s3:// places"
+        )
     for name, place in places.items():
         if place is not None and not is_remote(place) and not shared_filesystem:
-            other = "" if is_dataflow(beam_args) else ", or --shared-filesystem where all workers see this path under the same name"
-            raise UsageError(f"{name} {place} is on this machine, and the workers of {runner} may be on others: give gs:// or s3://{other}")
+            other = (
+                ""
+                if is_dataflow(beam_args)
+                else ", or --shared-filesystem where all workers see this path under the same name"
+            )
+            raise UsageError(
+                f"{name} {place} is on this machine, and the workers of {runner} may be on others: give gs:// or s3://{other}"
+            )
 
 
 def beam_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> list[str]:
@@ -91,4 +120,8 @@ def beam_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> li
     """
     if is_dataflow(beam_args):
         return dataflow_arguments(beam_args, dataset=dataset, output=output)
-    return list(beam_args) if option_of(beam_args, "runner") else [*beam_args, f"--runner={LOCAL_RUNNER}"]
+    return (
+        list(beam_args)
+        if option_of(beam_args, "runner")
+        else [*beam_args, f"--runner={LOCAL_RUNNER}"]
+    )

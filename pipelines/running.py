@@ -41,7 +41,9 @@ _TRACE = "Traceback (most recent call last):"
 # What Beam adds to the message of an error raised on a worker: where it happened.
 _STEP = re.compile(r" \[while running '[^\n]*'\]$", re.MULTILINE)
 # After an error, Beam's worker threads may put a bundle away twice, and the second time hides the error behind one of their own.
-_BEAM_RACE = re.compile(r"bundle_processor_cache\.release.*^KeyError: 'bundle_\d+'", re.DOTALL | re.MULTILINE)
+_BEAM_RACE = re.compile(
+    r"bundle_processor_cache\.release.*^KeyError: 'bundle_\d+'", re.DOTALL | re.MULTILINE
+)
 _RAISED = re.compile(r"^shardwright\.errors\.(\w+): (.*)", re.DOTALL | re.MULTILINE)
 _BEAM_LOGGERS = (
     "apache_beam.runners.common",
@@ -66,11 +68,15 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
             with ProgressDisplay(PROGRESS):
                 run(job)
             if template := option_of(job.options.beam_args, "template_location"):
-                say(f"wrote the template {template}; nothing is built before a job is started from it")
+                say(
+                    f"wrote the template {template}; nothing is built before a job is started from it"
+                )
             else:
                 _say_result(job, read_manifest(job.options.root), monotonic() - started)
         except (Exception, KeyboardInterrupt) as error:
-            if stop.signal is not None:  # a worker in this process turns the interrupt into an error of its own
+            if (
+                stop.signal is not None
+            ):  # a worker in this process turns the interrupt into an error of its own
                 say(f"stopped by {stop.signal.name}; run the same command again to go on")
                 return 128 + stop.signal
             if isinstance(error, TooManyRejectsError):
@@ -100,7 +106,9 @@ def stop_signals() -> Iterator[Stop]:
         signal.signal(number, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    if threading.current_thread() is not threading.main_thread():  # Python lets no other thread set handlers
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # Python lets no other thread set handlers
         yield stop
         return
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -152,14 +160,20 @@ def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: Buil
     except Exception as error:  # the service's or the job server's: none of our code runs here but what was just built
         if worker_error(str(error)) is not None:
             raise
-        raise BuildError(f"{runner_of(job.options.beam_args)} did not do the job: {reason_of(error)}") from error
+        raise BuildError(
+            f"{runner_of(job.options.beam_args)} did not do the job: {reason_of(error)}"
+        ) from error
 
 
 def _make_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Raises UsageError for a runner that Beam does not know, or options that the runner does not take."""
     try:
         return beam.Pipeline(options=options)
-    except (ValueError, ImportError, AttributeError) as error:  # as Beam tells it, before anything runs
+    except (
+        ValueError,
+        ImportError,
+        AttributeError,
+    ) as error:  # as Beam tells it, before anything runs
         raise UsageError(f"Beam refuses its options: {error}") from error
 
 
@@ -170,7 +184,12 @@ def worker_error(text: str) -> ShardwrightError | None:
         traces.pop()
     raised = _RAISED.search(traces[-1])
     kind = getattr(errors, raised[1], None) if raised else None
-    if raised is None or not isinstance(kind, type) or not issubclass(kind, ShardwrightError) or kind is errors.RecordFault:
+    if (
+        raised is None
+        or not isinstance(kind, type)
+        or not issubclass(kind, ShardwrightError)
+        or kind is errors.RecordFault
+    ):
         return None
     end = _STEP.search(raised[2])
     message = raised[2][: end.start()] if end else raised[2].partition("\n\n")[0]
@@ -183,7 +202,9 @@ class _KnownFailures(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.exc_info and isinstance(record.exc_info[1], ShardwrightError | KeyboardInterrupt):
             return False
-        text = record.getMessage().replace("\\n", "\n").replace("\\'", "'")  # a worker process's log comes escaped
+        text = (
+            record.getMessage().replace("\\n", "\n").replace("\\'", "'")
+        )  # a worker process's log comes escaped
         # Every worker process warns of a folder that only containers have.
         return worker_error(text) is None and "No semi_persistent_directory" not in text
 
@@ -208,7 +229,9 @@ def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
     if progress.shards and progress.reused_shards == progress.shards:
         say(f"up to date: all {shards} shards were already written")
     for split in manifest.splits.values():
-        say(f"{split.name}: {split.num_records} records, {len(split.shards)} shards, {show_bytes(split.num_bytes)}")
+        say(
+            f"{split.name}: {split.num_records} records, {len(split.shards)} shards, {show_bytes(split.num_bytes)}"
+        )
     if sizes := record_bytes_of(manifest):
         say(average(sizes.values()).describe())
     _say_splits(manifest)
@@ -219,7 +242,9 @@ def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
         if RejectReason.INTERNAL_ERROR in manifest.rejects:
             say(REPORT)
     _say_retries()
-    say(f"{job.options.root}: {manifest.num_records} records in {shards} shards, {show_seconds(seconds)}")
+    say(
+        f"{job.options.root}: {manifest.num_records} records in {shards} shards, {show_seconds(seconds)}"
+    )
 
 
 def _say_splits(manifest: Manifest) -> None:
@@ -227,8 +252,12 @@ def _say_splits(manifest: Manifest) -> None:
     for name, split in manifest.splits.items():
         if (off := split.stats.get("label_deviation")) is not None:
             worst = f"{off['max']:.3%} ({manifest.schema.class_names[off['label']]})"
-            say(f"{name}: class fractions are off those of the whole by {off['mean']:.3%} on average, by {worst} at worst")
-    for name, other in itertools.combinations(sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records), 2):
+            say(
+                f"{name}: class fractions are off those of the whole by {off['mean']:.3%} on average, by {worst} at worst"
+            )
+    for name, other in itertools.combinations(
+        sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records), 2
+    ):
         if (leak := manifest.splits[name].stats.get(LEAKS, {}).get(other)) is not None:
             more = f", and perhaps {leak['unchecked']} more" if leak["unchecked"] else ""
             fix = "report.html names some, and --duplicates drop leaves one of each"
@@ -237,9 +266,16 @@ def _say_splits(manifest: Manifest) -> None:
 
 def _say_retries() -> None:
     """What the stores' bad moments cost, as far as this process saw them."""
-    retries = {name.removeprefix("retries_"): number for name, number in COUNTERS.snapshot().items() if name.startswith("retries_")}
+    retries = {
+        name.removeprefix("retries_"): number
+        for name, number in COUNTERS.snapshot().items()
+        if name.startswith("retries_")
+    }
     if retries:
-        kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(retries.items(), key=lambda item: -item[1]))
+        kinds = ", ".join(
+            f"{number} {kind}"
+            for kind, number in sorted(retries.items(), key=lambda item: -item[1])
+        )
         say(f"storage: {sum(retries.values())} requests were repeated ({kinds})")
 
 

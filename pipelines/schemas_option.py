@@ -40,7 +40,9 @@ def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
     if not given.lower().endswith(_FILES):
         guess = difflib.get_close_matches(given, READY_SCHEMAS, 1)
         hint = f"; did you mean {guess[0]}?" if guess else ""
-        raise UsageError(f"--schema {given!r} is no ready schema ({', '.join(READY_SCHEMAS)}) and no .py or .json file{hint}")
+        raise UsageError(
+            f"--schema {given!r} is no ready schema ({', '.join(READY_SCHEMAS)}) and no .py or .json file{hint}"
+        )
     schema = _load_python(given) if given.lower().endswith(".py") else _load_json(given, storage)
     _check_declared(schema, given)
     return _with_own_names(schema)
@@ -48,11 +50,20 @@ def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
 
 def kinds_of(schema: ExampleSchema | None) -> Mapping[str, FeatureKind]:
     """Return column -> kind of the feature that a schema fills from it."""
-    return {} if schema is None else {feature.column_name: feature.kind for feature in column_features(schema)}
+    return (
+        {}
+        if schema is None
+        else {feature.column_name: feature.kind for feature in column_features(schema)}
+    )
 
 
 def load_schema(
-    given: str, read: ExampleSchema | None, *, feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+    given: str,
+    read: ExampleSchema | None,
+    *,
+    feature_names: str,
+    columns: Sequence[str],
+    extras: Sequence[Feature],
 ) -> ExampleSchema:
     """Return the schema that `--schema` names, for what INPUT has.
 
@@ -68,19 +79,32 @@ def load_schema(
     """
     schema = READY_SCHEMAS[given](feature_names, columns, extras) if read is None else read
     stated = {extra.name: extra for extra in extras}
-    return replace(schema, features=tuple(_with_stated_names(feature, stated.get(feature.name)) for feature in schema.features))
+    return replace(
+        schema,
+        features=tuple(
+            _with_stated_names(feature, stated.get(feature.name)) for feature in schema.features
+        ),
+    )
 
 
 def _with_own_names(schema: ExampleSchema) -> ExampleSchema:
     """The schema of a finished dataset brings vocabularies, which are then not learned anew."""
-    names = {feature.name: feature.names or tuple(schema.vocabularies.get(feature.name, ())) for feature in schema.features}
+    names = {
+        feature.name: feature.names or tuple(schema.vocabularies.get(feature.name, ()))
+        for feature in schema.features
+    }
     features = tuple(replace(feature, names=names[feature.name]) for feature in schema.features)
     return replace(schema, features=features, vocabularies={})
 
 
 def _with_stated_names(feature: Feature, stated: Feature | None) -> Feature:
     """The feature with the class names that the source states for it, where the schema gives none."""
-    if stated is None or feature.kind not in _NAMED or feature.names or feature.source != Source.COLUMN:
+    if (
+        stated is None
+        or feature.kind not in _NAMED
+        or feature.names
+        or feature.source != Source.COLUMN
+    ):
         return feature
     return replace(feature, names=stated.names)
 
@@ -93,9 +117,15 @@ def _load_python(path: str) -> ExampleSchema:
     except UsageError as error:  # what it declares contradicts itself
         raise UsageError(f"--schema {path}: {error}") from error
     except Exception as error:  # whatever a user's own code does
-        raise UsageError(f"--schema {path} cannot be run: {type(error).__name__}: {error}") from error
+        raise UsageError(
+            f"--schema {path} cannot be run: {type(error).__name__}: {error}"
+        ) from error
     if not isinstance(found, ExampleSchema):
-        what = "defines no SCHEMA" if found is None else f"defines a SCHEMA of type {type(found).__name__}"
+        what = (
+            "defines no SCHEMA"
+            if found is None
+            else f"defines a SCHEMA of type {type(found).__name__}"
+        )
         raise UsageError(f"--schema {path} {what}: it must be a shardwright.schema.ExampleSchema")
     return found
 
@@ -120,20 +150,34 @@ def _check_declared(schema: ExampleSchema, given: str) -> None:
     for source in _ONE_EACH:
         found = [feature.name for feature in schema.features if feature.source == source]
         if len(found) > 1:
-            raise UsageError(f"--schema {given}: {found[0]!r} and {found[1]!r} both have the source {source}; only one can")
+            raise UsageError(
+                f"--schema {given}: {found[0]!r} and {found[1]!r} both have the source {source}; only one can"
+            )
     if schema.find(Source.IMAGE) is None:
-        raise UsageError(f"--schema {given} has no image: give one feature of kind image the source image (Source.IMAGE)")
+        raise UsageError(
+            f"--schema {given} has no image: give one feature of kind image the source image (Source.IMAGE)"
+        )
     for feature in schema.features:
-        wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(feature.source, feature.kind)
+        wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(
+            feature.source, feature.kind
+        )
         if feature.kind != wanted or (feature.source == Source.LABEL and feature.shape):
-            raise UsageError(f"--schema {given}: feature {feature.name!r} of the source {feature.source} must be one {wanted}")
+            raise UsageError(
+                f"--schema {given}: feature {feature.name!r} of the source {feature.source} must be one {wanted}"
+            )
         if None in feature.stored_shape[1:]:
-            raise UsageError(f"--schema {given}: feature {feature.name!r} has the shape {feature.shape}; only its first size may be None")
+            raise UsageError(
+                f"--schema {given}: feature {feature.name!r} has the shape {feature.shape}; only its first size may be None"
+            )
         if len(set(feature.names)) < len(feature.names):
-            raise UsageError(f"--schema {given}: the names of feature {feature.name!r} have one twice")
+            raise UsageError(
+                f"--schema {given}: the names of feature {feature.name!r} have one twice"
+            )
 
 
-def check_columns(schema: ExampleSchema, columns: pa.Schema, *, known: Sequence[str], has_label: bool) -> None:
+def check_columns(
+    schema: ExampleSchema, columns: pa.Schema, *, known: Sequence[str], has_label: bool
+) -> None:
     """Whether a source can fill all features of a schema.
 
     Args:
@@ -156,7 +200,9 @@ def check_columns(schema: ExampleSchema, columns: pa.Schema, *, known: Sequence[
             )
         check_column(columns.field(name).type, feature)
     if schema.label is not None and not has_label:
-        raise UsageError("--schema has a label, and INPUT has none: name its column by --label-column, or give a schema without one")
+        raise UsageError(
+            "--schema has a label, and INPUT has none: name its column by --label-column, or give a schema without one"
+        )
 
 
 def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
@@ -165,7 +211,10 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
     Raises:
         UsageError: A feature declares another encoding, or another shape.
     """
-    features = [_encoded(feature, options) if feature.kind in PICTURES else feature for feature in schema.features]
+    features = [
+        _encoded(feature, options) if feature.kind in PICTURES else feature
+        for feature in schema.features
+    ]
     if options.tells_orientation and schema.find(Source.ORIENTATION) is None:
         name = "image/orientation" if "/" in schema.image.name else "orientation"
         features.append(Feature(name, FeatureKind.INT64, Source.ORIENTATION))
@@ -175,14 +224,24 @@ def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
 def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
     encoding: str | None
     if feature.kind == FeatureKind.MASK:
-        encoding, shape, dtype = "png", (*options.shape[:2], 1) if options.shape else (), feature.dtype
+        encoding, shape, dtype = (
+            "png",
+            (*options.shape[:2], 1) if options.shape else (),
+            feature.dtype,
+        )
     else:
-        encoding, shape, dtype = None if options.encode == "keep" else options.encode, options.shape, options.image_dtype
+        encoding, shape, dtype = (
+            None if options.encode == "keep" else options.encode,
+            options.shape,
+            options.image_dtype,
+        )
     if feature.encoding not in (None, encoding):
         raise UsageError(
             f"--schema: feature {feature.name!r} has the encoding {feature.encoding!r}, and images are stored by --encode "
             f"{options.encode}: give --encode {feature.encoding}, or declare none"
         )
     if feature.shape and shape and feature.shape != shape:
-        raise UsageError(f"--schema: feature {feature.name!r} has the shape {feature.shape}, and --resize makes it {shape}")
+        raise UsageError(
+            f"--schema: feature {feature.name!r} has the shape {feature.shape}, and --resize makes it {shape}"
+        )
     return replace(feature, encoding=encoding, shape=shape or feature.shape, dtype=dtype)

@@ -66,7 +66,9 @@ def _check_root(root: str) -> None:
         )
 
 
-def stock_graph(pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str, ShardCuts]) -> beam.PCollection:
+def stock_graph(
+    pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str, ShardCuts]
+) -> beam.PCollection:
     """The whole build: one Manifest, written last.
 
     Args:
@@ -85,10 +87,14 @@ def stock_graph(pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str,
     shards = {split: cuts.num_shards for split, cuts in planned.items()}
     write = WriteWithBeam(job.write_job, name=job.options.name, shards=shards, clearance=clearance)
     written = plan.shards | "WriteWithBeam" >> write  # ShardSummary
-    return written.main | "PublishDataset" >> PublishDataset(job.publication, layout=layout, clearance=clearance)
+    return written.main | "PublishDataset" >> PublishDataset(
+        job.publication, layout=layout, clearance=clearance
+    )
 
 
 def _check_planned(layout: Layout, planned: Mapping[str, ShardCuts]) -> Layout:
     if dict(layout.cuts) != dict(planned):
-        raise BuildError("INPUT changed while it was planned (files added, removed or changed): run the build again")
+        raise BuildError(
+            "INPUT changed while it was planned (files added, removed or changed): run the build again"
+        )
     return layout

@@ -16,7 +16,9 @@ def image_features(feature_names: str, *, labelled: bool = False) -> tuple[Featu
         labelled: With a label.
     """
     labels = () if labelled else (Source.LABEL, Source.LABEL_TEXT)
-    return tuple(feature for feature in FEATURE_NAMES[feature_names] if feature.source not in labels)
+    return tuple(
+        feature for feature in FEATURE_NAMES[feature_names] if feature.source not in labels
+    )
 
 
 def usual_column(columns: Sequence[str], *names: str) -> str:

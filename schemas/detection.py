@@ -13,7 +13,9 @@ OBJECTS = (
 )
 
 
-def detection(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+def detection(
+    feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+) -> ExampleSchema:
     """The image, its id, and its objects: what COCO, Pascal VOC and YOLO files say of boxes and their classes."""
     del columns, extras
     return ExampleSchema((*image_features(feature_names), *OBJECTS))

@@ -10,8 +10,15 @@ from shardwright.schema import ExampleSchema, Feature, FeatureKind
 COLUMNS = ("second_image", "image2", "image_2", "image_b", "second", "target_image", "pair")
 
 
-def image_pairs(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+def image_pairs(
+    feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+) -> ExampleSchema:
     """The image, its id, the pair's label where there is one, and `second_image`: of a column that names its file."""
     del extras
     column = unless_same(usual_column(columns, *COLUMNS), "second_image")
-    return ExampleSchema((*image_features(feature_names, labelled=True), Feature("second_image", FeatureKind.IMAGE, column=column)))
+    return ExampleSchema(
+        (
+            *image_features(feature_names, labelled=True),
+            Feature("second_image", FeatureKind.IMAGE, column=column),
+        )
+    )

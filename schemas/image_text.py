@@ -11,10 +11,14 @@ from shardwright.schema import ExampleSchema, Feature, FeatureKind
 COLUMNS = ("text", "caption", "captions", "txt", "description", "sentence", "prompt")
 
 
-def image_text(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+def image_text(
+    feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+) -> ExampleSchema:
     """The image, its id, and `text`, or `captions` where the source has several of an image."""
     column = usual_column(columns, *COLUMNS)
     has_several = any(extra.is_list for extra in extras if extra.column_name == column)
     name = "captions" if has_several else "text"
     text = Feature(name, FeatureKind.TEXT, column=unless_same(column, name))
-    return ExampleSchema((*image_features(feature_names), replace(text, shape=(None,)) if has_several else text))
+    return ExampleSchema(
+        (*image_features(feature_names), replace(text, shape=(None,)) if has_several else text)
+    )

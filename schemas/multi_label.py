@@ -10,8 +10,12 @@ from shardwright.schema import ExampleSchema, Feature, FeatureKind
 COLUMNS = ("labels", "label", "tags", "classes", "categories", "category")
 
 
-def multi_label(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+def multi_label(
+    feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+) -> ExampleSchema:
     """The image, its id, and `labels`: of a column of lists, or of texts such as "cat|dog"."""
     del extras
     column = unless_same(usual_column(columns, *COLUMNS), "labels")
-    return ExampleSchema((*image_features(feature_names), Feature("labels", FeatureKind.MULTI_LABEL, column=column)))
+    return ExampleSchema(
+        (*image_features(feature_names), Feature("labels", FeatureKind.MULTI_LABEL, column=column))
+    )

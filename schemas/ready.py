@@ -21,7 +21,9 @@ from shardwright.schema import ExampleSchema, Feature
 ReadySchema = Callable[[str, Sequence[str], Sequence[Feature]], ExampleSchema]
 
 
-def _classification(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+def _classification(
+    feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+) -> ExampleSchema:
     del columns
     return image_classification(feature_names=feature_names, extras=tuple(extras))
 

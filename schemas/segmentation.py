@@ -10,8 +10,15 @@ from shardwright.schema import ExampleSchema, Feature, FeatureKind
 COLUMNS = ("mask", "segmentation_mask", "mask_path", "mask_file", "segmentation", "annotation")
 
 
-def segmentation(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+def segmentation(
+    feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+) -> ExampleSchema:
     """The image, its id, and `segmentation_mask`, as TFDS's datasets call it: of a column that names its file."""
     del extras
     column = unless_same(usual_column(columns, *COLUMNS), "segmentation_mask")
-    return ExampleSchema((*image_features(feature_names), Feature("segmentation_mask", FeatureKind.MASK, column=column)))
+    return ExampleSchema(
+        (
+            *image_features(feature_names),
+            Feature("segmentation_mask", FeatureKind.MASK, column=column),
+        )
+    )

@@ -15,7 +15,9 @@ _TEXTS = (FeatureKind.BYTES, FeatureKind.TEXT)
 def tabular(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
     """The image, its id, its label, and every other column: texts become categories, learned from the column, "" one of them."""
     del columns
-    return ExampleSchema((*image_features(feature_names, labelled=True), *map(_as_category, extras)))
+    return ExampleSchema(
+        (*image_features(feature_names, labelled=True), *map(_as_category, extras))
+    )
 
 
 def _as_category(extra: Feature) -> Feature:

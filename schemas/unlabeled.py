@@ -8,7 +8,9 @@ from schemas.base import image_features
 from shardwright.schema import ExampleSchema, Feature
 
 
-def unlabeled(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
+def unlabeled(
+    feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
+) -> ExampleSchema:
     """The image and its id; class folders and label columns are left out."""
     del columns, extras
     return ExampleSchema(image_features(feature_names))

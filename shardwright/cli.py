@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that the interpreter's last flush is quiet too
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # so that the interpreter's last flush is quiet too
         return _EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
         print("shardwright: stopped", file=sys.stderr)
@@ -74,14 +76,20 @@ def _run(args: list[str]) -> int:
 
 def _find_commands() -> dict[str, EntryPoint]:
     """Commands by name, the application's first; nothing is imported before it is run."""
-    own = {name: EntryPoint(name, f"shardwright.commands:{name}", _GROUP) for name in ("inspect", "verify", "show", "doctor")}
+    own = {
+        name: EntryPoint(name, f"shardwright.commands:{name}", _GROUP)
+        for name in ("inspect", "verify", "show", "doctor")
+    }
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]
     return {name: others[name] for name in [*known, *sorted(others.keys() - set(known))]} | own
 
 
 def _usage(commands: Mapping[str, EntryPoint]) -> str:
-    lines = [f"  {name:<8} {_SUMMARIES.get(name, f'from {point.value}')}" for name, point in commands.items()]
+    lines = [
+        f"  {name:<8} {_SUMMARIES.get(name, f'from {point.value}')}"
+        for name, point in commands.items()
+    ]
     return _USAGE.format(commands="\n".join(lines))
 
 

@@ -51,7 +51,11 @@ def inspect(argv: Sequence[str]) -> int:
     """`shardwright inspect`."""
     from shardwright.describe import describe, format_description
 
-    parser = _make_parser("inspect", "What a dataset holds: splits, records, bytes, features, classes, shard sizes.", _INSPECT_EPILOG)
+    parser = _make_parser(
+        "inspect",
+        "What a dataset holds: splits, records, bytes, features, classes, shard sizes.",
+        _INSPECT_EPILOG,
+    )
     args = parser.parse_args(argv)
     try:
         root = _root(args)
@@ -67,12 +71,20 @@ def verify(argv: Sequence[str]) -> int:
     """`shardwright verify`."""
     from shardwright import verify as verifying
 
-    parser = _make_parser("verify", "Check a dataset against its manifest, byte by byte.", _VERIFY_EPILOG)
-    parser.add_argument(
-        "--quick", action="store_true", help="compare lengths and the checksums that the store itself keeps, and read no shard"
+    parser = _make_parser(
+        "verify", "Check a dataset against its manifest, byte by byte.", _VERIFY_EPILOG
     )
     parser.add_argument(
-        "--threads", type=int, default=verifying.DEFAULT_THREADS, metavar="N", help="shards looked at at a time (default: %(default)s)"
+        "--quick",
+        action="store_true",
+        help="compare lengths and the checksums that the store itself keeps, and read no shard",
+    )
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=verifying.DEFAULT_THREADS,
+        metavar="N",
+        help="shards looked at at a time (default: %(default)s)",
     )
     args = parser.parse_args(argv)
     if args.threads < 1:
@@ -85,7 +97,9 @@ def verify(argv: Sequence[str]) -> int:
 
             result = verify_quickly(_root(args))
         else:
-            result = verifying.verify(args.dataset, threads=args.threads, progress=progress, storage_options=options)
+            result = verifying.verify(
+                args.dataset, threads=args.threads, progress=progress, storage_options=options
+            )
     except ShardwrightError as error:
         return _fail(error)
     print_safely(_to_json(result.to_json()) if args.json else result.to_text())
@@ -96,17 +110,23 @@ def show(argv: Sequence[str]) -> int:
     """`shardwright show`."""
     from shardwright.show import find_record, format_record, record_json, save_image
 
-    parser = _make_parser("show", "Show one record: its place, its image and its features.", _SHOW_EPILOG)
+    parser = _make_parser(
+        "show", "Show one record: its place, its image and its features.", _SHOW_EPILOG
+    )
     parser.add_argument("record", metavar="ID|N", help="a record's id, or its number in the split")
     parser.add_argument("--split", metavar="S", help="the split to look in")
     parser.add_argument("--by", choices=("id", "number"), help="take ID|N for nothing else")
-    parser.add_argument("--save", metavar="FILE", help="write the image's bytes to FILE; raw pixels as .npy")
+    parser.add_argument(
+        "--save", metavar="FILE", help="write the image's bytes to FILE; raw pixels as .npy"
+    )
     args = parser.parse_args(argv)
     try:
         root = _root(args)
         manifest = read_manifest(root)
         found = find_record(root, manifest, args.record, split=args.split, by=args.by)
-        print_safely(_to_json(record_json(manifest, found)) if args.json else format_record(manifest, found))
+        print_safely(
+            _to_json(record_json(manifest, found)) if args.json else format_record(manifest, found)
+        )
         if args.save is not None:
             print(f"shardwright: saved {save_image(manifest, found, args.save)}", file=sys.stderr)
     except ShardwrightError as error:
@@ -117,14 +137,42 @@ def show(argv: Sequence[str]) -> int:
 def doctor(argv: Sequence[str]) -> int:
     """`shardwright doctor`."""
     parser = _make_parser(
-        "doctor", "How fast a dataset can be read for training, what limits it, and the one change to make.", _DOCTOR_EPILOG
+        "doctor",
+        "How fast a dataset can be read for training, what limits it, and the one change to make.",
+        _DOCTOR_EPILOG,
     )
-    parser.add_argument("--split", default="train", metavar="S", help="what to read, such as train or train[:10%%] (default: %(default)s)")
-    parser.add_argument("--target", type=float, metavar="RATE", help="images/s that are wanted: tells how many cores that takes")
-    parser.add_argument("--image-size", type=int, default=224, metavar="PIXELS", help="of the training images (default: %(default)s)")
-    parser.add_argument("--batch-size", type=int, default=64, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--threads", type=int, metavar="N", help="that decode (default: one a core)")
-    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help="how long the reader runs (default: %(default)s)")
+    parser.add_argument(
+        "--split",
+        default="train",
+        metavar="S",
+        help="what to read, such as train or train[:10%%] (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--target",
+        type=float,
+        metavar="RATE",
+        help="images/s that are wanted: tells how many cores that takes",
+    )
+    parser.add_argument(
+        "--image-size",
+        type=int,
+        default=224,
+        metavar="PIXELS",
+        help="of the training images (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=64, metavar="N", help="(default: %(default)s)"
+    )
+    parser.add_argument(
+        "--threads", type=int, metavar="N", help="that decode (default: one a core)"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="how long the reader runs (default: %(default)s)",
+    )
     args = parser.parse_args(argv)
     if args.target is not None and args.target <= 0:
         parser.error(f"--target is {args.target:g}; it must be above 0")
@@ -144,7 +192,9 @@ def doctor(argv: Sequence[str]) -> int:
     except ShardwrightError as error:
         return _fail(error)
     extra = {"limited_by": limiting_stage(found), "advice": advice(found, args.target)}
-    print_safely(_to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target))
+    print_safely(
+        _to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target)
+    )
     return EXIT_DONE
 
 
@@ -157,10 +207,16 @@ def _make_parser(command: str, description: str, epilog: str) -> argparse.Argume
         allow_abbrev=False,
     )
     parser.add_argument(
-        "dataset", metavar="DATASET", help="what `shardwright build` wrote: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
+        "dataset",
+        metavar="DATASET",
+        help="what `shardwright build` wrote: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
     )
     parser.add_argument(
-        "--storage-option", action="append", default=[], metavar="KEY=VALUE", help="such as endpoint=http://minio:9000; may be repeated"
+        "--storage-option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="such as endpoint=http://minio:9000; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser

@@ -50,11 +50,21 @@ def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
     there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
     differing = [key for key in sums if there.get(key) != sums[key]]
     if differing:
-        yield Fault(naming.MANIFEST, None, None, f"its {', '.join(differing)} are not the sums over its shards")
+        yield Fault(
+            naming.MANIFEST,
+            None,
+            None,
+            f"its {', '.join(differing)} are not the sums over its shards",
+        )
     for split in manifest.splits.values():
         indices = [shard.index for shard in split.shards]
         if indices != list(range(len(indices))):
-            yield Fault(naming.MANIFEST, None, None, f"split {split.name!r} has the shards {indices}, not 0 to {len(indices) - 1}")
+            yield Fault(
+                naming.MANIFEST,
+                None,
+                None,
+                f"split {split.name!r} has the shards {indices}, not 0 to {len(indices) - 1}",
+            )
     if manifest.num_inputs != manifest.num_records + sum(manifest.rejects.values()):
         what = (
             f"num_inputs is {manifest.num_inputs}, but there are {manifest.num_records} records "
@@ -137,15 +147,27 @@ def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[Fault]:
             yield Fault(filename, None, None, f"the file cannot be read: {error}")
             continue
         if text != names_text(names):
-            there, what = text.count("\n"), "words" if filename.endswith(naming.VOCABULARY_SUFFIX) else "classes"
-            yield Fault(filename, None, None, f"it names {there} {what} that are not the {len(names)} of the manifest")
+            there, what = (
+                text.count("\n"),
+                "words" if filename.endswith(naming.VOCABULARY_SUFFIX) else "classes",
+            )
+            yield Fault(
+                filename,
+                None,
+                None,
+                f"it names {there} {what} that are not the {len(names)} of the manifest",
+            )
 
 
 def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
     """Reject rows by reason, in all files but the one of a build that failed."""
     counts: Counter[str] = Counter()
     for path in root.outputs():
-        if not path.startswith(f"{naming.REJECTS_DIR}/") or path == naming.FAILED_REJECTS or not path.endswith(".parquet"):
+        if (
+            not path.startswith(f"{naming.REJECTS_DIR}/")
+            or path == naming.FAILED_REJECTS
+            or not path.endswith(".parquet")
+        ):
             continue
         try:
             with root.open_small(path) as source, pq.ParquetFile(source) as file:
@@ -158,7 +180,9 @@ def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
 
 
 def _show_counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items())) or "no rejects"
+    return (
+        ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items())) or "no rejects"
+    )
 
 
 def find_strays(root: Folder, manifest: Manifest) -> Iterator[Fault]:
@@ -168,6 +192,18 @@ def find_strays(root: Folder, manifest: Manifest) -> Iterator[Fault]:
     for path in root.outputs():
         folder, filename = os.path.split(path)
         if filename.endswith(naming.TEMPORARY_SUFFIX):
-            yield Fault(path, None, None, "a temporary file, left by a build that was stopped; it can be removed")
-        elif path not in wanted and (folder == naming.INDEX_DIR or naming.ShardName.parse(path) is not None):
-            yield Fault(path, None, None, "no part of this dataset: the manifest does not name it; it can be removed")
+            yield Fault(
+                path,
+                None,
+                None,
+                "a temporary file, left by a build that was stopped; it can be removed",
+            )
+        elif path not in wanted and (
+            folder == naming.INDEX_DIR or naming.ShardName.parse(path) is not None
+        ):
+            yield Fault(
+                path,
+                None,
+                None,
+                "no part of this dataset: the manifest does not name it; it can be removed",
+            )

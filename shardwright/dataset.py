@@ -52,7 +52,9 @@ class Dataset(Manifest):
         names = self.schema.names_of(found) if found is not None else ()
         if not names:
             having = [known.name for known in self.schema.features if self.schema.names_of(known)]
-            raise UsageError(f"feature {feature!r} has no vocabulary; of this dataset these have one: {', '.join(having) or 'none'}")
+            raise UsageError(
+                f"feature {feature!r} has no vocabulary; of this dataset these have one: {', '.join(having) or 'none'}"
+            )
         return names
 
     def parsing_spec(self) -> dict[str, Any]:
@@ -86,7 +88,9 @@ class Dataset(Manifest):
         return read_split(self, split, image=image, features=features, max_bytes=max_bytes)
 
 
-def open_dataset(dataset: str, storage_options: Mapping[str, object] | StorageOptions | None = None) -> Dataset:
+def open_dataset(
+    dataset: str, storage_options: Mapping[str, object] | StorageOptions | None = None
+) -> Dataset:
     """What a finished dataset holds.
 
     Args:
@@ -100,4 +104,6 @@ def open_dataset(dataset: str, storage_options: Mapping[str, object] | StorageOp
     """
     root = Folder.at(dataset, StorageOptions.of(storage_options))
     manifest = read_manifest(root)
-    return Dataset(**{field.name: getattr(manifest, field.name) for field in fields(Manifest)}, root=root)
+    return Dataset(
+        **{field.name: getattr(manifest, field.name) for field in fields(Manifest)}, root=root
+    )

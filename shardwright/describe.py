@@ -54,12 +54,29 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
     """The description as lines of text."""
     splits = description["splits"]
     parts = [
-        [f"{manifest.name} {manifest.version}    {description['dataset']}", _summary_line(manifest)],
+        [
+            f"{manifest.name} {manifest.version}    {description['dataset']}",
+            _summary_line(manifest),
+        ],
         ["splits", *_table(_split_rows(splits))],
         ["images", *_table(_image_rows(splits))],
-        ["features", *_table([(feature.name, str(feature.kind), _shape_text(feature)) for feature in manifest.schema.features])],
+        [
+            "features",
+            *_table(
+                [
+                    (feature.name, str(feature.kind), _shape_text(feature))
+                    for feature in manifest.schema.features
+                ]
+            ),
+        ],
         _class_lines(manifest),
-        ["rejects", *_table([(reason, f"{number:,}") for reason, number in manifest.rejects.items()] or [("none",)])],
+        [
+            "rejects",
+            *_table(
+                [(reason, f"{number:,}") for reason, number in manifest.rejects.items()]
+                or [("none",)]
+            ),
+        ],
         ["settings", *_pairs(manifest.settings)],
         ["provenance", *_pairs(manifest.provenance)],
     ]
@@ -72,12 +89,26 @@ def _summary_line(manifest: Manifest) -> str:
 
 
 def _split_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("", "records", "bytes", "shards", "records a shard", "bytes a shard (min / median / max)")]
+    rows: list[tuple[str, ...]] = [
+        ("", "records", "bytes", "shards", "records a shard", "bytes a shard (min / median / max)")
+    ]
     for name, split in splits.items():
         records, sizes = split["records_per_shard"], split["bytes_per_shard"]
-        counted = " / ".join(f"{records[key]:,g}" if records[key] < 1e6 else f"{records[key]:,.0f}" for key in records)
+        counted = " / ".join(
+            f"{records[key]:,g}" if records[key] < 1e6 else f"{records[key]:,.0f}"
+            for key in records
+        )
         sized = " / ".join(show_bytes(sizes[key]) for key in sizes)
-        rows.append((name, f"{split['num_records']:,}", show_bytes(split["num_bytes"]), f"{split['num_shards']:,}", counted, sized))
+        rows.append(
+            (
+                name,
+                f"{split['num_records']:,}",
+                show_bytes(split["num_bytes"]),
+                f"{split['num_shards']:,}",
+                counted,
+                sized,
+            )
+        )
     return rows
 
 
@@ -85,30 +116,51 @@ def _image_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("", "width", "height", "bytes (min / mean / max)", "formats")]
     for name, split in splits.items():
         stats = split["stats"]
-        formats = ", ".join(f"{number:,} {kind}" for kind, number in stats.get("formats", {}).items())
+        formats = ", ".join(
+            f"{number:,} {kind}" for kind, number in stats.get("formats", {}).items()
+        )
         size = stats.get("image_length")
-        sized = f"{show_bytes(size['min'])} / {show_bytes(size['sum'] / size['count'])} / {show_bytes(size['max'])}" if size else "-"
-        rows.append((name, _range_text(stats.get("width")), _range_text(stats.get("height")), sized, formats or "-"))
+        sized = (
+            f"{show_bytes(size['min'])} / {show_bytes(size['sum'] / size['count'])} / {show_bytes(size['max'])}"
+            if size
+            else "-"
+        )
+        rows.append(
+            (
+                name,
+                _range_text(stats.get("width")),
+                _range_text(stats.get("height")),
+                sized,
+                formats or "-",
+            )
+        )
     return rows
 
 
 def _range_text(found: Mapping[str, int] | None) -> str:
     if not found:
         return "-"
-    return f"{found['min']}" if found["min"] == found["max"] else f"{found['min']} to {found['max']}"
+    return (
+        f"{found['min']}" if found["min"] == found["max"] else f"{found['min']} to {found['max']}"
+    )
 
 
 def _shape_text(feature: Feature) -> str:
     encoding = f", {feature.encoding}" if feature.encoding else ""
     if feature.stored_shape == (None,):
         return "a list"
-    return ("x".join("?" if size is None else str(size) for size in feature.shape) or "one value") + encoding
+    return (
+        "x".join("?" if size is None else str(size) for size in feature.shape) or "one value"
+    ) + encoding
 
 
 def _class_lines(manifest: Manifest) -> list[str]:
     names = manifest.schema.class_names
     words = manifest.schema.vocabularies
-    others = [f"{_INDENT}{feature}: {len(found):,}, {', '.join(found[:_SHOWN_CLASSES])}" for feature, found in words.items()]
+    others = [
+        f"{_INDENT}{feature}: {len(found):,}, {', '.join(found[:_SHOWN_CLASSES])}"
+        for feature, found in words.items()
+    ]
     if not names:
         return ["classes", *(others or [f"{_INDENT}none: the dataset is unlabeled"])]
     more = f" ... and {len(names) - _SHOWN_CLASSES:,} more" if len(names) > _SHOWN_CLASSES else ""
@@ -132,9 +184,15 @@ def _pairs(values: Mapping[str, Any]) -> list[str]:
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Rows in columns as wide as their longest cell; numbers line up on the right."""
     columns = max((len(row) for row in rows), default=0)
-    widths = [max(len(row[column]) if column < len(row) else 0 for row in rows) for column in range(columns)]
+    widths = [
+        max(len(row[column]) if column < len(row) else 0 for row in rows)
+        for column in range(columns)
+    ]
     lines = []
     for row in rows:
-        cells = (cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width) for cell, width in zip(row, widths, strict=False))
+        cells = (
+            cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=False)
+        )
         lines.append(f"{_INDENT}{'  '.join(cells)}".rstrip())
     return lines

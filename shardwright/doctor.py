@@ -68,8 +68,14 @@ class Diagnosis:
         return target / self.images_per_sec_per_core
 
     def to_json(self) -> dict[str, Any]:
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "stage_msec"}
-        return {"stage_msec": dict(self.stage_msec), **fields, "images_per_sec_per_core": self.images_per_sec_per_core}
+        fields = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "stage_msec"
+        }
+        return {
+            "stage_msec": dict(self.stage_msec),
+            **fields,
+            "images_per_sec_per_core": self.images_per_sec_per_core,
+        }
 
 
 def diagnose(
@@ -126,7 +132,9 @@ def diagnose(
         )
 
 
-def _time_stages(engine: Engine, image: TrainImage, batch_size: int) -> tuple[dict[str, float], str]:
+def _time_stages(
+    engine: Engine, image: TrainImage, batch_size: int
+) -> tuple[dict[str, float], str]:
     places = engine.places.find(0, min(_SAMPLE_RECORDS, engine.epoch_size))
     count = len(places.rows)
     stored = stored_image(engine.corpus.schema)
@@ -138,8 +146,19 @@ def _time_stages(engine: Engine, image: TrainImage, batch_size: int) -> tuple[di
     for shard in np.unique(places.shards):
         indexes[int(shard)]  # once an epoch, not once a record
     read = _msec(lambda: frames.extend(_read_all(engine, indexes, places)), count)
-    parse = _msec(lambda: images.extend(engine.columns.fill(store, row, *frame) for row, frame in enumerate(frames)), count)
-    fused = _msec(lambda: [image.apply(data, stored, int(draw), slot) for data, draw in zip(images, places.draws, strict=True)], count)
+    parse = _msec(
+        lambda: images.extend(
+            engine.columns.fill(store, row, *frame) for row, frame in enumerate(frames)
+        ),
+        count,
+    )
+    fused = _msec(
+        lambda: [
+            image.apply(data, stored, int(draw), slot)
+            for data, draw in zip(images, places.draws, strict=True)
+        ],
+        count,
+    )
     augment = _time_augment(image, images[:_AUGMENTED_IMAGES], stored, slot)
     batch = np.zeros((batch_size, *image.shape), np.uint8)
     gather = _msec(lambda: [batch.copy() for _ in range(3)], 3 * batch_size)
@@ -148,16 +167,26 @@ def _time_stages(engine: Engine, image: TrainImage, batch_size: int) -> tuple[di
     return dict(zip(STAGES, times, strict=True)), device
 
 
-def _time_augment(image: TrainImage, images: Sequence[Any], stored: StoredImage, slot: NDArray[Any]) -> float:
+def _time_augment(
+    image: TrainImage, images: Sequence[Any], stored: StoredImage, slot: NDArray[Any]
+) -> float:
     """Decoding and cropping are one, since what is cut away need not be decoded: what is not decoding shows on decoded images."""
     decoded = [DecodedImage().apply(data, stored, 0, None) for data in images]
     raw = [(pixels.tobytes(), StoredImage("raw", pixels.shape)) for pixels in decoded]
-    return _msec(lambda: [image.apply(data, form, draw, slot) for draw, (data, form) in enumerate(raw)], len(raw))
+    return _msec(
+        lambda: [image.apply(data, form, draw, slot) for draw, (data, form) in enumerate(raw)],
+        len(raw),
+    )
 
 
-def _read_all(engine: Engine, indexes: ShardIndexes, places: Places) -> list[tuple[bytes, int, int]]:
+def _read_all(
+    engine: Engine, indexes: ShardIndexes, places: Places
+) -> list[tuple[bytes, int, int]]:
     records = engine.record_reader(indexes)
-    return [records.read_record(int(shard), int(row)) for shard, row in zip(places.shards, places.rows, strict=True)]
+    return [
+        records.read_record(int(shard), int(row))
+        for shard, row in zip(places.shards, places.rows, strict=True)
+    ]
 
 
 def _msec(work: Callable[[], Any], count: int) -> float:
@@ -168,7 +197,9 @@ def _msec(work: Callable[[], Any], count: int) -> float:
 
 def _time_device_copy(batch: NDArray[Any]) -> tuple[float, str]:
     """To the accelerator that JAX or torch has, where one of them is installed; else a copy in memory."""
-    copy, device = _find_torch_device() or _find_jax_device() or (np.copy, "memory: no accelerator here")
+    copy, device = (
+        _find_torch_device() or _find_jax_device() or (np.copy, "memory: no accelerator here")
+    )
     copy(batch)
     return _msec(lambda: [copy(batch) for _ in range(5)], 5 * len(batch)), device
 
@@ -216,9 +247,15 @@ def _mean_pixels(engine: Engine) -> float:
     shard = engine.corpus.shards[0]
     stats = shard.source.manifest.splits[shard.name.split].stats
     sides = [stats.get(axis, {}) for axis in ("width", "height")]
-    return float(np.prod([side["sum"] / side["count"] for side in sides])) if all(side.get("count") for side in sides) else 0.0
+    return (
+        float(np.prod([side["sum"] / side["count"] for side in sides]))
+        if all(side.get("count") for side in sides)
+        else 0.0
+    )
 
 
 def _mean_bytes(engine: Engine) -> float:
     shards = engine.corpus.shards
-    return sum(shard.info.num_bytes for shard in shards) / max(sum(shard.info.num_records for shard in shards), 1)
+    return sum(shard.info.num_bytes for shard in shards) / max(
+        sum(shard.info.num_records for shard in shards), 1
+    )

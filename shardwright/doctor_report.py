@@ -8,7 +8,9 @@ from shardwright.doctor import Diagnosis
 from shardwright.sizes import show_bytes
 
 _BUSY = 0.8  # of the cores: below that, threads wait, or other programs run
-_RESIZE_MARGIN = 1.5  # images with that many times the pixels that are needed are worth building smaller
+_RESIZE_MARGIN = (
+    1.5  # images with that many times the pixels that are needed are worth building smaller
+)
 _SHORTER_SIDE = 256 / 224  # what is stored for crops of 224, by custom
 
 
@@ -24,9 +26,7 @@ def advice(found: Diagnosis, target: float | None) -> str:
         return f"None: {found.images_per_sec:,.0f} images/s is enough for {target:,.0f}."
     stage = limiting_stage(found)
     if stage == "read" and found.is_remote:
-        return (
-            "The threads wait for downloads: give the cache room for the whole dataset (cache_bytes=), so that later epochs read from disk."
-        )
+        return "The threads wait for downloads: give the cache room for the whole dataset (cache_bytes=), so that later epochs read from disk."
     if stage == "read":
         return "The threads wait for the disk: copy the dataset to a faster one, or give the machine memory enough to keep it cached."
     if stage == "parse":
@@ -44,7 +44,11 @@ def _advice_for_decoding(found: Diagnosis, target: float | None) -> str:
             f"Decoding takes most, and images are stored with {times:.1f} times the pixels of {side}x{side}: "
             f"build with --encode jpeg --resize {side}x{side}."
         )
-    cores = "" if target is None else f", {math.ceil(found.cores_for(target))} for {target:,.0f} images/s"
+    cores = (
+        ""
+        if target is None
+        else f", {math.ceil(found.cores_for(target))} for {target:,.0f} images/s"
+    )
     raw = found.image_side * found.image_side * 3
     return (
         f"Decoding takes most, and images are stored no larger than they must be: use more cores{cores}; or build with "
@@ -60,7 +64,9 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
     lines = ["one thread, milliseconds an image"]
     for stage, msec in found.stage_msec.items():
         share = f"to {found.device}" if stage == "device copy" else f"{msec / total:4.0%}"
-        lines.append(f"  {stage:<12} {msec:8.3f}   {share}{'   <- limits' if stage == limit else ''}")
+        lines.append(
+            f"  {stage:<12} {msec:8.3f}   {share}{'   <- limits' if stage == limit else ''}"
+        )
     lines += [
         "",
         f"all together, {found.threads} threads on {found.cores} cores, batches of {found.image_side}x{found.image_side} crops",
@@ -71,5 +77,7 @@ def format_diagnosis(found: Diagnosis, target: float | None) -> str:
     if found.cores_busy < _BUSY * min(found.threads, found.cores) and limit != "read":
         lines.append("  other programs had the rest of the cores: measure again on a quiet machine")
     if target is not None:
-        lines.append(f"  {target:,.0f} images/s need {math.ceil(found.cores_for(target))} such cores")
+        lines.append(
+            f"  {target:,.0f} images/s need {math.ceil(found.cores_for(target))} such cores"
+        )
     return "\n".join([*lines, "", "the one change to make", f"  {advice(found, target)}"])

@@ -93,7 +93,9 @@ class RecordFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the
     """
 
     def __init__(self, offset: int, what: str, next_offset: int | None = None) -> None:
-        super().__init__(offset, what, next_offset)  # the arguments themselves, so that it can be pickled
+        super().__init__(
+            offset, what, next_offset
+        )  # the arguments themselves, so that it can be pickled
         self.offset = offset
         self.what = what
         self.next_offset = next_offset

@@ -27,13 +27,18 @@ def _list_message(name: str, field_type: int) -> descriptor_pb2.DescriptorProto:
 
 
 def _message_classes() -> tuple[Any, Any]:
-    file = descriptor_pb2.FileDescriptorProto(name="shardwright/example.proto", package="shardwright", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="shardwright/example.proto", package="shardwright", syntax="proto3"
+    )
     file.message_type.append(_list_message("BytesList", _FIELD.TYPE_BYTES))
     file.message_type.append(_list_message("FloatList", _FIELD.TYPE_FLOAT))
     file.message_type.append(_list_message("Int64List", _FIELD.TYPE_INT64))
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
-    for number, (name, kind) in enumerate((("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")), start=1):
+    for number, (name, kind) in enumerate(
+        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")),
+        start=1,
+    ):
         feature.field.add(
             name=name,
             number=number,
@@ -46,7 +51,13 @@ def _message_classes() -> tuple[Any, Any]:
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
-    entry.field.add(name="value", number=2, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Feature", label=_FIELD.LABEL_OPTIONAL)
+    entry.field.add(
+        name="value",
+        number=2,
+        type=_FIELD.TYPE_MESSAGE,
+        type_name=".shardwright.Feature",
+        label=_FIELD.LABEL_OPTIONAL,
+    )
     features.field.add(
         name="feature",
         number=1,
@@ -55,10 +66,19 @@ def _message_classes() -> tuple[Any, Any]:
         label=_FIELD.LABEL_REPEATED,
     )
     example = file.message_type.add(name="Example")
-    example.field.add(name="features", number=1, type=_FIELD.TYPE_MESSAGE, type_name=".shardwright.Features", label=_FIELD.LABEL_OPTIONAL)
+    example.field.add(
+        name="features",
+        number=1,
+        type=_FIELD.TYPE_MESSAGE,
+        type_name=".shardwright.Features",
+        label=_FIELD.LABEL_OPTIONAL,
+    )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    example, one = (message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shardwright.{name}")) for name in ("Example", "Feature"))
+    example, one = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shardwright.{name}"))
+        for name in ("Example", "Feature")
+    )
     return example, one
 
 
@@ -78,7 +98,10 @@ def parse_example(data: bytes) -> dict[str, list[bytes] | list[int] | list[float
     Raises:
         ExampleFault: `data` is not a tf.Example.
     """
-    return {name: _values(feature)[1] for name, feature in _parse(_Example, data).features.feature.items()}
+    return {
+        name: _values(feature)[1]
+        for name, feature in _parse(_Example, data).features.feature.items()
+    }
 
 
 def parse_feature(data: bytes) -> tuple[str | None, list[Any]]:
@@ -96,7 +119,10 @@ def split_example(data: bytes) -> dict[str, bytes]:
     Raises:
         ExampleFault: `data` is not a tf.Example.
     """
-    return {name: feature.SerializeToString() for name, feature in _parse(_Example, data).features.feature.items()}
+    return {
+        name: feature.SerializeToString()
+        for name, feature in _parse(_Example, data).features.feature.items()
+    }
 
 
 def _values(feature: Any) -> tuple[str | None, list[Any]]:

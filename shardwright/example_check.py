@@ -11,7 +11,9 @@ from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, So
 from shardwright.tensor_features import read_tensor
 
 _KIND_NAMES = {int: "int64", float: "float", bytes: "bytes"}
-_INDICES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
+_INDICES = frozenset(
+    {FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
+)
 Values = list[bytes] | list[int] | list[float]
 
 
@@ -19,7 +21,11 @@ class ExampleChecker:
     """Says what is wrong with examples of one schema."""
 
     def __init__(self, schema: ExampleSchema) -> None:
-        self._stored = {stored.key: (feature, stored) for feature in schema.features for stored in feature.stored}
+        self._stored = {
+            stored.key: (feature, stored)
+            for feature in schema.features
+            for stored in feature.stored
+        }
         self._schema = schema
         self._label_text = schema.find(Source.LABEL_TEXT)
 
@@ -38,7 +44,9 @@ class ExampleChecker:
         for name in sorted(features.keys() - self._stored.keys()):
             yield f"feature {name!r} is not in the schema"
 
-    def _feature_faults(self, feature: Feature, stored: StoredFeature, values: Values) -> Iterator[str]:
+    def _feature_faults(
+        self, feature: Feature, stored: StoredFeature, values: Values
+    ) -> Iterator[str]:
         if not stored.takes(len(values)):
             yield f"feature {stored.key!r} has {len(values)} values, the schema says {stored.told_count}"
         elif values and _KIND_NAMES[type(values[0])] != stored.told_kind:
@@ -50,7 +58,9 @@ class ExampleChecker:
         elif feature.kind in _INDICES and stored.told_kind == "int64":
             yield from self._index_faults(feature, stored, values)
 
-    def _index_faults(self, feature: Feature, stored: StoredFeature, values: Values) -> Iterator[str]:
+    def _index_faults(
+        self, feature: Feature, stored: StoredFeature, values: Values
+    ) -> Iterator[str]:
         num_names = len(self._schema.names_of(feature))
         what = "label" if feature.source == Source.LABEL else f"feature {stored.key!r}:"
         for value in values:

@@ -26,4 +26,6 @@ def import_part(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in _INSTALLS:
             raise
-        raise UsageError(f"this needs {error.name}, which is not installed: pip install {_INSTALLS[error.name]}") from error
+        raise UsageError(
+            f"this needs {error.name}, which is not installed: pip install {_INSTALLS[error.name]}"
+        ) from error

@@ -66,10 +66,17 @@ class Verification:
         """A line a fault and a note, and a summary."""
         lines = [str(fault) for fault in self.faults]
         lines += [f"note: {note}" for note in self.notes]
-        verdict = "sound" if self.is_sound else f"{len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''} found"
+        verdict = (
+            "sound"
+            if self.is_sound
+            else f"{len(self.faults):,} fault{'s' if len(self.faults) > 1 else ''} found"
+        )
         if self.by != "content":
             return "\n".join(
-                [*lines, f"{self.dataset}: {verdict} by {self.by} ({self.num_shards:,} shards, nothing read, {self.seconds:.1f} s)"]
+                [
+                    *lines,
+                    f"{self.dataset}: {verdict} by {self.by} ({self.num_shards:,} shards, nothing read, {self.seconds:.1f} s)",
+                ]
             )
         looked = f"{self.num_shards:,} shards, {self.num_records:,} records, {show_bytes(self.num_bytes)}, {self.seconds:.1f} s"
         return "\n".join([*lines, f"{self.dataset}: {verdict} ({looked})"])
@@ -97,4 +104,9 @@ def limit_faults(faults: Iterable[Fault]) -> Iterator[Fault]:
             yield fault
     for file, number in given.items():
         if number > MAX_FAULTS_PER_FILE:
-            yield Fault(file, None, None, f"{number - MAX_FAULTS_PER_FILE} more faults in this file are not listed")
+            yield Fault(
+                file,
+                None,
+                None,
+                f"{number - MAX_FAULTS_PER_FILE} more faults in this file are not listed",
+            )

@@ -112,7 +112,9 @@ def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) 
     return _read_table(root, name, columns, None)
 
 
-def read_index_of(root: Folder, name: ShardName, info: ShardInfo, columns: list[str] | None = None) -> pa.Table:
+def read_index_of(
+    root: Folder, name: ShardName, info: ShardInfo, columns: list[str] | None = None
+) -> pa.Table:
     """The same, of the shard that the manifest states.
 
     Raises:
@@ -121,13 +123,17 @@ def read_index_of(root: Folder, name: ShardName, info: ShardInfo, columns: list[
     return _read_table(root, name, columns, info)
 
 
-def parse_index(data: bytes, path: str, name: ShardName, info: ShardInfo, columns: list[str] | None = None) -> pa.Table:
+def parse_index(
+    data: bytes, path: str, name: ShardName, info: ShardInfo, columns: list[str] | None = None
+) -> pa.Table:
     """The same of a sidecar's content, which was read from `path`."""
     with _faults(path):
         return _parse(pa.BufferReader(data), path, name, info, columns)
 
 
-def _read_table(root: Folder, name: ShardName, columns: list[str] | None, info: ShardInfo | None) -> pa.Table:
+def _read_table(
+    root: Folder, name: ShardName, columns: list[str] | None, info: ShardInfo | None
+) -> pa.Table:
     path = root.path(name.sidecar)
     try:
         with _faults(path), root.open_small(name.sidecar) as source:
@@ -148,13 +154,23 @@ def _faults(path: str) -> Iterator[None]:
         raise StorageError(f"{path} cannot be read: {error}") from error
 
 
-def _parse(source: pa.NativeFile, path: str, name: ShardName, info: ShardInfo | None, columns: list[str] | None) -> pa.Table:
+def _parse(
+    source: pa.NativeFile,
+    path: str,
+    name: ShardName,
+    info: ShardInfo | None,
+    columns: list[str] | None,
+) -> pa.Table:
     # `read_table` would import pandas, 0.4 s
     with pq.ParquetFile(source, page_checksum_verification=True) as file:
         if info is not None:
             _check_is_of(file, path, info)
         table = file.read(columns)
-    wanted = INDEX_SCHEMA if columns is None else pa.schema([INDEX_SCHEMA.field(column) for column in columns])
+    wanted = (
+        INDEX_SCHEMA
+        if columns is None
+        else pa.schema([INDEX_SCHEMA.field(column) for column in columns])
+    )
     if table.num_columns == len(wanted) and columns is not None:
         table = table.select(columns)
     if not table.schema.equals(wanted):
@@ -168,7 +184,11 @@ def _check_is_of(file: pq.ParquetFile, path: str, info: ShardInfo) -> None:
         found = ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]))
     except (KeyError, ValueError, TypeError):
         found = None
-    if found is None or (found.num_bytes, found.crc32c, found.num_records) != (info.num_bytes, info.crc32c, info.num_records):
+    if found is None or (found.num_bytes, found.crc32c, found.num_records) != (
+        info.num_bytes,
+        info.crc32c,
+        info.num_records,
+    ):
         raise StorageError(
             f"{path} is not the index of the shard that the manifest states, but of an older or another one: "
             "copy the dataset again, or run the build that made it again"

@@ -21,7 +21,18 @@ from shardwright.schema import ExampleSchema, Source
 from shardwright.storage import Folder
 
 _BLOCK_ROWS = 1024
-_COMPARED = ("id", "offset", "length", "image_offset", "image_length", "crc32c", "label", "format", "width", "height")
+_COMPARED = (
+    "id",
+    "offset",
+    "length",
+    "image_offset",
+    "image_length",
+    "crc32c",
+    "label",
+    "format",
+    "width",
+    "height",
+)
 
 
 class IndexRows:
@@ -39,7 +50,9 @@ class IndexRows:
     def offsets(self) -> NDArray[np.int64]:
         """Where records begin, shape (rows,); empty where they do not rise, as such offsets lead nowhere."""
         column = self._table["offset"].combine_chunks()
-        offsets = np.asarray(np.from_dlpack(column), np.int64)  # Arrow's own `to_numpy` would import pandas, 0.4 s
+        offsets = np.asarray(
+            np.from_dlpack(column), np.int64
+        )  # Arrow's own `to_numpy` would import pandas, 0.4 s
         return offsets if np.all(np.diff(offsets) > 0) else offsets[:0]
 
     def row(self, number: int) -> Mapping[str, Any] | None:
@@ -51,7 +64,9 @@ class IndexRows:
         return self._block[place] if place < len(self._block) else None
 
 
-def check_sidecar(root: Folder, name: ShardName, info: ShardInfo) -> tuple[IndexRows | None, list[Fault]]:
+def check_sidecar(
+    root: Folder, name: ShardName, info: ShardInfo
+) -> tuple[IndexRows | None, list[Fault]]:
     """The rows of a sidecar that speaks of the shard the manifest names, or None with what is wrong with it."""
     try:
         table = read_index(root, name)
@@ -59,7 +74,9 @@ def check_sidecar(root: Folder, name: ShardName, info: ShardInfo) -> tuple[Index
         return None, [Fault(name.sidecar, None, None, str(error).removeprefix(f"{name.sidecar} "))]
     summary = read_summary(root, name)
     if summary is None:
-        return None, [Fault(name.sidecar, None, None, "its metadata does not say which shard it indexes")]
+        return None, [
+            Fault(name.sidecar, None, None, "its metadata does not say which shard it indexes")
+        ]
     wanted = {
         "name": name,
         "num_records": info.num_records,
@@ -69,11 +86,22 @@ def check_sidecar(root: Folder, name: ShardName, info: ShardInfo) -> tuple[Index
     }
     differing = [key for key, value in wanted.items() if getattr(summary, key) != value]
     if differing:
-        details = ", ".join(f"{key} {getattr(summary, key)!r} and not {wanted[key]!r}" for key in differing)
-        what = f"it is of another shard than the manifest names ({details}); its rows are not compared"
+        details = ", ".join(
+            f"{key} {getattr(summary, key)!r} and not {wanted[key]!r}" for key in differing
+        )
+        what = (
+            f"it is of another shard than the manifest names ({details}); its rows are not compared"
+        )
         return None, [Fault(name.sidecar, None, None, what)]
     if table.num_rows != info.num_records:
-        return None, [Fault(name.sidecar, None, None, f"it has {table.num_rows} rows for {info.num_records} records")]
+        return None, [
+            Fault(
+                name.sidecar,
+                None,
+                None,
+                f"it has {table.num_rows} rows for {info.num_records} records",
+            )
+        ]
     return IndexRows(table), []
 
 
@@ -94,10 +122,14 @@ class RowChecker:
         }
         self._id = schema.find(Source.ID)
 
-    def faults(self, row: Mapping[str, Any], span: RecordSpan, features: Mapping[str, Values]) -> Iterator[str]:
+    def faults(
+        self, row: Mapping[str, Any], span: RecordSpan, features: Mapping[str, Values]
+    ) -> Iterator[str]:
         length = FRAME_BYTES + len(span.data)
         if (row["offset"], row["length"]) != (span.offset, length):
-            yield (f"the row says {row['length']} bytes at byte {row['offset']}, the record has {length} at byte {span.offset}")
+            yield (
+                f"the row says {row['length']} bytes at byte {row['offset']}, the record has {length} at byte {span.offset}"
+            )
         image = one_value(features, self._image)
         if isinstance(image, bytes):
             yield from _image_faults(row, span, image)

@@ -110,7 +110,9 @@ class Manifest:
             name=record["name"],
             version=record["version"],
             schema=ExampleSchema.from_json(record["schema"]),
-            splits={name: _split_from_json(name, split) for name, split in record["splits"].items()},
+            splits={
+                name: _split_from_json(name, split) for name, split in record["splits"].items()
+            },
             rejects=record["rejects"],
             num_inputs=record["num_inputs"],
             settings=record["settings"],
@@ -123,7 +125,10 @@ def _split_to_json(split: SplitInfo) -> dict[str, Any]:
     return {
         "num_records": split.num_records,
         "num_bytes": split.num_bytes,
-        "shards": [{key: value for key, value in asdict(shard).items() if value is not None} for shard in split.shards],
+        "shards": [
+            {key: value for key, value in asdict(shard).items() if value is not None}
+            for shard in split.shards
+        ],
         "stats": dict(split.stats),
     }
 
@@ -161,7 +166,9 @@ def read_json(root: Folder, filename: str) -> dict[str, Any] | None:
     except MissingError:
         return None
     except ValueError as error:
-        raise NotADatasetError(f"{path} is not readable JSON ({error}): rebuild the dataset") from error
+        raise NotADatasetError(
+            f"{path} is not readable JSON ({error}): rebuild the dataset"
+        ) from error
     if not isinstance(content, dict):
         raise NotADatasetError(f"{path} does not hold a JSON object: rebuild the dataset")
     return content
@@ -186,7 +193,9 @@ def read_manifest(root: Folder) -> Manifest:
     try:
         return Manifest.from_json(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise NotADatasetError(f"{root}/{naming.MANIFEST} is damaged ({type(error).__name__}: {error}): rebuild") from error
+        raise NotADatasetError(
+            f"{root}/{naming.MANIFEST} is damaged ({type(error).__name__}: {error}): rebuild"
+        ) from error
 
 
 def _why_no_manifest(root: Folder) -> str:

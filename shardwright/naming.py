@@ -27,7 +27,9 @@ VOCABULARY_SUFFIX = ".vocab.txt"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SPLIT = re.compile(r"[A-Za-z0-9_]+")
-_SHARD = re.compile(r"(?P<name>[a-z][a-z0-9_]*)-(?P<split>\w+)\.tfrecord-(?P<index>\d{5,})-of-(?P<count>\d{5,})")
+_SHARD = re.compile(
+    r"(?P<name>[a-z][a-z0-9_]*)-(?P<split>\w+)\.tfrecord-(?P<index>\d{5,})-of-(?P<count>\d{5,})"
+)
 
 
 @dataclass(frozen=True, slots=True, order=True)

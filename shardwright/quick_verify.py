@@ -53,19 +53,33 @@ def _shards(manifest: Manifest) -> Iterator[tuple[ShardName, ShardInfo]]:
         yield from zip(manifest.shard_names(split.name), split.shards, strict=True)
 
 
-def _shard_faults(root: Folder, name: ShardName, info: ShardInfo, found: StatedFile | None, unknown: list[str]) -> Iterator[Fault]:
+def _shard_faults(
+    root: Folder, name: ShardName, info: ShardInfo, found: StatedFile | None, unknown: list[str]
+) -> Iterator[Fault]:
     """What is wrong with a shard as far as it is stated; shards of which no checksum is known are added to `unknown`."""
     if found is None:
-        yield Fault(name.shard, None, None, f"the shard is missing, with {info.num_records} records")
+        yield Fault(
+            name.shard, None, None, f"the shard is missing, with {info.num_records} records"
+        )
         return
     if found.num_bytes != info.num_bytes:
-        yield Fault(name.shard, None, None, f"the file has {found.num_bytes} bytes, the manifest says {info.num_bytes}")
+        yield Fault(
+            name.shard,
+            None,
+            None,
+            f"the file has {found.num_bytes} bytes, the manifest says {info.num_bytes}",
+        )
         return
     if info.etag is not None and found.etag == info.etag:
         return
     crc = found.crc32c if found.crc32c is not None else root.stated_crc32c(name.shard)
     if crc is not None and crc != info.crc32c:
-        yield Fault(name.shard, None, None, f"the store states crc32c {crc:#010x}, the manifest {info.crc32c:#010x}")
+        yield Fault(
+            name.shard,
+            None,
+            None,
+            f"the store states crc32c {crc:#010x}, the manifest {info.crc32c:#010x}",
+        )
     elif crc is None and info.etag is not None:
         what = f"its etag is {found.etag}, and was {info.etag} when it was written: changed or copied since; without --quick it is read"
         yield Fault(name.shard, None, None, what)
@@ -75,7 +89,16 @@ def _shard_faults(root: Folder, name: ShardName, info: ShardInfo, found: StatedF
 
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[Fault]:
     if unknown:
-        which = "no shard" if len(unknown) == num_shards else f"{len(unknown)} of {num_shards} shards, such as {unknown[0]},"
+        which = (
+            "no shard"
+            if len(unknown) == num_shards
+            else f"{len(unknown)} of {num_shards} shards, such as {unknown[0]},"
+        )
         keeps = "states no checksum of" if which != "no shard" else "states a checksum of"
         where = "the store" if root.is_remote else "a disk"
-        yield Fault(naming.MANIFEST, None, None, f"{where} {keeps} {which}: only lengths were compared; without --quick all is read")
+        yield Fault(
+            naming.MANIFEST,
+            None,
+            None,
+            f"{where} {keeps} {which}: only lengths were compared; without --quick all is read",
+        )

@@ -62,7 +62,9 @@ def plan_read(source: Source, split: str, features: Sequence[str] | None) -> Rea
             for each shard: the cache finds out.
     """
     manifest = source.manifest
-    spans = parse_split(split, {name: found.num_records for name, found in manifest.splits.items()}, manifest.name)
+    spans = parse_split(
+        split, {name: found.num_records for name, found in manifest.splits.items()}, manifest.name
+    )
     corpus = Corpus((), (0, 0), manifest.schema)
     if any(span.num_records for span in spans):
         corpus = Corpus.of([source], split)
@@ -96,7 +98,10 @@ def _check_shards(corpus: Corpus) -> None:
 
 
 def _splits_of(manifest: Manifest, spans: Sequence[Span]) -> list[SplitInfo]:
-    return [manifest.splits[name] for name in dict.fromkeys(span.split for span in spans if span.num_records)]
+    return [
+        manifest.splits[name]
+        for name in dict.fromkeys(span.split for span in spans if span.num_records)
+    ]
 
 
 def _find_features(manifest: Manifest, names: Sequence[str] | None) -> tuple[Feature, ...]:
@@ -104,10 +109,14 @@ def _find_features(manifest: Manifest, names: Sequence[str] | None) -> tuple[Fea
     if names is None:
         return tuple(known.values())
     if isinstance(names, str) or not names:
-        raise UsageError(f"features={names!r} must be a list of one or more names, such as {list(known)[:2]}")
+        raise UsageError(
+            f"features={names!r} must be a list of one or more names, such as {list(known)[:2]}"
+        )
     for name in names:
         if name not in known:
-            raise UsageError(f"feature {name!r} is not in {manifest.name}, which has {', '.join(known)}")
+            raise UsageError(
+                f"feature {name!r} is not in {manifest.name}, which has {', '.join(known)}"
+            )
     return tuple(known[name] for name in dict.fromkeys(names))
 
 

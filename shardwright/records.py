@@ -24,7 +24,9 @@ from shardwright.errors import RecordFault
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-MAX_RECORD_BYTES = 2**31 - 1  # what one protobuf message can hold, so a longer record is a broken length
+MAX_RECORD_BYTES = (
+    2**31 - 1
+)  # what one protobuf message can hold, so a longer record is a broken length
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -86,12 +88,16 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
     if not header:
         return None
     if len(header) < HEADER_BYTES:
-        raise RecordFault(offset, f"the file ends inside the record's header, after {len(header)} of 12 bytes")
+        raise RecordFault(
+            offset, f"the file ends inside the record's header, after {len(header)} of 12 bytes"
+        )
     length, length_crc = _HEADER.unpack(header)
     if mask_crc(google_crc32c.value(header[:8])) != length_crc:
         raise RecordFault(offset, "the checksum of the record's length is wrong")
     if length > MAX_RECORD_BYTES:
-        raise RecordFault(offset, f"the record claims {length} bytes, more than an example can have")
+        raise RecordFault(
+            offset, f"the record claims {length} bytes, more than an example can have"
+        )
     if num_bytes is not None and offset + FRAME_BYTES + length > num_bytes:
         raise RecordFault(offset, f"the file ends inside the record, which claims {length} bytes")
     data = file.read(length)
@@ -99,7 +105,9 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
     if len(data) + len(footer) < length + FOOTER_BYTES:
         raise RecordFault(offset, f"the file ends inside the record, which claims {length} bytes")
     if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
-        raise RecordFault(offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + length)
+        raise RecordFault(
+            offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + length
+        )
     return RecordSpan(offset, data)
 
 
@@ -121,15 +129,23 @@ def check_frame(frame: bytes, offset: int) -> None:
     Raises:
         RecordFault: Its length is not that of its data, or a checksum is wrong.
     """
-    check_parts(frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:], offset)
+    check_parts(
+        frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:], offset
+    )
 
 
 def check_parts(header: bytes, data: bytes, footer: bytes, offset: int) -> None:
     """The same of a record in its three parts, of which none is copied."""
     length, length_crc = _HEADER.unpack(header)
     if mask_crc(google_crc32c.value(header[:8])) != length_crc:
-        raise RecordFault(offset, "the checksum of the record's length is wrong", offset + FRAME_BYTES + len(data))
+        raise RecordFault(
+            offset, "the checksum of the record's length is wrong", offset + FRAME_BYTES + len(data)
+        )
     if length != len(data):
-        raise RecordFault(offset, f"the record claims {length} bytes, and the index states {len(data)}")
+        raise RecordFault(
+            offset, f"the record claims {length} bytes, and the index states {len(data)}"
+        )
     if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
-        raise RecordFault(offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + len(data))
+        raise RecordFault(
+            offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + len(data)
+        )

@@ -88,11 +88,17 @@ class VocabularyRule:
     def __post_init__(self) -> None:
         """Raises UsageError for what would learn another vocabulary than is meant, or none."""
         if self.max_size is not None and not _is_count(self.max_size):
-            raise UsageError(f"a vocabulary's max_size is {self.max_size!r}; give a whole number from 1, or None for all words")
+            raise UsageError(
+                f"a vocabulary's max_size is {self.max_size!r}; give a whole number from 1, or None for all words"
+            )
         if not _is_count(self.min_count):
-            raise UsageError(f"a vocabulary's min_count is {self.min_count!r}; give a whole number from 1")
+            raise UsageError(
+                f"a vocabulary's min_count is {self.min_count!r}; give a whole number from 1"
+            )
         if not isinstance(self.token_pattern, str) or not self.token_pattern:
-            raise UsageError(f"a vocabulary's token_pattern is {self.token_pattern!r}; give a regular expression")
+            raise UsageError(
+                f"a vocabulary's token_pattern is {self.token_pattern!r}; give a regular expression"
+            )
 
 
 class StoredFeature(NamedTuple):
@@ -189,9 +195,19 @@ class Feature:
 
     def to_json(self) -> dict[str, Any]:
         """All that is not as it is by default."""
-        record: dict[str, Any] = {"name": self.name, "kind": str(self.kind), "source": str(self.source)}
-        record |= {key: list(value) for key in ("shape", "names", "keys") if (value := getattr(self, key))}
-        record |= {key: value for key in ("encoding", "dtype", "column", "sequence") if (value := getattr(self, key))}
+        record: dict[str, Any] = {
+            "name": self.name,
+            "kind": str(self.kind),
+            "source": str(self.source),
+        }
+        record |= {
+            key: list(value) for key in ("shape", "names", "keys") if (value := getattr(self, key))
+        }
+        record |= {
+            key: value
+            for key in ("encoding", "dtype", "column", "sequence")
+            if (value := getattr(self, key))
+        }
         if self.default is not None:
             record["default"] = self.default
         if self.vocabulary is not None:
@@ -201,7 +217,10 @@ class Feature:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Feature:
         """Raises KeyError, TypeError or ValueError for what `to_json` never gave."""
-        known = dict(record) | {"kind": FeatureKind(record["kind"]), "source": Source(record.get("source", Source.COLUMN))}
+        known = dict(record) | {
+            "kind": FeatureKind(record["kind"]),
+            "source": Source(record.get("source", Source.COLUMN)),
+        }
         known |= {key: tuple(record[key]) for key in ("shape", "names", "keys") if key in record}
         if "vocabulary" in record:
             known["vocabulary"] = VocabularyRule(**record["vocabulary"])
@@ -228,10 +247,14 @@ class ExampleSchema:
         names = [stored.key for feature in self.features for stored in feature.stored]
         for name in names:
             if names.count(name) > 1:
-                raise UsageError(f"two features are called {name!r}: rename the table's column of that name")
+                raise UsageError(
+                    f"two features are called {name!r}: rename the table's column of that name"
+                )
             inside = next((other for other in names if other.startswith(f"{name}/")), None)
             if inside:
-                raise UsageError(f"feature {name!r} is also the folder of {inside!r}: rename one of the two columns")
+                raise UsageError(
+                    f"feature {name!r} is also the folder of {inside!r}: rename one of the two columns"
+                )
 
     def find(self, source: Source) -> Feature | None:
         """The first feature filled from `source`."""
@@ -251,7 +274,11 @@ class ExampleSchema:
     @property
     def main_class_names(self) -> tuple[str, ...]:
         """Of the label; where there is none, of the only feature of classes, such as `objects/label`; () where there is none either."""
-        found = [feature for feature in self.features if feature.kind in (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL)]
+        found = [
+            feature
+            for feature in self.features
+            if feature.kind in (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL)
+        ]
         feature = self.label or (found[0] if len(found) == 1 else None)
         return self.names_of(feature) if feature is not None else ()
 
@@ -274,7 +301,11 @@ class ExampleSchema:
 
     def names_of(self, feature: Feature) -> tuple[str, ...]:
         """What the indices that a feature holds mean: its class names, or its words; () for one that holds none."""
-        return self.class_names if feature.source == Source.LABEL else self.vocabularies.get(feature.name, feature.names)
+        return (
+            self.class_names
+            if feature.source == Source.LABEL
+            else self.vocabularies.get(feature.name, feature.names)
+        )
 
     def to_json(self) -> dict[str, Any]:
         record: dict[str, Any] = {
@@ -282,7 +313,9 @@ class ExampleSchema:
             "class_names": list(self.class_names),
         }
         if self.vocabularies:
-            record["vocabularies"] = {name: list(words) for name, words in self.vocabularies.items()}
+            record["vocabularies"] = {
+                name: list(words) for name, words in self.vocabularies.items()
+            }
         return record
 
     @classmethod
@@ -290,7 +323,9 @@ class ExampleSchema:
         return cls(
             features=tuple(Feature.from_json(feature) for feature in record["features"]),
             class_names=tuple(record.get("class_names", ())),
-            vocabularies={name: tuple(words) for name, words in record.get("vocabularies", {}).items()},
+            vocabularies={
+                name: tuple(words) for name, words in record.get("vocabularies", {}).items()
+            },
         )
 
 
@@ -302,4 +337,6 @@ def _check_feature(feature: Feature) -> None:
     if not feature.name:
         raise UsageError(f"a feature of kind {feature.kind} has no name: name it")
     if any(size is not None and not _is_count(size) for size in feature.shape):
-        raise UsageError(f"feature {feature.name!r} has the shape {feature.shape!r}; its sizes are whole numbers from 1, or None for any")
+        raise UsageError(
+            f"feature {feature.name!r} has the shape {feature.shape!r}; its sizes are whole numbers from 1, or None for any"
+        )

@@ -10,7 +10,15 @@ from typing import BinaryIO
 
 import numpy as np
 
-from shardwright.errors import CredentialsError, MissingError, RecordFault, StorageError, ThrottledError, TimedOutError, UnreachableError
+from shardwright.errors import (
+    CredentialsError,
+    MissingError,
+    RecordFault,
+    StorageError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
+)
 from shardwright.example import ExampleFault, parse_example
 from shardwright.example_check import ExampleChecker, one_value
 from shardwright.faults import Fault, limit_faults
@@ -72,17 +80,33 @@ class ShardChecker:
         rows, faults = check_sidecar(self._root, name, info)
         result.faults += faults
         try:
-            with self._root.local_copy(name.shard) as path, open(path, "rb", buffering=BLOCK_BYTES) as file:
+            with (
+                self._root.local_copy(name.shard) as path,
+                open(path, "rb", buffering=BLOCK_BYTES) as file,
+            ):
                 result.faults += limit_faults(self._shard_faults(file, info, rows, result))
         except MissingError:
-            result.faults.append(Fault(name.shard, None, None, f"the shard is missing, with {info.num_records} records"))
+            result.faults.append(
+                Fault(
+                    name.shard, None, None, f"the shard is missing, with {info.num_records} records"
+                )
+            )
         except NO_FAULTS_OF_FILES:
             raise
         except (OSError, StorageError) as error:
-            result.faults.append(Fault(name.shard, None, None, f"the shard cannot be read: {getattr(error, 'strerror', None) or error}"))
+            result.faults.append(
+                Fault(
+                    name.shard,
+                    None,
+                    None,
+                    f"the shard cannot be read: {getattr(error, 'strerror', None) or error}",
+                )
+            )
         return result
 
-    def _shard_faults(self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck) -> Iterator[Fault]:
+    def _shard_faults(
+        self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck
+    ) -> Iterator[Fault]:
         crc = file_crc32c(file)
         result.num_bytes = file.tell()
         file.seek(0)
@@ -93,12 +117,16 @@ class ShardChecker:
             rows = None if other else rows  # the rows are those of the shard that should be here
         yield from self._record_faults(file, info, rows, result)
 
-    def _record_faults(self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck) -> Iterator[Fault]:
+    def _record_faults(
+        self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck
+    ) -> Iterator[Fault]:
         name, last = result.name, None
         offsets = rows.offsets if rows is not None else np.zeros(0, np.int64)
         for number, last in walk_records(file, offsets):
             if isinstance(last, RecordFault):
-                result.num_records = max(result.num_records, min(number + 1, info.num_records))  # bytes too many are no record
+                result.num_records = max(
+                    result.num_records, min(number + 1, info.num_records)
+                )  # bytes too many are no record
                 yield Fault(name.shard, number, last.offset, last.what)
             else:
                 result.num_records = number + 1
@@ -110,7 +138,9 @@ class ShardChecker:
             what = f"the shard holds {result.num_records} records, the manifest says {info.num_records}"
             yield Fault(name.shard, None, None, what)
 
-    def _example_faults(self, number: int, span: RecordSpan, rows: IndexRows | None, result: ShardCheck) -> Iterator[Fault]:
+    def _example_faults(
+        self, number: int, span: RecordSpan, rows: IndexRows | None, result: ShardCheck
+    ) -> Iterator[Fault]:
         name = result.name
         try:
             features = parse_example(span.data)

@@ -27,7 +27,9 @@ def file_crc32c(file: BinaryIO) -> int:
     return crc
 
 
-def walk_records(file: BinaryIO, known_offsets: NDArray[np.int64]) -> Iterator[tuple[int, RecordSpan | RecordFault]]:
+def walk_records(
+    file: BinaryIO, known_offsets: NDArray[np.int64]
+) -> Iterator[tuple[int, RecordSpan | RecordFault]]:
     """Every record of a shard in file order with its number, a fault standing for each that does not hold.
 
     Args:
@@ -54,9 +56,15 @@ def walk_records(file: BinaryIO, known_offsets: NDArray[np.int64]) -> Iterator[t
         number, offset = number + 1, span.next_offset
 
 
-def _next_place(fault: RecordFault, number: int, known_offsets: NDArray[np.int64]) -> tuple[int, int]:
+def _next_place(
+    fault: RecordFault, number: int, known_offsets: NDArray[np.int64]
+) -> tuple[int, int]:
     """Number and offset of the record after a broken one; an offset of -1 where nothing tells."""
     if fault.next_offset is not None:
         return number + 1, fault.next_offset
     following = int(np.searchsorted(known_offsets, fault.offset, side="right"))
-    return (following, int(known_offsets[following])) if following < len(known_offsets) else (number + 1, -1)
+    return (
+        (following, int(known_offsets[following]))
+        if following < len(known_offsets)
+        else (number + 1, -1)
+    )

@@ -48,7 +48,9 @@ class FoundRecord:
     features: Mapping[str, Values]
 
 
-def find_record(root: Folder, manifest: Manifest, key: str, *, split: str | None = None, by: str | None = None) -> FoundRecord:
+def find_record(
+    root: Folder, manifest: Manifest, key: str, *, split: str | None = None, by: str | None = None
+) -> FoundRecord:
     """The record with the id `key`, or else, where `key` is a number, the one at that place in its split.
 
     Args:
@@ -73,7 +75,9 @@ def find_record(root: Folder, manifest: Manifest, key: str, *, split: str | None
             return found
     if by == "id" or not is_number:
         where = f"split {split!r}" if split else "any split"
-        raise NotFoundError(f"no record in {where} has the id {key!r} (ids are looked for in {_choices(manifest)})")
+        raise NotFoundError(
+            f"no record in {where} has the id {key!r} (ids are looked for in {_choices(manifest)})"
+        )
     return _find_number(root, manifest, int(key), split or _default_split(manifest))
 
 
@@ -86,14 +90,22 @@ def _default_split(manifest: Manifest) -> str:
         return "train"
     if len(manifest.splits) == 1:
         return next(iter(manifest.splits))
-    raise NotFoundError(f"a record number counts within a split: give --split, one of {_choices(manifest)}")
+    raise NotFoundError(
+        f"a record number counts within a split: give --split, one of {_choices(manifest)}"
+    )
 
 
-def _find_id(root: Folder, manifest: Manifest, key: str, splits: Sequence[str]) -> FoundRecord | None:
+def _find_id(
+    root: Folder, manifest: Manifest, key: str, splits: Sequence[str]
+) -> FoundRecord | None:
     for split in splits:
         start = 0
-        for name, shard in zip(manifest.shard_names(split), manifest.splits[split].shards, strict=True):
-            row = pc.index(read_index(root, name, ["id"])["id"], pa.scalar(key, pa.string())).as_py()
+        for name, shard in zip(
+            manifest.shard_names(split), manifest.splits[split].shards, strict=True
+        ):
+            row = pc.index(
+                read_index(root, name, ["id"])["id"], pa.scalar(key, pa.string())
+            ).as_py()
             if row >= 0:
                 return _read_found(root, manifest, name, row, start + row)
             start += shard.num_records
@@ -107,18 +119,26 @@ def _find_number(root: Folder, manifest: Manifest, number: int, split: str) -> F
         if number < start + shard.num_records:
             return _read_found(root, manifest, name, number - start, number)
         start += shard.num_records
-    last = f"its records are 0 to {info.num_records - 1}" if info.num_records else "it has no records"
-    raise NotFoundError(f"split {split!r} has no record {number}, and no record has that id: {last}")
+    last = (
+        f"its records are 0 to {info.num_records - 1}" if info.num_records else "it has no records"
+    )
+    raise NotFoundError(
+        f"split {split!r} has no record {number}, and no record has that id: {last}"
+    )
 
 
-def _read_found(root: Folder, manifest: Manifest, name: ShardName, row_number: int, number: int) -> FoundRecord:
+def _read_found(
+    root: Folder, manifest: Manifest, name: ShardName, row_number: int, number: int
+) -> FoundRecord:
     rows = read_index(root, name).slice(row_number, 1).to_pylist()
     if not rows:
         raise StorageError(f"{name.sidecar} has no row {row_number}: run `shardwright verify`")
     features = _read_features(root, name, rows[0])
     id_feature = manifest.schema.find(Source.ID)
     if id_feature is not None and one_value(features, id_feature) != rows[0]["id"].encode():
-        raise StorageError(f"{name.shard} and its index do not belong together: run `shardwright verify`")
+        raise StorageError(
+            f"{name.shard} and its index do not belong together: run `shardwright verify`"
+        )
     return FoundRecord(name, number, rows[0], features)
 
 
@@ -128,9 +148,13 @@ def _read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Map
     try:
         span = read_record(BytesIO(data), row["offset"], row["offset"] + len(data))
     except RecordFault as fault:
-        raise StorageError(f"{name.shard}: {fault}; `shardwright verify` lists all faults") from fault
+        raise StorageError(
+            f"{name.shard}: {fault}; `shardwright verify` lists all faults"
+        ) from fault
     if span is None:
-        raise StorageError(f"{name.shard} ends before byte {row['offset']}, where its index has a record: run `shardwright verify`")
+        raise StorageError(
+            f"{name.shard} ends before byte {row['offset']}, where its index has a record: run `shardwright verify`"
+        )
     return parse_example(span.data)
 
 
@@ -152,7 +176,12 @@ def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
 
 
 def _is_list(manifest: Manifest, name: str) -> bool:
-    return any(stored.shape for feature in manifest.schema.features for stored in feature.stored if stored.key == name)
+    return any(
+        stored.shape
+        for feature in manifest.schema.features
+        for stored in feature.stored
+        if stored.key == name
+    )
 
 
 def _is_class(manifest: Manifest, label: Any) -> bool:
@@ -164,7 +193,9 @@ def _json_value(manifest: Manifest, name: str, value: bytes | int | float) -> An
         return str(value)
     if not isinstance(value, bytes):
         return value
-    binary = any(feature.name == name and feature.kind in _BINARY for feature in manifest.schema.features)
+    binary = any(
+        feature.name == name and feature.kind in _BINARY for feature in manifest.schema.features
+    )
     text = None if binary else _as_text(value)
     return {"num_bytes": len(value)} if text is None else text
 
@@ -174,7 +205,10 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
     row, name = found.row, found.name
     lines = [
         ("id", str(row["id"])),
-        ("record", f"{found.number} of split {name.split!r} ({manifest.splits[name.split].num_records:,} records)"),
+        (
+            "record",
+            f"{found.number} of split {name.split!r} ({manifest.splits[name.split].num_records:,} records)",
+        ),
         ("shard", f"{name.shard}, {row['length']:,} bytes at byte {row['offset']:,}"),
         ("image", _image_text(row)),
         ("source", " ".join(str(row[key]) for key in ("uri", "etag") if row[key]) or "not known"),
@@ -185,7 +219,9 @@ def format_record(manifest: Manifest, found: FoundRecord) -> str:
 
 
 def _image_text(row: Mapping[str, Any]) -> str:
-    size = f"{row['width']}x{row['height']}" if row["width"] and row["height"] else "of unknown size"
+    size = (
+        f"{row['width']}x{row['height']}" if row["width"] and row["height"] else "of unknown size"
+    )
     return (
         f"{row['format'] or 'unknown format'}, {size}, {show_bytes(row['image_length'])} "
         f"({row['image_length']:,} bytes at byte {row['image_offset']:,}), crc32c {row['crc32c']:#010x}"
@@ -193,10 +229,15 @@ def _image_text(row: Mapping[str, Any]) -> str:
 
 
 def _feature_lines(manifest: Manifest, features: Mapping[str, Values]) -> Iterator[tuple[str, str]]:
-    known = {stored.key: feature for feature in manifest.schema.features for stored in feature.stored}
+    known = {
+        stored.key: feature for feature in manifest.schema.features for stored in feature.stored
+    }
     for name in [*known, *sorted(features.keys() - known.keys())]:
         values = features.get(name)
-        yield f"  {name}", "missing" if values is None else _values_text(manifest, known.get(name), values)
+        yield (
+            f"  {name}",
+            "missing" if values is None else _values_text(manifest, known.get(name), values),
+        )
 
 
 def _values_text(manifest: Manifest, feature: Feature | None, values: Values) -> str:
@@ -227,7 +268,11 @@ def _as_text(value: bytes) -> str | None:
         text = value.decode()
     except UnicodeDecodeError:
         return None
-    return text if all(character.isprintable() or character in "\n\t\r" for character in text) else None
+    return (
+        text
+        if all(character.isprintable() or character in "\n\t\r" for character in text)
+        else None
+    )
 
 
 def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
@@ -247,7 +292,9 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
         target.write_bytes(filename, image)
         return f"{path}: {len(image):,} bytes of {found.row['format'] or 'unknown format'}"
     if not path.endswith(".npy"):
-        raise UsageError(f"--save {path}: this image is bare pixels, not a file of any image format; give a name that ends in .npy")
+        raise UsageError(
+            f"--save {path}: this image is bare pixels, not a file of any image format; give a name that ends in .npy"
+        )
     buffer = BytesIO()
     pixels = _pixels(found, feature, image)
     np.save(buffer, pixels)
@@ -263,5 +310,7 @@ def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[A
             raise StorageError(f"{found.name.shard}: {fault}") from fault
     shape = tuple(size or 0 for size in feature.shape)
     if len(image) != math.prod(shape):
-        raise StorageError(f"{found.name.shard}: the image has {len(image)} bytes, shape {shape} has {math.prod(shape)}")
+        raise StorageError(
+            f"{found.name.shard}: the image has {len(image)} bytes, shape {shape} has {math.prod(shape)}"
+        )
     return np.frombuffer(image, np.uint8).reshape(shape)

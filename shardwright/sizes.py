@@ -16,7 +16,9 @@ def parse_size(text: str, option: str) -> int:
     """Bytes: `150MB` is 150,000,000, `150MiB` 157,286,400, a bare number is bytes."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].lower() not in _UNITS or float(match[1]) <= 0:
-        raise UsageError(f"{option} {text!r} is no size; write a number above 0 with a unit, such as 150MB or 128MiB")
+        raise UsageError(
+            f"{option} {text!r} is no size; write a number above 0 with a unit, such as 150MB or 128MiB"
+        )
     num_bytes = int(float(match[1]) * _UNITS[match[2].lower()])
     if num_bytes < 1:
         raise UsageError(f"{option} {text!r} is less than a byte")

@@ -33,4 +33,6 @@ def read_tensor(feature: Feature, data: bytes) -> npt.NDArray[Any]:
 def _has_shape(feature: Feature, shape: tuple[int, ...]) -> bool:
     if feature.kind in PICTURES and not feature.shape:  # pictures of any size
         return len(shape) == 3
-    return len(shape) == len(feature.shape) and all(wanted in (None, size) for size, wanted in zip(shape, feature.shape, strict=True))
+    return len(shape) == len(feature.shape) and all(
+        wanted in (None, size) for size, wanted in zip(shape, feature.shape, strict=True)
+    )

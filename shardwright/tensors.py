@@ -35,18 +35,28 @@ _MAX_BYTES = 2**31
 
 
 def _message_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(name="shardwright/tensor.proto", package="shardwright", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name="shardwright/tensor.proto", package="shardwright", syntax="proto3"
+    )
     shape = file.message_type.add(name="TensorShape")
     dim = shape.nested_type.add(name="Dim")
     dim.field.add(name="size", number=1, type=_FIELD.TYPE_INT64, label=_FIELD.LABEL_OPTIONAL)
-    dims = shape.field.add(name="dim", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_REPEATED)
+    dims = shape.field.add(
+        name="dim", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_REPEATED
+    )
     dims.type_name = ".shardwright.TensorShape.Dim"
-    shape.field.add(name="unknown_rank", number=3, type=_FIELD.TYPE_BOOL, label=_FIELD.LABEL_OPTIONAL)
+    shape.field.add(
+        name="unknown_rank", number=3, type=_FIELD.TYPE_BOOL, label=_FIELD.LABEL_OPTIONAL
+    )
     tensor = file.message_type.add(name="Tensor")
     tensor.field.add(name="dtype", number=1, type=_FIELD.TYPE_INT32, label=_FIELD.LABEL_OPTIONAL)
-    own = tensor.field.add(name="tensor_shape", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_OPTIONAL)
+    own = tensor.field.add(
+        name="tensor_shape", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_OPTIONAL
+    )
     own.type_name = ".shardwright.TensorShape"
-    tensor.field.add(name="tensor_content", number=4, type=_FIELD.TYPE_BYTES, label=_FIELD.LABEL_OPTIONAL)
+    tensor.field.add(
+        name="tensor_content", number=4, type=_FIELD.TYPE_BYTES, label=_FIELD.LABEL_OPTIONAL
+    )
     lists = (
         ("float_val", 5, _FIELD.TYPE_FLOAT), ("double_val", 6, _FIELD.TYPE_DOUBLE), ("int_val", 7, _FIELD.TYPE_INT32),
         ("string_val", 8, _FIELD.TYPE_BYTES), ("scomplex_val", 9, _FIELD.TYPE_FLOAT), ("int64_val", 10, _FIELD.TYPE_INT64),
@@ -82,7 +92,9 @@ def to_tensor_proto(array: npt.ArrayLike) -> bytes:
         message.dtype = number
         message.tensor_content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     else:
-        raise ValueError(f"TensorFlow has no tensors of {array.dtype}: convert the array to numbers, booleans or strings")
+        raise ValueError(
+            f"TensorFlow has no tensors of {array.dtype}: convert the array to numbers, booleans or strings"
+        )
     data: bytes = message.SerializeToString()
     return data
 
@@ -122,11 +134,15 @@ def _values(message: Any, count: int) -> npt.NDArray[Any]:
         return _fill(strings, count, b"")
     name = "bfloat16" if message.dtype == _BFLOAT16 else _NAMES.get(message.dtype)
     if name is None:
-        raise ExampleFault(f"a serialized tensor of DataType {message.dtype}, which NumPy has no equal of")
+        raise ExampleFault(
+            f"a serialized tensor of DataType {message.dtype}, which NumPy has no equal of"
+        )
     stored = np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
     if message.tensor_content:
         if len(message.tensor_content) != count * stored.itemsize:
-            raise ExampleFault(f"a serialized tensor of {count} {name} values in {len(message.tensor_content)} bytes")
+            raise ExampleFault(
+                f"a serialized tensor of {count} {name} values in {len(message.tensor_content)} bytes"
+            )
         values = np.frombuffer(message.tensor_content, stored)
     else:
         values = _fill(_listed(message, name, stored), count, 0)
@@ -141,7 +157,11 @@ def _listed(message: Any, name: str, stored: np.dtype[Any]) -> npt.NDArray[Any]:
         return np.array(numbers[: len(numbers) // 2 * 2], stored.type(0).real.dtype).view(stored)
     if name in ("float16", "bfloat16"):  # their bits
         return np.array(numbers, np.int32).astype(np.uint16).view(stored)
-    return np.array(numbers, np.int32).astype(stored) if name not in _LISTS else np.array(numbers, stored)
+    return (
+        np.array(numbers, np.int32).astype(stored)
+        if name not in _LISTS
+        else np.array(numbers, stored)
+    )
 
 
 def _fill(values: npt.NDArray[Any], count: int, nothing: Any) -> npt.NDArray[Any]:

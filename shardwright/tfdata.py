@@ -19,7 +19,12 @@ from shardwright.storage import Folder, StorageOptions
 from shardwright.trainers.tf_blocks import BlockReader
 from shardwright.trainers.tf_examples import ExampleMaker
 from shardwright.trainers.tf_load_options import LoadOptions
-from shardwright.trainers.tf_records import Indexed, read_cached_in_stored_order, read_in_any_order, read_in_stored_order
+from shardwright.trainers.tf_records import (
+    Indexed,
+    read_cached_in_stored_order,
+    read_in_any_order,
+    read_in_stored_order,
+)
 
 
 def load(
@@ -126,13 +131,17 @@ def load(
         threads=threads,
     )
     if as_supervised and features is not None:
-        raise UsageError("as_supervised=True gives (image, label): leave features out, or as_supervised")
+        raise UsageError(
+            "as_supervised=True gives (image, label): leave features out, or as_supervised"
+        )
     root = Folder.at(dataset, StorageOptions.of(storage_options))
     source = Source.open(root, CacheSettings.of(cache, cache_bytes) if root.is_remote else None)
     plan = plan_read(source, split, features)
     options.check_images(plan)
     label = _find_label(plan) if as_supervised else None
-    examples = _read_examples(plan, plan.features if label is None else (plan.image, label), options)
+    examples = _read_examples(
+        plan, plan.features if label is None else (plan.image, label), options
+    )
     if label is not None:
         image_name, label_name = plan.image.name, label.name
         examples = examples.map(lambda example: (example[image_name], example[label_name]))
@@ -143,10 +152,14 @@ def _find_label(plan: ReadPlan) -> Feature:
     for feature in plan.features:
         if feature.kind == FeatureKind.CLASS_LABEL:
             return feature
-    raise UsageError("as_supervised=True gives (image, label), and this dataset has no labels: leave it out")
+    raise UsageError(
+        "as_supervised=True gives (image, label), and this dataset has no labels: leave it out"
+    )
 
 
-def _read_examples(plan: ReadPlan, features: Sequence[Feature], options: LoadOptions) -> tf.data.Dataset:
+def _read_examples(
+    plan: ReadPlan, features: Sequence[Feature], options: LoadOptions
+) -> tf.data.Dataset:
     reader, kept_images = _make_reader(plan, options), options.keep_images(plan, features)
     maker = ExampleMaker(
         plan=plan,
@@ -162,7 +175,9 @@ def _read_examples(plan: ReadPlan, features: Sequence[Feature], options: LoadOpt
         weakref.finalize(records, reader.let_go).atexit = False
     if kept_images is not None:
         weakref.finalize(records, kept_images.forget).atexit = False
-    return maker.make(records, options.batch_size, drop_remainder=options.drop_remainder or options.repeat)
+    return maker.make(
+        records, options.batch_size, drop_remainder=options.drop_remainder or options.repeat
+    )
 
 
 def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
@@ -179,19 +194,29 @@ def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
     )
 
 
-def _read_records(plan: ReadPlan, reader: BlockReader | None, options: LoadOptions, *, with_slots: bool) -> tf.data.Dataset:
+def _read_records(
+    plan: ReadPlan, reader: BlockReader | None, options: LoadOptions, *, with_slots: bool
+) -> tf.data.Dataset:
     """Serialized examples, string [], with their slots where these are wanted."""
     if not plan.num_records:
         nothing = (tf.constant([], tf.string), tf.constant([], tf.int64))
         return tf.data.Dataset.from_tensor_slices(nothing if with_slots else nothing[0])
     if options.by_number and reader is not None:
-        indexed = Indexed(plan.corpus, _make_order(plan, options), reader, with_slots, options.deterministic)
+        indexed = Indexed(
+            plan.corpus, _make_order(plan, options), reader, with_slots, options.deterministic
+        )
         records = indexed.records(repeat=options.repeat)
-        return records if options.max_bad_records else _state_length(records, plan, repeat=options.repeat)
+        return (
+            records
+            if options.max_bad_records
+            else _state_length(records, plan, repeat=options.repeat)
+        )
     if reader is not None:
         records = read_cached_in_stored_order(plan.corpus, reader, repeat=options.repeat)
     else:
-        records = (read_in_stored_order if options.deterministic else read_in_any_order)(plan.corpus)
+        records = (read_in_stored_order if options.deterministic else read_in_any_order)(
+            plan.corpus
+        )
     records = _state_length(records, plan, repeat=False)
     return records.repeat() if options.repeat else records
 

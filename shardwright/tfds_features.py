@@ -43,18 +43,31 @@ def _sequences(schema: ExampleSchema) -> dict[str, int | None]:
     lengths: dict[str, int | None] = {}
     for folder in {feature.sequence for feature in schema.features if feature.sequence}:
         inside = [feature for feature in schema.features if feature.name.startswith(f"{folder}/")]
-        sizes = {feature.shape[:1] for feature in inside if feature.sequence == folder and len(feature.stored) == 1}
-        if len(sizes) == 1 and () not in sizes and all(feature.sequence == folder for feature in inside):
+        sizes = {
+            feature.shape[:1]
+            for feature in inside
+            if feature.sequence == folder and len(feature.stored) == 1
+        }
+        if (
+            len(sizes) == 1
+            and () not in sizes
+            and all(feature.sequence == folder for feature in inside)
+        ):
             lengths[folder] = sizes.pop()[0]
     return lengths
 
 
-def _dict(tree: Mapping[str, Any], sequences: Mapping[str, int | None], path: str) -> dict[str, Any]:
+def _dict(
+    tree: Mapping[str, Any], sequences: Mapping[str, int | None], path: str
+) -> dict[str, Any]:
     features = {}
     for name, node in sorted(tree.items()):
         below = f"{path}/{name}" if path else name
         features[name] = node if "pythonClassName" in node else _dict(node, sequences, below)
-    node = {"pythonClassName": f"{_TFDS}.features_dict.FeaturesDict", "featuresDict": {"features": features}}
+    node = {
+        "pythonClassName": f"{_TFDS}.features_dict.FeaturesDict",
+        "featuresDict": {"features": features},
+    }
     return _sequence(node, sequences[path]) if path in sequences else node
 
 
@@ -63,7 +76,9 @@ def _sequence(node: Mapping[str, Any], length: int | None) -> dict[str, Any]:
     return {"pythonClassName": f"{_TFDS}.sequence_feature.Sequence", "sequence": sequence}
 
 
-def _shaped(feature: Feature, stored: StoredFeature, shape: tuple[int | None, ...], schema: ExampleSchema) -> dict[str, Any]:
+def _shaped(
+    feature: Feature, stored: StoredFeature, shape: tuple[int | None, ...], schema: ExampleSchema
+) -> dict[str, Any]:
     if feature.kind in _NUMBERS and shape not in ((), (None,)) and shape.count(None) < 2:
         return _tensor("tensor_feature.Tensor", _dtype(feature, stored), _dimensions(shape), "none")
     node = _one(feature, stored, schema)

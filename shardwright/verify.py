@@ -62,7 +62,9 @@ def verify(
     )
 
 
-def _check_shards(root: Folder, manifest: Manifest, threads: int, progress: Callable[[int, int], None] | None) -> Iterator[ShardCheck]:
+def _check_shards(
+    root: Folder, manifest: Manifest, threads: int, progress: Callable[[int, int], None] | None
+) -> Iterator[ShardCheck]:
     checker = ShardChecker(root, manifest)
     names = [name for split in manifest.splits for name in manifest.shard_names(split)]
     infos = [info for split in manifest.splits.values() for info in split.shards]
@@ -89,12 +91,18 @@ def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Ite
 def _differing_labels(split: SplitInfo, counts: Counter[int]) -> str:
     stated = Counter({int(label): number for label, number in split.stats["labels"].items()})
     labels = [label for label in sorted({*stated, *counts}) if stated[label] != counts[label]]
-    return ", ".join(f"{stated[label]} and not {counts[label]} of label {label}" for label in labels[:3])
+    return ", ".join(
+        f"{stated[label]} and not {counts[label]} of label {label}" for label in labels[:3]
+    )
 
 
-def _find_duplicates(root: Folder, manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[Fault]:
+def _find_duplicates(
+    root: Folder, manifest: Manifest, checks: Sequence[ShardCheck]
+) -> Iterator[Fault]:
     """Ids that stand more than once in the dataset. Equal hashes are only a suspicion, so the ids are read again."""
-    hashes = np.concatenate([np.zeros(0, np.int64), *(np.asarray(check.id_hashes, np.int64) for check in checks)])
+    hashes = np.concatenate(
+        [np.zeros(0, np.int64), *(np.asarray(check.id_hashes, np.int64) for check in checks)]
+    )
     hashes.sort()
     doubled = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
     if not len(doubled):
@@ -109,7 +117,9 @@ def _find_duplicates(root: Folder, manifest: Manifest, checks: Sequence[ShardChe
                 yield Fault(*place, what)
 
 
-def _read_ids(root: Folder, manifest: Manifest, check: ShardCheck, positions: Sequence[int]) -> Iterator[tuple[bytes, _Place]]:
+def _read_ids(
+    root: Folder, manifest: Manifest, check: ShardCheck, positions: Sequence[int]
+) -> Iterator[tuple[bytes, _Place]]:
     """Ids and places of some of the records that were found sound before."""
     if not positions:
         return

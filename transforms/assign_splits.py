@@ -49,12 +49,28 @@ class AssignSplits(beam.PTransform):
     def expand(self, references: beam.PCollection) -> Routed:
         if self._listed is None:
             return self._draw(references)
-        ids = references.pipeline | "Lists" >> beam.Create([self._listed]) | "ReadLists" >> beam.Map(read_lists)  # one ListedIds
-        known = references | "Listed" >> beam.FlatMap(_take_listed, ids=AsSingleton(ids)).with_output_types(pa.RecordBatch)
-        others = references | "Others" >> beam.FlatMap(_take_others, ids=AsSingleton(ids)).with_output_types(pa.RecordBatch)
-        used = references | "Used" >> beam.Map(_find_used, ids=AsSingleton(ids)) | "AllUsed" >> beam.CombineGlobally(_unite)
+        ids = (
+            references.pipeline
+            | "Lists" >> beam.Create([self._listed])
+            | "ReadLists" >> beam.Map(read_lists)
+        )  # one ListedIds
+        known = references | "Listed" >> beam.FlatMap(
+            _take_listed, ids=AsSingleton(ids)
+        ).with_output_types(pa.RecordBatch)
+        others = references | "Others" >> beam.FlatMap(
+            _take_others, ids=AsSingleton(ids)
+        ).with_output_types(pa.RecordBatch)
+        used = (
+            references
+            | "Used" >> beam.Map(_find_used, ids=AsSingleton(ids))
+            | "AllUsed" >> beam.CombineGlobally(_unite)
+        )
         unused = used | "Unused" >> Route(_unused, pa.RecordBatch, ids=AsSingleton(ids))
-        drawn = others | "RejectOthers" >> Route(reject_others, pa.RecordBatch) if self._rule is None else self._draw(others)
+        drawn = (
+            others | "RejectOthers" >> Route(reject_others, pa.RecordBatch)
+            if self._rule is None
+            else self._draw(others)
+        )
         main = (known, drawn.main) | "Main" >> beam.Flatten()
         rejects = (unused.rejects, drawn.rejects) | "Rejects" >> beam.Flatten()
         return Routed(main, rejects)
@@ -62,8 +78,14 @@ class AssignSplits(beam.PTransform):
     def _draw(self, references: beam.PCollection) -> Routed:
         rule = self._rule
         if self._given or rule is None or (isinstance(rule, SplitFractions) and not self._stratify):
-            return references | Route(assign_splits, pa.RecordBatch, fractions=rule, given=self._given)
-        drawn = self._draw_groups(references, rule) if self._grouped else self._draw_records(references, rule)
+            return references | Route(
+                assign_splits, pa.RecordBatch, fractions=rule, given=self._given
+            )
+        drawn = (
+            self._draw_groups(references, rule)
+            if self._grouped
+            else self._draw_records(references, rule)
+        )
         return Routed(drawn, references.pipeline | "NoRejects" >> beam.Create([]))
 
     def _draw_records(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
@@ -76,22 +98,34 @@ class AssignSplits(beam.PTransform):
         )
         thresholds = (
             references
-            | "Collect" >> beam.Map(_collect, stratify=stratify, cuts=AsSingleton(cuts))  # hashes near a cut
+            | "Collect"
+            >> beam.Map(_collect, stratify=stratify, cuts=AsSingleton(cuts))  # hashes near a cut
             | "AllCollected" >> beam.combiners.ToList()
-            | "Thresholds" >> beam.Map(_find_thresholds, rule=rule, stratify=stratify, cuts=AsSingleton(cuts))  # one Thresholds
+            | "Thresholds"
+            >> beam.Map(
+                _find_thresholds, rule=rule, stratify=stratify, cuts=AsSingleton(cuts)
+            )  # one Thresholds
         )
-        return references | "Cut" >> beam.Map(_cut, thresholds=AsSingleton(thresholds)).with_output_types(pa.RecordBatch)
+        return references | "Cut" >> beam.Map(
+            _cut, thresholds=AsSingleton(thresholds)
+        ).with_output_types(pa.RecordBatch)
 
     def _draw_groups(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
         placed = (
             references
-            | "CountGroups" >> beam.FlatMap(grouped_splits.count_groups, stratify=self._stratify)  # (bucket, pairs)
+            | "CountGroups"
+            >> beam.FlatMap(grouped_splits.count_groups, stratify=self._stratify)  # (bucket, pairs)
             | "GroupBuckets" >> beam.GroupByKey()
             | "Kinds" >> beam.MapTuple(_find_kinds)  # GroupKinds
             | "AllKinds" >> beam.combiners.ToList()
-            | "Place" >> beam.Map(grouped_splits.place_groups, rule, stratify=self._stratify)  # one GroupSplits
+            | "Place"
+            >> beam.Map(
+                grouped_splits.place_groups, rule, stratify=self._stratify
+            )  # one GroupSplits
         )
-        return references | "Split" >> beam.Map(_split, placed=AsSingleton(placed)).with_output_types(pa.RecordBatch)
+        return references | "Split" >> beam.Map(
+            _split, placed=AsSingleton(placed)
+        ).with_output_types(pa.RecordBatch)
 
 
 def _take_listed(batch: pa.RecordBatch, *, ids: ListedIds) -> Iterator[pa.RecordBatch]:
@@ -119,12 +153,18 @@ def _unused(used: np.ndarray, *, ids: ListedIds) -> Iterable[object]:
     return ids.unused(used)
 
 
-def _collect(batch: pa.RecordBatch, *, stratify: bool, cuts: stratified.Cuts) -> tuple[np.ndarray, np.ndarray]:
+def _collect(
+    batch: pa.RecordBatch, *, stratify: bool, cuts: stratified.Cuts
+) -> tuple[np.ndarray, np.ndarray]:
     return stratified.collect_hashes(batch, cuts, stratify=stratify)
 
 
 def _find_thresholds(
-    collected: list[tuple[np.ndarray, np.ndarray]], *, rule: SplitRule, stratify: bool, cuts: stratified.Cuts
+    collected: list[tuple[np.ndarray, np.ndarray]],
+    *,
+    rule: SplitRule,
+    stratify: bool,
+    cuts: stratified.Cuts,
 ) -> stratified.Thresholds:
     return stratified.find_thresholds(collected, cuts, rule, stratify=stratify)
 

@@ -10,7 +10,13 @@ from apache_beam.pvalue import AsList, AsSingleton
 
 from shardwright import naming
 from shardwright.errors import BuildError
-from transforms.output_state import Clearance, OutputRequest, check_rejects, clear_output, fingerprint_of
+from transforms.output_state import (
+    Clearance,
+    OutputRequest,
+    check_rejects,
+    clear_output,
+    fingerprint_of,
+)
 from transforms.planning.packing import Layout
 from transforms.planning.shard_plans import ShardPlan
 from transforms.progress import PROGRESS

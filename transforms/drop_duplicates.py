@@ -36,7 +36,9 @@ class DropDuplicates(beam.PTransform):
         threads: Images read at a time in one process, None for as many as pay.
     """
 
-    def __init__(self, policy: str, *, storage: StorageOptions = NO_OPTIONS, threads: int | None = None) -> None:
+    def __init__(
+        self, policy: str, *, storage: StorageOptions = NO_OPTIONS, threads: int | None = None
+    ) -> None:
         super().__init__()
         self._policy = policy
         self._storage = storage
@@ -50,14 +52,24 @@ class DropDuplicates(beam.PTransform):
         )
         found = (
             references
-            | "Candidates" >> beam.FlatMap(_candidates, lengths=AsSingleton(lengths)).with_output_types(pa.RecordBatch)
+            | "Candidates"
+            >> beam.FlatMap(_candidates, lengths=AsSingleton(lengths)).with_output_types(
+                pa.RecordBatch
+            )
             | "Balance" >> beam.Reshuffle()
-            | "Hash" >> beam.FlatMap(_hash, self._storage, self._threads).with_output_types(tuple[int, bytes])
+            | "Hash"
+            >> beam.FlatMap(_hash, self._storage, self._threads).with_output_types(
+                tuple[int, bytes]
+            )
             | "SameContent" >> beam.GroupByKey()  # (bucket, [packed rows with their hash])
             | "Find" >> Route(_find, np.ndarray, policy=self._policy)  # keys of rows
         )
-        keys = found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_joined)  # one array of keys
-        unique = references | "LeaveOut" >> beam.FlatMap(_leave_out, keys=AsSingleton(keys)).with_output_types(pa.RecordBatch)
+        keys = (
+            found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_joined)
+        )  # one array of keys
+        unique = references | "LeaveOut" >> beam.FlatMap(
+            _leave_out, keys=AsSingleton(keys)
+        ).with_output_types(pa.RecordBatch)
         return Routed(unique, found.rejects)
 
 
@@ -67,7 +79,9 @@ def _candidates(batch: pa.RecordBatch, *, lengths: Lengths) -> Iterator[pa.Recor
         yield candidates
 
 
-def _hash(batch: pa.RecordBatch, storage: StorageOptions, threads: int | None) -> Iterator[tuple[int, bytes]]:
+def _hash(
+    batch: pa.RecordBatch, storage: StorageOptions, threads: int | None
+) -> Iterator[tuple[int, bytes]]:
     for bucket, rows in spread_hashed(hash_images(batch, storage, threads)):
         yield bucket, to_ipc(rows)
 

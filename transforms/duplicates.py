@@ -25,7 +25,9 @@ from transforms.writing.image_reads import AHEAD_BYTES, Place, read_local_image,
 
 CONTENT = "content"
 NUM_BUCKETS = 1024  # by content: bounds the rows that one worker compares
-_READERS = 16  # of files at a time: reading waits for the disk, and hashing runs without Python's lock
+_READERS = (
+    16  # of files at a time: reading waits for the disk, and hashing runs without Python's lock
+)
 _SALT = "shardwright/row"
 _COMPARED = ("id", "uri", "row", "label")
 _REASONS = {"drop": RejectReason.DROPPED_DUPLICATE, "reject": RejectReason.DUPLICATE_IMAGE}
@@ -62,25 +64,38 @@ def merge_lengths(parts: Iterable[Lengths]) -> Lengths:
 def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> pa.RecordBatch:
     """What has to be read of a batch: images of a length that occurs again, or that nobody has looked at."""
     repeated = is_among(batch.column("num_bytes").to_numpy(), lengths.lengths[lengths.repeated])
-    return keep_rows(batch, repeated | batch.column("etag").is_null().to_numpy(zero_copy_only=False)).select([*_COMPARED, *_read_columns()])
+    return keep_rows(
+        batch, repeated | batch.column("etag").is_null().to_numpy(zero_copy_only=False)
+    ).select([*_COMPARED, *_read_columns()])
 
 
 def _read_columns() -> list[str]:
     return [name for name in Place._fields if name not in _COMPARED]
 
 
-def hash_images(batch: pa.RecordBatch, storage: StorageOptions, threads: int | None = None) -> pa.RecordBatch:
+def hash_images(
+    batch: pa.RecordBatch, storage: StorageOptions, threads: int | None = None
+) -> pa.RecordBatch:
     """The batch with the hash of each image (`CONTENT`, 16 bytes), many being read at a time; those that cannot be read are left out,
     since the writer will tell of them.
 
     Raises:
         StorageError: A store fails altogether.
     """
-    places = [Place(*row) for row in zip(*(batch.column(name).to_pylist() for name in Place._fields), strict=True)]
+    places = [
+        Place(*row)
+        for row in zip(*(batch.column(name).to_pylist() for name in Place._fields), strict=True)
+    ]
     digests: list[bytes | None] = []
     for start, stop in _runs(places):
-        in_flight = threads or (REQUESTS_IN_FLIGHT if is_remote(places[start].uri) else min(_READERS, 4 * (os.cpu_count() or 1)))
-        digests += map_reads(functools.partial(_hash_image, storage=storage), places[start:stop], in_flight)
+        in_flight = threads or (
+            REQUESTS_IN_FLIGHT
+            if is_remote(places[start].uri)
+            else min(_READERS, 4 * (os.cpu_count() or 1))
+        )
+        digests += map_reads(
+            functools.partial(_hash_image, storage=storage), places[start:stop], in_flight
+        )
     hashed = set_column(batch.select(list(_COMPARED)), CONTENT, pa.array(digests, pa.binary()))
     return keep_rows(hashed, hashed.column(CONTENT).is_valid().to_numpy(zero_copy_only=False))
 
@@ -100,7 +115,9 @@ def _runs(places: Sequence[Place]) -> Iterator[tuple[int, int]]:
 
 def _hash_image(place: Place, *, storage: StorageOptions) -> bytes | None:
     try:
-        data = read_remote_image(place, storage) if is_remote(place.uri) else read_local_image(place)
+        data = (
+            read_remote_image(place, storage) if is_remote(place.uri) else read_local_image(place)
+        )
     except Exception as error:  # the writer meets it again, and rejects the image
         fault_of(error)
         return None
@@ -109,7 +126,13 @@ def _hash_image(place: Place, *, storage: StorageOptions) -> bytes | None:
 
 def spread_hashed(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(bucket, rows): all images with the same content are in one bucket."""
-    firsts = np.array([int.from_bytes(digest[:2], "big") for digest in batch.column(CONTENT).to_pylist()], np.int64) % NUM_BUCKETS
+    firsts = (
+        np.array(
+            [int.from_bytes(digest[:2], "big") for digest in batch.column(CONTENT).to_pylist()],
+            np.int64,
+        )
+        % NUM_BUCKETS
+    )
     order = np.argsort(firsts, kind="stable")
     buckets, starts = np.unique(firsts[order], return_index=True)
     batch = batch.take(pa.array(order))
@@ -117,7 +140,9 @@ def spread_hashed(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]
         yield int(bucket), batch.slice(start, stop - start)
 
 
-def find_duplicates(batches: Sequence[pa.RecordBatch], policy: str) -> tuple[np.ndarray, list[Reject]]:
+def find_duplicates(
+    batches: Sequence[pa.RecordBatch], policy: str
+) -> tuple[np.ndarray, list[Reject]]:
     """The rows of a bucket that are left out: all images of one content but the first by id.
 
     Args:
@@ -127,7 +152,9 @@ def find_duplicates(batches: Sequence[pa.RecordBatch], policy: str) -> tuple[np.
     Returns:
         Keys of the rows, as `row_keys` gives them, and a reject for each.
     """
-    ordered = concat(list(batches)).sort_by([(name, "ascending") for name in (CONTENT, "id", "row", "uri")])
+    ordered = concat(list(batches)).sort_by(
+        [(name, "ascending") for name in (CONTENT, "id", "row", "uri")]
+    )
     contents = ordered.column(CONTENT)
     again = np.zeros(ordered.num_rows, bool)
     again[1:] = pc.equal(contents[1:], contents[:-1]).to_numpy(zero_copy_only=False)
@@ -143,12 +170,21 @@ def find_duplicates(batches: Sequence[pa.RecordBatch], policy: str) -> tuple[np.
 
 def _told(row: dict[str, str | None], first: dict[str, str | None]) -> str:
     same = f"the same bytes as {first['id']!r}, which stays"
-    return same if row["label"] == first["label"] else f"{same}, and another label: {row['label']!r} here, {first['label']!r} there"
+    return (
+        same
+        if row["label"] == first["label"]
+        else f"{same}, and another label: {row['label']!r} here, {first['label']!r} there"
+    )
 
 
 def row_keys(batch: pa.RecordBatch) -> np.ndarray:
     """A number for each row, uint64, by its id, row and place: ids may stand twice."""
-    return hash64(pc.binary_join_element_wise(batch.column("id"), batch.column("row").cast(pa.string()), batch.column("uri"), "\0"), _SALT)
+    return hash64(
+        pc.binary_join_element_wise(
+            batch.column("id"), batch.column("row").cast(pa.string()), batch.column("uri"), "\0"
+        ),
+        _SALT,
+    )
 
 
 def leave_out(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:

@@ -53,10 +53,15 @@ class EncodeFeatures(beam.PTransform):
         self._needs_label = needs_label
 
     def expand(self, references: beam.PCollection) -> Encoded:
-        settled = references | "Settle" >> Route(settle_references, pa.RecordBatch, schema=self._schema)
+        settled = references | "Settle" >> Route(
+            settle_references, pa.RecordBatch, schema=self._schema
+        )
         vocabularies = (
             settled.main
-            | "Count" >> beam.Map(count_values, self._schema)  # by feature, how often each class or word occurs in a batch
+            | "Count"
+            >> beam.Map(
+                count_values, self._schema
+            )  # by feature, how often each class or word occurs in a batch
             | "Add" >> beam.CombineGlobally(add_counts)  # the same of all
             | "Order"
             >> beam.Map(
@@ -68,7 +73,12 @@ class EncodeFeatures(beam.PTransform):
                 needs_label=self._needs_label,
             )
         )  # one dict
-        index = Route(index_references, pa.RecordBatch, schema=self._schema, vocabularies=AsSingleton(vocabularies))
+        index = Route(
+            index_references,
+            pa.RecordBatch,
+            schema=self._schema,
+            vocabularies=AsSingleton(vocabularies),
+        )
         indexed = settled.main | "Index" >> index  # references with final features
         rejects = (settled.rejects, indexed.rejects) | "Rejects" >> beam.Flatten()
         return Encoded(indexed.main, rejects, vocabularies)

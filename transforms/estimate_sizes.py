@@ -22,7 +22,9 @@ class EstimateSizes(beam.PTransform):
         vocabularies: The one dict of vocabularies.
     """
 
-    def __init__(self, job: WriteJob, *, seed: int, settings: bytes, vocabularies: beam.PCollection) -> None:
+    def __init__(
+        self, job: WriteJob, *, seed: int, settings: bytes, vocabularies: beam.PCollection
+    ) -> None:
         super().__init__()
         self._job = job
         self._seed = seed
@@ -33,7 +35,10 @@ class EstimateSizes(beam.PTransform):
         return (
             references
             | "Sample" >> beam.CombineGlobally(_LowestKeys(self._seed))  # one Sample
-            | "Estimate" >> beam.Map(_estimate, self._job, self._settings, vocabularies=AsSingleton(self._vocabularies))
+            | "Estimate"
+            >> beam.Map(
+                _estimate, self._job, self._settings, vocabularies=AsSingleton(self._vocabularies)
+            )
         )
 
 
@@ -55,5 +60,7 @@ class _LowestKeys(beam.CombineFn):
         return sample
 
 
-def _estimate(sample: Sample, job: WriteJob, settings: bytes, vocabularies: Mapping[str, tuple[str, ...]]) -> SizeEstimate | None:
+def _estimate(
+    sample: Sample, job: WriteJob, settings: bytes, vocabularies: Mapping[str, tuple[str, ...]]
+) -> SizeEstimate | None:
     return estimate_sizes(sample, job.with_vocabularies(vocabularies), settings)

@@ -22,11 +22,17 @@ def hash64(texts: pa.Array, salt: str) -> np.ndarray:
     return np.frombuffer(bytes(digests), dtype=">u8").astype(np.uint64)
 
 
-def spread_rows(batch: pa.RecordBatch, hashes: np.ndarray, num_buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def spread_rows(
+    batch: pa.RecordBatch, hashes: np.ndarray, num_buckets: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(bucket, rows) by the top bits of each row's hash; `num_buckets` is a power of two."""
     if not batch.num_rows:
         return
-    buckets = hashes >> np.uint64(64 - int(math.log2(num_buckets))) if num_buckets > 1 else np.zeros(len(hashes), np.uint64)
+    buckets = (
+        hashes >> np.uint64(64 - int(math.log2(num_buckets)))
+        if num_buckets > 1
+        else np.zeros(len(hashes), np.uint64)
+    )
     order = np.argsort(buckets, kind="stable")
     batch = batch.take(pa.array(order))
     present, starts = np.unique(buckets[order], return_index=True)

@@ -32,7 +32,11 @@ def fault_of(error: Exception) -> ImageFault:
         raise error
     said = " ".join("".join(traceback.format_exception_only(error)).split())[:_MESSAGE_LENGTH]
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({_short(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
+    place = (
+        f" ({_short(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name})"
+        if frames
+        else ""
+    )
     return ImageFault(RejectReason.INTERNAL_ERROR, said + place)
 
 

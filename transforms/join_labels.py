@@ -15,7 +15,9 @@ from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
 from transforms.routing import Route, Routed
 
-BROADCAST_BYTES = 16 << 20  # of a table that every worker holds, about 200,000 rows, and looks up anew for every batch
+BROADCAST_BYTES = (
+    16 << 20
+)  # of a table that every worker holds, about 200,000 rows, and looks up anew for every batch
 _BUCKET_BYTES = 16 << 20
 _FEWEST_BUCKETS, _MOST_BUCKETS = 8, 1024
 # Shuffles move batches as bytes, as in PlanShards.
@@ -45,7 +47,8 @@ class JoinLabels(beam.PTransform):
             | "Labels" >> beam.Create([table])
             | "Parts" >> beam.FlatMap(_parts)  # name of a file
             | "Spread" >> beam.Reshuffle()
-            | "ReadLabels" >> Route(_list, pa.RecordBatch, table=table)  # rows whose id is their key
+            | "ReadLabels"
+            >> Route(_list, pa.RecordBatch, table=table)  # rows whose id is their key
         )
         is_small = table.num_bytes <= self._broadcast_bytes and table.key != "stem"
         join = _broadcast if is_small else _join_by_key
@@ -53,8 +56,14 @@ class JoinLabels(beam.PTransform):
         return Routed(joined, (listed.rejects, *rejects) | "Rejects" >> beam.Flatten())
 
 
-def _broadcast(references: beam.PCollection, rows: beam.PCollection, table: TableSource) -> tuple[beam.PCollection, list[beam.PCollection]]:
-    loaded = rows | "AllRows" >> beam.combiners.ToList() | "Load" >> beam.Map(LabelTable, LabelRules.of(table))  # one LabelTable
+def _broadcast(
+    references: beam.PCollection, rows: beam.PCollection, table: TableSource
+) -> tuple[beam.PCollection, list[beam.PCollection]]:
+    loaded = (
+        rows
+        | "AllRows" >> beam.combiners.ToList()
+        | "Load" >> beam.Map(LabelTable, LabelRules.of(table))
+    )  # one LabelTable
     joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsSingleton(loaded))
     matched = (
         references
@@ -70,8 +79,11 @@ def _join_by_key(
 ) -> tuple[beam.PCollection, list[beam.PCollection]]:
     rules, num_buckets = LabelRules.of(table), _num_buckets(table.num_bytes)
     sides = {
-        "references": references | "SpreadImages" >> beam.FlatMap(_spread_references, rules, num_buckets).with_output_types(_PackedPiece),
-        "rows": rows | "SpreadRows" >> beam.FlatMap(_spread_rows, num_buckets).with_output_types(_PackedPiece),
+        "references": references
+        | "SpreadImages"
+        >> beam.FlatMap(_spread_references, rules, num_buckets).with_output_types(_PackedPiece),
+        "rows": rows
+        | "SpreadRows" >> beam.FlatMap(_spread_rows, num_buckets).with_output_types(_PackedPiece),
     }
     buckets = sides | "Buckets" >> beam.CoGroupByKey()  # (bucket, side -> [packed pieces])
     joined = buckets | "Join" >> Route(_join_bucket, pa.RecordBatch, rules=rules)
@@ -108,7 +120,9 @@ def _unmatched(table: LabelTable, matched: np.ndarray) -> Iterator[Reject]:
     yield from table.unmatched(matched)
 
 
-def _spread_references(batch: pa.RecordBatch, rules: LabelRules, num_buckets: int) -> Iterator[_PackedPiece]:
+def _spread_references(
+    batch: pa.RecordBatch, rules: LabelRules, num_buckets: int
+) -> Iterator[_PackedPiece]:
     for bucket, piece in spread(batch, rules.keys_of(batch), num_buckets):
         yield bucket, to_ipc(piece)
 
@@ -118,6 +132,10 @@ def _spread_rows(batch: pa.RecordBatch, num_buckets: int) -> Iterator[_PackedPie
         yield bucket, to_ipc(piece)
 
 
-def _join_bucket(bucket: tuple[int, Mapping[str, Sequence[bytes]]], rules: LabelRules) -> Iterator[pa.RecordBatch | Reject]:
+def _join_bucket(
+    bucket: tuple[int, Mapping[str, Sequence[bytes]]], rules: LabelRules
+) -> Iterator[pa.RecordBatch | Reject]:
     _, sides = bucket
-    yield from join_bucket(map(from_ipc, sides["references"]), [from_ipc(piece) for piece in sides["rows"]], rules)
+    yield from join_bucket(
+        map(from_ipc, sides["references"]), [from_ipc(piece) for piece in sides["rows"]], rules
+    )

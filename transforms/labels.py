@@ -18,7 +18,15 @@ from transforms.hashing import hash64, spread_rows
 from transforms.inputs.tables.table_columns import empty_as_null
 from transforms.inputs.tables.table_references import resolve_paths, stems_of
 from transforms.inputs.tables.table_source import TableSource
-from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA, concat, extra_columns, keep_rows, reject_rows, set_column
+from transforms.references import (
+    BATCH_ROWS,
+    REFERENCE_SCHEMA,
+    concat,
+    extra_columns,
+    keep_rows,
+    reject_rows,
+    set_column,
+)
 from transforms.rejects import Reject, RejectReason
 
 _ROLES = ("label", "split", "group")
@@ -42,7 +50,11 @@ class LabelRules:
 
     @classmethod
     def of(cls, table: TableSource) -> LabelRules:
-        return cls(table.key, table.root, tuple(name for name in _ROLES if getattr(table, name) is not None))
+        return cls(
+            table.key,
+            table.root,
+            tuple(name for name in _ROLES if getattr(table, name) is not None),
+        )
 
     def keys_of(self, references: pa.RecordBatch) -> pa.Array:
         """What each reference is looked up by, as text.
@@ -71,12 +83,22 @@ class LabelTable:
     def __init__(self, batches: Sequence[pa.RecordBatch], rules: LabelRules) -> None:
         self._rules = rules
         rows = pa.Table.from_batches(batches, schema=None if batches else REFERENCE_SCHEMA)
-        self._rows = rows.sort_by("id").combine_chunks()  # so that a row has the same number wherever the table is loaded
+        self._rows = rows.sort_by(
+            "id"
+        ).combine_chunks()  # so that a row has the same number wherever the table is loaded
         self._keys = self._rows.column("id").combine_chunks()
-        again = pc.unique(self._keys[1:].filter(pc.equal(self._keys[1:], self._keys[:-1]))).to_pylist() if len(self._keys) else []
+        again = (
+            pc.unique(self._keys[1:].filter(pc.equal(self._keys[1:], self._keys[:-1]))).to_pylist()
+            if len(self._keys)
+            else []
+        )
         if again:
-            shown = ", ".join(map(repr, again[:_SHOWN_KEYS])) + (", ..." if len(again) > _SHOWN_KEYS else "")
-            raise BuildError(f"the --labels table has more than one row for {shown}: keep one row an image")
+            shown = ", ".join(map(repr, again[:_SHOWN_KEYS])) + (
+                ", ..." if len(again) > _SHOWN_KEYS else ""
+            )
+            raise BuildError(
+                f"the --labels table has more than one row for {shown}: keep one row an image"
+            )
 
     def matched(self, references: pa.RecordBatch) -> np.ndarray:
         """The numbers of the table's rows that some of these references have, ascending."""
@@ -87,11 +109,22 @@ class LabelTable:
         """A reject for each row that no reference has, all rows being numbered."""
         missing = np.ones(self._rows.num_rows, bool)
         missing[matched] = False
-        for batch in self._rows.filter(pa.array(missing)).select(["id", "uri", "row"]).to_batches(BATCH_ROWS):
-            for key, uri, row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                yield Reject(key, uri, RejectReason.UNMATCHED_LABEL, f"row {row} of this --labels table: INPUT has no image for it")
+        for batch in (
+            self._rows.filter(pa.array(missing)).select(["id", "uri", "row"]).to_batches(BATCH_ROWS)
+        ):
+            for key, uri, row in zip(
+                *(column.to_pylist() for column in batch.columns), strict=True
+            ):
+                yield Reject(
+                    key,
+                    uri,
+                    RejectReason.UNMATCHED_LABEL,
+                    f"row {row} of this --labels table: INPUT has no image for it",
+                )
 
-    def join(self, references: pa.RecordBatch, shared: pa.Array = _NO_KEYS) -> Iterator[pa.RecordBatch | Reject]:
+    def join(
+        self, references: pa.RecordBatch, shared: pa.Array = _NO_KEYS
+    ) -> Iterator[pa.RecordBatch | Reject]:
         """The references with the table's columns; one that has no row is a reject. An empty split leaves what folders say.
 
         Args:
@@ -101,7 +134,12 @@ class LabelTable:
         key, keys = self._rules.key, self._rules.keys_of(references)
         found = pc.index_in(keys, value_set=self._keys)
         known = found.is_valid().to_numpy(zero_copy_only=False)
-        yield from reject_rows(references, ~known, RejectReason.MISSING_LABEL, f"the --labels table has no row for this {key}")
+        yield from reject_rows(
+            references,
+            ~known,
+            RejectReason.MISSING_LABEL,
+            f"the --labels table has no row for this {key}",
+        )
         ambiguous = known & pc.is_in(keys, value_set=shared).to_numpy(zero_copy_only=False)
         detail = f"other images have the same {key}, so that no row of the --labels table is this one's: use --labels-key path"
         yield from reject_rows(references, ambiguous, RejectReason.AMBIGUOUS_LABEL, detail)
@@ -111,11 +149,19 @@ class LabelTable:
             return
         for name in (*self._rules.columns, "row", *extra_columns(self._rows.schema)):
             values = self._rows.column(name).take(found).combine_chunks()
-            batch = set_column(batch, name, pc.coalesce(empty_as_null(values), batch.column(name)) if name == "split" else values)
+            batch = set_column(
+                batch,
+                name,
+                pc.coalesce(empty_as_null(values), batch.column(name))
+                if name == "split"
+                else values,
+            )
         yield batch
 
 
-def spread(batch: pa.RecordBatch, keys: pa.Array, num_buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def spread(
+    batch: pa.RecordBatch, keys: pa.Array, num_buckets: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(bucket, rows) by a hash of each row's key; `num_buckets` is a power of two and changes nothing in what is joined."""
     return spread_rows(batch, hash64(keys, "shardwright/labels"), num_buckets)
 
@@ -145,9 +191,15 @@ def shared_keys(batches: Sequence[pa.RecordBatch], rules: LabelRules) -> pa.Arra
     if not batches:
         return _NO_KEYS
     ids = pa.concat_arrays([batch.column("id") for batch in batches])
-    table = pa.table({"key": pa.concat_arrays([rules.keys_of(batch) for batch in batches]), "id": ids})
+    table = pa.table(
+        {"key": pa.concat_arrays([rules.keys_of(batch) for batch in batches]), "id": ids}
+    )
     counted = table.group_by("key").aggregate([("id", "count_distinct")])
-    return counted.filter(pc.greater(counted.column("id_count_distinct"), 1)).column("key").combine_chunks()
+    return (
+        counted.filter(pc.greater(counted.column("id_count_distinct"), 1))
+        .column("key")
+        .combine_chunks()
+    )
 
 
 def _gathered(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,10 @@ class ListImages(beam.PTransform):
         return (
             begin
             | "Source" >> beam.Create([self._source])  # InputSource
-            | "Parts" >> beam.FlatMap(_parts)  # name of a part; the source goes by the step: it may name all of them
+            | "Parts"
+            >> beam.FlatMap(
+                _parts
+            )  # name of a part; the source goes by the step: it may name all of them
             | "Spread" >> beam.Reshuffle()
             | "List" >> Route(_list, pa.RecordBatch, source=self._source)  # references, any order
         )

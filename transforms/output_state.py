@@ -14,7 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwright import naming
-from shardwright.errors import BuildError, ExistsError, NotADatasetError, StorageError, TooManyRejectsError
+from shardwright.errors import (
+    BuildError,
+    ExistsError,
+    NotADatasetError,
+    StorageError,
+    TooManyRejectsError,
+)
 from shardwright.manifest import json_bytes, read_json, write_json
 from shardwright.storage import Folder
 from transforms.planning.packing import Layout
@@ -84,10 +90,18 @@ def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) ->
         TooManyRejectsError: There are no images, or too many rejects; the message counts them by reason.
     """
     faults = count_faults(rejects)
-    reasons = ", ".join(f"{number} {reason}" for reason, number in sorted(rejects.items(), key=lambda item: -item[1]))
+    reasons = ", ".join(
+        f"{number} {reason}"
+        for reason, number in sorted(rejects.items(), key=lambda item: -item[1])
+    )
     if num_records == 0:
         raise TooManyRejectsError(
-            "INPUT has no images" + (f": every file is a reject ({reasons})" if rejects else "; the folder or table is empty")
+            "INPUT has no images"
+            + (
+                f": every file is a reject ({reasons})"
+                if rejects
+                else "; the folder or table is empty"
+            )
         )
     fraction = faults / (faults + num_records)
     if faults and fraction > limit:
@@ -111,14 +125,18 @@ def check_output(request: OutputRequest) -> None:
         _refuse_strangers(request)
         return
     if request.if_exists == "error":
-        raise BuildError(f"OUTPUT {request.root} already holds a dataset, and --if-exists error was given")
+        raise BuildError(
+            f"OUTPUT {request.root} already holds a dataset, and --if-exists error was given"
+        )
     if request.if_exists == "resume":
         _compare_settings(request, known.get("settings", {}), finished=manifest is not None)
 
 
 def _refuse_strangers(request: OutputRequest) -> None:
     ours = {naming.INDEX_DIR, naming.REJECTS_DIR, naming.SPOOL_DIR}
-    found = (name for name in request.root.names() if name not in ours and not is_beam_leftover(name))
+    found = (
+        name for name in request.root.names() if name not in ours and not is_beam_leftover(name)
+    )
     strangers = sorted(name for name in found if not naming.is_build_output(name))
     if strangers and request.if_exists != "overwrite":
         raise BuildError(
@@ -132,14 +150,19 @@ def _compare_settings(request: OutputRequest, there: Mapping[str, Any], *, finis
     differing = [name for name in names if there.get(name) != request.settings.get(name)]
     if differing:
         state = "a finished dataset" if finished else "an unfinished build"
-        details = "; ".join(f"{name} is {there.get(name)!r} there and {request.settings.get(name)!r} here" for name in differing)
+        details = "; ".join(
+            f"{name} is {there.get(name)!r} there and {request.settings.get(name)!r} here"
+            for name in differing
+        )
         raise BuildError(
             f"OUTPUT {request.root} holds {state} with other settings ({details}): "
             "give the same options to go on with it, --if-exists overwrite to replace it, or another OUTPUT"
         )
 
 
-def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejects: Sequence[Reject]) -> bool:
+def clear_output(
+    request: OutputRequest, layout: Layout, fingerprint: str, rejects: Sequence[Reject]
+) -> bool:
     """Note the plan and its rejects in OUTPUT, and first remove there what `overwrite` is to replace.
 
     Returns:
@@ -152,11 +175,15 @@ def clear_output(request: OutputRequest, layout: Layout, fingerprint: str, rejec
     _abort_leftovers(request.root)
     manifest = read_json(request.root, naming.MANIFEST)
     if request.if_exists == "overwrite":
-        if manifest is not None or not is_earlier_try(request, read_json(request.root, naming.PLAN), fingerprint):
+        if manifest is not None or not is_earlier_try(
+            request, read_json(request.root, naming.PLAN), fingerprint
+        ):
             remove_outputs(request.root)
     elif manifest is not None:
         check_fingerprint(request, manifest, fingerprint)
-        write_rejects(request.root, naming.PLAN_REJECTS, rejects)  # what is no record may have changed all the same
+        write_rejects(
+            request.root, naming.PLAN_REJECTS, rejects
+        )  # what is no record may have changed all the same
         return False
     _note_plan(request, plan_json(request.settings, layout, fingerprint))
     write_rejects(request.root, naming.PLAN_REJECTS, rejects)
@@ -168,7 +195,9 @@ def _abort_leftovers(root: Folder) -> None:
     try:
         root.abort_uploads()
     except StorageError as error:
-        _LOG.warning("uploads that an earlier build may have left in %s are not cleaned up: %s", root, error)
+        _LOG.warning(
+            "uploads that an earlier build may have left in %s are not cleaned up: %s", root, error
+        )
 
 
 def _note_plan(request: OutputRequest, plan: Mapping[str, Any]) -> None:
@@ -183,7 +212,9 @@ def _note_plan(request: OutputRequest, plan: Mapping[str, Any]) -> None:
     try:
         request.root.create_bytes(naming.PLAN, json_bytes(plan))
     except ExistsError as error:
-        raise BuildError(f"another build has begun at OUTPUT {request.root} meanwhile: wait for it, or give another OUTPUT") from error
+        raise BuildError(
+            f"another build has begun at OUTPUT {request.root} meanwhile: wait for it, or give another OUTPUT"
+        ) from error
 
 
 def check_owner(root: Folder, fingerprint: str | None) -> None:
@@ -201,15 +232,21 @@ def check_owner(root: Folder, fingerprint: str | None) -> None:
     except NotADatasetError:  # damaged: so it is not another build that has just written it
         return
     if plan is not None and plan.get("fingerprint") != fingerprint:
-        raise BuildError(f"another build has begun at OUTPUT {root} meanwhile, with another INPUT or other options: this one stops")
+        raise BuildError(
+            f"another build has begun at OUTPUT {root} meanwhile, with another INPUT or other options: this one stops"
+        )
 
 
-def is_earlier_try(request: OutputRequest, plan: Mapping[str, Any] | None, fingerprint: str) -> bool:
+def is_earlier_try(
+    request: OutputRequest, plan: Mapping[str, Any] | None, fingerprint: str
+) -> bool:
     """Whether the unfinished build that `plan` (the content of `plan.json`) speaks of is this one, so that its shards may stay."""
     return request.resumable and plan is not None and plan.get("fingerprint") == fingerprint
 
 
-def check_fingerprint(request: OutputRequest, manifest: Mapping[str, Any], fingerprint: str) -> None:
+def check_fingerprint(
+    request: OutputRequest, manifest: Mapping[str, Any], fingerprint: str
+) -> None:
     """Refuse to go on with a finished dataset whose input was not this one.
 
     Raises:
@@ -222,7 +259,9 @@ def check_fingerprint(request: OutputRequest, manifest: Mapping[str, Any], finge
         )
 
 
-def plan_json(settings: Mapping[str, Any], layout: Layout, fingerprint: str | None) -> dict[str, Any]:
+def plan_json(
+    settings: Mapping[str, Any], layout: Layout, fingerprint: str | None
+) -> dict[str, Any]:
     """The content of `plan.json`: how many shards and records each split is to have. Bytes are estimates."""
     splits = {
         split: {

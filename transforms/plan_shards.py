@@ -52,7 +52,14 @@ class LayOutShards(beam.PTransform):
         estimate: The one SizeEstimate or None, where images are encoded anew and shards are to have a size.
     """
 
-    def __init__(self, *, policy: ShardPolicy, seed: int, num_buckets: int, estimate: beam.PCollection | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        policy: ShardPolicy,
+        seed: int,
+        num_buckets: int,
+        estimate: beam.PCollection | None = None,
+    ) -> None:
         super().__init__()
         self._policy = policy
         self._estimate = estimate
@@ -62,7 +69,8 @@ class LayOutShards(beam.PTransform):
     def expand(self, references: beam.PCollection) -> LaidOut:
         buckets = (
             references
-            | "Spread" >> beam.FlatMap(_spread, self._seed, self._num_buckets).with_output_types(_PackedPiece)
+            | "Spread"
+            >> beam.FlatMap(_spread, self._seed, self._num_buckets).with_output_types(_PackedPiece)
             | "Buckets" >> beam.GroupByKey()  # (bucket, [packed references])
             | "Sort" >> Route(_sort, _Piece)  # (bucket, references in order)
         )
@@ -70,7 +78,12 @@ class LayOutShards(beam.PTransform):
             buckets.main
             | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
             | "AllCounts" >> beam.combiners.ToList()
-            | "LayOut" >> beam.Map(_lay_out, self._policy, None if self._estimate is None else AsSingleton(self._estimate))  # one Layout
+            | "LayOut"
+            >> beam.Map(
+                _lay_out,
+                self._policy,
+                None if self._estimate is None else AsSingleton(self._estimate),
+            )  # one Layout
         )
         return LaidOut(buckets.main, layout, buckets.rejects)
 
@@ -106,14 +119,26 @@ class PlanShards(beam.PTransform):
         self._estimate = estimate
 
     def expand(self, references: beam.PCollection) -> Planned:
-        lay_out = LayOutShards(policy=self._policy, seed=self._seed, num_buckets=self._num_buckets, estimate=self._estimate)
+        lay_out = LayOutShards(
+            policy=self._policy,
+            seed=self._seed,
+            num_buckets=self._num_buckets,
+            estimate=self._estimate,
+        )
         laid_out = references | "LayOutShards" >> lay_out
         layout = laid_out.layout
         shards = (
             laid_out.buckets
-            | "Cut" >> beam.FlatMap(_cut, layout=AsSingleton(layout)).with_output_types(tuple[tuple[str, int], _PackedPiece])
-            | "Shards" >> beam.GroupByKey()  # ((split, shard), [(first position, packed references)])
-            | "Assemble" >> beam.Map(_assemble, self._name, self._settings, layout=AsSingleton(layout))  # ShardPlan
+            | "Cut"
+            >> beam.FlatMap(_cut, layout=AsSingleton(layout)).with_output_types(
+                tuple[tuple[str, int], _PackedPiece]
+            )
+            | "Shards"
+            >> beam.GroupByKey()  # ((split, shard), [(first position, packed references)])
+            | "Assemble"
+            >> beam.Map(
+                _assemble, self._name, self._settings, layout=AsSingleton(layout)
+            )  # ShardPlan
         )
         return Planned(shards, layout, laid_out.rejects)
 
@@ -130,7 +155,9 @@ def _sort(bucket: tuple[int, Iterable[bytes]]) -> Iterator[_Piece | Reject]:
     yield number, ordered
 
 
-def _lay_out(counts: list[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None) -> Layout:
+def _lay_out(
+    counts: list[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None
+) -> Layout:
     return packing.lay_out(counts, policy, estimate)
 
 
@@ -139,7 +166,15 @@ def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _
         yield shard, (start, to_ipc(references))
 
 
-def _assemble(shard: tuple[tuple[str, int], Iterable[_PackedPiece]], dataset: str, settings: bytes, *, layout: Layout) -> ShardPlan:
+def _assemble(
+    shard: tuple[tuple[str, int], Iterable[_PackedPiece]],
+    dataset: str,
+    settings: bytes,
+    *,
+    layout: Layout,
+) -> ShardPlan:
     (split, index), pieces = shard
     name = ShardName(dataset, split, index, layout.cuts[split].num_shards)
-    return ShardPlan.make(name, packing.assemble([(start, from_ipc(batch)) for start, batch in pieces]), settings)
+    return ShardPlan.make(
+        name, packing.assemble([(start, from_ipc(batch)) for start, batch in pieces]), settings
+    )

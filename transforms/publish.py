@@ -23,7 +23,9 @@ class PublishDataset(beam.PTransform):
         clearance: The one Clearance.
     """
 
-    def __init__(self, publication: Publication, *, layout: beam.PCollection, clearance: beam.PCollection) -> None:
+    def __init__(
+        self, publication: Publication, *, layout: beam.PCollection, clearance: beam.PCollection
+    ) -> None:
         super().__init__()
         self._publication = publication
         self._layout = layout
@@ -43,5 +45,10 @@ class PublishDataset(beam.PTransform):
         )
 
 
-def _publish(publication: Publication, summaries: Sequence[ShardSummary], layout: Layout, clearance: Clearance) -> Manifest:
+def _publish(
+    publication: Publication,
+    summaries: Sequence[ShardSummary],
+    layout: Layout,
+    clearance: Clearance,
+) -> Manifest:
     return publish(publication, summaries, layout, clearance)

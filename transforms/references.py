@@ -26,10 +26,14 @@ REFERENCE_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("uri", pa.string(), nullable=False),
-        pa.field("offset", pa.int64()),  # where in the file or object its bytes begin; null where they are all of it
+        pa.field(
+            "offset", pa.int64()
+        ),  # where in the file or object its bytes begin; null where they are all of it
         pa.field("num_bytes", pa.int64(), nullable=False),
         pa.field("etag", pa.string()),  # changes when the content does; null where nobody looked
-        pa.field("row", pa.int64(), nullable=False),  # the table's row, from 0; 0 for files of a folder
+        pa.field(
+            "row", pa.int64(), nullable=False
+        ),  # the table's row, from 0; 0 for files of a folder
         pa.field("split", pa.string()),
         pa.field("group", pa.string()),
         pa.field("label", pa.string()),
@@ -37,7 +41,9 @@ REFERENCE_SCHEMA = pa.schema(
 )
 
 # Where a further picture of a record is: an image beside the first one, a mask.
-PICTURE_TYPE = pa.struct([("uri", pa.string()), ("offset", pa.int64()), ("num_bytes", pa.int64()), ("etag", pa.string())])
+PICTURE_TYPE = pa.struct(
+    [("uri", pa.string()), ("offset", pa.int64()), ("num_bytes", pa.int64()), ("etag", pa.string())]
+)
 
 
 def extra_name(column: str) -> str:
@@ -68,7 +74,9 @@ def record_bytes(batch: pa.RecordBatch) -> list[int]:
     return found
 
 
-def reject_rows(batch: pa.RecordBatch, mask: np.ndarray, reason: RejectReason, detail: str) -> Iterator[Reject]:
+def reject_rows(
+    batch: pa.RecordBatch, mask: np.ndarray, reason: RejectReason, detail: str
+) -> Iterator[Reject]:
     """A reject for each row where `mask` is True; `detail` may name columns in braces, as `{label}`."""
     if not mask.any():
         return
@@ -127,10 +135,22 @@ def _hash_array(digest: hashlib.blake2b, array: pa.Array) -> None:
         for number in range(kind.num_fields):
             _hash_array(digest, array.field(number))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        digest.update(pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+        digest.update(
+            pc.list_value_length(array)
+            .fill_null(0)
+            .to_numpy(zero_copy_only=False)
+            .astype("<i8")
+            .tobytes()
+        )
         _hash_array(digest, array.flatten())
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        digest.update(pc.binary_length(array).fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
+        digest.update(
+            pc.binary_length(array)
+            .fill_null(0)
+            .to_numpy(zero_copy_only=False)
+            .astype("<i8")
+            .tobytes()
+        )
         digest.update(_binary_data(array.drop_null()))
     elif pa.types.is_boolean(kind):
         digest.update(array.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False).tobytes())
@@ -142,5 +162,9 @@ def _binary_data(array: pa.Array) -> memoryview:
     """The bytes of all values of a string or binary array without nulls, one after another."""
     if not len(array):
         return memoryview(b"")
-    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)[array.offset : array.offset + len(array) + 1]
-    return memoryview(array.buffers()[2])[offsets[0] : offsets[-1]] if offsets[-1] else memoryview(b"")
+    offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)[
+        array.offset : array.offset + len(array) + 1
+    ]
+    return (
+        memoryview(array.buffers()[2])[offsets[0] : offsets[-1]] if offsets[-1] else memoryview(b"")
+    )

@@ -36,6 +36,15 @@ def read_rejects(root: Folder, filename: str) -> list[Reject]:
 
 def first_faults(root: Folder, limit: int) -> list[Reject]:
     """Some of a dataset's rejects, to show: the first `limit` that are not just other files."""
-    files = (name for name in root.outputs() if name.startswith(f"{naming.REJECTS_DIR}/") and name.endswith(".parquet"))
-    faults = (reject for name in files for reject in read_rejects(root, name) if reject.reason not in NO_FAULTS)
+    files = (
+        name
+        for name in root.outputs()
+        if name.startswith(f"{naming.REJECTS_DIR}/") and name.endswith(".parquet")
+    )
+    faults = (
+        reject
+        for name in files
+        for reject in read_rejects(root, name)
+        if reject.reason not in NO_FAULTS
+    )
     return list(islice(faults, limit))

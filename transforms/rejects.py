@@ -12,7 +12,14 @@ from enum import StrEnum
 
 import pyarrow as pa
 
-from shardwright.errors import ChangedError, DeniedError, MissingBucketError, MissingError, StorageError, UnreadableError
+from shardwright.errors import (
+    ChangedError,
+    DeniedError,
+    MissingBucketError,
+    MissingError,
+    StorageError,
+    UnreadableError,
+)
 
 
 class RejectReason(StrEnum):
@@ -25,7 +32,9 @@ class RejectReason(StrEnum):
     CORRUPT = "corrupt"
     TOO_MANY_PIXELS = "too_many_pixels"
     TOO_LARGE = "too_large"
-    POLICY_EXIF = "policy_exif"  # these are rejects because `--on FAULT=reject` says so, or by its default
+    POLICY_EXIF = (
+        "policy_exif"  # these are rejects because `--on FAULT=reject` says so, or by its default
+    )
     POLICY_CMYK = "policy_cmyk"
     POLICY_16BIT = "policy_16bit"
     POLICY_PALETTE = "policy_palette"
@@ -45,12 +54,16 @@ class RejectReason(StrEnum):
     UNKNOWN_SPLIT = "unknown_split"
     BAD_VALUE = "bad_value"
     TRANSFORM = "transform"  # a user's function left it out, or failed
-    OTHER_FILE = "other_file"  # neither named nor made as an image: listed, but not counted as a fault
+    OTHER_FILE = (
+        "other_file"  # neither named nor made as an image: listed, but not counted as a fault
+    )
     EMPTY_BOX = "empty_box"  # a box with no area inside its image: the image is kept without it, so this is no fault either
     UNMATCHED_LABEL = "unmatched_label"  # a row of a --labels table that INPUT has no image for
     AMBIGUOUS_LABEL = "ambiguous_label"  # a row of a --labels table that several images would take
     UNUSED_ID = "unused_id"  # a list of ids names what INPUT does not have
-    DUPLICATE_IMAGE = "duplicate_image"  # another image has the same bytes, and the user calls that a fault
+    DUPLICATE_IMAGE = (
+        "duplicate_image"  # another image has the same bytes, and the user calls that a fault
+    )
     DROPPED_DUPLICATE = "dropped_duplicate"  # the same, where the user asked for one of them only
     INTERNAL_ERROR = "internal_error"  # an exception that nobody expected: a bug here or in a decoder, to be reported
 
@@ -73,7 +86,14 @@ def reason_of(error: StorageError) -> RejectReason | None:
 
 # Reasons that may be gone at the next try: an unfinished build writes such a shard again. An internal error may be a lack of
 # memory, or a bug that a newer version does not have.
-RETRYABLE = frozenset({RejectReason.MISSING_FILE, RejectReason.UNREADABLE, RejectReason.CHANGED, RejectReason.INTERNAL_ERROR})
+RETRYABLE = frozenset(
+    {
+        RejectReason.MISSING_FILE,
+        RejectReason.UNREADABLE,
+        RejectReason.CHANGED,
+        RejectReason.INTERNAL_ERROR,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +113,17 @@ class Reject:
     detail: str
 
 
-REJECT_SCHEMA = pa.schema([pa.field(name, pa.string(), nullable=False) for name in ("id", "uri", "reason", "detail")])
+REJECT_SCHEMA = pa.schema(
+    [pa.field(name, pa.string(), nullable=False) for name in ("id", "uri", "reason", "detail")]
+)
 
 
 def rejects_to_table(rejects: Sequence[Reject]) -> pa.Table:
     """One row per reject, sorted, so that the file does not depend on the order of arrival. There may be millions of them."""
     columns = {name: [getattr(reject, name) for reject in rejects] for name in REJECT_SCHEMA.names}
-    return pa.table(columns, schema=REJECT_SCHEMA).sort_by([(name, "ascending") for name in REJECT_SCHEMA.names])
+    return pa.table(columns, schema=REJECT_SCHEMA).sort_by(
+        [(name, "ascending") for name in REJECT_SCHEMA.names]
+    )
 
 
 # Listed for whoever looks, though no image that is wanted is missing for them.

@@ -69,13 +69,17 @@ class Route(beam.PTransform):
         kwargs: Side inputs or plain values for the function.
     """
 
-    def __init__(self, function: Callable[..., Iterable[Any]], output_type: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, function: Callable[..., Iterable[Any]], output_type: Any, **kwargs: Any
+    ) -> None:
         super().__init__()
         self._function = function
         self._output_type = output_type
         self._kwargs = kwargs
 
     def expand(self, elements: beam.PCollection) -> Routed:
-        do_fn = beam.ParDo(_RouteFn(self._function), **self._kwargs).with_output_types(self._output_type)
+        do_fn = beam.ParDo(_RouteFn(self._function), **self._kwargs).with_output_types(
+            self._output_type
+        )
         outputs = elements | "Apply" >> do_fn.with_outputs(_REJECTS, main="main")
         return Routed(outputs.main, outputs[_REJECTS])

@@ -97,7 +97,9 @@ class UserTransform:
         try:
             source = inspect.getsource(module) if module is not None else ""
         except (OSError, TypeError) as error:
-            raise UsageError(f"--transform {spec}: the source of its module cannot be read, and shards are named by it: {error}") from error
+            raise UsageError(
+                f"--transform {spec}: the source of its module cannot be read, and shards are named by it: {error}"
+            ) from error
         return cls(spec, hashlib.blake2b(source.encode(), digest_size=16).hexdigest())
 
     def apply(self, record: Record) -> list[Record]:
@@ -113,8 +115,13 @@ class UserTransform:
             raise ImageFault(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
         except ImageFault:
             raise
-        except (Exception, SystemExit) as error:  # whatever a user's code does to one record, the build goes on
-            raise ImageFault(RejectReason.TRANSFORM, f"{self.spec} failed: {type(error).__name__}: {error}") from error
+        except (
+            Exception,
+            SystemExit,
+        ) as error:  # whatever a user's code does to one record, the build goes on
+            raise ImageFault(
+                RejectReason.TRANSFORM, f"{self.spec} failed: {type(error).__name__}: {error}"
+            ) from error
         if not results:
             raise ImageFault(RejectReason.TRANSFORM, f"{self.spec} gave no record")
         return _checked(self.spec, record, results)
@@ -135,16 +142,25 @@ def apply_all(transforms: Sequence[UserTransform], record: Record) -> list[Recor
 def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     for result in results:
         if not isinstance(result, Record):
-            raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave a {type(result).__name__}, and must give records")
+            raise ImageFault(
+                RejectReason.TRANSFORM,
+                f"{spec} gave a {type(result).__name__}, and must give records",
+            )
         if problem := _type_problem(result):
             raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave {problem}")
         if not result.id.startswith(given.id):
-            raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave the id {result.id!r}, which must begin with {given.id!r}")
+            raise ImageFault(
+                RejectReason.TRANSFORM,
+                f"{spec} gave the id {result.id!r}, which must begin with {given.id!r}",
+            )
     ids = [result.id for result in results]
     if len(results) > 1 and len(set(ids)) == 1:
         return [result.replace(id=f"{result.id}#{number}") for number, result in enumerate(results)]
     if len(set(ids)) < len(ids):
-        raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave several records the same id; give each its own, or none of them")
+        raise ImageFault(
+            RejectReason.TRANSFORM,
+            f"{spec} gave several records the same id; give each its own, or none of them",
+        )
     return results
 
 
@@ -158,7 +174,10 @@ def _type_problem(record: Record) -> str:
         ("pictures", record.pictures, (dict,)),
     ]
     if isinstance(record.pictures, dict):
-        values += [(f"pictures[{name!r}]", picture, (bytes, np.ndarray, type(None))) for name, picture in record.pictures.items()]
+        values += [
+            (f"pictures[{name!r}]", picture, (bytes, np.ndarray, type(None)))
+            for name, picture in record.pictures.items()
+        ]
     for name, value, types in values:
         if not isinstance(value, types):
             return f"{name} of type {type(value).__name__}; expected {' or '.join(kind.__name__ for kind in types)}"
@@ -175,7 +194,9 @@ def _load(spec: str) -> Transform:
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UsageError(f"--transform {spec}: {module_name} cannot be imported: {error}") from error
+        raise UsageError(
+            f"--transform {spec}: {module_name} cannot be imported: {error}"
+        ) from error
     function: Any = module
     for part in name.split("."):
         function = getattr(function, part, None)

@@ -49,7 +49,12 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
         return
     count("images_in", plan.references.num_rows)
     with timed("write_shard_msec"):
-        summary, rejects = write_shard(plan, replace(job.with_vocabularies(clearance.vocabularies), fingerprint=clearance.fingerprint))
+        summary, rejects = write_shard(
+            plan,
+            replace(
+                job.with_vocabularies(clearance.vocabularies), fingerprint=clearance.fingerprint
+            ),
+        )
     for name, number in COUNTERS.drain().items():
         count(f"storage_{name}", number)
     for name, number in summary.stats.get("fixes", {}).items():

@@ -61,7 +61,9 @@ class WriteWithBeam(beam.PTransform):
         clearance: One Clearance: nothing is written before it is given.
     """
 
-    def __init__(self, job: WriteJob, *, name: str, shards: Mapping[str, int], clearance: beam.PCollection) -> None:
+    def __init__(
+        self, job: WriteJob, *, name: str, shards: Mapping[str, int], clearance: beam.PCollection
+    ) -> None:
         super().__init__()
         self._job = job
         self._name = name
@@ -70,7 +72,9 @@ class WriteWithBeam(beam.PTransform):
 
     def expand(self, plans: beam.PCollection) -> Routed:
         clearance = AsSingleton(self._clearance)
-        encode = beam.ParDo(_EncodeFn(), job=self._job, clearance=clearance).with_output_types(_Record)
+        encode = beam.ParDo(_EncodeFn(), job=self._job, clearance=clearance).with_output_types(
+            _Record
+        )
         encoded = (
             plans
             | "Cut" >> beam.FlatMap(cut_plan).with_output_types(_PlannedChunk)
@@ -78,7 +82,9 @@ class WriteWithBeam(beam.PTransform):
             | "Encode" >> encode.with_outputs(_ORIGINS, _REJECTS, main="records")
         )
         files = [self._write(encoded.records, split) for split in self._shards]
-        written = files | "Written" >> beam.Flatten(pipeline=plans.pipeline)  # names of finished files
+        written = files | "Written" >> beam.Flatten(
+            pipeline=plans.pipeline
+        )  # names of finished files
         summaries = (
             plans.pipeline
             | "Shards" >> beam.Create(self._shard_names())
@@ -93,7 +99,9 @@ class WriteWithBeam(beam.PTransform):
                 written=AsList(written),
             ).with_output_types(ShardSummary)
         )
-        rejects = encoded[_REJECTS] | "Rejects" >> beam.MapTuple(_drop_place).with_output_types(Reject)
+        rejects = encoded[_REJECTS] | "Rejects" >> beam.MapTuple(_drop_place).with_output_types(
+            Reject
+        )
         return Routed(summaries, rejects)
 
     def _write(self, records: beam.PCollection, split: str) -> beam.PCollection:
@@ -103,7 +111,9 @@ class WriteWithBeam(beam.PTransform):
             shard_name_template=_POSITION,
             compression_type=CompressionTypes.UNCOMPRESSED,
         )
-        of_split = records | f"Of_{split}" >> beam.FlatMap(_take_split, split).with_output_types(bytes)
+        of_split = records | f"Of_{split}" >> beam.FlatMap(_take_split, split).with_output_types(
+            bytes
+        )
         return of_split | f"WriteToTFRecord_{split}" >> writer  # file names
 
     def _prefix(self, split: str) -> str:
@@ -111,20 +121,28 @@ class WriteWithBeam(beam.PTransform):
         return os.path.join(self._job.root.uri, first.rsplit("-", _POSITION.count("-"))[0])
 
     def _shard_names(self) -> list[ShardName]:
-        return [ShardName(self._name, split, index, n) for split, n in self._shards.items() for index in range(n)]
+        return [
+            ShardName(self._name, split, index, n)
+            for split, n in self._shards.items()
+            for index in range(n)
+        ]
 
 
 class _EncodeFn(beam.DoFn):
     """Reads, checks and encodes a chunk: (split, record), and what is known of its images, and its rejects."""
 
-    def process(self, planned: _PlannedChunk, job: WriteJob, clearance: Clearance) -> Iterator[_Record | pvalue.TaggedOutput]:
+    def process(
+        self, planned: _PlannedChunk, job: WriteJob, clearance: Clearance
+    ) -> Iterator[_Record | pvalue.TaggedOutput]:
         name, references = planned
         encoder = ExampleEncoder(job.with_vocabularies(clearance.vocabularies).schema)
         count("images_in", references.num_rows)
         with timed("encode_chunk_msec"):
             known = [] if job.transforms else encoder.encode_known(references)
             reads = start_reads(references, job.storage, job.threads)
-            chunk = make_chunk(references, reads, first_row=0, entries=known, encoder=encoder, job=job)
+            chunk = make_chunk(
+                references, reads, first_row=0, entries=known, encoder=encoder, job=job
+            )
         for record in unframe(chunk.framed):
             yield name.split, record
         yield pvalue.TaggedOutput(_ORIGINS, origins_of(chunk, references))
@@ -155,11 +173,15 @@ def origins_of(chunk: Chunk, references: pa.RecordBatch) -> pa.RecordBatch:
     """What is known of a chunk's images and not in their records, with `ORIGIN_SCHEMA`."""
     kept = references.take(pa.array(chunk.rows, pa.int64()))
     measured = {
-        name: pa.array([getattr(info, name) for info in chunk.infos], ORIGIN_SCHEMA.field(name).type)
+        name: pa.array(
+            [getattr(info, name) for info in chunk.infos], ORIGIN_SCHEMA.field(name).type
+        )
         for name in ("format", "width", "height")
     }
     measured["id"] = pa.array(chunk.ids, pa.string())
-    arrays = [measured[name] if name in measured else kept.column(name) for name in ORIGIN_SCHEMA.names]
+    arrays = [
+        measured[name] if name in measured else kept.column(name) for name in ORIGIN_SCHEMA.names
+    ]
     return pa.RecordBatch.from_arrays(arrays, schema=ORIGIN_SCHEMA)
 
 
@@ -184,7 +206,9 @@ def _finish_shard(
     del written  # waited for only: a file found in place counts, also where a retried rename no longer names it
     schema = job.with_vocabularies(clearance.vocabularies).schema
     with timed("index_shard_msec"):
-        summary, rows = index_shard(job.root, name, schema, pa.Table.from_batches(origins, ORIGIN_SCHEMA))
+        summary, rows = index_shard(
+            job.root, name, schema, pa.Table.from_batches(origins, ORIGIN_SCHEMA)
+        )
     placed = [reject for place, reject in rejects if place == name]
     reasons = Counter(str(reject.reason) for reject in placed)
     summary = replace(summary, rejects=dict(sorted(reasons.items())))

@@ -65,7 +65,11 @@ def _described(action: argparse.Action) -> dict[str, Any]:
     text = action.help or ""
     for said, here in _WORDING:
         text = text.replace(said, here)
-    parameter = {"name": action.dest, "label": action.dest.replace("_", " ").capitalize(), "helpText": text[:1].upper() + text[1:]}
+    parameter = {
+        "name": action.dest,
+        "label": action.dest.replace("_", " ").capitalize(),
+        "helpText": text[:1].upper() + text[1:],
+    }
     return parameter if action.required else {**parameter, "isOptional": True}
 
 
@@ -74,7 +78,11 @@ def _typed(action: argparse.Action) -> dict[str, Any]:
     if action.nargs == 0:
         return {"paramType": "BOOLEAN", "defaultValue": "false"}
     if action.choices:
-        return {"paramType": "ENUM", "enumOptions": [{"value": choice, "label": choice} for choice in action.choices], **default}
+        return {
+            "paramType": "ENUM",
+            "enumOptions": [{"value": choice, "label": choice} for choice in action.choices],
+            **default,
+        }
     if action.type in _NUMBERS:
         return {"paramType": "NUMBER", "regexes": [_NUMBERS[action.type]], **default}
     places = {"regexes": [_PLACE]} if action.metavar in _PLACES else {}
@@ -83,9 +91,15 @@ def _typed(action: argparse.Action) -> dict[str, Any]:
 
 def main() -> int:
     """Exit code 1 where `--check` finds another file."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--check", action="store_true", help="compare instead of writing")
-    parser.add_argument("--image", help="print the specification of a template that runs this image")
+    parser.add_argument(
+        "--image", help="print the specification of a template that runs this image"
+    )
     args = parser.parse_args()
     if args.image:
         print(json.dumps(container_spec(args.image), indent=2))

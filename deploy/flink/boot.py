@@ -11,7 +11,11 @@ import threading
 import time
 
 import grpc
-from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc, endpoints_pb2
+from apache_beam.portability.api import (
+    beam_provision_api_pb2,
+    beam_provision_api_pb2_grpc,
+    endpoints_pb2,
+)
 from apache_beam.runners.worker import sdk_worker_main
 from google.protobuf import json_format, text_format
 
@@ -39,7 +43,9 @@ def _provision(endpoint: str, worker: str) -> beam_provision_api_pb2.ProvisionIn
     with grpc.insecure_channel(endpoint) as channel:
         stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
         request = beam_provision_api_pb2.GetProvisionInfoRequest()
-        return stub.GetProvisionInfo(request, metadata=[("worker_id", worker)], timeout=_ANSWER_S, wait_for_ready=True).info
+        return stub.GetProvisionInfo(
+            request, metadata=[("worker_id", worker)], timeout=_ANSWER_S, wait_for_ready=True
+        ).info
 
 
 def _environment(worker: str, info: beam_provision_api_pb2.ProvisionInfo) -> dict[str, str]:

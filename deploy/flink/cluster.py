@@ -26,7 +26,13 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 JARS = HERE.parents[1] / ".engines" / "flink"
 START_S, STOP_S = 120, 10
-_OPENED = ("java.base/java.lang", "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/sun.nio.ch")
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/sun.nio.ch",
+)
 # Small heaps, a collector without threads of its own, and no second compiler: a build asks little of Java.
 _JAVA = (
     "-XX:+UseSerialGC",
@@ -36,8 +42,17 @@ _JAVA = (
     *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
 )
 _CLASS_PATH = ("-cp", f"{JARS}/classes:{JARS}/*")
-_JOB_MANAGER = ("-Xmx256m", *_CLASS_PATH, "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint")
-_TASK_MANAGER = ("-Xmx384m", "-XX:MaxDirectMemorySize=640m", *_CLASS_PATH, "org.apache.flink.runtime.taskexecutor.TaskManagerRunner")
+_JOB_MANAGER = (
+    "-Xmx256m",
+    *_CLASS_PATH,
+    "org.apache.flink.runtime.entrypoint.StandaloneSessionClusterEntrypoint",
+)
+_TASK_MANAGER = (
+    "-Xmx384m",
+    "-XX:MaxDirectMemorySize=640m",
+    *_CLASS_PATH,
+    "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
+)
 _JOB_SERVER = ("-Xmx256m", *_CLASS_PATH, "JobServer")
 
 
@@ -66,7 +81,13 @@ class Cluster:
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
     others: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
-    def arguments(self, parallelism: int, *, python_processes: int = 1, environment: Mapping[str, str] | None = None) -> list[str]:
+    def arguments(
+        self,
+        parallelism: int,
+        *,
+        python_processes: int = 1,
+        environment: Mapping[str, str] | None = None,
+    ) -> list[str]:
         """What a build is told to run here, in this virtual environment.
 
         Args:
@@ -74,7 +95,10 @@ class Cluster:
             python_processes: How many Python processes a worker starts; its slots share them.
             environment: Environment variables for those.
         """
-        boot = {"command": str(HERE / "boot.sh"), "env": {"SHARDWRIGHT_VENV": sys.prefix, **(environment or {})}}
+        boot = {
+            "command": str(HERE / "boot.sh"),
+            "env": {"SHARDWRIGHT_VENV": sys.prefix, **(environment or {})},
+        }
         return [
             "--runner=PortableRunner",
             f"--job_endpoint={self.endpoint}",
@@ -87,13 +111,19 @@ class Cluster:
 
     def add_worker(self) -> subprocess.Popen[bytes]:
         """Start one more TaskManager; it is there when `wait_for_slots` says so."""
-        process = _java(self.folder, f"worker-{len(self.workers)}", _TASK_MANAGER, f"--configDir={self.folder}")
+        process = _java(
+            self.folder, f"worker-{len(self.workers)}", _TASK_MANAGER, f"--configDir={self.folder}"
+        )
         self.workers.append(process)
         return process
 
     def wait_for_workers(self, number: int) -> None:
         """Wait until so many TaskManagers are known and no more, those that are gone forgotten."""
-        _wait(lambda: self.get("/overview")["taskmanagers"] == number, [*self.others, *self.living], self.folder)
+        _wait(
+            lambda: self.get("/overview")["taskmanagers"] == number,
+            [*self.others, *self.living],
+            self.folder,
+        )
 
     def get(self, path: str) -> Any:
         """What the REST service answers."""
@@ -144,7 +174,11 @@ def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
     started = Cluster(folder, f"http://127.0.0.1:{rest_port}", f"127.0.0.1:{job_port}")
     try:
         started.others.append(_java(folder, "job-manager", _JOB_MANAGER, f"--configDir={folder}"))
-        started.others.append(_java(folder, "job-server", _JOB_SERVER, *_job_server_options(folder, rest_port, job_port)))
+        started.others.append(
+            _java(
+                folder, "job-server", _JOB_SERVER, *_job_server_options(folder, rest_port, job_port)
+            )
+        )
         for _ in range(workers):
             started.add_worker()
         started.wait_for_workers(workers)
@@ -171,7 +205,10 @@ def _write_settings(folder: Path, rest_port: int, rpc_port: int) -> None:
         "taskmanager.host",
         "taskmanager.bind-host",
     )
-    lines = [f"{name}: {value}\n" for name, value in {**dict.fromkeys(hosts, "127.0.0.1"), **settings}.items()]
+    lines = [
+        f"{name}: {value}\n"
+        for name, value in {**dict.fromkeys(hosts, "127.0.0.1"), **settings}.items()
+    ]
     for name in ("tmp", "blobs", "web", "artifacts"):
         (folder / name).mkdir(parents=True)
     (folder / "flink-conf.yaml").write_text((HERE / "flink-conf.yaml").read_text() + "".join(lines))
@@ -189,7 +226,9 @@ def _job_server_options(folder: Path, rest_port: int, job_port: int) -> list[str
     ]
 
 
-def _java(folder: Path, name: str, program: Sequence[str], *arguments: str) -> subprocess.Popen[bytes]:
+def _java(
+    folder: Path, name: str, program: Sequence[str], *arguments: str
+) -> subprocess.Popen[bytes]:
     """Start a Java program with the jars; its log is `name`.log. Temporary files go to the folder too."""
     command = ["java", *_JAVA, f"-Djava.io.tmpdir={folder / 'tmp'}", *program, *arguments]
     with (folder / f"{name}.log").open("wb") as log:
@@ -203,7 +242,9 @@ def _java(folder: Path, name: str, program: Sequence[str], *arguments: str) -> s
         )
 
 
-def _wait(ready: Callable[[], bool], processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
+def _wait(
+    ready: Callable[[], bool], processes: Sequence[subprocess.Popen[bytes]], folder: Path
+) -> None:
     deadline = time.monotonic() + START_S
     while True:
         with contextlib.suppress(OSError):
@@ -211,9 +252,18 @@ def _wait(ready: Callable[[], bool], processes: Sequence[subprocess.Popen[bytes]
                 return
         ended = [process for process in processes if process.poll() is not None]
         if ended or time.monotonic() > deadline:
-            state = f"a part of it ended with exit code {ended[0].returncode}" if ended else f"it is not ready after {START_S} s"
-            logs = "\n".join(f"{log.name}: {log.read_text(errors='replace')[-2000:]}" for log in sorted(folder.glob("*.log")))
-            raise FlinkFailedError(f"the Flink cluster in {folder}: {state}. Its logs end with:\n{logs}")
+            state = (
+                f"a part of it ended with exit code {ended[0].returncode}"
+                if ended
+                else f"it is not ready after {START_S} s"
+            )
+            logs = "\n".join(
+                f"{log.name}: {log.read_text(errors='replace')[-2000:]}"
+                for log in sorted(folder.glob("*.log"))
+            )
+            raise FlinkFailedError(
+                f"the Flink cluster in {folder}: {state}. Its logs end with:\n{logs}"
+            )
         time.sleep(0.1)
 
 
@@ -238,17 +288,35 @@ def _free_ports(number: int) -> list[int]:
 
 def main() -> None:
     """Start a cluster for whoever reads the documentation, and keep it until Ctrl-C."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=2, metavar="N", help="TaskManagers, of two task slots each (%(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=2,
+        metavar="N",
+        help="TaskManagers, of two task slots each (%(default)s)",
+    )
     workers = parser.parse_args().workers
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    with tempfile.TemporaryDirectory(prefix="flink-") as folder, contextlib.suppress(KeyboardInterrupt):
+    with (
+        tempfile.TemporaryDirectory(prefix="flink-") as folder,
+        contextlib.suppress(KeyboardInterrupt),
+    ):
         try:
             with cluster(Path(folder), workers) as started:
-                options = " ".join(f"'{argument}'" if '"' in argument else argument for argument in started.arguments(2 * workers))
-                print(f"Flink's dashboard and REST service: {started.rest}; logs: {folder}; Ctrl-C stops it. Build with:\n")
-                print(f"  shardwright build IMAGES OUTPUT --shared-filesystem {options}", flush=True)
+                options = " ".join(
+                    f"'{argument}'" if '"' in argument else argument
+                    for argument in started.arguments(2 * workers)
+                )
+                print(
+                    f"Flink's dashboard and REST service: {started.rest}; logs: {folder}; Ctrl-C stops it. Build with:\n"
+                )
+                print(
+                    f"  shardwright build IMAGES OUTPUT --shared-filesystem {options}", flush=True
+                )
                 signal.pause()
         except (FlinkMissingError, FlinkFailedError) as error:
             sys.exit(str(error))

@@ -43,7 +43,9 @@ class PartJournal:
         self.finished = _read_journal(path, stamp)
         # Written anew, or lines would be added to one that was cut off. Who is killed right here downloads again.
         with open(path, "wb") as file:
-            file.writelines([_line(stamp), *(_line(f"{start} {stop}") for start, stop in self.finished)])
+            file.writelines(
+                [_line(stamp), *(_line(f"{start} {stop}") for start, stop in self.finished)]
+            )
 
     def add(self, start: int, stop: int) -> None:
         """Note that [start, stop) is written."""
@@ -86,7 +88,16 @@ def missing_spans(num_bytes: int, finished: list[Span]) -> list[Span]:
     return missing
 
 
-def fetch_shard(root: Folder, name: str, info: ShardInfo, path: str, files: CacheFiles, *, wait: bool, check: Callable[[], None]) -> None:
+def fetch_shard(
+    root: Folder,
+    name: str,
+    info: ShardInfo,
+    path: str,
+    files: CacheFiles,
+    *,
+    wait: bool,
+    check: Callable[[], None],
+) -> None:
     """Download a shard to `path`, where it appears when it is whole and what the manifest says. Who calls it holds its lock alone.
 
     Args:
@@ -109,7 +120,10 @@ def fetch_shard(root: Folder, name: str, info: ShardInfo, path: str, files: Cach
     with write_faults(path):
         for _ in range(2):
             try:
-                files.unless_full(info.num_bytes, lambda: _fill(root, uri, etag, info.num_bytes, path, files, wait, check))
+                files.unless_full(
+                    info.num_bytes,
+                    lambda: _fill(root, uri, etag, info.num_bytes, path, files, wait, check),
+                )
             except DiskFullError:
                 _forget(path)
                 files.remove(path + PART)  # others need the disk, too
@@ -119,7 +133,9 @@ def fetch_shard(root: Folder, name: str, info: ShardInfo, path: str, files: Cach
             if crc32c == info.crc32c:
                 return files.put_in_place(path)
         files.remove(path + PART)
-    raise StorageError(f"{uri} has crc32c {crc32c:08x}, downloaded twice, and the manifest states {info.crc32c:08x}: {_ADVICE}")
+    raise StorageError(
+        f"{uri} has crc32c {crc32c:08x}, downloaded twice, and the manifest states {info.crc32c:08x}: {_ADVICE}"
+    )
 
 
 def _etag_of(root: Folder, uri: str, info: ShardInfo) -> str:
@@ -127,14 +143,25 @@ def _etag_of(root: Folder, uri: str, info: ShardInfo) -> str:
     if found is None:
         raise MissingError(f"{uri} is missing, and the manifest names it: {_ADVICE}")
     if found.num_bytes != info.num_bytes:
-        raise StorageError(f"{uri} is {found.num_bytes:,} bytes long, and the manifest states {info.num_bytes:,}: {_ADVICE}")
+        raise StorageError(
+            f"{uri} is {found.num_bytes:,} bytes long, and the manifest states {info.num_bytes:,}: {_ADVICE}"
+        )
     return found.etag or ""
 
 
 _ADVICE = "if the dataset was built again meanwhile, open it again; else copy it again, or run the `shardwright build` that made it"
 
 
-def _fill(root: Folder, uri: str, etag: str, num_bytes: int, path: str, files: CacheFiles, wait: bool, check: Callable[[], None]) -> None:
+def _fill(
+    root: Folder,
+    uri: str,
+    etag: str,
+    num_bytes: int,
+    path: str,
+    files: CacheFiles,
+    wait: bool,
+    check: Callable[[], None],
+) -> None:
     """Bring the part file to its full content, as far as nobody has done so before.
 
     Raises:
@@ -154,7 +181,14 @@ def _fill(root: Folder, uri: str, etag: str, num_bytes: int, path: str, files: C
             check()
 
         check()
-        download(uri, root.options, file.fileno(), missing_spans(num_bytes, journal.finished), etag=etag or None, done=done)
+        download(
+            uri,
+            root.options,
+            file.fileno(),
+            missing_spans(num_bytes, journal.finished),
+            etag=etag or None,
+            done=done,
+        )
         os.fsync(file.fileno())  # its name says that it is whole, also after a power cut
 
 

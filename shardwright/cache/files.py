@@ -168,7 +168,9 @@ class CacheFiles:
         try:
             with open(path, "w") as file:
                 file.write(str(max(num_bytes, 0)))
-        except OSError as error:  # nothing fits on a full disk: without the file everything is counted anew
+        except (
+            OSError
+        ) as error:  # nothing fits on a full disk: without the file everything is counted anew
             if not is_full(error):
                 raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
             unlink(path)

@@ -71,7 +71,9 @@ class FileLock:
         if self._file is not None:
             if self._process == os.getpid():
                 with suppress(OSError):
-                    fcntl.flock(self._file, fcntl.LOCK_UN)  # a forked child may have the file open still
+                    fcntl.flock(
+                        self._file, fcntl.LOCK_UN
+                    )  # a forked child may have the file open still
             self._file.close()
             self._file = None
 

@@ -11,7 +11,13 @@ import time
 from shardwright import naming
 from shardwright.cache.eviction import CURRENT, read_current
 from shardwright.cache.settings import CacheSettings
-from shardwright.errors import CredentialsError, NotADatasetError, ThrottledError, TimedOutError, UnreachableError
+from shardwright.errors import (
+    CredentialsError,
+    NotADatasetError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
+)
 from shardwright.manifest import Manifest, json_bytes, read_manifest
 from shardwright.storage import Folder, parse_address
 
@@ -21,7 +27,9 @@ _LOG = logging.getLogger("shardwright.cache")
 
 def dataset_folder(settings: CacheSettings, root: Folder) -> str:
     """Where the cache keeps a dataset: buckets of one name at two endpoints are two."""
-    key = hashlib.blake2b(json.dumps([root.uri, _endpoint(root)]).encode(), digest_size=8).hexdigest()
+    key = hashlib.blake2b(
+        json.dumps([root.uri, _endpoint(root)]).encode(), digest_size=8
+    ).hexdigest()
     return os.path.join(settings.folder, f"{naming.dataset_name_for(root.uri)}-{key}")
 
 
@@ -30,7 +38,12 @@ def _endpoint(root: Folder) -> str:
     store = parse_address(root.uri).store
     values = root.options.for_store(store)
     if store.startswith("s3://"):
-        return values.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        return (
+            values.get("endpoint")
+            or os.environ.get("AWS_ENDPOINT_URL_S3")
+            or os.environ.get("AWS_ENDPOINT_URL")
+            or ""
+        )
     if store.startswith("gs://"):
         return values.get("base_url") or os.environ.get("STORAGE_EMULATOR_HOST") or ""
     return values.get("endpoint") or values.get("account_name") or ""
@@ -39,7 +52,9 @@ def _endpoint(root: Folder) -> str:
 def build_key(manifest: Manifest) -> str:
     """A name for what a dataset holds: another one as soon as one shard is another one."""
     shards = [
-        [name, shard.index, shard.num_bytes, shard.crc32c] for name in sorted(manifest.splits) for shard in manifest.splits[name].shards
+        [name, shard.index, shard.num_bytes, shard.crc32c]
+        for name in sorted(manifest.splits)
+        for shard in manifest.splits[name].shards
     ]
     text = json.dumps([manifest.fingerprint, manifest.name, shards])
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
@@ -73,9 +88,14 @@ def read_manifest_or_cached(root: Folder, settings: CacheSettings) -> Manifest:
         try:
             manifest = read_manifest(Folder(folder))
             kept = os.stat(os.path.join(folder, naming.MANIFEST)).st_mtime
-        except (NotADatasetError, FileNotFoundError):  # the cache does not have it, or that of another release
+        except (
+            NotADatasetError,
+            FileNotFoundError,
+        ):  # the cache does not have it, or that of another release
             raise error from None
         _LOG.warning(
-            "%s; going on offline with what the cache has of it (manifest of %s)", error, time.strftime("%F %H:%M", time.localtime(kept))
+            "%s; going on offline with what the cache has of it (manifest of %s)",
+            error,
+            time.strftime("%F %H:%M", time.localtime(kept)),
         )
         return manifest

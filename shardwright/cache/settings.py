@@ -31,7 +31,9 @@ class CacheSettings:
     max_bytes: int | None = None
 
     @classmethod
-    def of(cls, folder: str | os.PathLike[str] | None = None, max_bytes: int | str | None = None) -> CacheSettings:
+    def of(
+        cls, folder: str | os.PathLike[str] | None = None, max_bytes: int | str | None = None
+    ) -> CacheSettings:
         """From arguments, and where they are None, from `SHARDWRIGHT_CACHE` and `SHARDWRIGHT_CACHE_BYTES`.
 
         The folder is then `$XDG_CACHE_HOME/shardwright`, or `~/.cache/shardwright`.
@@ -45,11 +47,17 @@ class CacheSettings:
         """
         env = os.environ
         home = env.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
-        place = local_path(os.fspath(folder) if folder is not None else env.get(PLACE) or os.path.join(home, "shardwright"))
+        place = local_path(
+            os.fspath(folder)
+            if folder is not None
+            else env.get(PLACE) or os.path.join(home, "shardwright")
+        )
         if max_bytes is None:
             return cls(place, parse_size(env[CAP], CAP) if env.get(CAP) else None)
         if isinstance(max_bytes, bool) or not isinstance(max_bytes, (int, str)):
-            raise UsageError(f"cache_bytes={max_bytes!r} must be a number of bytes, or a size such as '200GB'")
+            raise UsageError(
+                f"cache_bytes={max_bytes!r} must be a number of bytes, or a size such as '200GB'"
+            )
         return cls(place, parse_size(str(max_bytes), "cache_bytes"))
 
     def open(self) -> CacheFiles:
@@ -76,4 +84,6 @@ def make_root(root: str) -> None:
         with suppress(FileExistsError), open(os.path.join(root, "CACHEDIR.TAG"), "x") as file:
             file.write(_TAG)
     except OSError as error:
-        raise StorageError(f"the cache cannot be at {root}: {error.strerror or error}: set SHARDWRIGHT_CACHE to another folder") from error
+        raise StorageError(
+            f"the cache cannot be at {root}: {error.strerror or error}: set SHARDWRIGHT_CACHE to another folder"
+        ) from error

@@ -32,7 +32,12 @@ from shardwright.cache.downloads import fetch_shard
 from shardwright.cache.eviction import LOCK, PART
 from shardwright.cache.files import NoRoomError, write_faults
 from shardwright.cache.locks import FileLock
-from shardwright.cache.manifests import build_key, dataset_folder, keep_manifest, read_manifest_or_cached
+from shardwright.cache.manifests import (
+    build_key,
+    dataset_folder,
+    keep_manifest,
+    read_manifest_or_cached,
+)
 from shardwright.cache.pins import PinnedShard
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
@@ -67,7 +72,9 @@ class ShardCache:
         StorageError: The cache's folder cannot be written.
     """
 
-    def __init__(self, root: Folder, manifest: Manifest, settings: CacheSettings | None = None) -> None:
+    def __init__(
+        self, root: Folder, manifest: Manifest, settings: CacheSettings | None = None
+    ) -> None:
         if not root.is_remote:
             raise UsageError(f"{root} is a local folder, which needs no cache: read it where it is")
         settings = settings or CacheSettings.of()
@@ -94,7 +101,11 @@ class ShardCache:
         self._coming: dict[ShardName, Future[None]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ShardCache, (self.root, self.manifest, CacheSettings(self._files.root, self.max_bytes))
+        return ShardCache, (
+            self.root,
+            self.manifest,
+            CacheSettings(self._files.root, self.max_bytes),
+        )
 
     @classmethod
     def open(cls, root: Folder, settings: CacheSettings | None = None) -> ShardCache:
@@ -111,7 +122,12 @@ class ShardCache:
     def __enter__(self) -> ShardCache:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -151,7 +167,9 @@ class ShardCache:
                 if self._closed or (name in self._coming and not self._coming[name].done()):
                     continue
                 if self._pool is None:
-                    self._pool = ThreadPoolExecutor(_DOWNLOADS_AT_A_TIME, thread_name_prefix="shardwright-cache")
+                    self._pool = ThreadPoolExecutor(
+                        _DOWNLOADS_AT_A_TIME, thread_name_prefix="shardwright-cache"
+                    )
                 self._coming[name] = self._pool.submit(self._bring, name)
 
     def expect(self, seconds_until_use: Callable[[ShardName], float | None] | None) -> None:
@@ -160,10 +178,18 @@ class ShardCache:
         Args:
             seconds_until_use: For how long a shard will not be used, None where that is not known; called from any thread.
         """
-        names = {os.path.basename(path): name for name in self._shards for path in (name.shard, name.sidecar)}
+        names = {
+            os.path.basename(path): name
+            for name in self._shards
+            for path in (name.shard, name.sidecar)
+        }
 
         def expected(path: str) -> float | None:
-            name = names.get(os.path.basename(path).removesuffix(PART)) if path.startswith(self._build + os.sep) else None
+            name = (
+                names.get(os.path.basename(path).removesuffix(PART))
+                if path.startswith(self._build + os.sep)
+                else None
+            )
             return None if name is None or seconds_until_use is None else seconds_until_use(name)
 
         self._files.expected = expected
@@ -228,7 +254,11 @@ class ShardCache:
     def _has_index(self, local: Folder, name: ShardName) -> bool:
         info = self._info(name)
         found = read_summary(local, name)
-        if found is None or (found.num_bytes, found.crc32c, found.num_records) != (info.num_bytes, info.crc32c, info.num_records):
+        if found is None or (found.num_bytes, found.crc32c, found.num_records) != (
+            info.num_bytes,
+            info.crc32c,
+            info.num_records,
+        ):
             return False
         with suppress(FileNotFoundError):  # evicted just now
             os.utime(local.path(name.sidecar))
@@ -257,7 +287,15 @@ class ShardCache:
                 if not lock.acquire(shared=False, wait=wait):
                     break
                 if not _is_whole(path, info):
-                    fetch_shard(self.root, name.shard, info, path, self._files, wait=wait, check=lambda: self._go_on(ahead=not wait))
+                    fetch_shard(
+                        self.root,
+                        name.shard,
+                        info,
+                        path,
+                        self._files,
+                        wait=wait,
+                        check=lambda: self._go_on(ahead=not wait),
+                    )
         except BaseException:
             lock.release()
             raise

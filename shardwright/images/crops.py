@@ -39,7 +39,9 @@ def draw_flip(draw: int) -> bool:
     return uniform(draw, _FLIP) < 0.5
 
 
-def draw_crop(draw: int, height: int, width: int, *, scale: tuple[float, float], ratio: tuple[float, float]) -> Crop:
+def draw_crop(
+    draw: int, height: int, width: int, *, scale: tuple[float, float], ratio: tuple[float, float]
+) -> Crop:
     """A random crop, drawn as torchvision's RandomResizedCrop draws it (after Szegedy et al., "Going Deeper with Convolutions").
 
     Ten attempts: a share of the area even over `scale`, width / height log-even over `ratio`, the place even over all that hold it.

@@ -77,7 +77,12 @@ def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> 
     if kind == "jpeg":
         header = read_jpeg_header(data)
         most = header.max_reduction if fast else 1
-        return OpenedImage(header.height, header.width, most, lambda reduction: decode_jpeg(header, fast=fast, reduction=reduction))
+        return OpenedImage(
+            header.height,
+            header.width,
+            most,
+            lambda reduction: decode_jpeg(header, fast=fast, reduction=reduction),
+        )
     if kind == "gif":
         return _open_gif(bytes(data))
     if not kind:
@@ -106,7 +111,10 @@ def fill_slot(image: OpenedImage, crop: Crop, slot: NDArray[Any], *, flip: bool 
     reduction = _power_of_two(min(crop.height // height, crop.width // width))
     decoded = min(reduction, image.max_reduction)
     pixels = image.decode(decoded)
-    rows, columns = _reduced(crop.top, crop.height, decoded), _reduced(crop.left, crop.width, decoded)
+    rows, columns = (
+        _reduced(crop.top, crop.height, decoded),
+        _reduced(crop.left, crop.width, decoded),
+    )
     _write(_shrink(pixels[rows, columns], reduction // decoded), slot, flip=flip)
 
 
@@ -138,7 +146,9 @@ def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
     direct = slot if slot.dtype == np.uint8 and slot.flags.c_contiguous else None
     made = pixels
     if pixels.shape[:2] != (height, width):
-        made = cv2().resize(pixels, (width, height), dst=None if flip else direct, interpolation=cv2().INTER_LINEAR)
+        made = cv2().resize(
+            pixels, (width, height), dst=None if flip else direct, interpolation=cv2().INTER_LINEAR
+        )
     if flip:
         made = cv2().flip(made, 1, dst=direct)
     if direct is None or not np.shares_memory(made, slot):
@@ -147,11 +157,15 @@ def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
 
 def _open_raw(data: bytes | memoryview, shape: tuple[int | None, ...]) -> OpenedImage:
     if len(shape) != 3 or None in shape or shape[2] not in (1, 3, 4):
-        raise ImageFault(f"raw pixels of shape {shape}: to be read, they need a height, a width, and 1, 3 or 4 channels")
+        raise ImageFault(
+            f"raw pixels of shape {shape}: to be read, they need a height, a width, and 1, 3 or 4 channels"
+        )
     height, width, channels = (int(length or 0) for length in shape)
     if len(data) != height * width * channels:
         wanted = f"{height} x {width} x {channels} = {height * width * channels:,}"
-        raise ImageFault(f"raw pixels of {len(data):,} bytes, where the dataset's shape asks for {wanted}")
+        raise ImageFault(
+            f"raw pixels of {len(data):,} bytes, where the dataset's shape asks for {wanted}"
+        )
     pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
     if channels == 1:
         pixels = np.repeat(pixels, 3, axis=2)
@@ -164,11 +178,15 @@ def _open_tensor(data: bytes) -> OpenedImage:
     except ExampleFault as fault:
         raise ImageFault(str(fault)) from fault
     if pixels.ndim != 3 or 0 in pixels.shape or pixels.shape[2] not in (1, 3, 4):
-        raise ImageFault(f"a tensor of shape {list(pixels.shape)}, where pixels have a height, a width, and 1, 3 or 4 channels")
+        raise ImageFault(
+            f"a tensor of shape {list(pixels.shape)}, where pixels have a height, a width, and 1, 3 or 4 channels"
+        )
     if pixels.dtype.kind == "f":
         pixels = np.rint(pixels.clip(0, 1) * 255)
     height, width, channels = pixels.shape
-    shown = np.ascontiguousarray(np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[..., :3], np.uint8)
+    shown = np.ascontiguousarray(
+        np.repeat(pixels, 3, axis=2) if channels == 1 else pixels[..., :3], np.uint8
+    )
     return OpenedImage(height, width, 1, lambda _: shown)
 
 
@@ -182,11 +200,19 @@ def _open_gif(data: bytes) -> OpenedImage:
         try:
             pixels = _decode_by_opencv("gif", frame.data, *size)
         except ImageFault:
-            pixels = decode_frame(frame.codes, table=frame.table, height=size[0], width=size[1], is_interlaced=frame.is_interlaced)
+            pixels = decode_frame(
+                frame.codes,
+                table=frame.table,
+                height=size[0],
+                width=size[1],
+                is_interlaced=frame.is_interlaced,
+            )
         if (frame.top, frame.left, frame.height, frame.width) == (0, 0, *pixels.shape[:2]):
             return pixels
         canvas = np.zeros((frame.height, frame.width, 3), np.uint8)
-        seen = canvas[frame.top : frame.top + frame.frame_height, frame.left : frame.left + frame.frame_width]
+        seen = canvas[
+            frame.top : frame.top + frame.frame_height, frame.left : frame.left + frame.frame_width
+        ]
         seen[...] = pixels[: seen.shape[0], : seen.shape[1]]
         return canvas
 
@@ -196,11 +222,16 @@ def _open_gif(data: bytes) -> OpenedImage:
 def _decode_by_opencv(kind: str, data: bytes, height: int, width: int) -> Pixels:
     library = cv2()
     try:
-        pixels = library.imdecode(np.frombuffer(data, np.uint8), library.IMREAD_COLOR_RGB | library.IMREAD_IGNORE_ORIENTATION)
+        pixels = library.imdecode(
+            np.frombuffer(data, np.uint8),
+            library.IMREAD_COLOR_RGB | library.IMREAD_IGNORE_ORIENTATION,
+        )
     except library.error as error:
         raise ImageFault(f"the {kind} image does not decode: {error}") from error
     if pixels is None:
         raise ImageFault(f"the {kind} image is damaged or cut short")
     if pixels.shape != (height, width, 3):
-        raise ImageFault(f"the {kind} image has {pixels.shape[1]} x {pixels.shape[0]} pixels, and its header states {width} x {height}")
+        raise ImageFault(
+            f"the {kind} image has {pixels.shape[1]} x {pixels.shape[0]} pixels, and its header states {width} x {height}"
+        )
     return pixels

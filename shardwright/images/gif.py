@@ -78,7 +78,9 @@ def _first_frame(data: bytes) -> FirstFrame:
     codes = data[pixels:end]
     alone = b"".join((screen, table, descriptor, codes, bytes((_TRAILER,))))
     canvas = _largest_frame(data, end, height, width)
-    return FirstFrame(alone, codes, table, bool(frame_flags & _INTERLACED), top, left, height, width, *canvas)
+    return FirstFrame(
+        alone, codes, table, bool(frame_flags & _INTERLACED), top, left, height, width, *canvas
+    )
 
 
 def _table_bytes(flags: int) -> int:

@@ -15,7 +15,9 @@ _MAX_CODES, _MAX_CODE_BITS = 4096, 12
 _PASSES = ((0, 8), (4, 8), (2, 4), (1, 2))  # of interlaced rows: the first, and the step
 
 
-def decode_frame(data: bytes, *, table: bytes, height: int, width: int, is_interlaced: bool) -> NDArray[np.uint8]:
+def decode_frame(
+    data: bytes, *, table: bytes, height: int, width: int, is_interlaced: bool
+) -> NDArray[np.uint8]:
     """The pixels of one frame.
 
     Args:
@@ -68,7 +70,9 @@ def _decode_codes(data: bytes, size_bits: int, num_pixels: int) -> bytes:
                 table, code_bits, before = first_table.copy(), size_bits + 1, b""
                 continue
             if code == end or code > len(table) or (code == len(table) and not before):
-                raise ImageFault("the gif image is damaged: it ends before its last pixel, or has an unknown code")
+                raise ImageFault(
+                    "the gif image is damaged: it ends before its last pixel, or has an unknown code"
+                )
             entry = table[code] if code < len(table) else before + before[:1]
             parts.append(entry)
             num_found += len(entry)

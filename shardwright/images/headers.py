@@ -43,7 +43,9 @@ def check_size(kind: str, height: int, width: int) -> None:
     if height < 1 or width < 1:
         raise ImageFault(f"a {kind} image of {width} x {height} pixels")
     if height * width > MAX_PIXELS:
-        raise ImageFault(f"a {kind} image of {width:,} x {height:,} pixels; up to {MAX_PIXELS:,} are decoded: scale it down first")
+        raise ImageFault(
+            f"a {kind} image of {width:,} x {height:,} pixels; up to {MAX_PIXELS:,} are decoded: scale it down first"
+        )
 
 
 def read_size(kind: str, data: bytes) -> tuple[int, int]:
@@ -55,7 +57,9 @@ def read_size(kind: str, data: bytes) -> tuple[int, int]:
     try:
         height, width = {"png": _png_size, "bmp": _bmp_size, "webp": _webp_size}[kind](data)
     except (struct.error, IndexError) as error:
-        raise ImageFault(f"the {kind} image ends in its header, after {len(data):,} bytes") from error
+        raise ImageFault(
+            f"the {kind} image ends in its header, after {len(data):,} bytes"
+        ) from error
     check_size(kind, height, width)
     return height, width
 
@@ -77,14 +81,18 @@ def _bmp_size(data: bytes) -> tuple[int, int]:
     width, height, _, bits, compression = struct.unpack_from("<iiHHI", data, 18)
     # Decoders of 32 bits take the order of the bytes for granted; another one would come out in wrong colours.
     if bits == 32 and compression == _BITFIELDS and data[54:66] != _BGR_MASKS:
-        raise ImageFault("a bmp image of 32 bits with unusual colour masks: encode it to png or jpeg")
+        raise ImageFault(
+            "a bmp image of 32 bits with unusual colour masks: encode it to png or jpeg"
+        )
     return abs(height), width
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
     kind = data[12:16]
     if kind == b"VP8X":
-        return 1 + int.from_bytes(_exactly(data, 27, 3), "little"), 1 + int.from_bytes(_exactly(data, 24, 3), "little")
+        return 1 + int.from_bytes(_exactly(data, 27, 3), "little"), 1 + int.from_bytes(
+            _exactly(data, 24, 3), "little"
+        )
     if kind == b"VP8L":
         (bits,) = struct.unpack_from("<I", data, 21)
         return 1 + (bits >> 14 & 0x3FFF), 1 + (bits & 0x3FFF)
@@ -118,4 +126,6 @@ def essential_png(data: bytes) -> bytes:
         if data[pos + 4 : pos + 8] == b"IEND":
             return b"".join(kept)
         pos = end
-    raise ImageFault(f"the png image is cut short, or a length in it is damaged: {num_bytes:,} bytes, and no end")
+    raise ImageFault(
+        f"the png image is cut short, or a length in it is damaged: {num_bytes:,} bytes, and no end"
+    )

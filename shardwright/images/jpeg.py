@@ -83,10 +83,15 @@ def decode_jpeg(header: JpegHeader, *, fast: bool, reduction: int = 1) -> NDArra
         return _decode_odd(header.data)
     options: dict[str, Any] = {"fastdct": True, "fastupsample": fast}
     if reduction > 1:  # simplejpeg takes the largest reduction that leaves this much
-        least = {"min_height": -(-header.height // reduction), "min_width": -(-header.width // reduction)}
+        least = {
+            "min_height": -(-header.height // reduction),
+            "min_width": -(-header.width // reduction),
+        }
         options.update(least, min_factor=reduction)
     if header.space in ("CMYK", "YCCK"):
-        return _rgb_of_cmyk(_decode(header.data, {**options, "colorspace": "CMYK"}), bytes(header.data))
+        return _rgb_of_cmyk(
+            _decode(header.data, {**options, "colorspace": "CMYK"}), bytes(header.data)
+        )
     return _decode(header.data, {**options, "colorspace": "RGB"})
 
 
@@ -115,7 +120,9 @@ def _decode(data: bytes | memoryview, options: dict[str, Any]) -> NDArray[np.uin
         if _STRAY_BYTES not in str(error) or not _has_end(bytes(data)):
             raise _fault(error) from error
     try:
-        return decode(data, strict=False, **options)  # up to here, nothing was wrong with the pixels
+        return decode(
+            data, strict=False, **options
+        )  # up to here, nothing was wrong with the pixels
     except ValueError as error:
         raise _fault(error) from error
 
@@ -128,7 +135,9 @@ def _check_scans(header: JpegHeader) -> None:
     if header.height * header.width > _PIXELS_OF_A_SLOW_SCAN:
         scans = bytes(header.data).count(b"\xff\xda")
         if scans > _MAX_SCANS:
-            raise ImageFault(f"a jpeg image of {scans:,} scans; up to {_MAX_SCANS} are decoded: encode it anew")
+            raise ImageFault(
+                f"a jpeg image of {scans:,} scans; up to {_MAX_SCANS} are decoded: encode it anew"
+            )
 
 
 class _Segment(NamedTuple):
@@ -147,7 +156,9 @@ def _segments(data: bytes) -> Iterator[_Segment]:
         if marker in (0x00, 0xFF):  # a stray byte, or fill
             pos += 1
             continue
-        end = pos + 2 if marker in _BARE else pos + 2 + int.from_bytes(data[pos + 2 : pos + 4], "big")
+        end = (
+            pos + 2 if marker in _BARE else pos + 2 + int.from_bytes(data[pos + 2 : pos + 4], "big")
+        )
         yield _Segment(marker, pos, end)
         if marker == _SOS:
             return
@@ -174,7 +185,10 @@ def _has_end(data: bytes) -> bool:
 
 def _rgb_of_cmyk(cmyk: NDArray[np.uint8], data: bytes) -> NDArray[np.uint8]:
     """As TensorFlow converts: Adobe's files hold ink inverted."""
-    adobe = any(segment.marker == _ADOBE and data[segment.start + 4 : segment.start + 9] == b"Adobe" for segment in _segments(data))
+    adobe = any(
+        segment.marker == _ADOBE and data[segment.start + 4 : segment.start + 9] == b"Adobe"
+        for segment in _segments(data)
+    )
     wide = (cmyk if adobe else ~cmyk).astype(np.uint16)
     return (wide[..., :3] * wide[..., 3:] // 255).astype(np.uint8)
 
@@ -183,13 +197,20 @@ def _read_odd(data: bytes) -> JpegHeader:
     """A JPEG that turbojpeg has no name for: other samplings of colour than the usual six."""
     for segment in _segments(data):
         if 0xC0 <= segment.marker <= 0xCF and segment.marker not in (0xC4, 0xC8, 0xCC):
-            height, width = (int.from_bytes(data[segment.start + at : segment.start + at + 2], "big") for at in (5, 7))
+            height, width = (
+                int.from_bytes(data[segment.start + at : segment.start + at + 2], "big")
+                for at in (5, 7)
+            )
             return JpegHeader(data, height, width, "")
     raise ImageFault("the jpeg image is damaged or cut short: it has no frame header")
 
 
 def _decode_odd(data: bytes | memoryview) -> NDArray[np.uint8]:
-    pixels = cv2().imdecode(np.frombuffer(data, np.uint8), cv2().IMREAD_COLOR_RGB | cv2().IMREAD_IGNORE_ORIENTATION)
+    pixels = cv2().imdecode(
+        np.frombuffer(data, np.uint8), cv2().IMREAD_COLOR_RGB | cv2().IMREAD_IGNORE_ORIENTATION
+    )
     if pixels is None:
-        raise ImageFault("the jpeg image is damaged, cut short, or of a kind that is not read (lossless, 12 bits)")
+        raise ImageFault(
+            "the jpeg image is damaged, cut short, or of a kind that is not read (lossless, 12 bits)"
+        )
     return pixels

@@ -29,7 +29,9 @@ class _Mode(NamedTuple):
 
 
 _MODES = {
-    "torch": _Mode((0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255)),
+    "torch": _Mode(
+        (0.485 * 255, 0.456 * 255, 0.406 * 255), (0.229 * 255, 0.224 * 255, 0.225 * 255)
+    ),
     "tf": _Mode((127.5, 127.5, 127.5), (127.5, 127.5, 127.5)),
     "caffe": _Mode((103.939, 116.779, 123.68), (1.0, 1.0, 1.0), is_bgr=True),
 }
@@ -40,7 +42,9 @@ _DEFAULT_DTYPE = "float32"
 _DTYPES = (_DEFAULT_DTYPE, "bfloat16", "float16")
 
 
-def normalize(images: NDArray[Any], mode: str, *, dtype: object = _DEFAULT_DTYPE, channels_first: bool = False) -> NDArray[Any]:
+def normalize(
+    images: NDArray[Any], mode: str, *, dtype: object = _DEFAULT_DTYPE, channels_first: bool = False
+) -> NDArray[Any]:
     """Normalises images in NumPy.
 
     Args:
@@ -63,7 +67,9 @@ def normalize(images: NDArray[Any], mode: str, *, dtype: object = _DEFAULT_DTYPE
     return (np.moveaxis(made, -1, -3) if channels_first else made).astype(target, copy=False)
 
 
-def normalizer(mode: str, framework: str, *, dtype: object = None, channels_first: bool = False) -> Callable[[Any], Any]:
+def normalizer(
+    mode: str, framework: str, *, dtype: object = None, channels_first: bool = False
+) -> Callable[[Any], Any]:
     """A function that normalises batches where they are: in NumPy, or on the device of a JAX, torch or TensorFlow model.
 
     With "keras" it is a `keras.layers.Layer` for any backend, to stand first in a model. It is saved with the model; before such a
@@ -84,11 +90,15 @@ def normalizer(mode: str, framework: str, *, dtype: object = None, channels_firs
     _check_mode(mode)
     if framework not in _FACTORIES:
         raise UsageError(f"framework must be one of {', '.join(_FACTORIES)}, got {framework!r}")
-    return _FACTORIES[framework](mode, None if dtype is None else _check_dtype(dtype), channels_first)
+    return _FACTORIES[framework](
+        mode, None if dtype is None else _check_dtype(dtype), channels_first
+    )
 
 
 def _numpy(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
-    return functools.partial(normalize, mode=mode, dtype=dtype or _DEFAULT_DTYPE, channels_first=channels_first)
+    return functools.partial(
+        normalize, mode=mode, dtype=dtype or _DEFAULT_DTYPE, channels_first=channels_first
+    )
 
 
 def _jax(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], Any]:
@@ -99,7 +109,9 @@ def _jax(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any], 
         _check_channels(images.shape)
         ordered = images[..., ::-1] if is_bgr else images
         made = (jnp.asarray(ordered, jnp.float32) - mean) / deviation
-        return (jnp.moveaxis(made, -1, -3) if channels_first else made).astype(dtype or _DEFAULT_DTYPE)
+        return (jnp.moveaxis(made, -1, -3) if channels_first else made).astype(
+            dtype or _DEFAULT_DTYPE
+        )
 
     return normalize_jax
 
@@ -110,7 +122,9 @@ def _torch(mode: str, dtype: str | None, channels_first: bool) -> Callable[[Any]
 
     @functools.cache  # a copy to the device makes the host wait for it
     def constants_on(device: Any) -> Any:
-        return torch.tensor((constants.mean, constants.deviation), dtype=torch.float32, device=device)
+        return torch.tensor(
+            (constants.mean, constants.deviation), dtype=torch.float32, device=device
+        )
 
     def normalize_torch(images: Any) -> Any:
         _check_channels(images.shape)
@@ -160,14 +174,23 @@ def _keras_layer_class() -> Any:
             _check_channels(images.shape)
             ordered = keras.ops.flip(images, axis=-1) if is_bgr else images
             made = (keras.ops.cast(ordered, "float32") - mean) / deviation
-            return keras.ops.cast(keras.ops.moveaxis(made, -1, -3) if self.channels_first else made, self.compute_dtype)
+            return keras.ops.cast(
+                keras.ops.moveaxis(made, -1, -3) if self.channels_first else made,
+                self.compute_dtype,
+            )
 
-        def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        def compute_output_shape(
+            self, input_shape: tuple[int | None, ...]
+        ) -> tuple[int | None, ...]:
             *rest, height, width, channels = input_shape
             return (*rest, channels, height, width) if self.channels_first else input_shape
 
         def get_config(self) -> dict[str, Any]:
-            return {**super().get_config(), "mode": self.mode, "channels_first": self.channels_first}
+            return {
+                **super().get_config(),
+                "mode": self.mode,
+                "channels_first": self.channels_first,
+            }
 
     return Normalize
 
@@ -179,7 +202,9 @@ def _check_mode(mode: str) -> _Mode:
 
 
 def _check_dtype(dtype: object) -> str:
-    name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype).removeprefix("torch.")
+    name = str(
+        getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype
+    ).removeprefix("torch.")
     if name not in _DTYPES:
         raise UsageError(f"dtype must be one of {', '.join(_DTYPES)}, got {dtype!r}")
     return name

@@ -14,8 +14,12 @@ from shardwright.images.decode import StoredImage, fill_slot, open_image
 from shardwright.images.libraries import load_library
 
 _DTYPES = ("uint8", "bfloat16", "float32")
-_RESIZE_PART = 256 / 224  # of evaluation: what He et al. ("Deep Residual Learning") and nearly all since then take
-_MAX_SIDE = 1 << 14  # of a result; more is a slip of the pen, and a batch of it does not fit in memory
+_RESIZE_PART = (
+    256 / 224
+)  # of evaluation: what He et al. ("Deep Residual Learning") and nearly all since then take
+_MAX_SIDE = (
+    1 << 14
+)  # of a result; more is a slip of the pen, and a batch of it does not fit in memory
 
 
 @runtime_checkable
@@ -34,7 +38,9 @@ class ImageTransform(Protocol):
     def is_random(self) -> bool:
         """Whether the result depends on the draw."""
 
-    def apply(self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(
+        self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None
+    ) -> NDArray[Any]:
         """Makes one image.
 
         Args:
@@ -85,7 +91,11 @@ class TrainImage:
 
     def __post_init__(self) -> None:
         _settle(self, size=check_image_size(self.size), dtype=check_dtype(self.dtype))
-        _settle(self, scale=_check_range("scale", self.scale, most=1.0), ratio=_check_range("ratio", self.ratio))
+        _settle(
+            self,
+            scale=_check_range("scale", self.scale, most=1.0),
+            ratio=_check_range("ratio", self.ratio),
+        )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -95,7 +105,9 @@ class TrainImage:
     def is_random(self) -> bool:
         return True
 
-    def apply(self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None) -> NDArray[Any]:
+    def apply(
+        self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None
+    ) -> NDArray[Any]:
         """See `ImageTransform.apply`."""
         image = open_image(data, stored, fast=self.fast)
         crop = draw_crop(draw, image.height, image.width, scale=self.scale, ratio=self.ratio)
@@ -131,7 +143,9 @@ class EvalImage:
         if self.resize is None:
             _settle(self, resize=round(min(self.shape[:2]) * _RESIZE_PART))
         elif not _is_length(self.resize):
-            raise UsageError(f"resize must be a number of pixels from 1 to {_MAX_SIDE}, got {self.resize!r}")
+            raise UsageError(
+                f"resize must be a number of pixels from 1 to {_MAX_SIDE}, got {self.resize!r}"
+            )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -141,10 +155,18 @@ class EvalImage:
     def is_random(self) -> bool:
         return False
 
-    def apply(self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None) -> NDArray[Any]:  # noqa: ARG002
+    def apply(
+        self,
+        data: bytes | memoryview,
+        stored: StoredImage,
+        draw: int,  # noqa: ARG002
+        out: NDArray[Any] | None,
+    ) -> NDArray[Any]:
         """See `ImageTransform.apply`."""
         image = open_image(data, stored, fast=self.fast)
-        crop = evaluation_crop(image.height, image.width, size=self.shape[:2], resize=self.resize or 0)
+        crop = evaluation_crop(
+            image.height, image.width, size=self.shape[:2], resize=self.resize or 0
+        )
         slot = np.empty(self.shape, self.dtype) if out is None else out
         fill_slot(image, crop, slot)
         return slot
@@ -166,7 +188,11 @@ class DecodedImage:
     dtype: Any = "uint8"
 
     def __post_init__(self) -> None:
-        _settle(self, size=None if self.size is None else check_image_size(self.size), dtype=check_dtype(self.dtype))
+        _settle(
+            self,
+            size=None if self.size is None else check_image_size(self.size),
+            dtype=check_dtype(self.dtype),
+        )
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
@@ -176,7 +202,13 @@ class DecodedImage:
     def is_random(self) -> bool:
         return False
 
-    def apply(self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None) -> NDArray[Any]:  # noqa: ARG002
+    def apply(
+        self,
+        data: bytes | memoryview,
+        stored: StoredImage,
+        draw: int,  # noqa: ARG002
+        out: NDArray[Any] | None,
+    ) -> NDArray[Any]:
         """See `ImageTransform.apply`. Without a `size`, `out` must have the image's own."""
         image = open_image(data, stored, fast=False)
         shape = (image.height, image.width, 3) if self.size is None else _shape_of(self.size)
@@ -194,7 +226,9 @@ def check_image_size(size: object) -> tuple[int, int]:
     pair = (size, size) if isinstance(size, int) else size
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(map(_is_length, pair)):
         return int(pair[0]), int(pair[1])
-    raise UsageError(f"size must be a number of pixels from 1 to {_MAX_SIDE}, or a pair (height, width) of such, got {size!r}")
+    raise UsageError(
+        f"size must be a number of pixels from 1 to {_MAX_SIDE}, or a pair (height, width) of such, got {size!r}"
+    )
 
 
 def check_dtype(dtype: object) -> np.dtype[Any]:
@@ -213,7 +247,9 @@ def _is_length(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_SIDE
 
 
-def _check_range(name: str, pair: tuple[float, float], most: float = float("inf")) -> tuple[float, float]:
+def _check_range(
+    name: str, pair: tuple[float, float], most: float = float("inf")
+) -> tuple[float, float]:
     try:
         low, high = map(float, pair)
     except (TypeError, ValueError):
@@ -221,7 +257,9 @@ def _check_range(name: str, pair: tuple[float, float], most: float = float("inf"
     if 0 < low <= high <= most and high < float("inf"):
         return low, high
     upto = "" if most == float("inf") else f", up to {most:g}"
-    raise UsageError(f"{name} must be a pair (least, greatest) of numbers above 0{upto}, got {pair!r}")
+    raise UsageError(
+        f"{name} must be a pair (least, greatest) of numbers above 0{upto}, got {pair!r}"
+    )
 
 
 def _shape_of(size: int | tuple[int, int]) -> tuple[int, int, int]:

@@ -93,13 +93,21 @@ class BatchMaker:
     def begin(self, step: Step, places: Places, pool: ThreadPoolExecutor | None) -> PendingBatch:
         """Have a batch of these records made; without a pool, in the calling thread."""
         rows = step.num_rows
-        batch = PendingBatch(step, places, self._columns.allocate(rows), self._allocate_images(rows), np.zeros(rows, np.int64))
+        batch = PendingBatch(
+            step,
+            places,
+            self._columns.allocate(rows),
+            self._allocate_images(rows),
+            np.zeros(rows, np.int64),
+        )
         count = len(places.rows)
         if pool is None:
             self._fill(batch, 0, count)
             return batch
         for first in range(0, count, self._task_rows):
-            batch.tasks.append(pool.submit(self._fill, batch, first, min(first + self._task_rows, count)))
+            batch.tasks.append(
+                pool.submit(self._fill, batch, first, min(first + self._task_rows, count))
+            )
         return batch
 
     def finish(self, batch: PendingBatch) -> tuple[Batch, list[BadRecord]]:
@@ -160,7 +168,9 @@ class BatchMaker:
     def _describe(self, batch: PendingBatch, row: int) -> BadRecord:
         fault = batch.faults[row]
         what = fault.what if isinstance(fault, RecordFault) else str(fault)
-        return self._records.describe(int(batch.places.shards[row]), int(batch.places.rows[row]), what)
+        return self._records.describe(
+            int(batch.places.shards[row]), int(batch.places.rows[row]), what
+        )
 
     def _collect(self, batch: PendingBatch) -> Batch:
         kept = np.zeros(batch.step.num_rows, np.bool_)

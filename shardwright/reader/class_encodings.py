@@ -12,7 +12,16 @@ import numpy.typing as npt
 from shardwright.errors import UsageError
 from shardwright.example import ExampleFault
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.values import BYTE_STRINGS, CLASSES, INTEGERS, Values, as_bytes, as_text, check_count, check_kind
+from shardwright.reader.values import (
+    BYTE_STRINGS,
+    CLASSES,
+    INTEGERS,
+    Values,
+    as_bytes,
+    as_text,
+    check_count,
+    check_kind,
+)
 from shardwright.schema import Feature
 
 
@@ -33,7 +42,9 @@ class OneHot(Encoding):
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
         check_kind("OneHot", feature, INTEGERS)
         if feature.stored_shape:
-            raise UsageError(f"feature {feature.name!r} is a list, and OneHot takes one integer: use MultiHot")
+            raise UsageError(
+                f"feature {feature.name!r} is a list, and OneHot takes one integer: use MultiHot"
+            )
         return self if self.num_classes else OneHot(_count_classes("OneHot", feature, class_names))
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
@@ -67,7 +78,9 @@ class MultiHot(Encoding):
 
     num_classes: int | None = None
     vocabulary: Sequence[str] | Sequence[int] | None = field(default=None, repr=False)
-    _places: Mapping[bytes | int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _places: Mapping[bytes | int, int] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         if self.num_classes is not None:
@@ -75,21 +88,34 @@ class MultiHot(Encoding):
         if self.vocabulary is None:
             return
         if self.num_classes is not None:
-            raise UsageError(f"MultiHot(num_classes={self.num_classes}, vocabulary=...): give one of the two")
+            raise UsageError(
+                f"MultiHot(num_classes={self.num_classes}, vocabulary=...): give one of the two"
+            )
         words = _check_vocabulary(self.vocabulary)
         object.__setattr__(self, "vocabulary", words)
-        places = {as_bytes(word) if isinstance(word, str) else word: place for place, word in enumerate(words)}
+        places = {
+            as_bytes(word) if isinstance(word, str) else word: place
+            for place, word in enumerate(words)
+        }
         object.__setattr__(self, "_places", places)
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
         if self.vocabulary is not None:
             texts = isinstance(self.vocabulary[0], str)
-            check_kind(f"MultiHot with a vocabulary of {'texts' if texts else 'integers'}", feature, BYTE_STRINGS if texts else INTEGERS)
+            check_kind(
+                f"MultiHot with a vocabulary of {'texts' if texts else 'integers'}",
+                feature,
+                BYTE_STRINGS if texts else INTEGERS,
+            )
             return self
         if feature.kind in BYTE_STRINGS:
-            raise UsageError(f"feature {feature.name!r} holds texts: name all there are, MultiHot(vocabulary=[...])")
+            raise UsageError(
+                f"feature {feature.name!r} holds texts: name all there are, MultiHot(vocabulary=[...])"
+            )
         check_kind("MultiHot", feature, INTEGERS)
-        return self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
+        return (
+            self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
+        )
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         del feature
@@ -120,21 +146,33 @@ class MultiHot(Encoding):
 def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) -> int:
     if feature.kind in CLASSES and class_names:
         return len(class_names)
-    raise UsageError(f"feature {feature.name!r} has no classes of its own: give {encoding}(num_classes=...)")
+    raise UsageError(
+        f"feature {feature.name!r} has no classes of its own: give {encoding}(num_classes=...)"
+    )
 
 
 def _check_class(feature: Feature, value: Any, num_classes: int | None) -> int:
     if not 0 <= value < (num_classes or 0):
-        raise ExampleFault(f"feature {feature.name!r} is {value}, and of {num_classes} classes the last is {(num_classes or 0) - 1}")
+        raise ExampleFault(
+            f"feature {feature.name!r} is {value}, and of {num_classes} classes the last is {(num_classes or 0) - 1}"
+        )
     return int(value)
 
 
 def _check_vocabulary(vocabulary: Any) -> tuple[str, ...] | tuple[int, ...]:
-    words = tuple(vocabulary) if isinstance(vocabulary, Sequence) and not isinstance(vocabulary, (str, bytes)) else ()
+    words = (
+        tuple(vocabulary)
+        if isinstance(vocabulary, Sequence) and not isinstance(vocabulary, (str, bytes))
+        else ()
+    )
     kinds = {type(word) for word in words}
     if kinds not in ({str}, {int}):
-        raise UsageError(f"MultiHot(vocabulary={vocabulary!r:.80}) must be a list of texts, or one of integers")
+        raise UsageError(
+            f"MultiHot(vocabulary={vocabulary!r:.80}) must be a list of texts, or one of integers"
+        )
     if len(set(words)) < len(words):
         twice = next(word for word in words if words.count(word) > 1)
-        raise UsageError(f"MultiHot's vocabulary has {twice!r} more than once: each place needs a value of its own")
+        raise UsageError(
+            f"MultiHot's vocabulary has {twice!r} more than once: each place needs a value of its own"
+        )
     return words

@@ -54,7 +54,9 @@ class ColumnReader:
         needs_record: Whether `fill` must be called: the index does not give all.
     """
 
-    def __init__(self, schema: ExampleSchema, features: Features = None, *, indexed: Collection[Source] = ()) -> None:
+    def __init__(
+        self, schema: ExampleSchema, features: Features = None, *, indexed: Collection[Source] = ()
+    ) -> None:
         """
         Args:
             schema: What the records hold, and the names of the classes.
@@ -66,35 +68,56 @@ class ColumnReader:
         """
         wanted = _find_wanted(schema, features)
         self._class_texts = [name.encode("utf-8", "surrogatepass") for name in schema.class_names]
-        self.image = next((feature for feature, _ in wanted if feature.source == Source.IMAGE), None)
-        others = [(feature, encoding) for feature, encoding in wanted if feature.source != Source.IMAGE]
+        self.image = next(
+            (feature for feature, _ in wanted if feature.source == Source.IMAGE), None
+        )
+        others = [
+            (feature, encoding) for feature, encoding in wanted if feature.source != Source.IMAGE
+        ]
         self.features = tuple(feature for feature, _ in others)
-        self.encodings = {feature.name: encoding.complete(feature, schema.names_of(feature)) for feature, encoding in others}
+        self.encodings = {
+            feature.name: encoding.complete(feature, schema.names_of(feature))
+            for feature, encoding in others
+        }
         sources = {feature.name: _index_source(feature) for feature in self.features}
         self.needs_record = any(source not in indexed for source in sources.values())
         # A record that is read anyway gives all: then a batch's columns have one origin.
         self._from_index = {} if self.needs_record else sources
         self.index_sources = frozenset(self._from_index.values())
         self._parsed = [
-            (feature, self.encodings[feature.name], [(stored.key.encode(), stored) for stored in feature.stored])
+            (
+                feature,
+                self.encodings[feature.name],
+                [(stored.key.encode(), stored) for stored in feature.stored],
+            )
             for feature in self.features
             if feature.name not in self._from_index
         ]
         keys = [key for _, _, stored in self._parsed for key, _ in stored]
-        self._keys = frozenset(keys + [self.image.name.encode() for _ in [self.image] if self.image])
+        self._keys = frozenset(
+            keys + [self.image.name.encode() for _ in [self.image] if self.image]
+        )
 
     def spec(self, batch: int | None) -> dict[str, Spec]:
         """Shape and dtype of each column of a finished batch, `batch` rows or any number; that of the image is not among them.
 
         A `SparseColumn` has that of its dense form, its second size None.
         """
-        return {feature.name: self.encodings[feature.name].spec(feature, batch) for feature in self.features}
+        return {
+            feature.name: self.encodings[feature.name].spec(feature, batch)
+            for feature in self.features
+        }
 
     def allocate(self, batch: int) -> Store:
         """Blank columns of `batch` rows, for `fill` and `finish`."""
-        return {feature.name: self.encodings[feature.name].allocate(feature, batch) for feature in self.features}
+        return {
+            feature.name: self.encodings[feature.name].allocate(feature, batch)
+            for feature in self.features
+        }
 
-    def fill_indexed(self, store: Store, values: Mapping[Source, npt.NDArray[Any]]) -> dict[int, ExampleFault]:
+    def fill_indexed(
+        self, store: Store, values: Mapping[Source, npt.NDArray[Any]]
+    ) -> dict[int, ExampleFault]:
         """Set whole columns from the index.
 
         Args:
@@ -124,11 +147,15 @@ class ColumnReader:
             raise ExampleFault(f"feature {feature.name!r} is missing in the index")
         if feature.source == Source.LABEL_TEXT:
             if not 0 <= value < len(self._class_texts):
-                raise ExampleFault(f"feature {feature.name!r} is that of label {value}, and there are {len(self._class_texts)} classes")
+                raise ExampleFault(
+                    f"feature {feature.name!r} is that of label {value}, and there are {len(self._class_texts)} classes"
+                )
             return self._class_texts[value]
         return as_bytes(value) if isinstance(value, str) else value
 
-    def fill(self, store: Store, row: int, block: Block, start: int = 0, stop: int | None = None) -> memoryview | None:
+    def fill(
+        self, store: Store, row: int, block: Block, start: int = 0, stop: int | None = None
+    ) -> memoryview | None:
         """Set what the index does not give in one row, from a serialized tf.Example at [start, stop) of `block`.
 
         Returns:
@@ -146,12 +173,16 @@ class ColumnReader:
         encoded = []
         for feature, encoding, stored in self._parsed:
             values = [_checked_values(told, found, spans.get(key)) for key, told in stored]
-            encoded.append((feature.name, encoding.encode(feature, values[0] if len(values) == 1 else values)))
+            encoded.append(
+                (feature.name, encoding.encode(feature, values[0] if len(values) == 1 else values))
+            )
         for name, value in encoded:
             store[name][row] = value
         return image
 
-    def finish(self, store: Store, kept: npt.NDArray[np.bool_] | None = None, *, pad: bool = False) -> Batch:
+    def finish(
+        self, store: Store, kept: npt.NDArray[np.bool_] | None = None, *, pad: bool = False
+    ) -> Batch:
         """The batch's columns as users see them.
 
         Args:
@@ -175,16 +206,30 @@ def _find_wanted(schema: ExampleSchema, features: Features) -> list[tuple[Featur
     known = {feature.name: feature for feature in schema.features}
     if features is None:
         features = list(known)
-    if isinstance(features, (str, bytes)) or not isinstance(features, (Mapping, Sequence)) or not features:
-        raise UsageError(f"features={features!r} must be names, such as {list(known)[:2]}, or names with encodings, {{'label': OneHot()}}")
+    if (
+        isinstance(features, (str, bytes))
+        or not isinstance(features, (Mapping, Sequence))
+        or not features
+    ):
+        raise UsageError(
+            f"features={features!r} must be names, such as {list(known)[:2]}, or names with encodings, {{'label': OneHot()}}"
+        )
     wanted = []
-    for name, encoding in (features if isinstance(features, Mapping) else dict.fromkeys(features)).items():
+    for name, encoding in (
+        features if isinstance(features, Mapping) else dict.fromkeys(features)
+    ).items():
         if name not in known:
-            raise UsageError(f"feature {name!r} is not in this dataset, which has {', '.join(known)}")
+            raise UsageError(
+                f"feature {name!r} is not in this dataset, which has {', '.join(known)}"
+            )
         if encoding is not None and not isinstance(encoding, Encoding):
-            raise UsageError(f"feature {name!r}: {encoding!r} is no encoding; give one such as OneHot(), or None for the values as stored")
+            raise UsageError(
+                f"feature {name!r}: {encoding!r} is no encoding; give one such as OneHot(), or None for the values as stored"
+            )
         if encoding is not None and known[name].source == Source.IMAGE:
-            raise UsageError(f"feature {name!r} is the image, which takes no encoding: say by image=... how it is decoded")
+            raise UsageError(
+                f"feature {name!r} is the image, which takes no encoding: say by image=... how it is decoded"
+            )
         wanted.append((known[name], encoding or natural_encoding(known[name])))
     return wanted
 
@@ -206,7 +251,11 @@ def _checked_values(stored: StoredFeature, block: Block, span: Span | None) -> V
         raise ExampleFault(f"feature {stored.key!r} is missing")
     kind, values = read_values(block, span)
     if not stored.takes(len(values)):
-        raise ExampleFault(f"feature {stored.key!r} has {len(values)} values, the schema says {stored.told_count}")
+        raise ExampleFault(
+            f"feature {stored.key!r} has {len(values)} values, the schema says {stored.told_count}"
+        )
     if len(values) and kind is not None and _KINDS[kind] != stored.told_kind:
-        raise ExampleFault(f"feature {stored.key!r} holds {_KINDS[kind]} values, the schema says {stored.told_kind}")
+        raise ExampleFault(
+            f"feature {stored.key!r} holds {_KINDS[kind]} values, the schema says {stored.told_kind}"
+        )
     return values

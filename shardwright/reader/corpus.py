@@ -117,7 +117,14 @@ class Corpus:
         """Equal where the same records are read; `settings` are what else decides which those are."""
         digest = hashlib.blake2b(digest_size=16)
         for shard in self.shards:
-            part = (shard.name.split, shard.info.index, shard.info.num_bytes, shard.info.crc32c, shard.first_row, shard.stop_row)
+            part = (
+                shard.name.split,
+                shard.info.index,
+                shard.info.num_bytes,
+                shard.info.crc32c,
+                shard.first_row,
+                shard.stop_row,
+            )
             digest.update(repr(part).encode())
         for setting in settings:
             digest.update(b"\0" + setting)
@@ -126,11 +133,15 @@ class Corpus:
 
 def _find_shards(source: Source, split: str) -> list[ShardRef]:
     manifest = source.manifest
-    spans = parse_split(split, {name: found.num_records for name, found in manifest.splits.items()}, manifest.name)
+    spans = parse_split(
+        split, {name: found.num_records for name, found in manifest.splits.items()}, manifest.name
+    )
     shards = []
     for span in spans:
         start = 0
-        for name, info in zip(manifest.shard_names(span.split), manifest.splits[span.split].shards, strict=True):
+        for name, info in zip(
+            manifest.shard_names(span.split), manifest.splits[span.split].shards, strict=True
+        ):
             first, stop = max(span.start - start, 0), min(span.stop - start, info.num_records)
             if first < stop:
                 shards.append(ShardRef(source, name, info, first, stop))

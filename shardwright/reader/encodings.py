@@ -57,14 +57,20 @@ class Encoding:
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         """Shape and dtype of a finished column of `batch` rows; None where a size differs from batch to batch."""
         shape = feature.stored_shape
-        return ((batch,), np.dtype(object)) if None in shape else ((batch, *shape), value_dtype(feature))
+        return (
+            ((batch,), np.dtype(object))
+            if None in shape
+            else ((batch, *shape), value_dtype(feature))
+        )
 
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
         """A column of blank rows: 0, "", b"" or an empty list."""
         shape = feature.stored_shape
         if None in shape:
             return object_array([list_array(feature, [])] * batch)
-        return np.full((batch, *(size or 0 for size in shape)), blank_value(feature), value_dtype(feature))
+        return np.full(
+            (batch, *(size or 0 for size in shape)), blank_value(feature), value_dtype(feature)
+        )
 
     def encode(self, feature: Feature, values: Values) -> Any:
         """What a row is set to: `values` are as many as the feature's shape says; of a bag of words, indices and counts.
@@ -96,7 +102,11 @@ class Text(Encoding):
         return Encoding.allocate(self, replace(feature, kind=FeatureKind.TEXT), batch)
 
     def encode(self, feature: Feature, values: Values) -> Any:
-        return object_array([as_text(value) for value in values]) if feature.is_list else as_text(values[0])
+        return (
+            object_array([as_text(value) for value in values])
+            if feature.is_list
+            else as_text(values[0])
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +124,17 @@ class RawTensor(Encoding):
 
     def __post_init__(self) -> None:
         dtype = _number_dtype(self.dtype)
-        shape = (self.shape,) if type(self.shape) is int else tuple(self.shape) if isinstance(self.shape, (tuple, list)) else (0,)
+        shape = (
+            (self.shape,)
+            if type(self.shape) is int
+            else tuple(self.shape)
+            if isinstance(self.shape, (tuple, list))
+            else (0,)
+        )
         if not all(type(size) is int and size > 0 for size in shape):
-            raise UsageError(f"RawTensor(shape={self.shape!r}) must be whole numbers above 0, such as (16, 16, 4)")
+            raise UsageError(
+                f"RawTensor(shape={self.shape!r}) must be whole numbers above 0, such as (16, 16, 4)"
+            )
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "shape", shape)
 
@@ -132,7 +150,9 @@ class RawTensor(Encoding):
         del class_names
         check_kind("RawTensor", feature, BYTE_STRINGS)
         if feature.is_list:
-            raise UsageError(f"feature {feature.name!r} is a list, and RawTensor takes the bytes of one tensor")
+            raise UsageError(
+                f"feature {feature.name!r} is a list, and RawTensor takes the bytes of one tensor"
+            )
         return self
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
@@ -159,5 +179,7 @@ def _number_dtype(given: Any) -> np.dtype[Any]:
         dtype = np.dtype(object)
     is_registered = dtype.kind == "V" and dtype.isbuiltin == 2  # as ml_dtypes registers bfloat16
     if given is None or not (dtype.kind in "biufc" or is_registered):
-        raise UsageError(f"RawTensor(dtype={given!r}) must be a type of numbers that NumPy knows, such as 'float32'")
+        raise UsageError(
+            f"RawTensor(dtype={given!r}) must be a type of numbers that NumPy knows, such as 'float32'"
+        )
     return dtype

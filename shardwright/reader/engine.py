@@ -40,7 +40,10 @@ class Engine:
     """
 
     def __init__(self, options: ReaderOptions) -> None:
-        sources = [Source.open(Folder.at(address, options.storage), options.cache) for address in options.datasets]
+        sources = [
+            Source.open(Folder.at(address, options.storage), options.cache)
+            for address in options.datasets
+        ]
         self.corpus = Corpus.of(sources, options.split)
         self.columns = _make_columns(self.corpus.schema, options)
         self.selection: Selection = select_records(self.corpus, options.where)
@@ -49,12 +52,16 @@ class Engine:
         self.places = PlaceTable(order, self.selection, options.seed)
         self._image, self._masked = options.image, options.is_masked
         self._files = ShardFiles(
-            self.corpus.shards, at_a_time=max(self.window, len(order.windows(0, 0)[0])), in_order=isinstance(order, StoredOrder)
+            self.corpus.shards,
+            at_a_time=max(self.window, len(order.windows(0, 0)[0])),
+            in_order=isinstance(order, StoredOrder),
         )
         self._indexes = ShardIndexes(self.corpus.shards, of_images=not self.columns.needs_record)
         self._check = options.check
         records = self.record_reader(self._indexes)
-        self._names = tuple(options.features or (feature.name for feature in self.corpus.schema.features))
+        self._names = tuple(
+            options.features or (feature.name for feature in self.corpus.schema.features)
+        )
         self._maker = BatchMaker(
             records,
             self.columns,
@@ -84,13 +91,17 @@ class Engine:
         found = self.columns.spec(rows)
         if self.columns.image is not None:
             found[self.columns.image.name] = _image_spec(self._image, rows)
-        return {name: found[name] for name in self._names} | ({MASK: ((rows,), np.dtype(np.bool_))} if self._masked else {})
+        return {name: found[name] for name in self._names} | (
+            {MASK: ((rows,), np.dtype(np.bool_))} if self._masked else {}
+        )
 
     def begin(self, step: Step) -> PendingBatch:
         """Have a host's part of a global batch made."""
         if self._window_read is None:
             self._plan(step.position)
-        return self._maker.begin(step, self.places.find(step.start, step.num_places), self._running_pool())
+        return self._maker.begin(
+            step, self.places.find(step.start, step.num_places), self._running_pool()
+        )
 
     def finish(self, batch: PendingBatch) -> tuple[Batch, list[BadRecord]]:
         """A batch that was begun. Raises `StorageError` where a shard or its index cannot be read."""
@@ -102,7 +113,9 @@ class Engine:
         """Any records as one batch; a single one is made in the calling thread. Raises as `finish`."""
         count = len(places.rows)
         step = Step(start=0, num_places=count, num_rows=count, next_position=0, position=0)
-        return self._maker.finish(self._maker.begin(step, places, self._running_pool() if count > 1 else None))
+        return self._maker.finish(
+            self._maker.begin(step, places, self._running_pool() if count > 1 else None)
+        )
 
     def close(self) -> None:
         """End the threads and close the shards."""
@@ -128,7 +141,9 @@ class Engine:
         """Threads do not survive a fork: a child process begins with new ones."""
         with self._lock:
             if self._pool is None or self._pool_owner != os.getpid():
-                self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix="shardwright-reader")
+                self._pool = ThreadPoolExecutor(
+                    self.threads, thread_name_prefix="shardwright-reader"
+                )
                 self._pool_owner = os.getpid()
             return self._pool
 
@@ -141,9 +156,15 @@ def stored_image(schema: ExampleSchema) -> StoredImage:
 def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader:
     columns = ColumnReader(schema, options.features, indexed=frozenset({FeatureSource.LABEL}))
     if options.image is not None and columns.image is None:
-        raise UsageError(f"image={options.image} needs the image: add {schema.image.name!r} to features=, or leave image= out")
-    if options.is_masked and MASK in (options.features or [feature.name for feature in schema.features]):
-        raise UsageError(f"this dataset has a feature {MASK!r}, which is what remainder='pad' calls its mask: leave it out of features=")
+        raise UsageError(
+            f"image={options.image} needs the image: add {schema.image.name!r} to features=, or leave image= out"
+        )
+    if options.is_masked and MASK in (
+        options.features or [feature.name for feature in schema.features]
+    ):
+        raise UsageError(
+            f"this dataset has a feature {MASK!r}, which is what remainder='pad' calls its mask: leave it out of features="
+        )
     return columns
 
 

@@ -30,7 +30,9 @@ class _Unusual(Exception):  # noqa: N818 - no error: protobuf can read it
     """Bytes of another form than the usual one."""
 
 
-def find_features(block: Block, start: int, stop: int, keys: Collection[bytes]) -> tuple[Block, dict[bytes, Span]]:
+def find_features(
+    block: Block, start: int, stop: int, keys: Collection[bytes]
+) -> tuple[Block, dict[bytes, Span]]:
     """The serialized Features of an example under these keys.
 
     Args:
@@ -67,7 +69,9 @@ def _walk(block: Block, start: int, stop: int, keys: Collection[bytes]) -> dict[
         value = key_stop + 2
         if end - value >= 0x80:
             value = _content(block, key_stop, end, _VALUE)
-        elif block[key_stop] != _VALUE or block[key_stop + 1] != end - value:  # the same of a length of one byte
+        elif (
+            block[key_stop] != _VALUE or block[key_stop + 1] != end - value
+        ):  # the same of a length of one byte
             raise _Unusual
         key = block[key_start:key_stop]
         if key in keys:
@@ -129,7 +133,9 @@ def read_values(block: Block, span: Span) -> tuple[str | None, Values]:
     """
     data = block[span[0] : span[1]]
     size = len(data)
-    if 4 <= size < 0x80 and data[1] == size - 2 and data[2] == _LIST and data[3] == size - 4:  # lengths of one byte
+    if (
+        4 <= size < 0x80 and data[1] == size - 2 and data[2] == _LIST and data[3] == size - 4
+    ):  # lengths of one byte
         body = data[4:]
     else:
         try:

@@ -46,11 +46,22 @@ class ExampleSource:
     """
 
     def __init__(self, options: ReaderOptions) -> None:
-        self._prepare(replace(options, shuffle=False, window=None, sampling=None, epochs=None, remainder=Remainder.KEEP))
+        self._prepare(
+            replace(
+                options,
+                shuffle=False,
+                window=None,
+                sampling=None,
+                epochs=None,
+                remainder=Remainder.KEEP,
+            )
+        )
         self._open()
         for name, encoding in self._engine.columns.encodings.items():
             if isinstance(encoding, Sparse):
-                raise UsageError(f"feature {name!r}: Sparse() is a form of batches; for single examples give Dense(...) or no encoding")
+                raise UsageError(
+                    f"feature {name!r}: Sparse() is a form of batches; for single examples give Dense(...) or no encoding"
+                )
 
     def _prepare(self, options: ReaderOptions) -> None:
         self.options = options
@@ -59,7 +70,9 @@ class ExampleSource:
 
     def _open(self) -> None:
         self._engine = Engine(self.options)
-        self._places = PlaceTable(StoredOrder(self._engine.selection.sizes), self._engine.selection, self.options.seed)
+        self._places = PlaceTable(
+            StoredOrder(self._engine.selection.sizes), self._engine.selection, self.options.seed
+        )
         self._owner = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -68,7 +81,10 @@ class ExampleSource:
     def __repr__(self) -> str:
         """Equal where the examples are equal: Grain compares it when it restores a checkpoint."""
         options = self.options
-        names = ", ".join(f"{name}={encoding}" for name, encoding in (options.features or {}).items()) or "all"
+        names = (
+            ", ".join(f"{name}={encoding}" for name, encoding in (options.features or {}).items())
+            or "all"
+        )
         return f"ExampleSource({self.fingerprint}, {len(self)} records, image={options.image}, features=({names}), seed={options.seed})"
 
     def __len__(self) -> int:
@@ -93,7 +109,13 @@ class ExampleSource:
         """
         return self.examples([number], epoch=epoch, draws=None if draw is None else [draw])[0]
 
-    def examples(self, numbers: Sequence[SupportsIndex], *, epoch: int = 0, draws: Sequence[int] | None = None) -> list[Example]:
+    def examples(
+        self,
+        numbers: Sequence[SupportsIndex],
+        *,
+        epoch: int = 0,
+        draws: Sequence[int] | None = None,
+    ) -> list[Example]:
         """Some examples, in this order, decoded by all threads: their images are parts of one array.
 
         Raises:
@@ -103,7 +125,9 @@ class ExampleSource:
         known = [self._check(number) for number in numbers]
         places = self._places.locate(np.array(known, np.int64) + epoch * len(self))
         if draws is not None:
-            places = Places(places.shards, places.rows, np.array([draw % 2**64 for draw in draws], np.uint64))
+            places = Places(
+                places.shards, places.rows, np.array([draw % 2**64 for draw in draws], np.uint64)
+            )
         batch, bad = engine.read(places)
         if bad:
             raise BadExampleError(str(bad[0]))

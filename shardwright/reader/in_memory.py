@@ -28,21 +28,36 @@ def read_split(
     """See `Dataset.to_numpy`."""
     root = dataset.root
     with Reader(
-        root.uri, split, global_batch_size=_ALL_ROWS, image=image, features=features, epochs=1, storage_options=root.options
+        root.uri,
+        split,
+        global_batch_size=_ALL_ROWS,
+        image=image,
+        features=features,
+        epochs=1,
+        storage_options=root.options,
     ) as reader:
         _check_fits(reader, split, image, max_bytes)
         return next(iter(reader))
 
 
-def _check_fits(reader: Reader, split: str, image: ImageTransform | None, max_bytes: int | str) -> None:
+def _check_fits(
+    reader: Reader, split: str, image: ImageTransform | None, max_bytes: int | str
+) -> None:
     limit = parse_size(max_bytes, "max_bytes") if isinstance(max_bytes, str) else max_bytes
     name = reader.schema.image.name
     if name not in reader.element_spec:
         return
     if image is None or None in image.shape:
-        num_bytes = sum(shard.info.num_bytes * shard.num_rows // shard.info.num_records for shard in reader.engine.corpus.shards)
+        num_bytes = sum(
+            shard.info.num_bytes * shard.num_rows // shard.info.num_records
+            for shard in reader.engine.corpus.shards
+        )
     else:
-        num_bytes = reader.num_records * int(np.prod([side or 0 for side in image.shape])) * image.dtype.itemsize
+        num_bytes = (
+            reader.num_records
+            * int(np.prod([side or 0 for side in image.shape]))
+            * image.dtype.itemsize
+        )
     if num_bytes > limit:
         raise UsageError(
             f"the images of {split!r} take {show_bytes(num_bytes)} in memory, more than max_bytes={max_bytes}: "

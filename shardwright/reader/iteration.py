@@ -23,7 +23,14 @@ class BatchIterator(Iterator[Batch]):
         deliver: Called with the next position and the bad records of a batch before it is given; may raise.
     """
 
-    def __init__(self, engine: Engine, steps: Steps, position: int, ahead: int, deliver: Callable[[int, list[BadRecord]], None]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        steps: Steps,
+        position: int,
+        ahead: int,
+        deliver: Callable[[int, list[BadRecord]], None],
+    ) -> None:
         self._engine = engine
         self._steps = steps
         self._ahead = ahead
@@ -52,7 +59,10 @@ class BatchIterator(Iterator[Batch]):
         _cancel(self._pending)
 
     def _begin_more(self) -> None:
-        while len(self._pending) <= self._ahead and (step := self._steps.step_at(self._next_to_begin)) is not None:
+        while (
+            len(self._pending) <= self._ahead
+            and (step := self._steps.step_at(self._next_to_begin)) is not None
+        ):
             self._pending.append(self._engine.begin(step))
             self._next_to_begin = step.next_position
 

@@ -49,8 +49,12 @@ class Dense(Encoding):
         if self.fill is None or (self.fill == 0 and type(self.fill) is int):
             return replace(self, fill=blank_value(feature))
         types, rule = _fill_rule(feature)
-        if type(self.fill) not in types or (types == (int,) and not -(2**63) <= int(self.fill) < 2**63):
-            raise UsageError(f"feature {feature.name!r} holds {told_kind(feature)} values, so Dense(fill={self.fill!r}) must be {rule}")
+        if type(self.fill) not in types or (
+            types == (int,) and not -(2**63) <= int(self.fill) < 2**63
+        ):
+            raise UsageError(
+                f"feature {feature.name!r} holds {told_kind(feature)} values, so Dense(fill={self.fill!r}) must be {rule}"
+            )
         return self
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
@@ -93,7 +97,9 @@ class Sparse(Encoding):
         starts = np.cumsum(lengths) - lengths
         places = np.arange(len(rows)) - np.repeat(starts, lengths)
         values = np.concatenate([np.empty(0, value_dtype(feature)), *column])
-        return SparseColumn(np.stack([rows, places], axis=1), values, (len(column), int(lengths.max(initial=0))))
+        return SparseColumn(
+            np.stack([rows, places], axis=1), values, (len(column), int(lengths.max(initial=0)))
+        )
 
 
 def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:
@@ -107,6 +113,10 @@ def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:
 
 def _check_list(encoding: str, feature: Feature) -> None:
     if feature.kind == FeatureKind.BAG_OF_WORDS:
-        raise UsageError(f"feature {feature.name!r} is a bag of words, which is sparse already: leave its encoding out")
+        raise UsageError(
+            f"feature {feature.name!r} is a bag of words, which is sparse already: leave its encoding out"
+        )
     if feature.stored_shape[:1] != (None,):
-        raise UsageError(f"feature {feature.name!r} is one value, and {encoding} takes lists: leave its encoding out")
+        raise UsageError(
+            f"feature {feature.name!r} is one value, and {encoding} takes lists: leave its encoding out"
+        )

@@ -57,7 +57,9 @@ class ReaderOptions:
 
     def __post_init__(self) -> None:
         if type(self.seed) is not int:
-            raise UsageError(f"seed={self.seed!r} must be a whole number: the same one gives the same order")
+            raise UsageError(
+                f"seed={self.seed!r} must be a whole number: the same one gives the same order"
+            )
         check_whole("max_bad_records", self.max_bad_records, 0)
         for name in ("window", "threads", "prefetch"):
             if getattr(self, name) is not None:
@@ -67,9 +69,13 @@ class ReaderOptions:
                 f"window={self.window} is how many shards are shuffled with each other: give shuffle=True, or leave window out"
             )
         if self.image is not None and not callable(getattr(self.image, "apply", None)):
-            raise UsageError(f"image={self.image!r} must be sw.TrainImage(...), sw.EvalImage(...), sw.DecodedImage(...), or None for bytes")
+            raise UsageError(
+                f"image={self.image!r} must be sw.TrainImage(...), sw.EvalImage(...), sw.DecodedImage(...), or None for bytes"
+            )
         if self.sampling is not None and not isinstance(self.sampling, Sampling):
-            raise UsageError(f"sampling={self.sampling!r} must be sw.ClassBalanced(), sw.ClassWeights(...), sw.RecordWeights(...), or None")
+            raise UsageError(
+                f"sampling={self.sampling!r} must be sw.ClassBalanced(), sw.ClassWeights(...), sw.RecordWeights(...), or None"
+            )
 
     @property
     def is_masked(self) -> bool:
@@ -82,10 +88,18 @@ def datasets_of(dataset: object) -> dict[str, float]:
     if isinstance(dataset, (str, os.PathLike)):
         return {os.fspath(dataset): 1.0}
     if not isinstance(dataset, Mapping) or not dataset:
-        raise UsageError(f"dataset={dataset!r} must be a folder or an address, or {{address: weight}} to mix several")
+        raise UsageError(
+            f"dataset={dataset!r} must be a folder or an address, or {{address: weight}} to mix several"
+        )
     for address, weight in dataset.items():
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 < weight < float("inf"):
-            raise UsageError(f"dataset={{{address!r}: {weight!r}}}: a weight must be a number above 0")
+        if (
+            isinstance(weight, bool)
+            or not isinstance(weight, (int, float))
+            or not 0 < weight < float("inf")
+        ):
+            raise UsageError(
+                f"dataset={{{address!r}: {weight!r}}}: a weight must be a number above 0"
+            )
     return {os.fspath(address): float(weight) for address, weight in dataset.items()}
 
 
@@ -94,7 +108,9 @@ def features_of(features: Sequence[str] | Features | None) -> Features | None:
     if features is None:
         return None
     if isinstance(features, str) or not features:
-        raise UsageError(f"features={features!r} must be a list of one or more names, or {{name: encoding}}")
+        raise UsageError(
+            f"features={features!r} must be a list of one or more names, or {{name: encoding}}"
+        )
     if not isinstance(features, Mapping):
         return dict.fromkeys(features)
     for name, encoding in features.items():
@@ -112,4 +128,6 @@ def remainder_of(remainder: Any, *, shuffle: bool) -> Remainder:
     try:
         return Remainder(remainder)
     except ValueError:
-        raise UsageError(f"remainder={remainder!r} must be one of {', '.join(map(repr, map(str, Remainder)))}") from None
+        raise UsageError(
+            f"remainder={remainder!r} must be one of {', '.join(map(repr, map(str, Remainder)))}"
+        ) from None

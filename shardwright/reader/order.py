@@ -20,7 +20,10 @@ from shardwright.reader.permutation import derive_key, derive_keys, permute
 
 I64 = NDArray[np.int64]
 
-SHARD_ORDER, RECORD_ORDER = 1, 2  # what a key is for; they are part of the order, which golden tests hold fixed
+SHARD_ORDER, RECORD_ORDER = (
+    1,
+    2,
+)  # what a key is for; they are part of the order, which golden tests hold fixed
 
 
 class Order(Protocol):
@@ -69,7 +72,9 @@ class StoredOrder:
 
     def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
         shard = int(np.searchsorted(self._starts, place, side="right")) - 1
-        following = np.flatnonzero(self.sizes[shard + 1 :])[:1] + shard + 1  # an empty shard is never read
+        following = (
+            np.flatnonzero(self.sizes[shard + 1 :])[:1] + shard + 1
+        )  # an empty shard is never read
         return (shard,), tuple(following.tolist())
 
     def upcoming(self, epoch: int, place: int) -> Iterator[int]:  # noqa: ARG002
@@ -158,7 +163,10 @@ class ShuffledOrder:
     def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         table = self.table(epoch)
         window = int(np.searchsorted(table.window_starts, place, side="right")) - 1
-        following = int(np.searchsorted(table.window_starts, table.window_starts[window + 1], side="right")) - 1
+        following = (
+            int(np.searchsorted(table.window_starts, table.window_starts[window + 1], side="right"))
+            - 1
+        )
         return self._shards_of(table, window), self._shards_of(table, following)
 
     def _shards_of(self, table: EpochTable, window: int) -> tuple[int, ...]:

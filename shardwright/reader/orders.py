@@ -32,25 +32,45 @@ def make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, win
     if len(spans) == 1:
         return _make_one(corpus, selection, options, window, spans[0], options.seed)
     # Datasets of equal sizes would have the same order with the same seed.
-    orders = [_make_one(corpus, selection, options, window, span, derive_key(options.seed, number)) for number, span in enumerate(spans)]
+    orders = [
+        _make_one(corpus, selection, options, window, span, derive_key(options.seed, number))
+        for number, span in enumerate(spans)
+    ]
     sizes = [selection.sizes[span.start : span.stop] for span in spans]
     return MixedOrder.of(orders, sizes, list(options.datasets.values()), options.seed)
 
 
-def _make_one(corpus: Corpus, selection: Selection, options: ReaderOptions, window: int, span: range, seed: int) -> Order:
+def _make_one(
+    corpus: Corpus,
+    selection: Selection,
+    options: ReaderOptions,
+    window: int,
+    span: range,
+    seed: int,
+) -> Order:
     """The order of one dataset, whose shards are counted from its own first one."""
     sizes = selection.sizes[span.start : span.stop]
     sampling = options.sampling
     if isinstance(sampling, ClassSampling):
         labels = _gather(corpus, selection, span, labels_of, ["label"])
-        return order_classes(sampling, labels.astype(np.int32), sizes, class_names=corpus.schema.class_names, seed=seed)
+        return order_classes(
+            sampling,
+            labels.astype(np.int32),
+            sizes,
+            class_names=corpus.schema.class_names,
+            seed=seed,
+        )
     if isinstance(sampling, RecordWeights):
         return WeightedOrder.of(_gather(corpus, selection, span, sampling.weigh, None), sizes, seed)
     return ShuffledOrder(sizes, seed, min(window, len(sizes))) if window else StoredOrder(sizes)
 
 
 def _gather(
-    corpus: Corpus, selection: Selection, span: range, work: Callable[[pa.Table], NDArray[Any]], columns: list[str] | None
+    corpus: Corpus,
+    selection: Selection,
+    span: range,
+    work: Callable[[pa.Table], NDArray[Any]],
+    columns: list[str] | None,
 ) -> NDArray[Any]:
     """What `work` makes of the index rows of the selected records, shard after shard."""
 

@@ -45,7 +45,11 @@ def _tensor_dtype(feature: Feature) -> np.dtype[Any]:
 
 
 def _is_fixed(feature: Feature) -> bool:
-    return bool(feature.dtype) and None not in feature.shape and feature.dtype not in ("str", "bytes", "object")
+    return (
+        bool(feature.dtype)
+        and None not in feature.shape
+        and feature.dtype not in ("str", "bytes", "object")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +75,19 @@ class Bags(Encoding):
     def encode(self, feature: Feature, values: Values) -> Any:
         indices, counts = np.array(values[0], np.int64), np.array(values[1], value_dtype(feature))
         if len(indices) != len(counts):
-            raise ExampleFault(f"feature {feature.name!r} has {len(indices)} indices and {len(counts)} counts")
+            raise ExampleFault(
+                f"feature {feature.name!r} has {len(indices)} indices and {len(counts)} counts"
+            )
         if len(indices) and not (indices.min() >= 0 and indices.max() < self.num_words):
-            raise ExampleFault(f"feature {feature.name!r} has an index beyond its {self.num_words} words: {indices.max()}")
+            raise ExampleFault(
+                f"feature {feature.name!r} has an index beyond its {self.num_words} words: {indices.max()}"
+            )
         return indices, counts
 
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> SparseColumn:
         rows = np.repeat(np.arange(len(column)), [len(indices) for indices, _ in column])
         places = np.concatenate([np.empty(0, np.int64), *(indices for indices, _ in column)])
-        counts = np.concatenate([np.empty(0, value_dtype(feature)), *(counts for _, counts in column)])
+        counts = np.concatenate(
+            [np.empty(0, value_dtype(feature)), *(counts for _, counts in column)]
+        )
         return SparseColumn(np.stack([rows, places], axis=1), counts, (len(column), self.num_words))

@@ -61,7 +61,12 @@ class PlaceTable:
             start, count = start + len(part.rows), count - len(part.rows)
         if len(parts) == 1:
             return parts[0]
-        return Places(*(np.concatenate([getattr(part, name) for part in parts] or [np.empty(0, np.int64)]) for name in Places.__slots__))
+        return Places(
+            *(
+                np.concatenate([getattr(part, name) for part in parts] or [np.empty(0, np.int64)])
+                for name in Places.__slots__
+            )
+        )
 
     def _block(self, number: int) -> Places:
         found = self._blocks.get(number)
@@ -79,5 +84,7 @@ class PlaceTable:
         draws = np.empty(len(positions), np.uint64)
         for epoch in np.unique(epochs):
             chosen = epochs == epoch
-            draws[chosen] = derive_keys(derive_key(self._seed, int(epoch), _DRAW), places[chosen].astype(np.uint64))
+            draws[chosen] = derive_keys(
+                derive_key(self._seed, int(epoch), _DRAW), places[chosen].astype(np.uint64)
+            )
         return Places(shards, self._selection.rows(shards, nths), draws)

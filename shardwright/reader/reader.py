@@ -175,7 +175,9 @@ class Reader:
         self._stop()
         if self.steps.step_at(self.position) is None:
             self.position = 0
-        self._iterator = BatchIterator(self.engine, self.steps, self.position, self._batches_ahead(), self._deliver)
+        self._iterator = BatchIterator(
+            self.engine, self.steps, self.position, self._batches_ahead(), self._deliver
+        )
         return self._iterator
 
     def __len__(self) -> int:
@@ -257,12 +259,21 @@ class Reader:
     @property
     def has_static_rows(self) -> bool:
         """Whether all batches from here on have the same number of rows."""
-        aligned = self.steps.remainder in (Remainder.DROP, Remainder.PAD) or self.position % self.steps.global_batch_size == 0
-        return self.steps.has_static_rows and aligned and (self.options.is_masked or self.options.max_bad_records == 0)
+        aligned = (
+            self.steps.remainder in (Remainder.DROP, Remainder.PAD)
+            or self.position % self.steps.global_batch_size == 0
+        )
+        return (
+            self.steps.has_static_rows
+            and aligned
+            and (self.options.is_masked or self.options.max_bad_records == 0)
+        )
 
     def torch(self, *, map_style: bool = False, channels_first: bool = True) -> Any:
         """A torch dataset: of whole batches, for `DataLoader(..., batch_size=None)`; or of examples by number (`map_style`)."""
-        return import_part("shardwright.trainers.torch").as_torch(self, map_style=map_style, channels_first=channels_first)
+        return import_part("shardwright.trainers.torch").as_torch(
+            self, map_style=map_style, channels_first=channels_first
+        )
 
     def jax(self, sharding: Any = None, *, ahead: int = 1) -> Any:
         """The batches as dicts of `jax.Array`, divided by a sharding of their first axis, each on its way before it is asked for."""
@@ -274,7 +285,9 @@ class Reader:
 
     def tf_data(self, *, as_supervised: bool = False) -> Any:
         """A `tf.data.Dataset` of these batches: see `shardwright.trainers.tf.make_dataset`."""
-        return import_part("shardwright.trainers.tf").make_dataset(self, as_supervised=as_supervised)
+        return import_part("shardwright.trainers.tf").make_dataset(
+            self, as_supervised=as_supervised
+        )
 
     def keras(self) -> Any:
         """(image, label) for Keras without TensorFlow: see `shardwright.trainers.keras.make_data`."""
@@ -282,7 +295,9 @@ class Reader:
 
     def keras_callback(self, directory: str | os.PathLike[str], *, every: int | None = None) -> Any:
         """A callback that resumes `fit` in mid-epoch: see `shardwright.trainers.keras.ResumeTraining`."""
-        return import_part("shardwright.trainers.keras").ResumeTraining(self, directory, every=every)
+        return import_part("shardwright.trainers.keras").ResumeTraining(
+            self, directory, every=every
+        )
 
     def _deliver(self, next_position: int, bad: list[BadRecord]) -> None:
         self._note(bad)

@@ -44,7 +44,9 @@ class RecordReader:
         check: Compare checksums.
     """
 
-    def __init__(self, corpus: Corpus, files: ShardFiles, indexes: ShardIndexes, *, check: bool) -> None:
+    def __init__(
+        self, corpus: Corpus, files: ShardFiles, indexes: ShardIndexes, *, check: bool
+    ) -> None:
         self._corpus = corpus
         self._files = files
         self.indexes = indexes
@@ -61,7 +63,9 @@ class RecordReader:
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
         data = self._read(shard, offset, length)
         if self._check and spans.crcs is not None and google_crc32c.value(data) != spans.crcs[row]:
-            raise RecordFault(offset, "the checksum of the image's bytes is not the one that the index states")
+            raise RecordFault(
+                offset, "the checksum of the image's bytes is not the one that the index states"
+            )
         return data
 
     def read_record(self, shard: int, row: int) -> tuple[bytes, int, int]:
@@ -91,7 +95,9 @@ class RecordReader:
 
     def describe(self, shard: int, row: int, what: str) -> BadRecord:
         """A record that cannot be used, by its place."""
-        return BadRecord(self._corpus.shards[shard].uri, row, int(self.indexes[shard].offsets[row]), what)
+        return BadRecord(
+            self._corpus.shards[shard].uri, row, int(self.indexes[shard].offsets[row]), what
+        )
 
     def _read(self, shard: int, offset: int, length: int) -> bytes:
         try:
@@ -100,7 +106,11 @@ class RecordReader:
         except OSError as error:
             if isinstance(error, StorageError):
                 raise
-            raise StorageError(f"{self._corpus.shards[shard].uri} cannot be read: {error.strerror or error}") from error
+            raise StorageError(
+                f"{self._corpus.shards[shard].uri} cannot be read: {error.strerror or error}"
+            ) from error
         if len(data) < length:
-            raise RecordFault(offset, f"the file ends inside the record: {len(data)} of {length} bytes are left")
+            raise RecordFault(
+                offset, f"the file ends inside the record: {len(data)} of {length} bytes are left"
+            )
         return data

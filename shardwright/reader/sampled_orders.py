@@ -22,10 +22,17 @@ from shardwright.errors import UsageError
 from shardwright.reader.order import I64, Order
 from shardwright.reader.permutation import U64, derive_key, derive_keys, permute
 
-SLOT_ORDER, MEMBER_ORDER, RECORD_DRAW = 4, 5, 6  # purposes of keys, beside those of `order` and `places`
+SLOT_ORDER, MEMBER_ORDER, RECORD_DRAW = (
+    4,
+    5,
+    6,
+)  # purposes of keys, beside those of `order` and `places`
 
 _TOLERANCE = 1e-3  # how far a group's share may be from its weight, of that share
-_BLOCK_SIZES = (64, 8192)  # where whole numbers of slots are looked for; beyond it a block is as long as the rarest group needs
+_BLOCK_SIZES = (
+    64,
+    8192,
+)  # where whole numbers of slots are looked for; beyond it a block is as long as the rarest group needs
 _AT_A_TIME = 64
 _MAX_RATIO = 1e12
 
@@ -122,7 +129,9 @@ class ClassOrder(_AnyShard):
     seed: int
 
     @classmethod
-    def of(cls, labels: NDArray[np.int32], sizes: I64, weights: Mapping[int, float], seed: int) -> ClassOrder:
+    def of(
+        cls, labels: NDArray[np.int32], sizes: I64, weights: Mapping[int, float], seed: int
+    ) -> ClassOrder:
         """The order of records with these labels.
 
         Args:
@@ -132,10 +141,15 @@ class ClassOrder(_AnyShard):
             seed: Any whole number.
         """
         order = np.argsort(labels, kind="stable")
-        members: NDArray[np.unsignedinteger] = order.astype(np.uint32) if len(labels) <= 2**32 else order.astype(np.uint64)
+        members: NDArray[np.unsignedinteger] = (
+            order.astype(np.uint32) if len(labels) <= 2**32 else order.astype(np.uint64)
+        )
         ordered = labels[members]
         wanted = np.array(sorted(weights), labels.dtype)
-        starts, ends = (np.searchsorted(ordered, wanted, side=side).astype(np.int64) for side in ("left", "right"))
+        starts, ends = (
+            np.searchsorted(ordered, wanted, side=side).astype(np.int64)
+            for side in ("left", "right")
+        )
         shares = Shares.of([weights[label] for label in wanted.tolist()], seed)
         return cls(sizes, shares, members, starts, ends - starts, seed)
 
@@ -148,7 +162,10 @@ class ClassOrder(_AnyShard):
         groups, draws = self.shares.assign(epochs * self.size + places)
         counts = self.counts[groups]
         passes, ranks = np.divmod(draws, counts)
-        keys = derive_keys(derive_keys(derive_key(self.seed, MEMBER_ORDER), groups.astype(np.uint64)), passes.astype(np.uint64))
+        keys = derive_keys(
+            derive_keys(derive_key(self.seed, MEMBER_ORDER), groups.astype(np.uint64)),
+            passes.astype(np.uint64),
+        )
         nths = permute(ranks.astype(np.uint64), counts.astype(np.uint64), keys).astype(np.int64)
         return self._find(self.members[self.starts[groups] + nths].astype(np.int64))
 
@@ -168,7 +185,9 @@ class MixedOrder(_AnyShard):
     first_shards: I64
 
     @classmethod
-    def of(cls, orders: Sequence[Order], sizes: Sequence[I64], weights: Sequence[float], seed: int) -> MixedOrder:
+    def of(
+        cls, orders: Sequence[Order], sizes: Sequence[I64], weights: Sequence[float], seed: int
+    ) -> MixedOrder:
         """The mixture of some datasets.
 
         Args:
@@ -182,14 +201,18 @@ class MixedOrder(_AnyShard):
         """
         empty = [number for number, order in enumerate(orders) if not order.size]
         if empty:
-            raise UsageError(f"of {len(orders)} datasets to mix, number {empty[0] + 1} has no records that are read: leave it out")
+            raise UsageError(
+                f"of {len(orders)} datasets to mix, number {empty[0] + 1} has no records that are read: leave it out"
+            )
         first_shards = np.cumsum([0, *(len(part) for part in sizes[:-1])])
         return cls(np.concatenate(sizes), Shares.of(weights, seed), tuple(orders), first_shards)
 
     @property
     def fingerprint(self) -> bytes:
         """Equal where the same records are drawn as often."""
-        return _digest(self.shares.slots, *(getattr(order, "fingerprint", b"") for order in self.orders))
+        return _digest(
+            self.shares.slots, *(getattr(order, "fingerprint", b"") for order in self.orders)
+        )
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
         shards, rows = np.empty(len(places), np.int64), np.empty(len(places), np.int64)
@@ -222,8 +245,12 @@ class WeightedOrder(_AnyShard):
         """
         largest = weights.max(initial=0.0)
         if not largest > 0:
-            raise UsageError(f"RecordWeights gave every one of {len(weights):,} records the weight 0: one at least must be above it")
-        return cls(sizes, np.cumsum(weights / largest), seed)  # divided, so that sums are neither too large for a float nor too small
+            raise UsageError(
+                f"RecordWeights gave every one of {len(weights):,} records the weight 0: one at least must be above it"
+            )
+        return cls(
+            sizes, np.cumsum(weights / largest), seed
+        )  # divided, so that sums are neither too large for a float nor too small
 
     @property
     def fingerprint(self) -> bytes:
@@ -231,9 +258,13 @@ class WeightedOrder(_AnyShard):
         return _digest(self.ends)
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
-        keys = derive_keys(derive_key(self.seed, RECORD_DRAW), (epochs * self.size + places).astype(np.uint64))
+        keys = derive_keys(
+            derive_key(self.seed, RECORD_DRAW), (epochs * self.size + places).astype(np.uint64)
+        )
         # Below 1 by 2**-53 at least, so the product is below the last end; and "right" passes over weights of 0.
-        return self._find(np.searchsorted(self.ends, _fractions(keys) * self.ends[-1], side="right"))
+        return self._find(
+            np.searchsorted(self.ends, _fractions(keys) * self.ends[-1], side="right")
+        )
 
 
 def _fractions(keys: U64) -> NDArray[np.float64]:

@@ -66,17 +66,33 @@ class ClassWeights(ClassSampling):
 
     def __post_init__(self) -> None:
         given: Any = self.weights
-        if isinstance(given, str) or not isinstance(given, (Mapping, Sequence, np.ndarray)) or not len(given):
-            raise UsageError(f"ClassWeights({given!r}) must be given {{class name: weight}}, or a list of weights by label")
+        if (
+            isinstance(given, str)
+            or not isinstance(given, (Mapping, Sequence, np.ndarray))
+            or not len(given)
+        ):
+            raise UsageError(
+                f"ClassWeights({given!r}) must be given {{class name: weight}}, or a list of weights by label"
+            )
         named = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
         for name, weight in named.items():
-            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) < math.inf:
-                raise UsageError(f"ClassWeights: {weight!r}, the weight of class {name!r}, must be a number, 0 or more")
+            if (
+                isinstance(weight, bool)
+                or not isinstance(weight, Real)
+                or not 0 <= float(weight) < math.inf
+            ):
+                raise UsageError(
+                    f"ClassWeights: {weight!r}, the weight of class {name!r}, must be a number, 0 or more"
+                )
         if not any(named.values()):
             raise UsageError("ClassWeights: one weight at least must be above 0")
         floats = {name: float(weight) for name, weight in named.items()}
         # One form for equal weights: a reading's fingerprint is made of it.
-        normal = dict(sorted(floats.items(), key=lambda item: str(item[0]))) if isinstance(given, Mapping) else tuple(floats.values())
+        normal = (
+            dict(sorted(floats.items(), key=lambda item: str(item[0])))
+            if isinstance(given, Mapping)
+            else tuple(floats.values())
+        )
         object.__setattr__(self, "weights", normal)
 
     def weigh(self, counts: I64, class_names: Sequence[str]) -> dict[int, float]:
@@ -96,16 +112,24 @@ class ClassWeights(ClassSampling):
         if not isinstance(weights, Mapping):
             wanted = len(class_names) or num_labels
             if len(weights) != wanted:
-                raise UsageError(f"ClassWeights has {len(weights)} weights for {wanted} classes: give each label one, 0 to leave it out")
+                raise UsageError(
+                    f"ClassWeights has {len(weights)} weights for {wanted} classes: give each label one, 0 to leave it out"
+                )
             return weights
         if not class_names:
-            raise UsageError("ClassWeights: this dataset has no class names; give a list of weights by label")
+            raise UsageError(
+                "ClassWeights: this dataset has no class names; give a list of weights by label"
+            )
         unknown = [name for name in weights if name not in class_names]
         if unknown:
-            raise UsageError(f"ClassWeights: the dataset has no class {_show(unknown)}; its classes are {_show(class_names)}")
+            raise UsageError(
+                f"ClassWeights: the dataset has no class {_show(unknown)}; its classes are {_show(class_names)}"
+            )
         missing = [name for name in class_names if name not in weights]
         if missing:
-            raise UsageError(f"ClassWeights gives no weight for {_show(missing)}: give every class one, 0 to leave it out")
+            raise UsageError(
+                f"ClassWeights gives no weight for {_show(missing)}: give every class one, 0 to leave it out"
+            )
         return [weights[name] for name in class_names]
 
 
@@ -119,11 +143,15 @@ class RecordWeights(Sampling):
             At the top level of a module it can go to other processes with its reader.
     """
 
-    weigh_rows: Callable[[pa.Table], ArrayLike] = field(repr=False)  # which would say where in memory it is
+    weigh_rows: Callable[[pa.Table], ArrayLike] = field(
+        repr=False
+    )  # which would say where in memory it is
 
     def __post_init__(self) -> None:
         if not callable(self.weigh_rows):
-            raise UsageError(f"RecordWeights({self.weigh_rows!r}) must be given a function from index rows to weights")
+            raise UsageError(
+                f"RecordWeights({self.weigh_rows!r}) must be given a function from index rows to weights"
+            )
 
     def weigh(self, rows: pa.Table) -> NDArray[np.float64]:
         """The weights of index rows, float64 [rows].
@@ -146,7 +174,14 @@ class RecordWeights(Sampling):
         return weights
 
 
-def order_classes(sampling: ClassSampling, labels: NDArray[np.int32], sizes: I64, *, class_names: Sequence[str], seed: int) -> ClassOrder:
+def order_classes(
+    sampling: ClassSampling,
+    labels: NDArray[np.int32],
+    sizes: I64,
+    *,
+    class_names: Sequence[str],
+    seed: int,
+) -> ClassOrder:
     """The order of records that are drawn by their class.
 
     Args:
@@ -161,7 +196,9 @@ def order_classes(sampling: ClassSampling, labels: NDArray[np.int32], sizes: I64
     """
     counts = np.bincount(labels[labels >= 0], minlength=len(class_names)).astype(np.int64)
     if not counts.any():
-        raise UsageError(f"sampling={type(sampling).__name__} needs labels, and none of the {len(labels):,} records that are read has one")
+        raise UsageError(
+            f"sampling={type(sampling).__name__} needs labels, and none of the {len(labels):,} records that are read has one"
+        )
     return ClassOrder.of(labels, sizes, sampling.weigh(counts, class_names), seed)
 
 

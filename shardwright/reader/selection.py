@@ -73,7 +73,9 @@ def select_records(corpus: Corpus, where: Condition | None) -> Selection:
     """
     first_rows = np.array([shard.first_row for shard in corpus.shards], np.int64)
     if where is not None and not callable(where) and not isinstance(where, pc.Expression):
-        raise UsageError(f'where={where!r} must be an Arrow expression, such as pc.field("width") >= 224, or a function of the index rows')
+        raise UsageError(
+            f'where={where!r} must be an Arrow expression, such as pc.field("width") >= 224, or a function of the index rows'
+        )
     if where is None:
         return Selection(corpus.sizes, first_rows)
     kept = tuple(for_each_shard(corpus.shards, lambda shard: _keep(shard, where)))
@@ -102,11 +104,15 @@ def _evaluate(rows: pa.Table, where: Condition) -> NDArray[np.bool_]:
             kept = numbered.filter(where)["__row"].to_numpy()
         except (pa.ArrowException, KeyError) as error:
             columns = ", ".join(rows.column_names)
-            raise UsageError(f"where={where} cannot be evaluated on an index, whose columns are {columns}: {error}") from error
+            raise UsageError(
+                f"where={where} cannot be evaluated on an index, whose columns are {columns}: {error}"
+            ) from error
         mask = np.zeros(len(rows), np.bool_)
         mask[kept] = True
         return mask
     mask = np.asarray(where(rows))
     if mask.dtype != np.bool_ or mask.shape != (len(rows),):
-        raise UsageError(f"where= gave {mask.dtype} {list(mask.shape)} for {len(rows)} index rows: it must give one bool for each")
+        raise UsageError(
+            f"where= gave {mask.dtype} {list(mask.shape)} for {len(rows)} index rows: it must give one bool for each"
+        )
     return mask

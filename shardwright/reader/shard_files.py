@@ -68,7 +68,11 @@ class OpenShard:
         files = self._files
         with files.lock:
             self.users -= 1
-            unneeded = files.closed or len(files.opened) > files.max_open or (self.pinned is not None and self not in files.kept)
+            unneeded = (
+                files.closed
+                or len(files.opened) > files.max_open
+                or (self.pinned is not None and self not in files.kept)
+            )
         if unneeded and not self.users:
             files.trim()
 
@@ -87,12 +91,16 @@ class ShardFiles:
         UsageError: The cache may not hold so many.
     """
 
-    def __init__(self, shards: Sequence[ShardRef], *, at_a_time: int = 1, in_order: bool = False) -> None:
+    def __init__(
+        self, shards: Sequence[ShardRef], *, at_a_time: int = 1, in_order: bool = False
+    ) -> None:
         self._refs = shards
         self._at_a_time = at_a_time
         self._in_order = in_order
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.max_open = _MAX_OPEN if limit == resource.RLIM_INFINITY else min(_MAX_OPEN, max(limit // 4, 1))
+        self.max_open = (
+            _MAX_OPEN if limit == resource.RLIM_INFINITY else min(_MAX_OPEN, max(limit // 4, 1))
+        )
         self.lock = threading.Lock()
         self.closed = False
         self.opened: OrderedDict[OpenShard, None] = OrderedDict()  # by last use
@@ -111,7 +119,9 @@ class ShardFiles:
         _all_files.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(ShardFiles, at_a_time=self._at_a_time, in_order=self._in_order), (self._refs,)
+        return functools.partial(ShardFiles, at_a_time=self._at_a_time, in_order=self._in_order), (
+            self._refs,
+        )
 
     def open(self, shard: int) -> OpenShard:
         """A shard's file: `with files.open(shard) as descriptor`. Read by `os.pread`: the descriptor is shared.
@@ -138,7 +148,11 @@ class ShardFiles:
         planned = (*stays, *self._room_for([found for found in order if found not in stays], stays))
         with self.lock:
             self._pace.left(len(self._needed.difference(stays)))
-            self._needed, self.kept, self._distances = frozenset(stays), frozenset(planned), distances
+            self._needed, self.kept, self._distances = (
+                frozenset(stays),
+                frozenset(planned),
+                distances,
+            )
         self.trim()
         for found in planned:
             if found.ref.source.cache is not None and found.descriptor < 0:
@@ -164,7 +178,9 @@ class ShardFiles:
             with self._making_room(found) if self._ahead else nullcontext():
                 descriptor, pinned = open_shard(found.ref)
             if self._in_order and hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)  # twice as fast from a cold disk
+                os.posix_fadvise(
+                    descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL
+                )  # twice as fast from a cold disk
             with self.lock:
                 found.descriptor, found.pinned = descriptor, pinned
                 self._held[descriptor] = pinned
@@ -192,7 +208,10 @@ class ShardFiles:
     def trim(self) -> None:
         """Close what nobody uses: beyond the number that may be open, and of a store what is needed no more."""
         with self.lock:
-            surplus = [(found, found.descriptor, found.pinned, self._seconds_until(found)) for found in self._surplus()]
+            surplus = [
+                (found, found.descriptor, found.pinned, self._seconds_until(found))
+                for found in self._surplus()
+            ]
             for found, *_ in surplus:
                 del self.opened[found], self._held[found.descriptor]
                 found.descriptor, found.pinned = -1, None
@@ -204,18 +223,31 @@ class ShardFiles:
             return [found for found in self.opened if not found.users]
         surplus = []
         too_many = len(self.opened) - self.max_open
-        spare = max(self._at_a_time - len(self._needed) - self._num_unplanned, 0)  # kept open although nobody has planned for them
+        spare = max(
+            self._at_a_time - len(self._needed) - self._num_unplanned, 0
+        )  # kept open although nobody has planned for them
         if too_many > 0:
             surplus = list(islice((found for found in self.opened if not found.users), too_many))
         if self._ahead:
-            unneeded = [found for found in self.opened if found.pinned is not None and found not in self.kept]
-            surplus += [found for found in unneeded[: max(len(unneeded) - spare, 0)] if not found.users and found not in surplus]
+            unneeded = [
+                found
+                for found in self.opened
+                if found.pinned is not None and found not in self.kept
+            ]
+            surplus += [
+                found
+                for found in unneeded[: max(len(unneeded) - spare, 0)]
+                if not found.users and found not in surplus
+            ]
         return surplus
 
     def _make_shards(self) -> None:
         # A shard of which two parts are read, `train[:10%]+train[90%:]`, is one file.
         self._distinct: dict[tuple[Folder, ShardName], OpenShard] = {}
-        self._shards = [self._distinct.setdefault((ref.source.root, ref.name), OpenShard(self, ref)) for ref in self._refs]
+        self._shards = [
+            self._distinct.setdefault((ref.source.root, ref.name), OpenShard(self, ref))
+            for ref in self._refs
+        ]
 
     def _shards_ahead(self, cache: ShardCache) -> int:
         """How many shards are downloaded before their turn."""
@@ -242,7 +274,10 @@ class ShardFiles:
     def _room_for(self, order: list[OpenShard], needed: Iterable[OpenShard]) -> Iterator[OpenShard]:
         """The shards of `order` to download now, beside those that are needed."""
         counts = Counter(found.ref.source.cache for found in needed)
-        room = {cache: ahead - max(counts[cache] - self._at_a_time, 0) for cache, ahead in self._ahead.items()}
+        room = {
+            cache: ahead - max(counts[cache] - self._at_a_time, 0)
+            for cache, ahead in self._ahead.items()
+        }
         for found in order:
             cache = found.ref.source.cache
             if cache is None:
@@ -267,7 +302,12 @@ class ShardFiles:
         opened = list(self.opened)
         self._held.clear()
         self.lock, self.opened = threading.Lock(), OrderedDict()
-        self.kept, self._needed, self._distances, self._num_unplanned = frozenset(), frozenset(), {}, 0
+        self.kept, self._needed, self._distances, self._num_unplanned = (
+            frozenset(),
+            frozenset(),
+            {},
+            0,
+        )
         self._make_shards()  # a block that goes on in this process keeps the old one
         for found in opened:
             if not found.users:

@@ -54,7 +54,9 @@ def _open(path: str) -> int:
         raise StorageError(f"{path} cannot be read: {error.strerror or error}{hint}") from error
 
 
-def close_shard(descriptor: int, pinned: PinnedShard | None, *, comes_again_in: float | None = None) -> None:
+def close_shard(
+    descriptor: int, pinned: PinnedShard | None, *, comes_again_in: float | None = None
+) -> None:
     os.close(descriptor)
     if pinned is not None:
         pinned.close(comes_again_in=comes_again_in)

@@ -41,13 +41,28 @@ class ReaderState:
             raise UsageError(f"state={record!r} must be what Reader.state() gave, a dict")
         version = record.get("version")
         if type(version) is not int or version != STATE_VERSION:
-            raise UsageError(f"state has version {version!r}; this shardwright reads version {STATE_VERSION}")
-        kinds = {"dataset": str, "shuffle": bool, "seed": int, "window": int, "position": int, "epoch": int}
+            raise UsageError(
+                f"state has version {version!r}; this shardwright reads version {STATE_VERSION}"
+            )
+        kinds = {
+            "dataset": str,
+            "shuffle": bool,
+            "seed": int,
+            "window": int,
+            "position": int,
+            "epoch": int,
+        }
         for field in fields(cls):
             value = record.get(field.name)
-            negative = isinstance(value, int) and value < 0 and field.name in ("window", "position", "epoch")
+            negative = (
+                isinstance(value, int)
+                and value < 0
+                and field.name in ("window", "position", "epoch")
+            )
             if type(value) is not kinds[field.name] or negative:
-                raise UsageError(f"state has {field.name}={value!r}, which Reader.state() never gives: it was changed or cut")
+                raise UsageError(
+                    f"state has {field.name}={value!r}, which Reader.state() never gives: it was changed or cut"
+                )
         return cls(**{field.name: record[field.name] for field in fields(cls)})
 
     def check_same(self, other: ReaderState) -> None:
@@ -60,4 +75,6 @@ class ReaderState:
         for name in ("shuffle", "seed", "window"):
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
-                raise UsageError(f"this state was taken with {name}={mine}, and the reader has {name}={its}: give {name}={mine}")
+                raise UsageError(
+                    f"this state was taken with {name}={mine}, and the reader has {name}={its}: give {name}={mine}"
+                )

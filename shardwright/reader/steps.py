@@ -73,7 +73,9 @@ class Steps:
         if self.remainder not in list(Remainder):
             raise UsageError(f"remainder={self.remainder!r} must be one of {', '.join(Remainder)}")
         if self.host_index >= self.host_count:
-            raise UsageError(f"host_index={self.host_index} must be below host_count={self.host_count}: hosts are counted from 0")
+            raise UsageError(
+                f"host_index={self.host_index} must be below host_count={self.host_count}: hosts are counted from 0"
+            )
         if self.global_batch_size % self.host_count:
             raise UsageError(
                 f"global_batch_size={self.global_batch_size} must be a multiple of host_count={self.host_count}: "
@@ -95,7 +97,9 @@ class Steps:
         if self.remainder in (Remainder.DROP, Remainder.PAD):
             return True
         if self.remainder == Remainder.CARRY:
-            return self.epochs is None or self.epoch_size * self.epochs % self.global_batch_size == 0
+            return (
+                self.epochs is None or self.epoch_size * self.epochs % self.global_batch_size == 0
+            )
         return self.epoch_size % self.global_batch_size == 0
 
     @property
@@ -112,7 +116,11 @@ class Steps:
     def normalize(self, position: int) -> int:
         """The position itself, or the next epoch's start where no batch begins any more in its epoch."""
         left = self.epoch_size - position % self.epoch_size
-        return position + left if self.remainder == Remainder.DROP and left < self.global_batch_size else position
+        return (
+            position + left
+            if self.remainder == Remainder.DROP and left < self.global_batch_size
+            else position
+        )
 
     def step_at(self, position: int) -> Step | None:
         """The global batch that begins at a position; None at the end."""
@@ -123,7 +131,13 @@ class Steps:
         num_places = min(self.global_batch_size, stop - position)
         first, last = self._host_part(num_places)
         num_rows = self.host_batch_size if self.remainder == Remainder.PAD else last - first
-        return Step(position + first, last - first, num_rows, self.normalize(position + num_places), position)
+        return Step(
+            position + first,
+            last - first,
+            num_rows,
+            self.normalize(position + num_places),
+            position,
+        )
 
     def skip(self, position: int, num_steps: int) -> int:
         """The position after `num_steps` global batches from `position` on, or the end."""
@@ -148,7 +162,10 @@ class Steps:
         if self.remainder == Remainder.CARRY:
             return -(-left // self.global_batch_size)
         this_epoch = self.epoch_size - position % self.epoch_size
-        return self._steps_in(this_epoch) + (left - this_epoch) // self.epoch_size * self.steps_per_epoch
+        return (
+            self._steps_in(this_epoch)
+            + (left - this_epoch) // self.epoch_size * self.steps_per_epoch
+        )
 
     def _steps_in(self, places: int) -> int:
         full, rest = divmod(places, self.global_batch_size)
@@ -168,8 +185,12 @@ class Steps:
         """The host's part [first, last) of a global batch; where padded, the fillers are all at the end of the last hosts' parts."""
         if self.remainder == Remainder.PAD:
             size = self.host_batch_size
-            return min(self.host_index * size, num_places), min((self.host_index + 1) * size, num_places)
-        return num_places * self.host_index // self.host_count, num_places * (self.host_index + 1) // self.host_count
+            return min(self.host_index * size, num_places), min(
+                (self.host_index + 1) * size, num_places
+            )
+        return num_places * self.host_index // self.host_count, num_places * (
+            self.host_index + 1
+        ) // self.host_count
 
 
 def check_whole(name: str, value: object, least: int) -> None:

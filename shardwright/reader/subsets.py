@@ -32,7 +32,9 @@ class Span:
         return self.stop - self.start
 
 
-def parse_split(text: object, sizes: Mapping[str, int], dataset: str = "the dataset") -> tuple[Span, ...]:
+def parse_split(
+    text: object, sizes: Mapping[str, int], dataset: str = "the dataset"
+) -> tuple[Span, ...]:
     """The spans that `text` names, in its order.
 
     Args:
@@ -44,21 +46,29 @@ def parse_split(text: object, sizes: Mapping[str, int], dataset: str = "the data
         UsageError: It is not written so, there is no such split, a bound is beyond 100 % or not whole, or two parts share a record.
     """
     if not isinstance(text, str) or not text.strip():
-        raise UsageError(f"split={text!r} must be a name, such as 'train' or 'train[:10%]'; {ALL_SPLITS!r} is all of {', '.join(sizes)}")
+        raise UsageError(
+            f"split={text!r} must be a name, such as 'train' or 'train[:10%]'; {ALL_SPLITS!r} is all of {', '.join(sizes)}"
+        )
     if text.strip() == ALL_SPLITS and ALL_SPLITS not in sizes:
         return tuple(Span(split, 0, size) for split, size in sizes.items())
     spans = tuple(_parse_part(part, text, sizes, dataset) for part in text.split("+"))
     for number, span in enumerate(spans):
         for other in spans[:number]:
-            if span.split == other.split and max(span.start, other.start) < min(span.stop, other.stop):
-                raise UsageError(f"split {text!r} names records of {span.split!r} twice: they would be read twice")
+            if span.split == other.split and max(span.start, other.start) < min(
+                span.stop, other.stop
+            ):
+                raise UsageError(
+                    f"split {text!r} names records of {span.split!r} twice: they would be read twice"
+                )
     return spans
 
 
 def _parse_part(part: str, text: str, sizes: Mapping[str, int], dataset: str) -> Span:
     match = _PART.fullmatch(part)
     if match is None:
-        raise UsageError(f"split={text!r}: {part.strip()!r} is not written as 'train', 'train[:10%]', 'train[5000:]' or 'train[10%:20%]'")
+        raise UsageError(
+            f"split={text!r}: {part.strip()!r} is not written as 'train', 'train[:10%]', 'train[5000:]' or 'train[10%:20%]'"
+        )
     name = match["name"]
     if name not in sizes:
         raise UsageError(
@@ -79,7 +89,9 @@ def _parse_bound(bound: str | None, default: int, size: int, text: str) -> int:
         return default
     match = _BOUND.fullmatch(bound)
     if match is None or (match["decimals"] and not match["percent"]):
-        raise UsageError(f"split={text!r}: {bound.strip()!r} must be a whole number of records, or percent, such as 5000 or 10%")
+        raise UsageError(
+            f"split={text!r}: {bound.strip()!r} must be a whole number of records, or percent, such as 5000 or 10%"
+        )
     if not match["percent"]:
         number = int(match["number"])
         return min(max(number + size if number < 0 else number, 0), size)
@@ -87,4 +99,6 @@ def _parse_bound(bound: str | None, default: int, size: int, text: str) -> int:
     if abs(percent) > 100:
         raise UsageError(f"split={text!r}: {bound.strip()} is more than 100 %")
     number = round(percent * size / 100.0)  # TFDS's very expression (`_pct_to_abs_closest`)
-    return number + size if percent < 0 else number  # where TFDS takes -1% of 10 records, which is none, for all of them
+    return (
+        number + size if percent < 0 else number
+    )  # where TFDS takes -1% of 10 records, which is none, for all of them

@@ -14,7 +14,11 @@ from shardwright.schema import Feature, FeatureKind
 
 Values = Sequence[Any] | npt.NDArray[Any]  # of bytes, int or float
 
-CLASSES = (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS)  # indices of the feature's own names
+CLASSES = (
+    FeatureKind.CLASS_LABEL,
+    FeatureKind.MULTI_LABEL,
+    FeatureKind.TOKENS,
+)  # indices of the feature's own names
 INTEGERS = (*CLASSES, FeatureKind.INT64)
 BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)
 _DTYPES = {
@@ -78,7 +82,9 @@ def item_shape(feature: Feature) -> tuple[int, ...]:
 def list_array(feature: Feature, values: Values) -> npt.NDArray[Any]:
     """An array [items, *item_shape], or of the feature's fixed shape, of int64, float32, or object for texts and bytes."""
     if feature.kind in _DTYPES:
-        array = np.array(values, value_dtype(feature))  # a copy: `values` may be a view of a whole block of records
+        array = np.array(
+            values, value_dtype(feature)
+        )  # a copy: `values` may be a view of a whole block of records
     else:
         array = object_array([readable(feature, value) for value in values])
     return array if len(feature.stored_shape) == 1 else array.reshape((-1, *item_shape(feature)))
@@ -105,7 +111,9 @@ def check_kind(encoding: str, feature: Feature, kinds: Sequence[FeatureKind]) ->
     """
     if feature.kind not in kinds:
         wanted = "integers" if kinds == INTEGERS else "texts or bytes"
-        raise UsageError(f"feature {feature.name!r} holds {told_kind(feature)} values, and {encoding} takes {wanted}")
+        raise UsageError(
+            f"feature {feature.name!r} holds {told_kind(feature)} values, and {encoding} takes {wanted}"
+        )
 
 
 def check_count(encoding: str, argument: str, value: object) -> None:

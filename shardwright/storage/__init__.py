@@ -4,7 +4,14 @@
 (`clients`), which logs in as `credentials` finds, repeats what may pass, and says what went wrong as a typed error (`faults`).
 """
 
-from shardwright.storage.addresses import absolute, is_remote, join, key_problem, local_path, parse_address
+from shardwright.storage.addresses import (
+    absolute,
+    is_remote,
+    join,
+    key_problem,
+    local_path,
+    parse_address,
+)
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.objects import read_object, read_object_part

@@ -16,7 +16,15 @@ from urllib.parse import unquote
 from shardwright.errors import UsageError
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-_STORES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "http": "http", "https": "https"}
+_STORES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "az": "az",
+    "http": "http",
+    "https": "https",
+}
 _BAD_SEGMENTS = frozenset({"", ".", ".."})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -52,7 +60,9 @@ def parse_address(uri: str) -> Address:
     scheme = _STORES.get(match[1].lower()) if match else None
     if match is None or scheme is None:
         known = ", ".join(f"{name}://" for name in dict.fromkeys(_STORES.values()))
-        raise UsageError(f"{uri!r}: {match[0] if match else 'such'} addresses are not read or written; give a local path or one of {known}")
+        raise UsageError(
+            f"{uri!r}: {match[0] if match else 'such'} addresses are not read or written; give a local path or one of {known}"
+        )
     bucket, _, key = uri[match.end() :].partition("/")
     if not bucket:
         raise UsageError(f"{uri!r} names no bucket: write {scheme}://BUCKET/PREFIX")

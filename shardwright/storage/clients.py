@@ -25,7 +25,15 @@ from shardwright.errors import ClientError, StorageError, UnreadableError
 from shardwright.storage import credentials
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.faults import Fault, fault_of, is_past_end, is_whole_answer
-from shardwright.storage.options import AZURE_KEYS, CLIENT_KEYS, GCS_KEYS, S3_KEYS, StorageOptions, parse_seconds, typed
+from shardwright.storage.options import (
+    AZURE_KEYS,
+    CLIENT_KEYS,
+    GCS_KEYS,
+    S3_KEYS,
+    StorageOptions,
+    parse_seconds,
+    typed,
+)
 
 T = TypeVar("T")
 _LOG = logging.getLogger("shardwright.storage")
@@ -62,10 +70,20 @@ class Client:
         values = options.for_store(store)
         self.store = store
         self.scheme = store.partition("://")[0]
-        self.read_seconds = parse_seconds("read_timeout", values.get("read_timeout", _TIMEOUTS["read_timeout"])).total_seconds()
-        self.deadline = parse_seconds("deadline", values["deadline"]).total_seconds() if "deadline" in values else DEADLINE_SECONDS
+        self.read_seconds = parse_seconds(
+            "read_timeout", values.get("read_timeout", _TIMEOUTS["read_timeout"])
+        ).total_seconds()
+        self.deadline = (
+            parse_seconds("deadline", values["deadline"]).total_seconds()
+            if "deadline" in values
+            else DEADLINE_SECONDS
+        )
         self.login, self.config = _configure(store, values)
-        self.endpoint = str(self.config.get("endpoint") or self.config.get("base_url") or _HOSTS.get(self.scheme, store))
+        self.endpoint = str(
+            self.config.get("endpoint")
+            or self.config.get("base_url")
+            or _HOSTS.get(self.scheme, store)
+        )
         self.objects = self._make(values, _TIMEOUTS, _NO_RETRIES)
         upload_retries = {**_UPLOAD_RETRIES, "retry_timeout": timedelta(seconds=self.deadline)}
         self.uploads = self._make(values, _UPLOAD_TIMEOUTS, upload_retries)
@@ -76,7 +94,13 @@ class Client:
         self._down_since = 0.0
         self._last_said = 0.0
 
-    def call(self, uri: str, verb: str, operation: Callable[[], T], explain: Callable[[], object] | None = None) -> T:
+    def call(
+        self,
+        uri: str,
+        verb: str,
+        operation: Callable[[], T],
+        explain: Callable[[], object] | None = None,
+    ) -> T:
         """Do one request, repeated as the store's state asks for it.
 
         Args:
@@ -109,7 +133,9 @@ class Client:
             time.sleep(random.uniform(0.5, 1.0) * min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE))
             attempt += 1
 
-    def _fault_of(self, error: Exception, uri: str, verb: str, explain: Callable[[], object] | None) -> Fault | None:
+    def _fault_of(
+        self, error: Exception, uri: str, verb: str, explain: Callable[[], object] | None
+    ) -> Fault | None:
         fault = fault_of(error, uri, verb, self.endpoint)
         if fault is None:
             return None
@@ -119,13 +145,19 @@ class Client:
             try:
                 explain()
             except (BaseError, OSError, ValueError) as told:
-                return fault if is_past_end(told) or is_whole_answer(told) else fault_of(told, uri, verb, self.endpoint) or fault
+                return (
+                    fault
+                    if is_past_end(told) or is_whole_answer(told)
+                    else fault_of(told, uri, verb, self.endpoint) or fault
+                )
         return fault
 
     def _note(self, fault: Fault) -> None:
         now = time.monotonic()
         if not fault.passes:
-            self._last_success = now if fault.answered else self._last_success  # it works, whatever it says of this object
+            self._last_success = (
+                now if fault.answered else self._last_success
+            )  # it works, whatever it says of this object
             return
         if self._down_since <= self._last_success or now - self._last_failure > self.deadline:
             self._down_since = now
@@ -138,7 +170,9 @@ class Client:
         if self._serves_others(started):
             return elapsed > min(ONE_OBJECT_SECONDS, self.deadline)
         # Of many requests in a queue each would wait anew for a store that others have given up: a few tries will do.
-        return elapsed > self.deadline or (attempt > 2 and time.monotonic() - self._down_since > self.deadline)
+        return elapsed > self.deadline or (
+            attempt > 2 and time.monotonic() - self._down_since > self.deadline
+        )
 
     def _serves_others(self, started: float) -> bool:
         """Whether requests go well while this one fails; lately, because one that is under way when a store goes down sees some, too."""
@@ -154,10 +188,14 @@ class Client:
         now = time.monotonic()
         if now - started > _SAY_EVERY_SECONDS and now - self._last_said > _SAY_EVERY_SECONDS:
             self._last_said = now
-            _LOG.warning("%s (tried %d times in %.0f s, trying on)", fault.error, attempt + 1, now - started)
+            _LOG.warning(
+                "%s (tried %d times in %.0f s, trying on)", fault.error, attempt + 1, now - started
+            )
 
     def _make(self, values: Mapping[str, str], timeouts: Mapping[str, str], retries: Any) -> Any:
-        given = {key: _client_value(key, value) for key, value in values.items() if key in CLIENT_KEYS}
+        given = {
+            key: _client_value(key, value) for key, value in values.items() if key in CLIENT_KEYS
+        }
         client: Any = {**timeouts, **given}
         if self.endpoint.startswith("http://"):
             client["allow_http"] = True
@@ -165,16 +203,24 @@ class Client:
         config: Any = self.config
         provider: Any = {"credential_provider": self.login.provider} if self.login.provider else {}
         if self.scheme == "s3":
-            return S3Store(name, config=config, client_options=client, retry_config=retries, **provider)
+            return S3Store(
+                name, config=config, client_options=client, retry_config=retries, **provider
+            )
         if self.scheme == "gs":
-            return GCSStore(name, config=config, client_options=client, retry_config=retries, **provider)
+            return GCSStore(
+                name, config=config, client_options=client, retry_config=retries, **provider
+            )
         if self.scheme == "az":
             return AzureStore(name, config=config, client_options=client, retry_config=retries)
         return HTTPStore(self.store, client_options=client, retry_config=retries)
 
 
 def _client_value(key: str, value: str) -> object:
-    return parse_seconds(key, value) if key in ("connect_timeout", "read_timeout", "timeout") else typed(key, value)
+    return (
+        parse_seconds(key, value)
+        if key in ("connect_timeout", "read_timeout", "timeout")
+        else typed(key, value)
+    )
 
 
 def _configure(store: str, values: dict[str, str]) -> tuple[credentials.Login, dict[str, object]]:
@@ -184,19 +230,32 @@ def _configure(store: str, values: dict[str, str]) -> tuple[credentials.Login, d
         login = credentials.s3_login(store, values)
         profile = credentials.profile_settings(store, values.get("profile"))
         found = {
-            "endpoint": env.get("AWS_ENDPOINT_URL_S3") or env.get("AWS_ENDPOINT_URL") or profile.get("endpoint"),
-            "region": env.get("AWS_REGION") or env.get("AWS_DEFAULT_REGION") or profile.get("region") or "us-east-1",
+            "endpoint": env.get("AWS_ENDPOINT_URL_S3")
+            or env.get("AWS_ENDPOINT_URL")
+            or profile.get("endpoint"),
+            "region": env.get("AWS_REGION")
+            or env.get("AWS_DEFAULT_REGION")
+            or profile.get("region")
+            or "us-east-1",
         }
         known = S3_KEYS - {"profile"}
     elif scheme == "gs":
         login = credentials.gcs_login(store, values)
         emulator = env.get("STORAGE_EMULATOR_HOST")
-        found = {"base_url": emulator if emulator is None or "://" in emulator else f"http://{emulator}"}
+        found = {
+            "base_url": emulator if emulator is None or "://" in emulator else f"http://{emulator}"
+        }
         known = GCS_KEYS
     else:
-        return credentials.Login(), {key: typed(key, value) for key, value in values.items() if key in AZURE_KEYS and scheme == "az"}
+        return credentials.Login(), {
+            key: typed(key, value)
+            for key, value in values.items()
+            if key in AZURE_KEYS and scheme == "az"
+        }
     given = {key: typed(key, value) for key, value in values.items() if key in known}
-    config = {key: value for key, value in {**login.config, **found, **given}.items() if value is not None}
+    config = {
+        key: value for key, value in {**login.config, **found, **given}.items() if value is not None
+    }
     if "endpoint" in config:
         config["endpoint"] = str(config["endpoint"]).rstrip("/")
     return login, config
@@ -228,5 +287,7 @@ def client_for(store: str, options: StorageOptions) -> Client:
             try:
                 client = _clients[store, options] = Client(store, options)
             except (BaseError, ValueError) as error:
-                raise ClientError(f"{store}: its options cannot be used: {str(error).partition(chr(10))[0]}") from error
+                raise ClientError(
+                    f"{store}: its options cannot be used: {str(error).partition(chr(10))[0]}"
+                ) from error
     return client

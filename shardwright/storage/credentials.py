@@ -51,10 +51,26 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
         return Login()
     if "access_key_id" in values:
         return _given_keys(values)
-    if "profile" not in values and env.get("AWS_ACCESS_KEY_ID") and env.get("AWS_SECRET_ACCESS_KEY"):
-        keys = {"access_key_id": env["AWS_ACCESS_KEY_ID"], "secret_access_key": env["AWS_SECRET_ACCESS_KEY"]}
-        return Login({**keys, **({"session_token": token} if (token := env.get("AWS_SESSION_TOKEN")) else {})})
-    by_obstore = ("AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI")
+    if (
+        "profile" not in values
+        and env.get("AWS_ACCESS_KEY_ID")
+        and env.get("AWS_SECRET_ACCESS_KEY")
+    ):
+        keys = {
+            "access_key_id": env["AWS_ACCESS_KEY_ID"],
+            "secret_access_key": env["AWS_SECRET_ACCESS_KEY"],
+        }
+        return Login(
+            {
+                **keys,
+                **({"session_token": token} if (token := env.get("AWS_SESSION_TOKEN")) else {}),
+            }
+        )
+    by_obstore = (
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    )
     if "profile" not in values and any(env.get(name) for name in by_obstore):
         return Login()
     return _boto3_login(store, values.get("profile"))
@@ -64,7 +80,9 @@ def _given_keys(values: dict[str, str]) -> Login:
     """Keys of options, by a function: left alone, obstore sends the environment's session token along, which is that of other keys."""
     if "secret_access_key" not in values:
         return Login()  # obstore says what is missing
-    keys: dict[str, object] = {name: values[name] for name in ("access_key_id", "secret_access_key")}
+    keys: dict[str, object] = {
+        name: values[name] for name in ("access_key_id", "secret_access_key")
+    }
     keys |= {"token": values.get("session_token"), "expires_at": None}
     return Login(provider=lambda: keys)
 
@@ -76,7 +94,9 @@ def _boto3_login(store: str, profile: str | None) -> Login:
     except ImportError:
         if _answers(_METADATA_HOST):
             return Login()  # obstore asks the instance's metadata itself
-        raise CredentialsError(_no_s3_keys(store) + "; profiles and SSO need boto3: pip install 'shardwright[aws]'") from None
+        raise CredentialsError(
+            _no_s3_keys(store) + "; profiles and SSO need boto3: pip install 'shardwright[aws]'"
+        ) from None
     try:
         credentials = Session(profile=profile).get_credentials()
     except BotoCoreError as error:
@@ -86,8 +106,15 @@ def _boto3_login(store: str, profile: str | None) -> Login:
 
     def fresh_keys() -> dict[str, object]:
         keys = credentials.get_frozen_credentials()
-        expires = None if type(credentials).__name__ == "Credentials" else datetime.now(UTC) + _KEEP_KEYS
-        return {"access_key_id": keys.access_key, "secret_access_key": keys.secret_key, "token": keys.token, "expires_at": expires}
+        expires = (
+            None if type(credentials).__name__ == "Credentials" else datetime.now(UTC) + _KEEP_KEYS
+        )
+        return {
+            "access_key_id": keys.access_key,
+            "secret_access_key": keys.secret_key,
+            "token": keys.token,
+            "expires_at": expires,
+        }
 
     return Login(provider=fresh_keys)
 
@@ -98,7 +125,9 @@ def profile_settings(store: str, profile: str | None) -> dict[str, object]:
     Raises:
         CredentialsError: There is no such profile, or the file cannot be read.
     """
-    if profile is None and not os.path.exists(os.path.expanduser(os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"))):
+    if profile is None and not os.path.exists(
+        os.path.expanduser(os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"))
+    ):
         return {}
     try:
         from botocore.exceptions import BotoCoreError
@@ -159,7 +188,9 @@ def _google_file_login(store: str, path: str) -> Login:
         with open(path, "rb") as file:
             kind = json.load(file).get("type")
     except (OSError, ValueError, AttributeError) as error:
-        raise CredentialsError(f"{store}: the Google credentials file {path} cannot be read: {error}") from error
+        raise CredentialsError(
+            f"{store}: the Google credentials file {path} cannot be read: {error}"
+        ) from error
     if kind in _NATIVE_GOOGLE_FILES:
         return Login({"application_credentials": path})
     return Login(provider=_google_auth_provider(store, path))
@@ -172,12 +203,16 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import Request
     except ImportError:
-        raise CredentialsError(f"{store}: credentials of the kind in {path} need google-auth: pip install 'shardwright[gcp]'") from None
+        raise CredentialsError(
+            f"{store}: credentials of the kind in {path} need google-auth: pip install 'shardwright[gcp]'"
+        ) from None
     try:
         scopes = ["https://www.googleapis.com/auth/devstorage.read_write"]
         credentials: Any = google.auth.load_credentials_from_file(path, scopes=scopes)[0]
     except GoogleAuthError as error:
-        raise CredentialsError(f"{store}: the Google credentials file {path} cannot be used: {error}") from error
+        raise CredentialsError(
+            f"{store}: the Google credentials file {path} cannot be used: {error}"
+        ) from error
 
     def fresh_token() -> dict[str, object]:
         credentials.refresh(Request())
@@ -188,7 +223,10 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
 
 def _is_google_machine(host: str) -> bool:
     """Whether a metadata server of Google's answers (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
-    from http.client import HTTPConnection, HTTPException  # brings TLS and mail parsing, a third of what `import shardwright` costs
+    from http.client import (
+        HTTPConnection,
+        HTTPException,
+    )  # brings TLS and mail parsing, a third of what `import shardwright` costs
 
     connection = HTTPConnection(host, timeout=_METADATA_SECONDS)
     try:

@@ -44,10 +44,15 @@ def download(
     """
     store, key = parse_address(uri)
     client = client_for(store, options)
-    parts = [(start, min(start + PART_BYTES, stop)) for first, stop in spans for start in range(first, stop, PART_BYTES)]
+    parts = [
+        (start, min(start + PART_BYTES, stop))
+        for first, stop in spans
+        for start in range(first, stop, PART_BYTES)
+    ]
     with ThreadPoolExecutor(_PARTS_AT_A_TIME, thread_name_prefix="shardwright-download") as pool:
         waiting: list[Future[None]] = [
-            pool.submit(_download_part, client, key, uri, descriptor, start, stop, etag, done) for start, stop in parts
+            pool.submit(_download_part, client, key, uri, descriptor, start, stop, etag, done)
+            for start, stop in parts
         ]
         finished, unfinished = wait(waiting, return_when=FIRST_EXCEPTION)
         for future in unfinished:
@@ -77,7 +82,9 @@ def _download_part(
 
 def read_part(client: Client, uri: str, key: str, start: int, stop: int, etag: str | None) -> bytes:
     """The bytes [start, stop) of an object whose etag is to be `etag`, or anything for None. Raises as `download`."""
-    data = client.call(uri, "read", functools.partial(_get_part, client, key, uri, start, stop, etag))
+    data = client.call(
+        uri, "read", functools.partial(_get_part, client, key, uri, start, stop, etag)
+    )
     COUNTERS.add("bytes_read", len(data))
     return data
 

@@ -104,7 +104,9 @@ class Folder:
         """Write a file, or leave it as it is where it says the same: a finished dataset that is built again stays untouched."""
         try:
             same = self.read_bytes(name) == data
-        except StorageError:  # none there, or none that can be read: writing tells if there is more to it
+        except (
+            StorageError
+        ):  # none there, or none that can be read: writing tells if there is more to it
             same = False
         if not same:
             self.write_bytes(name, data)
@@ -147,7 +149,9 @@ class Folder:
         """Every file in it that a build makes, in order."""
         found: list[str] = []
         for below in ("", naming.INDEX_DIR, naming.REJECTS_DIR):
-            names: Iterator[str] = (f"{below}/{name}" if below else name for name in self.names(below))
+            names: Iterator[str] = (
+                f"{below}/{name}" if below else name for name in self.names(below)
+            )
             found += [name for name in names if naming.is_build_output(name)]
         return sorted(found)
 
@@ -157,5 +161,9 @@ class Folder:
             return []
         store, key = parse_address(self.uri)
         start = f"{key}/" if key else ""
-        aborted = peers.abort_uploads(client_for(store, self.options), start, lambda found: naming.is_build_output(found[len(start) :]))
+        aborted = peers.abort_uploads(
+            client_for(store, self.options),
+            start,
+            lambda found: naming.is_build_output(found[len(start) :]),
+        )
         return [found[len(start) :] for found in aborted]

@@ -23,7 +23,9 @@ from shardwright.storage.etags import plain_etag
 
 _PAGE_KEYS = 1000
 _LISTERS = 16  # prefixes listed at a time
-_MOST_FOLDERS = 16  # more of them on one page, and a request for each would cost more than the pages do
+_MOST_FOLDERS = (
+    16  # more of them on one page, and a request for each would cost more than the pages do
+)
 _WAITING_PAGES = 64  # pages held until they are taken: 64,000 keys, about 30 MB
 
 
@@ -65,7 +67,9 @@ def list_folder(client: Client, prefix: str) -> tuple[list[str], Page]:
     """
     uri = _listable(client, prefix)
     try:
-        found = client.call(uri, "list", lambda: obstore.list_with_delimiter(client.objects, prefix or None))
+        found = client.call(
+            uri, "list", lambda: obstore.list_with_delimiter(client.objects, prefix or None)
+        )
     except InvalidPathError:
         return _folders_of((ObjectRow(*row) for row in peers.list_any_keys(client, prefix)), prefix)
     return list(found["common_prefixes"]), _rows(found["objects"], prefix)
@@ -79,14 +83,18 @@ def first_page(client: Client, prefix: str) -> Page:
 def _listable(client: Client, prefix: str) -> str:
     uri = Address(client.store, prefix).uri
     if client.scheme in ("http", "https"):
-        raise StorageError(f"{uri}: a web server does not list its files: this needs a folder or a store; images may be named in a table")
+        raise StorageError(
+            f"{uri}: a web server does not list its files: this needs a folder or a store; images may be named in a table"
+        )
     return uri
 
 
 def _pages(client: Client, prefix: str) -> Iterator[Page]:
     """Pages of one prefix, in key order; a page that fails is asked for again from the last key on."""
     uri = _listable(client, prefix)
-    if prefix and key_problem(prefix):  # a folder that is named like that, met below a prefix that is not
+    if prefix and key_problem(
+        prefix
+    ):  # a folder that is named like that, met below a prefix that is not
         yield from _any_pages(client, prefix, None)
         return
     stream: Any = None
@@ -95,7 +103,9 @@ def _pages(client: Client, prefix: str) -> Iterator[Page]:
     def next_page() -> Any:
         nonlocal stream
         if stream is None:
-            stream = obstore.list(client.objects, prefix or None, offset=last, chunk_size=_PAGE_KEYS)
+            stream = obstore.list(
+                client.objects, prefix or None, offset=last, chunk_size=_PAGE_KEYS
+            )
         try:
             return next(stream, None)
         except BaseException:
@@ -105,7 +115,9 @@ def _pages(client: Client, prefix: str) -> Iterator[Page]:
     while True:
         try:
             found = client.call(uri, "list", next_page)
-        except InvalidPathError:  # one odd name must not hide all others: a slower client lists it too
+        except (
+            InvalidPathError
+        ):  # one odd name must not hide all others: a slower client lists it too
             yield from _any_pages(client, prefix, last)
             return
         if not found:
@@ -116,14 +128,20 @@ def _pages(client: Client, prefix: str) -> Iterator[Page]:
 
 def _any_pages(client: Client, prefix: str, last: str | None) -> Iterator[Page]:
     found = (ObjectRow(*row) for row in peers.list_any_keys(client, prefix, after=last))
-    rows = (row for row in found if row.key != f"{prefix}/")  # what stands for the folder itself, which obstore leaves out, too
+    rows = (
+        row for row in found if row.key != f"{prefix}/"
+    )  # what stands for the folder itself, which obstore leaves out, too
     while page := list(islice(rows, _PAGE_KEYS)):
         yield page
 
 
 def _rows(found: Any, prefix: str) -> Page:
     """Rows of what is below a prefix; some stores give the object that stands for the folder itself, too."""
-    return [ObjectRow(meta["path"], meta["size"], plain_etag(meta["e_tag"])) for meta in found if meta["path"] != prefix]
+    return [
+        ObjectRow(meta["path"], meta["size"], plain_etag(meta["e_tag"]))
+        for meta in found
+        if meta["path"] != prefix
+    ]
 
 
 def _folders_of(rows: Iterator[ObjectRow], prefix: str) -> tuple[list[str], Page]:
@@ -160,7 +178,9 @@ class _ParallelLister:
     def run(self, prefix: str) -> Iterator[Page]:
         self._add([prefix])
         for number in range(_LISTERS):
-            threading.Thread(target=self._work, daemon=True, name=f"shardwright-list-{number}").start()
+            threading.Thread(
+                target=self._work, daemon=True, name=f"shardwright-list-{number}"
+            ).start()
         while (found := self._pages.get()) is not None:
             if isinstance(found, BaseException):
                 raise found

@@ -15,7 +15,9 @@ from shardwright import naming
 from shardwright.errors import ExistsError, MissingError, StorageError
 
 _MAX_PIECES = 1024  # IOV_MAX on Linux and macOS: what one writev takes
-_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})  # FAT, some network disks, mounted buckets
+_NO_HARD_LINKS = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+)  # FAT, some network disks, mounted buckets
 _PutInPlace = Callable[[str, str], None]
 
 
@@ -86,7 +88,11 @@ class LocalFiles:
     def stated_in(self, path: str) -> dict[str, StatedFile]:
         """Name -> what the disk says of each file in a folder. Raises as `names_in`."""
         found = {name: self.num_bytes_of(os.path.join(path, name)) for name in self.names_in(path)}
-        return {name: StatedFile(num_bytes) for name, num_bytes in found.items() if num_bytes is not None}
+        return {
+            name: StatedFile(num_bytes)
+            for name, num_bytes in found.items()
+            if num_bytes is not None
+        }
 
     def is_file(self, path: str) -> bool:
         """Whether there is something of that name that is no folder."""
@@ -174,7 +180,9 @@ def _sink(path: str, put_in_place: _PutInPlace) -> Iterator[FileSink]:
         if isinstance(error, StorageError):
             raise
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-    except BaseException:  # a signal may come between any two lines, the making of the file included
+    except (
+        BaseException
+    ):  # a signal may come between any two lines, the making of the file included
         _remove(temporary)
         raise
 
@@ -197,7 +205,9 @@ def _link(temporary: str, path: str) -> None:
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        if os.path.lexists(path):  # looking first is the best such disks allow: of two writers at once, both may find none
+        if os.path.lexists(
+            path
+        ):  # looking first is the best such disks allow: of two writers at once, both may find none
             raise ExistsError(f"{path} is there already") from error
         os.replace(temporary, path)
     else:

@@ -81,7 +81,11 @@ class ObjectFiles:
         client, key = _place(path, self._options)
         starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
         found = client.call(
-            path, "read", lambda: obstore.get_ranges(client.objects, key, starts=starts, ends=stops, coalesce=COALESCE_BYTES)
+            path,
+            "read",
+            lambda: obstore.get_ranges(
+                client.objects, key, starts=starts, ends=stops, coalesce=COALESCE_BYTES
+            ),
         )
         COUNTERS.add("bytes_read", sum(map(len, found)))
         return list(map(bytes, found))
@@ -117,9 +121,15 @@ class ObjectFiles:
         """Name -> what the store says of each object directly below a prefix. Raises `StorageError`."""
         client, key = _place(path, self._options)
         if client.scheme == "gs":
-            return {name: StatedFile(found.num_bytes, None, found.crc32c) for name, found in peers.stated_below(client, key).items()}
+            return {
+                name: StatedFile(found.num_bytes, None, found.crc32c)
+                for name, found in peers.stated_below(client, key).items()
+            }
         start = len(key) + 1 if key else 0
-        return {row.key[start:]: StatedFile(row.num_bytes, row.etag or None) for row in list_folder(client, key)[1]}
+        return {
+            row.key[start:]: StatedFile(row.num_bytes, row.etag or None)
+            for row in list_folder(client, key)[1]
+        }
 
     def is_file(self, path: str) -> bool:
         """Whether there is an object of just that key, which is no prefix of others."""
@@ -160,15 +170,26 @@ class ObjectFiles:
     def write_bytes(self, path: str, data: bytes) -> None:
         """Write a small object, replacing what is there. Raises `StorageError`."""
         client, key = _place(path, self._options)
-        put = client.call(path, "write", lambda: obstore.put(client.objects, key, data, use_multipart=False))
+        put = client.call(
+            path, "write", lambda: obstore.put(client.objects, key, data, use_multipart=False)
+        )
         COUNTERS.add("bytes_written", len(data))
-        stated = plain_etag(put["e_tag"]) if client.scheme == "gs" else ""  # S3 has checked the content itself
-        if looks_like_md5(stated) and stated != hashlib.md5(data, usedforsecurity=False).hexdigest():
-            raise StorageError(f"{path} did not arrive as it was sent (the store states MD5 {stated}): run the build again")
+        stated = (
+            plain_etag(put["e_tag"]) if client.scheme == "gs" else ""
+        )  # S3 has checked the content itself
+        if (
+            looks_like_md5(stated)
+            and stated != hashlib.md5(data, usedforsecurity=False).hexdigest()
+        ):
+            raise StorageError(
+                f"{path} did not arrive as it was sent (the store states MD5 {stated}): run the build again"
+            )
 
     def remove(self, path: str) -> None:
         """Remove an object; where there is none, nothing happens. Raises `StorageError`."""
-        if head_object(path, self._options) is None:  # asked first: S3 notes even a removal of nothing, in buckets with versions
+        if (
+            head_object(path, self._options) is None
+        ):  # asked first: S3 notes even a removal of nothing, in buckets with versions
             return
         client, key = _place(path, self._options)
         try:
@@ -183,7 +204,9 @@ class ObjectFiles:
             client = _place(some[0], self._options)[0]
             keys = [parse_address(path).key for path in some]
             try:
-                client.call(some[0], "delete", functools.partial(obstore.delete, client.objects, keys))
+                client.call(
+                    some[0], "delete", functools.partial(obstore.delete, client.objects, keys)
+                )
             except MissingError:  # one of them, removed by somebody else
                 deque(map_reads(self.remove, some), maxlen=0)
 
@@ -192,7 +215,9 @@ def _get_range(client: Client, key: str, offset: int, length: int) -> bytes:
     try:
         return bytes(obstore.get_range(client.objects, key, start=offset, length=length))
     except (BaseError, OSError, ValueError) as error:
-        if is_past_end(error) or (is_whole_answer(error) and not obstore.head(client.objects, key)["size"]):
+        if is_past_end(error) or (
+            is_whole_answer(error) and not obstore.head(client.objects, key)["size"]
+        ):
             return b""  # as of a local file
         raise
 
@@ -215,7 +240,9 @@ def head_object(uri: str, options: StorageOptions) -> StatedFile | None:
         return None
 
 
-def read_object(uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None) -> ReadObject:
+def read_object(
+    uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None
+) -> ReadObject:
     """A whole object, whose content is what its store states.
 
     Args:
@@ -243,7 +270,9 @@ def read_object(uri: str, options: StorageOptions, *, num_bytes: int | None = No
         COUNTERS.add("retries_content")
         if digests.count(digests[-1]) > 1 and not _is_md5(client, key):
             return found
-    raise ChangedError(f"{uri} arrives with another content than its store states (MD5 {digests[-1]}, stated {found.etag}): try again")
+    raise ChangedError(
+        f"{uri} arrives with another content than its store states (MD5 {digests[-1]}, stated {found.etag}): try again"
+    )
 
 
 def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | None) -> ReadObject:
@@ -258,7 +287,9 @@ def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | 
     return ReadObject(data, there)
 
 
-def read_object_part(uri: str, options: StorageOptions, offset: int, num_bytes: int, *, etag: str | None = None) -> bytes:
+def read_object_part(
+    uri: str, options: StorageOptions, offset: int, num_bytes: int, *, etag: str | None = None
+) -> bytes:
     """`num_bytes` bytes of an object from `offset` on. No store states a checksum of parts.
 
     Raises:

@@ -22,7 +22,16 @@ S3_KEYS = frozenset(
         "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "unsigned_payload", "profile",
     )
 )  # fmt: skip
-GCS_KEYS = frozenset(("base_url", "bearer_token", "service_account", "service_account_key", "application_credentials", "skip_signature"))
+GCS_KEYS = frozenset(
+    (
+        "base_url",
+        "bearer_token",
+        "service_account",
+        "service_account_key",
+        "application_credentials",
+        "skip_signature",
+    )
+)
 AZURE_KEYS = frozenset(
     (
         "account_name", "account_key", "client_id", "client_secret", "tenant_id", "sas_key", "token", "endpoint", "skip_signature",
@@ -37,9 +46,15 @@ CLIENT_KEYS = frozenset(
 )  # fmt: skip
 OWN_KEYS = frozenset({"deadline"})
 _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
-_ALIASES = {"anonymous": "skip_signature", "endpoint_url": "endpoint", "no_sign_request": "skip_signature"}
+_ALIASES = {
+    "anonymous": "skip_signature",
+    "endpoint_url": "endpoint",
+    "no_sign_request": "skip_signature",
+}
 _KEYS = S3_KEYS | GCS_KEYS | AZURE_KEYS | CLIENT_KEYS | OWN_KEYS | set(_ALIASES) | {"path_style"}
-_FORM = re.compile(r"(?:(?P<scope>[a-z0-9]+://[^:/]+(?::\d+)?):)?(?P<key>\w+)=(?P<value>.*)", re.DOTALL)
+_FORM = re.compile(
+    r"(?:(?P<scope>[a-z0-9]+://[^:/]+(?::\d+)?):)?(?P<key>\w+)=(?P<value>.*)", re.DOTALL
+)
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _BOOL_KEYS = frozenset(
     (
@@ -70,7 +85,9 @@ class StorageOptions:
         for text in texts:
             match = _FORM.fullmatch(text)
             if match is None:
-                raise UsageError(f"--storage-option {text.partition('=')[0]!r} must be KEY=VALUE, or s3://BUCKET:KEY=VALUE for one bucket")
+                raise UsageError(
+                    f"--storage-option {text.partition('=')[0]!r} must be KEY=VALUE, or s3://BUCKET:KEY=VALUE for one bucket"
+                )
             scope = parse_address(match["scope"]).store if match["scope"] else ""
             settings.append((scope, *_check(match["key"].lower(), match["value"])))
         return cls(tuple(settings))
@@ -88,7 +105,10 @@ class StorageOptions:
         return general | {key: value for scope, key, value in self.settings if scope == store}
 
     def __repr__(self) -> str:
-        shown = (f"{scope}{':' if scope else ''}{key}={'***' if _SECRET.search(key) else value}" for scope, key, value in self.settings)
+        shown = (
+            f"{scope}{':' if scope else ''}{key}={'***' if _SECRET.search(key) else value}"
+            for scope, key, value in self.settings
+        )
         return f"StorageOptions({', '.join(shown)})"
 
 
@@ -98,7 +118,11 @@ NO_OPTIONS = StorageOptions()
 def _check(key: str, value: str) -> tuple[str, str]:
     if key not in _KEYS:
         guess = difflib.get_close_matches(key, _KEYS, 1)
-        hint = f"did you mean {guess[0]!r}?" if guess else f"some keys are {', '.join(sorted(S3_KEYS)[:4])}, allow_http"
+        hint = (
+            f"did you mean {guess[0]!r}?"
+            if guess
+            else f"some keys are {', '.join(sorted(S3_KEYS)[:4])}, allow_http"
+        )
         raise UsageError(f"--storage-option {key!r} is no option of a store; {hint}")
     if key == "path_style":
         return "virtual_hosted_style_request", str(not parse_bool(key, value)).lower()
@@ -129,7 +153,9 @@ def parse_seconds(key: str, value: str) -> timedelta:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*s?", value.strip())
     if match is None or not float(match[1]):
-        raise UsageError(f"--storage-option {key}={value!r} must be a number of seconds above 0, such as 30")
+        raise UsageError(
+            f"--storage-option {key}={value!r} must be a number of seconds above 0, such as 30"
+        )
     return timedelta(seconds=float(match[1]))
 
 

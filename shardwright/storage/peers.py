@@ -30,7 +30,9 @@ class StatedContent(NamedTuple):
     md5: str | None
 
 
-def list_any_keys(client: Client, prefix: str, after: str | None = None) -> Iterator[tuple[str, int, str]]:
+def list_any_keys(
+    client: Client, prefix: str, after: str | None = None
+) -> Iterator[tuple[str, int, str]]:
     """(key, bytes, etag) of every object below a prefix, in key order, whatever its name is like.
 
     Args:
@@ -45,15 +47,28 @@ def list_any_keys(client: Client, prefix: str, after: str | None = None) -> Iter
     if client.scheme == "s3":
         with _peer_faults(client):
             paginator = _boto3_client(client).get_paginator("list_objects_v2")
-            for page in paginator.paginate(Bucket=_name(client), Prefix=start, StartAfter=after or ""):
-                yield from ((row["Key"], row["Size"], plain_etag(row.get("ETag"))) for row in page.get("Contents", ()))
+            for page in paginator.paginate(
+                Bucket=_name(client), Prefix=start, StartAfter=after or ""
+            ):
+                yield from (
+                    (row["Key"], row["Size"], plain_etag(row.get("ETag")))
+                    for row in page.get("Contents", ())
+                )
     elif client.scheme == "gs":
-        query = {"prefix": start, "startOffset": after or "", "fields": "items(name,size,md5Hash,kmsKeyName),nextPageToken"}
+        query = {
+            "prefix": start,
+            "startOffset": after or "",
+            "fields": "items(name,size,md5Hash,kmsKeyName),nextPageToken",
+        }
         for page in _google_pages(client, query):
-            rows = ((row["name"], int(row["size"]), _google_etag(row)) for row in page.get("items", ()))
+            rows = (
+                (row["name"], int(row["size"]), _google_etag(row)) for row in page.get("items", ())
+            )
             yield from (row for row in rows if row[0] != after)
     else:
-        raise StorageError(f"{client.store} holds an object whose name cannot be asked for: rename it")
+        raise StorageError(
+            f"{client.store} holds an object whose name cannot be asked for: rename it"
+        )
 
 
 def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
@@ -83,13 +98,27 @@ def stated_content(client: Client, key: str) -> StatedContent:
     """
     if client.scheme == "s3":
         with _peer_faults(client):
-            head = _boto3_client(client).head_object(Bucket=_name(client), Key=key, ChecksumMode="ENABLED")
+            head = _boto3_client(client).head_object(
+                Bucket=_name(client), Key=key, ChecksumMode="ENABLED"
+            )
         whole = head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT"
         etag = plain_etag(head.get("ETag"))
-        is_md5 = looks_like_md5(etag) and head.get("ServerSideEncryption") not in _UNSIGNED_KINDS and "SSECustomerAlgorithm" not in head
-        return StatedContent(head["ContentLength"], _crc32c(head.get("ChecksumCRC32C") if whole else None), etag if is_md5 else None)
+        is_md5 = (
+            looks_like_md5(etag)
+            and head.get("ServerSideEncryption") not in _UNSIGNED_KINDS
+            and "SSECustomerAlgorithm" not in head
+        )
+        return StatedContent(
+            head["ContentLength"],
+            _crc32c(head.get("ChecksumCRC32C") if whole else None),
+            etag if is_md5 else None,
+        )
     if client.scheme == "gs":
-        row = _google_json(client, f"/storage/v1/b/{_name(client)}/o/{quote(key, safe='')}", {"fields": "size,crc32c,md5Hash"})
+        row = _google_json(
+            client,
+            f"/storage/v1/b/{_name(client)}/o/{quote(key, safe='')}",
+            {"fields": "size,crc32c,md5Hash"},
+        )
         return _stated(row)
     raise MissingPeerError(f"{client.store}: this kind of store does not say checksums")
 
@@ -97,7 +126,11 @@ def stated_content(client: Client, key: str) -> StatedContent:
 def stated_below(client: Client, prefix: str) -> dict[str, StatedContent]:
     """Name -> what GCS says of each object directly below a prefix. Raises as `list_any_keys`."""
     start = f"{prefix}/" if prefix else ""
-    query = {"prefix": start, "delimiter": "/", "fields": "items(name,size,crc32c,md5Hash),nextPageToken"}
+    query = {
+        "prefix": start,
+        "delimiter": "/",
+        "fields": "items(name,size,crc32c,md5Hash),nextPageToken",
+    }
     rows = (row for page in _google_pages(client, query) for row in page.get("items", ()))
     return {row["name"][len(start) :]: _stated(row) for row in rows}
 
@@ -119,7 +152,9 @@ def _peer_faults(client: Client) -> Iterator[None]:
     try:
         from botocore.exceptions import BotoCoreError, ClientError
     except ImportError:
-        raise MissingPeerError(f"{client.store}: this needs boto3: pip install 'shardwright[aws]'") from None
+        raise MissingPeerError(
+            f"{client.store}: this needs boto3: pip install 'shardwright[aws]'"
+        ) from None
     try:
         yield
     except (BotoCoreError, ClientError) as error:
@@ -133,10 +168,20 @@ def _boto3_client(client: Client) -> Any:
     from botocore.session import Session as BotocoreSession
 
     config = client.config
-    keys = client.login.provider() if client.login.provider else {**config, "token": config.get("session_token")}
+    keys = (
+        client.login.provider()
+        if client.login.provider
+        else {**config, "token": config.get("session_token")}
+    )
     path_style = config.get("endpoint") and not config.get("virtual_hosted_style_request")
-    no_profile = {"profile": (None, None, None, None)} if keys.get("access_key_id") or config.get("skip_signature") else None
-    session = boto3.session.Session(botocore_session=BotocoreSession(session_vars=no_profile))  # the one that is named may not be there
+    no_profile = (
+        {"profile": (None, None, None, None)}
+        if keys.get("access_key_id") or config.get("skip_signature")
+        else None
+    )
+    session = boto3.session.Session(
+        botocore_session=BotocoreSession(session_vars=no_profile)
+    )  # the one that is named may not be there
     return session.client(
         "s3",
         endpoint_url=config.get("endpoint"),
@@ -163,18 +208,28 @@ def _abort_s3_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]
     aborted = []
     with _peer_faults(client):
         s3 = _boto3_client(client)
-        for page in s3.get_paginator("list_multipart_uploads").paginate(Bucket=_name(client), Prefix=prefix):
+        for page in s3.get_paginator("list_multipart_uploads").paginate(
+            Bucket=_name(client), Prefix=prefix
+        ):
             for upload in page.get("Uploads", ()):
                 if wanted(upload["Key"]):
-                    with suppress(s3.exceptions.NoSuchUpload):  # completed, or aborted by another, since it was listed
-                        s3.abort_multipart_upload(Bucket=_name(client), Key=upload["Key"], UploadId=upload["UploadId"])
+                    with suppress(
+                        s3.exceptions.NoSuchUpload
+                    ):  # completed, or aborted by another, since it was listed
+                        s3.abort_multipart_upload(
+                            Bucket=_name(client), Key=upload["Key"], UploadId=upload["UploadId"]
+                        )
                         aborted.append(upload["Key"])
     return aborted
 
 
 def _google_etag(row: dict[str, str]) -> str:
     """The etag that the XML interface gives the same object; not known here for composed objects and those with keys of their own."""
-    return base64.b64decode(row["md5Hash"]).hex() if row.get("md5Hash") and not row.get("kmsKeyName") else ""
+    return (
+        base64.b64decode(row["md5Hash"]).hex()
+        if row.get("md5Hash") and not row.get("kmsKeyName")
+        else ""
+    )
 
 
 def _google_session(client: Client) -> Any:
@@ -185,7 +240,9 @@ def _google_session(client: Client) -> Any:
         from google.oauth2.credentials import Credentials
         from google.oauth2.service_account import Credentials as ServiceAccount
     except ImportError:
-        raise MissingPeerError(f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'") from None
+        raise MissingPeerError(
+            f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
+        ) from None
     config, scopes = client.config, ["https://www.googleapis.com/auth/devstorage.read_write"]
     if config.get("skip_signature"):
         return requests.Session()
@@ -197,7 +254,11 @@ def _google_session(client: Client) -> Any:
     if "service_account_key" in config:
         import json
 
-        return AuthorizedSession(ServiceAccount.from_service_account_info(json.loads(str(config["service_account_key"])), scopes=scopes))
+        return AuthorizedSession(
+            ServiceAccount.from_service_account_info(
+                json.loads(str(config["service_account_key"])), scopes=scopes
+            )
+        )
     return AuthorizedSession(google.auth.default(scopes=scopes)[0])
 
 
@@ -206,7 +267,9 @@ def _google_faults(client: Client) -> Iterator[None]:
     try:
         from google.auth.exceptions import GoogleAuthError
     except ImportError:
-        raise MissingPeerError(f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'") from None
+        raise MissingPeerError(
+            f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
+        ) from None
     try:
         yield
     except GoogleAuthError as error:
@@ -218,9 +281,13 @@ def _google_request(client: Client, method: str, path: str, query: dict[str, str
     url = str(client.config.get("base_url") or _GOOGLE).rstrip("/") + path
 
     def ask() -> Any:
-        answer = _google_session(client).request(method, url, params=query, timeout=client.read_seconds)
+        answer = _google_session(client).request(
+            method, url, params=query, timeout=client.read_seconds
+        )
         if not answer.ok:
-            raise OSError(f"{method} {path} was answered with status code: {answer.status_code} {answer.text[:500]}")
+            raise OSError(
+                f"{method} {path} was answered with status code: {answer.status_code} {answer.text[:500]}"
+            )
         return answer
 
     with _google_faults(client):
@@ -235,20 +302,29 @@ def _google_json(client: Client, path: str, query: dict[str, str]) -> dict[str, 
 def _google_pages(client: Client, query: dict[str, str]) -> Iterator[dict[str, Any]]:
     token: str | None = ""
     while token is not None:
-        page = _google_json(client, f"/storage/v1/b/{_name(client)}/o", {**query, "pageToken": token})
+        page = _google_json(
+            client, f"/storage/v1/b/{_name(client)}/o", {**query, "pageToken": token}
+        )
         yield page
         token = page.get("nextPageToken")
 
 
 def _abort_google_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
     aborted = []
-    text = _google_request(client, "GET", f"/{_name(client)}", {"uploads": "", "prefix": prefix}).text
+    text = _google_request(
+        client, "GET", f"/{_name(client)}", {"uploads": "", "prefix": prefix}
+    ).text
     for upload in ElementTree.fromstring(text).iter():
         if upload.tag.rpartition("}")[2] != "Upload":
             continue
         found = {child.tag.rpartition("}")[2]: child.text or "" for child in upload}
         if wanted(found["Key"]):
             with suppress(MissingError):  # completed, or aborted by another, since it was listed
-                _google_request(client, "DELETE", f"/{_name(client)}/{quote(found['Key'])}", {"uploadId": found["UploadId"]})
+                _google_request(
+                    client,
+                    "DELETE",
+                    f"/{_name(client)}/{quote(found['Key'])}",
+                    {"uploadId": found["UploadId"]},
+                )
                 aborted.append(found["Key"])
     return aborted

@@ -14,7 +14,9 @@ BUFFER_BYTES = 8 << 20
 class RangeReader(io.RawIOBase):
     """An object as a seekable file: a buffer, filled by ranged requests that are repeated like all others."""
 
-    def __init__(self, client: Client, uri: str, key: str, num_bytes: int, etag: str | None) -> None:
+    def __init__(
+        self, client: Client, uri: str, key: str, num_bytes: int, etag: str | None
+    ) -> None:
         super().__init__()
         self._client, self._uri, self._key, self._etag = client, uri, key, etag
         self._num_bytes = num_bytes
@@ -27,13 +29,20 @@ class RangeReader(io.RawIOBase):
         skip = self._position - self._start
         if skip < 0 or skip + wanted > len(self._buffer):
             stop = min(self._num_bytes, self._position + max(wanted, BUFFER_BYTES))
-            self._buffer = read_part(self._client, self._uri, self._key, self._position, stop, self._etag) if wanted > 0 else b""
+            self._buffer = (
+                read_part(self._client, self._uri, self._key, self._position, stop, self._etag)
+                if wanted > 0
+                else b""
+            )
             self._start, skip = self._position, 0
         self._position += max(wanted, 0)
         return self._buffer[skip : skip + wanted]
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
+        self._position = (
+            offset
+            + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._num_bytes}[whence]
+        )
         return self._position
 
     def tell(self) -> int:

@@ -16,7 +16,9 @@ from typing import TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-REQUESTS_IN_FLIGHT = 128  # 64 take the same CPU an object, but are bound by waiting from 30 ms a request on
+REQUESTS_IN_FLIGHT = (
+    128  # 64 take the same CPU an object, but are bound by waiting from 30 ms a request on
+)
 
 
 def start_read(read: Callable[[], T], in_flight: int = REQUESTS_IN_FLIGHT) -> Future[T]:
@@ -24,7 +26,9 @@ def start_read(read: Callable[[], T], in_flight: int = REQUESTS_IN_FLIGHT) -> Fu
     return _pool(in_flight, os.getpid()).submit(read)
 
 
-def map_reads(read: Callable[[T], R], items: Iterable[T], in_flight: int = REQUESTS_IN_FLIGHT) -> Iterator[R]:
+def map_reads(
+    read: Callable[[T], R], items: Iterable[T], in_flight: int = REQUESTS_IN_FLIGHT
+) -> Iterator[R]:
     """`read` of every item, in order, up to twice `in_flight` of them ahead of whoever takes the results."""
     rest = iter(items)
     waiting: deque[Future[R]] = deque()

@@ -37,7 +37,9 @@ class ObjectSink:
         self._writer, self._client, self._uri = writer, client, uri
         self.num_bytes = 0
         self.crc32c = 0
-        self.etag: str | None = None  # once the object is there, where the store keeps it as long as the content stays
+        self.etag: str | None = (
+            None  # once the object is there, where the store keeps it as long as the content stays
+        )
 
     def write(self, pieces: Sequence[bytes]) -> None:
         """Send the pieces one after another.
@@ -45,7 +47,9 @@ class ObjectSink:
         Raises:
             StorageError: A part that was on its way cannot be written.
         """
-        data = b"".join(pieces)  # the writer keeps what it is given, so each call gives it bytes of its own
+        data = b"".join(
+            pieces
+        )  # the writer keeps what it is given, so each call gives it bytes of its own
         try:
             self._writer.write(data)
         except (BaseError, OSError, ValueError) as error:
@@ -66,8 +70,12 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
     """
     store, key = parse_address(uri)
     client = client_for(store, options)
-    before = _etag_of(client, key, uri)  # the first contact, too: it is quick to fail, where an upload is patient
-    writer: Any = obstore.open_writer(client.uploads, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_A_TIME)
+    before = _etag_of(
+        client, key, uri
+    )  # the first contact, too: it is quick to fail, where an upload is patient
+    writer: Any = obstore.open_writer(
+        client.uploads, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_A_TIME
+    )
     sink = ObjectSink(writer, client, uri)
     written = False
     try:
@@ -75,7 +83,11 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
             yield sink
             written = True  # what fails from here on is the completion, and before it the block, whose errors are its own
     except BaseException as error:
-        fault = fault_of(error, uri, "write", client.endpoint) if written and isinstance(error, Exception) else None
+        fault = (
+            fault_of(error, uri, "write", client.endpoint)
+            if written and isinstance(error, Exception)
+            else None
+        )
         if fault is None or not _arrived_anyway(client, key, uri, sink, before):
             _sweep(client, key)
             if fault is None:
@@ -92,7 +104,9 @@ def _etag_of(client: Client, key: str, uri: str) -> str | None:
         return None
 
 
-def _arrived_anyway(client: Client, key: str, uri: str, sink: ObjectSink, before: str | None) -> bool:
+def _arrived_anyway(
+    client: Client, key: str, uri: str, sink: ObjectSink, before: str | None
+) -> bool:
     """Whether only the answer to the last request was lost: the object is there, of the right length, and not the one of before."""
     try:
         found = client.call(uri, "write", lambda: obstore.head(client.objects, key))
@@ -124,5 +138,7 @@ def _sweep(client: Client, key: str) -> None:
     """Parts that were on their way when the upload was aborted may have arrived after it: abort it once more."""
     try:
         peers.abort_uploads(client, key, lambda found: found == key)
-    except StorageError as error:  # the first failure is the one to tell; the next build sweeps, too
+    except (
+        StorageError
+    ) as error:  # the first failure is the one to tell; the next build sweeps, too
         _LOG.info("%s: an upload may be left: %s", key, error)

@@ -36,9 +36,13 @@ class JaxBatches:
         UsageError: Batches may be of different lengths, cannot be divided so, or another process's rows are wanted here.
     """
 
-    def __init__(self, reader: Reader, sharding: jax.sharding.Sharding | None, *, ahead: int = 1) -> None:
+    def __init__(
+        self, reader: Reader, sharding: jax.sharding.Sharding | None, *, ahead: int = 1
+    ) -> None:
         if type(ahead) is not int or ahead < 0:
-            raise UsageError(f"ahead={ahead!r} must be a whole number, 0 or more: how many batches wait on the devices")
+            raise UsageError(
+                f"ahead={ahead!r} must be a whole number, 0 or more: how many batches wait on the devices"
+            )
         self._reader = reader
         self._sharding = sharding
         self._ahead = ahead
@@ -53,7 +57,11 @@ class JaxBatches:
         failure: Exception | None = None
         while True:
             try:
-                while failure is None and len(waiting) <= self._ahead and (batch := next(batches, None)) is not None:
+                while (
+                    failure is None
+                    and len(waiting) <= self._ahead
+                    and (batch := next(batches, None)) is not None
+                ):
                     waiting.append((self._put(batch), reader.position))
             except Exception as error:  # what was read before it comes first
                 failure = error
@@ -93,7 +101,9 @@ class JaxBatches:
         return jax.make_array_from_callback((rows, *known.shape[1:]), self._sharding, local_part)
 
 
-def as_jax(reader: Reader, sharding: jax.sharding.Sharding | None = None, *, ahead: int = 1) -> JaxBatches:
+def as_jax(
+    reader: Reader, sharding: jax.sharding.Sharding | None = None, *, ahead: int = 1
+) -> JaxBatches:
     """See `JaxBatches`."""
     return JaxBatches(reader, sharding, ahead=ahead)
 
@@ -110,7 +120,9 @@ def _check_rows(reader: Reader, sharding: jax.sharding.Sharding, first_row: int)
     try:
         indices: Mapping[Any, tuple[slice, ...]] = sharding.addressable_devices_indices_map((rows,))
     except ValueError as error:
-        raise UsageError(f"{sharding} cannot divide a batch of global_batch_size={rows} rows along its first axis: {error}") from error
+        raise UsageError(
+            f"{sharding} cannot divide a batch of global_batch_size={rows} rows along its first axis: {error}"
+        ) from error
     stop_row = first_row + reader.steps.host_batch_size
     for device, (part,) in indices.items():
         start, stop, _ = part.indices(rows)

@@ -51,14 +51,18 @@ class TrainingState:
         except FileNotFoundError:
             return None
         except ValueError as fault:
-            raise UsageError(f"{path} is not a saved training ({fault}): delete it to train from the start") from fault
+            raise UsageError(
+                f"{path} is not a saved training ({fault}): delete it to train from the start"
+            ) from fault
         version = record.pop("version", None) if isinstance(record, dict) else None
         if version != _VERSION:
             raise UsageError(
                 f"{path} has version {version!r}, and this shardwright reads version {_VERSION}: delete it to train from the start"
             )
         if set(record) != set(cls.__dataclass_fields__):
-            raise UsageError(f"{path} is not a saved training (it has {', '.join(record)} only): delete it to train from the start")
+            raise UsageError(
+                f"{path} is not a saved training (it has {', '.join(record)} only): delete it to train from the start"
+            )
         return cls(**record)
 
     def write(self, path: Path) -> None:
@@ -94,12 +98,18 @@ class ResumeTraining(keras.callbacks.Callback):
         UsageError: An argument breaks its rule, or what is saved is of other records.
     """
 
-    def __init__(self, reader: Reader, directory: str | os.PathLike[str], *, every: int | None = None) -> None:
+    def __init__(
+        self, reader: Reader, directory: str | os.PathLike[str], *, every: int | None = None
+    ) -> None:
         super().__init__()
         if reader.steps.end is not None:
-            raise UsageError(f"fit counts the epochs, and this Reader has epochs={reader.options.epochs}: leave them out of the Reader")
+            raise UsageError(
+                f"fit counts the epochs, and this Reader has epochs={reader.options.epochs}: leave them out of the Reader"
+            )
         if every is not None and (type(every) is not int or every < 1):
-            raise UsageError(f"every={every!r} must be a whole number of steps above 0, or None to save after each epoch")
+            raise UsageError(
+                f"every={every!r} must be a whole number of steps above 0, or None to save after each epoch"
+            )
         self._reader = reader
         self._directory = Path(directory)
         self._every = every
@@ -109,14 +119,18 @@ class ResumeTraining(keras.callbacks.Callback):
             saved.check_same(ReaderState.from_json(reader.state()))
             reader.go_to(saved.position)
         self._epoch = 0
-        self._first_step = self._step = 0  # of the epoch: where it was resumed, and how many steps are over
+        self._first_step = self._step = (
+            0  # of the epoch: where it was resumed, and how many steps are over
+        )
         self._epoch_position = reader.position  # of its step `_first_step`
         self._unsaved_steps = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         del logs
         if not self._steps_per_epoch:
-            raise UsageError("fit needs steps_per_epoch=reader.steps_per_epoch: the reader has no end")
+            raise UsageError(
+                "fit needs steps_per_epoch=reader.steps_per_epoch: the reader has no end"
+            )
         if self._resumed is not None:
             self._restore(self._resumed)
 
@@ -128,7 +142,9 @@ class ResumeTraining(keras.callbacks.Callback):
         if resumed is None:
             return
         if resumed.epoch != epoch:
-            raise UsageError(f"what is saved in {self._directory} is of epoch {resumed.epoch}, and fit begins with epoch {epoch}")
+            raise UsageError(
+                f"what is saved in {self._directory} is of epoch {resumed.epoch}, and fit begins with epoch {epoch}"
+            )
         self._first_step = self._step = resumed.step
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -141,7 +157,9 @@ class ResumeTraining(keras.callbacks.Callback):
             if self._every is not None and self._unsaved_steps >= self._every:
                 self._save(self._epoch, done)
         elif self._first_step and not self.model.stop_training:
-            self.model.stop_training = _EPOCH_IS_OVER  # fit would make as many steps as in a whole epoch
+            self.model.stop_training = (
+                _EPOCH_IS_OVER  # fit would make as many steps as in a whole epoch
+            )
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         del logs
@@ -163,7 +181,9 @@ class ResumeTraining(keras.callbacks.Callback):
     def _restore(self, saved: TrainingState) -> None:
         model = self.model
         if not model.built:
-            raise UsageError("the model has no weights yet to restore the saved ones into: begin it with keras.Input, or call model.build")
+            raise UsageError(
+                "the model has no weights yet to restore the saved ones into: begin it with keras.Input, or call model.build"
+            )
         if saved.steps_per_epoch != self._steps_per_epoch:
             raise UsageError(
                 f"what is saved in {self._directory} had {saved.steps_per_epoch} steps per epoch, and fit has {self._steps_per_epoch}: "
@@ -174,7 +194,9 @@ class ResumeTraining(keras.callbacks.Callback):
         model.load_weights(self._directory / saved.weights)
         seeds = _seeds(model)
         if len(seeds) != len(saved.seeds):
-            raise UsageError(f"the model has {len(seeds)} random layers, and the one saved in {self._directory} had {len(saved.seeds)}")
+            raise UsageError(
+                f"the model has {len(seeds)} random layers, and the one saved in {self._directory} had {len(saved.seeds)}"
+            )
         for variable, value in zip(seeds, saved.seeds, strict=True):
             variable.assign(np.array(value, variable.dtype))
         model._initial_epoch = saved.epoch  # as Keras's own BackupAndRestore does
@@ -188,7 +210,9 @@ class ResumeTraining(keras.callbacks.Callback):
         model.save_weights(temporary)
         temporary.replace(self._directory / weights)
         seeds = [keras.ops.convert_to_numpy(variable).tolist() for variable in _seeds(model)]
-        TrainingState(state, epoch, step, self._steps_per_epoch, weights, seeds).write(self._directory / _STATE_FILE)
+        TrainingState(state, epoch, step, self._steps_per_epoch, weights, seeds).write(
+            self._directory / _STATE_FILE
+        )
         for other in self._directory.glob("epoch-*-step-*.weights.h5"):
             if other.name != weights:
                 other.unlink()

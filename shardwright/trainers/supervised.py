@@ -23,11 +23,21 @@ class SupervisedNames(NamedTuple):
     def of(cls, reader: Reader) -> SupervisedNames:
         """Raises `UsageError` where the reader gives no image or no label."""
         image = reader.engine.columns.image
-        labels = [feature.name for feature in reader.engine.columns.features if feature.kind == FeatureKind.CLASS_LABEL]
+        labels = [
+            feature.name
+            for feature in reader.engine.columns.features
+            if feature.kind == FeatureKind.CLASS_LABEL
+        ]
         if image is None or not labels:
             given, has_both = ", ".join(reader.element_spec), reader.class_names
-            fix = "add them to features=" if has_both else "this dataset has no labels, so take batches as dicts"
-            raise UsageError(f"(image, label) needs the image and the label, and this Reader gives {given}: {fix}")
+            fix = (
+                "add them to features="
+                if has_both
+                else "this dataset has no labels, so take batches as dicts"
+            )
+            raise UsageError(
+                f"(image, label) needs the image and the label, and this Reader gives {given}: {fix}"
+            )
         return cls(image.name, labels[0], reader.options.is_masked)
 
     def pick(self, batch: Batch) -> tuple[Any, ...]:

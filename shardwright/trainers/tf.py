@@ -89,11 +89,15 @@ class _Calls:
         def call(position: int) -> list[Any]:
             found = calls()
             if found is None:
-                raise UsageError("the dataset that this iterator reads is gone: keep a reference to what tf_data() gave")
+                raise UsageError(
+                    "the dataset that this iterator reads is gone: keep a reference to what tf_data() gave"
+                )
             return found.make(position)
 
         # Stateless: what it gives is a pure function of the position, so nothing of it belongs in a checkpoint.
-        following, *parts = tf.numpy_function(call, [position], [tf.int64, *self._dtypes], stateful=False)
+        following, *parts = tf.numpy_function(
+            call, [position], [tf.int64, *self._dtypes], stateful=False
+        )
         batch, taken = {}, 0
         for name, column in self._columns.items():
             count = len(column.dtypes)
@@ -108,7 +112,9 @@ class _Calls:
                 raise UsageError("the process is ending: nothing is read any more")
             self._running += 1
         try:
-            following, batch = self._batches.take(self._reader.position if position == _WHERE_THE_READER_IS else int(position))
+            following, batch = self._batches.take(
+                self._reader.position if position == _WHERE_THE_READER_IS else int(position)
+            )
             return [np.int64(following), *self._arrays(batch)]
         finally:
             with self._lock:
@@ -116,7 +122,11 @@ class _Calls:
                 self._last_end = time.monotonic()
 
     def _arrays(self, batch: Batch) -> list[npt.NDArray[Any]]:
-        return [array for name, column in self._columns.items() for array in column.to_arrays(batch[name])]
+        return [
+            array
+            for name, column in self._columns.items()
+            for array in column.to_arrays(batch[name])
+        ]
 
     def end(self) -> None:
         """Wait for the calls in progress, of a `prefetch` behind this dataset.

@@ -55,7 +55,9 @@ class BadRecords:
         if count > self._allowed or count >= self._corpus.num_records:
             return str(BadRecordError(bad, count, self._allowed))
         if is_new:
-            _LOG.warning("%s: left out, the %d. of at most %d bad records", bad, count, self._allowed)
+            _LOG.warning(
+                "%s: left out, the %d. of at most %d bad records", bad, count, self._allowed
+            )
         return ""
 
 
@@ -75,7 +77,9 @@ class BlockReader:
         UsageError: The cache of a dataset in a store may not hold so many shards.
     """
 
-    def __init__(self, corpus: Corpus, *, at_a_time: int, max_bad_records: int, kept: KeptRecords | None) -> None:
+    def __init__(
+        self, corpus: Corpus, *, at_a_time: int, max_bad_records: int, kept: KeptRecords | None
+    ) -> None:
         self._corpus = corpus
         self._at_a_time = at_a_time
         self._indexes = ShardIndexes(corpus.shards, of_images=False)
@@ -183,7 +187,9 @@ class HeldShards:
         with self._lock:
             self._needed.update(shards)
             self._plan(upcoming)
-        following: Sequence[int] = ()  # as long as the block may be left because its iterator is dropped
+        following: Sequence[
+            int
+        ] = ()  # as long as the block may be left because its iterator is dropped
         try:
             yield
             following = upcoming

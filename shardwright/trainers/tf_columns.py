@@ -63,10 +63,16 @@ class RaggedColumn:
 
     def to_arrays(self, column: Array) -> list[Array]:
         lengths = np.array([len(row) for row in column], np.int64)
-        return [_encode_texts(np.concatenate([np.empty((0, *self.item), self.dtype), *column])), lengths]
+        return [
+            _encode_texts(np.concatenate([np.empty((0, *self.item), self.dtype), *column])),
+            lengths,
+        ]
 
     def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.RaggedTensor:
-        values, lengths = tf.ensure_shape(parts[0], (None, *self.item)), tf.ensure_shape(parts[1], (self.rows,))
+        values, lengths = (
+            tf.ensure_shape(parts[0], (None, *self.item)),
+            tf.ensure_shape(parts[1], (self.rows,)),
+        )
         return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
 
 
@@ -82,13 +88,19 @@ class SparseTensorColumn:
         return [tf.int64, _tensor_dtype(self.dtype), tf.int64]
 
     def to_arrays(self, column: Any) -> list[Array]:
-        return [column.indices, _encode_texts(column.values), np.array(column.dense_shape, np.int64)]
+        return [
+            column.indices,
+            _encode_texts(column.values),
+            np.array(column.dense_shape, np.int64),
+        ]
 
     def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.SparseTensor:
         shape = tf.ensure_shape(parts[2], (2,))
         if self.rows is not None:
             shape = tf.stack([tf.constant(self.rows, tf.int64), shape[1]])
-        return tf.SparseTensor(tf.ensure_shape(parts[0], (None, 2)), tf.ensure_shape(parts[1], (None,)), shape)
+        return tf.SparseTensor(
+            tf.ensure_shape(parts[0], (None, 2)), tf.ensure_shape(parts[1], (None,)), shape
+        )
 
 
 @dataclass(frozen=True)
@@ -105,9 +117,15 @@ class ImagesColumn:
 
     def to_arrays(self, column: Array) -> list[Array]:
         empty = np.empty((0, self.num_channels), self.dtype)
-        pixels = np.concatenate([empty, *(image.reshape(-1, self.num_channels) for image in column)])
+        pixels = np.concatenate(
+            [empty, *(image.reshape(-1, self.num_channels) for image in column)]
+        )
         heights = np.array([image.shape[0] for image in column], np.int64)
-        return [pixels, heights, np.repeat(np.array([image.shape[1] for image in column], np.int64), heights)]
+        return [
+            pixels,
+            heights,
+            np.repeat(np.array([image.shape[1] for image in column], np.int64), heights),
+        ]
 
     def to_tensor(self, parts: Sequence[tf.Tensor]) -> tf.RaggedTensor:
         pixels = tf.ensure_shape(parts[0], (None, self.num_channels))
@@ -146,7 +164,9 @@ def _tensors_column(feature: Feature, rows: int | None) -> RaggedColumn:
             f"feature {feature.name!r} is a tensor {list(feature.shape)} of {feature.dtype or 'any type'}, and a batch of those is no "
             "tf.Tensor: leave it out of features=, or read single records"
         )
-    return RaggedColumn(rows, np.dtype(feature.dtype), tuple(size or 0 for size in feature.shape[1:]))
+    return RaggedColumn(
+        rows, np.dtype(feature.dtype), tuple(size or 0 for size in feature.shape[1:])
+    )
 
 
 def _tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:

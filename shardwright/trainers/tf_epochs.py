@@ -27,8 +27,12 @@ def epoch_numbers() -> tf.data.Dataset:
     tokens, numbers = _numbered_tokens()
 
     def number_of(token: tf.Tensor) -> tf.Tensor:
-        at = tf.minimum(tf.searchsorted(tf.constant(tokens), token[tf.newaxis])[0], NUM_NUMBERED - 1)
-        return tf.where(tf.gather(tokens, at) == token, tf.gather(numbers, at), NUM_NUMBERED + token)
+        at = tf.minimum(
+            tf.searchsorted(tf.constant(tokens), token[tf.newaxis])[0], NUM_NUMBERED - 1
+        )
+        return tf.where(
+            tf.gather(tokens, at) == token, tf.gather(numbers, at), NUM_NUMBERED + token
+        )
 
     return _tokens().map(number_of)
 
@@ -45,7 +49,9 @@ def _tokens() -> tf.data.Dataset:
         output_shapes=[tf.TensorShape(())],
         rerandomize_each_iteration=True,
     )
-    halves: Any = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.int64))  # of 32 bits each
+    halves: Any = tf.data.experimental.from_variant(
+        variant, tf.TensorSpec((), tf.int64)
+    )  # of 32 bits each
     return halves.take(2).batch(2, drop_remainder=True).map(lambda half: half[0] * 2**31 + half[1])
 
 

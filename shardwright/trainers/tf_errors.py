@@ -29,7 +29,11 @@ def failure(message: str) -> bytes:
 
 def raise_if_failed(failed: Any) -> tf.data.Dataset:
     """A dataset of no element (int64 []); to iterate it is an error unless `failed` (string [], of `failure`) is empty."""
-    return tf.data.Dataset.from_tensors(failed).filter(lambda path: tf.not_equal(path, "")).flat_map(_cache_at)
+    return (
+        tf.data.Dataset.from_tensors(failed)
+        .filter(lambda path: tf.not_equal(path, ""))
+        .flat_map(_cache_at)
+    )
 
 
 def prepare() -> None:
@@ -38,9 +42,16 @@ def prepare() -> None:
 
 
 def _cache_at(path: Any) -> tf.data.Dataset:
-    numbers = tf.data.experimental.to_variant(tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)))
+    numbers = tf.data.experimental.to_variant(
+        tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+    )
     # `Dataset.cache` would use an operation that has state.
-    variant = tf.raw_ops.CacheDataset(input_dataset=numbers, filename=path, output_types=[tf.int64], output_shapes=[tf.TensorShape(())])
+    variant = tf.raw_ops.CacheDataset(
+        input_dataset=numbers,
+        filename=path,
+        output_types=[tf.int64],
+        output_shapes=[tf.TensorShape(())],
+    )
     return tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.int64))
 
 

@@ -13,7 +13,15 @@ from shardwright.read_plan import ReadPlan
 from shardwright.schema import Feature, FeatureKind
 from shardwright.trainers.tf_blocks import BlockReader
 from shardwright.trainers.tf_errors import failure, prepare, raise_if_failed
-from shardwright.trainers.tf_features import decode_feature, decode_picture, gather_bags, is_decoded, is_ragged, resize_picture, stored_spec
+from shardwright.trainers.tf_features import (
+    decode_feature,
+    decode_picture,
+    gather_bags,
+    is_decoded,
+    is_ragged,
+    resize_picture,
+    stored_spec,
+)
 from shardwright.trainers.tf_kept import KeptImages
 from shardwright.trainers.tf_order import Tensor
 
@@ -59,7 +67,9 @@ class ExampleMaker:
     def needs_slots(self) -> bool:
         return self.decodes and (self.kept is not None or self.leave_out is not None)
 
-    def make(self, records: tf.data.Dataset, batch_size: int | None, *, drop_remainder: bool) -> tf.data.Dataset:
+    def make(
+        self, records: tf.data.Dataset, batch_size: int | None, *, drop_remainder: bool
+    ) -> tf.data.Dataset:
         """Examples, or batches of them, of string [], or of (string [], slot int64 []) where `needs_slots`."""
         if batch_size is not None and not self.decodes and not self._decoded:
             # One call parses a whole batch: 1.6 times the examples a second with images of 80 KB, 9 times with 20 small features.
@@ -98,7 +108,9 @@ class ExampleMaker:
         parsed: Example = tf.io.parse_single_example(record, stored_spec(self.features))
         for feature in self._decoded:
             parsed[feature.name] = decode_feature(feature, parsed[feature.name], self.image_size)
-        return {stored.key: parsed[stored.key] for feature in self.features for stored in feature.stored}
+        return {
+            stored.key: parsed[stored.key] for feature in self.features for stored in feature.stored
+        }
 
     def _parse_with_slot(self, record: Tensor, slot: Tensor) -> tuple[Example, Tensor, Tensor]:
         """The example, whether its image is one, and what of `tf_errors.failure`."""
@@ -113,7 +125,11 @@ class ExampleMaker:
 
     def _decode_once(self, kept: KeptImages, encoded: Tensor, slot: Tensor) -> Outcome:
         def get() -> Outcome:
-            return tf.numpy_function(kept.get, [slot], tf.uint8, stateful=False), tf.constant(True), tf.constant("")
+            return (
+                tf.numpy_function(kept.get, [slot], tf.uint8, stateful=False),
+                tf.constant(True),
+                tf.constant(""),
+            )
 
         def decode() -> Outcome:
             image, is_good, failed = self._try_to_decode(encoded, slot)
@@ -147,9 +163,15 @@ class ExampleMaker:
             reader.note_decodable(int(slot))
             return image, np.bool_(True), b""
 
-        image, is_good, failed = tf.numpy_function(decode, [encoded, slot], (tf.uint8, tf.bool, tf.string), stateful=False)
+        image, is_good, failed = tf.numpy_function(
+            decode, [encoded, slot], (tf.uint8, tf.bool, tf.string), stateful=False
+        )
         image = tf.ensure_shape(image, self.plan.image_shape or (None, None, 3))
-        return resize_picture(image, self.image_size), tf.ensure_shape(is_good, ()), tf.ensure_shape(failed, ())
+        return (
+            resize_picture(image, self.image_size),
+            tf.ensure_shape(is_good, ()),
+            tf.ensure_shape(failed, ()),
+        )
 
     def _decode_stored(self, image: Tensor) -> Tensor:
         return decode_picture(self.plan.image, image, self.plan.image_shape)
@@ -158,12 +180,20 @@ class ExampleMaker:
         return resize_picture(self._decode_stored(image), self.image_size)
 
 
-def _batch(examples: tf.data.Dataset, features: Sequence[Feature], batch_size: int, *, drop_remainder: bool) -> tf.data.Dataset:
+def _batch(
+    examples: tf.data.Dataset, features: Sequence[Feature], batch_size: int, *, drop_remainder: bool
+) -> tf.data.Dataset:
     if is_ragged(features):
         return examples.ragged_batch(batch_size, drop_remainder=drop_remainder)
-    return examples.batch(batch_size, drop_remainder=drop_remainder, num_parallel_calls=tf.data.AUTOTUNE)
+    return examples.batch(
+        batch_size, drop_remainder=drop_remainder, num_parallel_calls=tf.data.AUTOTUNE
+    )
 
 
 def _give_if_good(example: Example, is_good: Tensor, failed: Tensor) -> tf.data.Dataset:
     given = tf.data.Dataset.from_tensors(example)
-    return raise_if_failed(failed).flat_map(lambda _: given).concatenate(given.take(tf.cast(is_good, tf.int64)))
+    return (
+        raise_if_failed(failed)
+        .flat_map(lambda _: given)
+        .concatenate(given.take(tf.cast(is_good, tf.int64)))
+    )

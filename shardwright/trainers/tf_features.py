@@ -34,7 +34,9 @@ def parsing_spec(schema: ExampleSchema, names: Sequence[str] | None = None) -> d
         if feature.kind == FeatureKind.BAG_OF_WORDS:
             indices, counts = feature.stored
             size = len(schema.names_of(feature))
-            spec[feature.name] = tf.io.SparseFeature(indices.key, counts.key, tf.float32, size, already_sorted=True)
+            spec[feature.name] = tf.io.SparseFeature(
+                indices.key, counts.key, tf.float32, size, already_sorted=True
+            )
         else:
             spec[feature.name] = _rule(feature.stored[0])
     return spec
@@ -55,12 +57,18 @@ def _rule(stored: StoredFeature) -> Any:
 
 def is_ragged(features: Sequence[Feature]) -> bool:
     """Whether values of one of them differ in shape from example to example, so that a batch must be ragged."""
-    return any(None in feature.stored_shape or (feature.kind == FeatureKind.TENSOR and None in feature.shape) for feature in features)
+    return any(
+        None in feature.stored_shape
+        or (feature.kind == FeatureKind.TENSOR and None in feature.shape)
+        for feature in features
+    )
 
 
 def is_decoded(feature: Feature) -> bool:
     """Whether it is decoded besides the image itself: further pictures, and tensors."""
-    return feature.source != Source.IMAGE and (feature.kind in PICTURES or feature.kind == FeatureKind.TENSOR)
+    return feature.source != Source.IMAGE and (
+        feature.kind in PICTURES or feature.kind == FeatureKind.TENSOR
+    )
 
 
 def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] | None) -> Tensor:
@@ -69,22 +77,32 @@ def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] |
     A mask's pixels are chosen and never mixed, when it is resized.
     """
     if feature.kind == FeatureKind.TENSOR:
-        return tf.ensure_shape(tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "float32")), feature.shape)
+        return tf.ensure_shape(
+            tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "float32")), feature.shape
+        )
     picture = decode_picture(feature, data)
     if feature.kind == FeatureKind.MASK and image_size is not None:
         return tf.image.resize(picture, image_size, method="nearest")
     return resize_picture(picture, image_size)
 
 
-def decode_picture(feature: Feature, data: Tensor, shape: tuple[int | None, ...] | None = None) -> Tensor:
+def decode_picture(
+    feature: Feature, data: Tensor, shape: tuple[int | None, ...] | None = None
+) -> Tensor:
     """A picture as it is stored, [height, width, channels]; one of another shape than `shape`, or the feature's, is an error."""
     channels = 1 if feature.kind == FeatureKind.MASK else 3
-    shape = shape or feature.shape or (None, None, None if feature.encoding == "tensor" else channels)
+    shape = (
+        shape or feature.shape or (None, None, None if feature.encoding == "tensor" else channels)
+    )
     if feature.encoding == "raw":
         return tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)
     if feature.encoding == "tensor":
-        return tf.ensure_shape(tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape)
-    return tf.ensure_shape(tf.io.decode_image(data, channels=shape[2] or channels, expand_animations=False), shape)
+        return tf.ensure_shape(
+            tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape
+        )
+    return tf.ensure_shape(
+        tf.io.decode_image(data, channels=shape[2] or channels, expand_animations=False), shape
+    )
 
 
 def resize_picture(picture: Tensor, size: tuple[int, int] | None) -> Tensor:
@@ -92,10 +110,14 @@ def resize_picture(picture: Tensor, size: tuple[int, int] | None) -> Tensor:
     if size is None or picture.shape[:2] == size:
         return picture
     resized = tf.image.resize(picture, size, method="bilinear", antialias=True)
-    return resized if picture.dtype.is_floating else tf.saturate_cast(tf.round(resized), picture.dtype)
+    return (
+        resized if picture.dtype.is_floating else tf.saturate_cast(tf.round(resized), picture.dtype)
+    )
 
 
-def gather_bags(schema: ExampleSchema, features: Sequence[Feature], example: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def gather_bags(
+    schema: ExampleSchema, features: Sequence[Feature], example: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """An example, or a ragged batch of them, by feature name: bags of words as tf.SparseTensor of float32 counts."""
     gathered = {}
     for feature in features:

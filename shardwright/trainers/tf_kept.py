@@ -80,7 +80,9 @@ class RecordsOnDisk:
 
     def get(self, slot: int) -> bytes | None:
         offset = int(self._offsets[slot])
-        return None if offset < 0 else os.pread(self._file.fileno(), int(self._lengths[slot]), offset)
+        return (
+            None if offset < 0 else os.pread(self._file.fileno(), int(self._lengths[slot]), offset)
+        )
 
     def put(self, slot: int, example: bytes) -> None:
         with self._lock:
@@ -114,7 +116,9 @@ class KeptImages:
         self._kept = np.zeros(num_records, np.bool_)
         size = (num_records, *shape)
         # Memory is taken from the system as it is filled.
-        self._images: NDArray[np.uint8] | None = np.empty(size, np.uint8) if place == MEMORY else _map_file(place, size)
+        self._images: NDArray[np.uint8] | None = (
+            np.empty(size, np.uint8) if place == MEMORY else _map_file(place, size)
+        )
 
     def has(self, slot: int) -> np.bool_:
         return np.bool_(self._kept[slot])
@@ -123,7 +127,9 @@ class KeptImages:
         """An image that is kept."""
         images = self._images
         if images is None:
-            raise StorageError(f"image {slot} is not kept any more, because its dataset is not used any more: load it again")
+            raise StorageError(
+                f"image {slot} is not kept any more, because its dataset is not used any more: load it again"
+            )
         return images[slot]
 
     def put(self, slot: int, image: NDArray[np.uint8], is_good: np.bool_) -> NDArray[np.uint8]:
@@ -143,7 +149,9 @@ class KeptImages:
 def check_room(what: str, num_bytes: int, place: str, ram_bytes: int | None) -> None:
     """Raises `UsageError` where what is to be kept fits neither the RAM budget nor, of a folder, its disk."""
     if place == MEMORY:
-        budget = ram_bytes if ram_bytes is not None else int(free_ram_bytes() * _DEFAULT_SHARE_OF_RAM)
+        budget = (
+            ram_bytes if ram_bytes is not None else int(free_ram_bytes() * _DEFAULT_SHARE_OF_RAM)
+        )
         stated = "ram_bytes=" if ram_bytes is not None else "half of the memory that is free, "
         if num_bytes > budget:
             raise UsageError(
@@ -168,11 +176,16 @@ def free_ram_bytes() -> int:
 def _machine_free_bytes() -> int:
     text = _read("/proc/meminfo")
     found = [line.split()[1] for line in text.splitlines() if line.startswith("MemAvailable:")]
-    return int(found[0]) * 1024 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return (
+        int(found[0]) * 1024 if found else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    )
 
 
 def _container_free_bytes() -> Sequence[int]:
-    limit, used = _read("/sys/fs/cgroup/memory.max").strip(), _read("/sys/fs/cgroup/memory.current").strip()
+    limit, used = (
+        _read("/sys/fs/cgroup/memory.max").strip(),
+        _read("/sys/fs/cgroup/memory.current").strip(),
+    )
     return [int(limit) - int(used) if limit.isdigit() and used.isdigit() else _NO_LIMIT]
 
 
@@ -194,7 +207,9 @@ def _nameless_file(folder: str) -> Any:
 def _map_file(folder: str, size: tuple[int, ...]) -> NDArray[np.uint8]:
     with _nameless_file(folder) as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, math.prod(size) or 1)  # a full disk is told now, and not by SIGBUS
+            os.posix_fallocate(
+                file.fileno(), 0, math.prod(size) or 1
+            )  # a full disk is told now, and not by SIGBUS
         except OSError as error:
             raise _write_error(folder, error) from error
         return np.memmap(file, np.uint8, "r+", shape=size)
@@ -211,4 +226,6 @@ def _write(descriptor: int, data: bytes, offset: int, folder: str) -> None:
 
 
 def _write_error(folder: str, error: OSError) -> StorageError:
-    return StorageError(f"keep_in={folder!r} cannot be written: {error.strerror or error}: give a folder on another disk")
+    return StorageError(
+        f"keep_in={folder!r} cannot be written: {error.strerror or error}: give a folder on another disk"
+    )

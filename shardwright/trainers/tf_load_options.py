@@ -13,7 +13,16 @@ from shardwright.errors import UsageError
 from shardwright.read_plan import ReadPlan
 from shardwright.schema import Feature
 from shardwright.sizes import parse_size
-from shardwright.trainers.tf_kept import IMAGES, MEMORY, RECORDS, KeptImages, KeptRecords, RecordsInMemory, RecordsOnDisk, check_room
+from shardwright.trainers.tf_kept import (
+    IMAGES,
+    MEMORY,
+    RECORDS,
+    KeptImages,
+    KeptRecords,
+    RecordsInMemory,
+    RecordsOnDisk,
+    check_room,
+)
 
 Shape = tuple[int, int, int]
 
@@ -43,28 +52,46 @@ class LoadOptions:
 
     def __post_init__(self) -> None:
         if self.batch_size is not None and not _is_whole(self.batch_size, 1):
-            raise UsageError(f"batch_size={self.batch_size!r} must be a whole number above 0, or None for single examples")
-        object.__setattr__(self, "image_size", _check_image_size(self.image_size, decode=self.decode))
+            raise UsageError(
+                f"batch_size={self.batch_size!r} must be a whole number above 0, or None for single examples"
+            )
+        object.__setattr__(
+            self, "image_size", _check_image_size(self.image_size, decode=self.decode)
+        )
         object.__setattr__(self, "ram_bytes", _check_ram_bytes(self.ram_bytes))
         self._check_order()
         if not _is_whole(self.max_bad_records, 0):
-            raise UsageError(f"max_bad_records={self.max_bad_records!r} must be a whole number, 0 or more")
+            raise UsageError(
+                f"max_bad_records={self.max_bad_records!r} must be a whole number, 0 or more"
+            )
         if self.threads is not None and not _is_whole(self.threads, 1):
-            raise UsageError(f"threads={self.threads!r} must be a whole number above 0, or None for TensorFlow's own threads")
+            raise UsageError(
+                f"threads={self.threads!r} must be a whole number above 0, or None for TensorFlow's own threads"
+            )
         if self.keep not in (None, RECORDS, IMAGES):
-            raise UsageError(f"keep={self.keep!r} must be {RECORDS!r}, {IMAGES!r}, or None to keep nothing")
+            raise UsageError(
+                f"keep={self.keep!r} must be {RECORDS!r}, {IMAGES!r}, or None to keep nothing"
+            )
         if self.keep is None and self.keep_in != MEMORY:
-            raise UsageError(f"keep_in={self.keep_in!r} says where, and nothing is kept: give keep={RECORDS!r} or {IMAGES!r}, too")
+            raise UsageError(
+                f"keep_in={self.keep_in!r} says where, and nothing is kept: give keep={RECORDS!r} or {IMAGES!r}, too"
+            )
 
     def _check_order(self) -> None:
         if self.seed is not None and type(self.seed) is not int:
-            raise UsageError(f"seed={self.seed!r} must be a whole number, or None for another order in every run")
+            raise UsageError(
+                f"seed={self.seed!r} must be a whole number, or None for another order in every run"
+            )
         if self.window is None:
             return
         if not _is_whole(self.window, 1):
-            raise UsageError(f"window={self.window!r} must be a whole number of shards above 0, or None")
+            raise UsageError(
+                f"window={self.window!r} must be a whole number of shards above 0, or None"
+            )
         if not self.shuffle:
-            raise UsageError(f"window={self.window} is how many shards are shuffled with each other: give shuffle=True, or leave it out")
+            raise UsageError(
+                f"window={self.window} is how many shards are shuffled with each other: give shuffle=True, or leave it out"
+            )
 
     @property
     def by_number(self) -> bool:
@@ -75,11 +102,19 @@ class LoadOptions:
         """Raises `UsageError` where images of several sizes would have to be batched or kept."""
         if plan.image not in plan.features or not self.decode:
             if self.keep == IMAGES:
-                raise UsageError(f"keep={IMAGES!r} keeps decoded images, and none are decoded: give keep={RECORDS!r}, or leave it out")
+                raise UsageError(
+                    f"keep={IMAGES!r} keeps decoded images, and none are decoded: give keep={RECORDS!r}, or leave it out"
+                )
             return
         if self.image_size is not None or plan.image_shape is not None:
             return
-        what = f"batch_size={self.batch_size}" if self.batch_size is not None else f"keep={IMAGES!r}" if self.keep == IMAGES else ""
+        what = (
+            f"batch_size={self.batch_size}"
+            if self.batch_size is not None
+            else f"keep={IMAGES!r}"
+            if self.keep == IMAGES
+            else ""
+        )
         if what:
             raise UsageError(
                 f"{what} needs images of one size, and those of this split differ: give image_size=(height, width), "
@@ -127,7 +162,11 @@ class LoadOptions:
     def _kept_bytes(self, plan: ReadPlan) -> int:
         if self.keep is None:
             return 0
-        return plan.num_records * (math.prod(self._image_shape(plan)) if self.keep == IMAGES else math.ceil(plan.mean_record_bytes))
+        return plan.num_records * (
+            math.prod(self._image_shape(plan))
+            if self.keep == IMAGES
+            else math.ceil(plan.mean_record_bytes)
+        )
 
 
 def _is_whole(value: object, least: int) -> bool:
@@ -139,7 +178,9 @@ def _check_image_size(image_size: object, *, decode: bool) -> tuple[int, int] | 
         return None
     sides = tuple(image_size) if isinstance(image_size, (tuple, list)) else ()
     if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
-        raise UsageError(f"image_size={image_size!r} must be (height, width), two whole numbers of pixels above 0")
+        raise UsageError(
+            f"image_size={image_size!r} must be (height, width), two whole numbers of pixels above 0"
+        )
     if not decode:
         raise UsageError("image_size resizes decoded images: leave it out with decode=False")
     return sides[0], sides[1]
@@ -149,5 +190,7 @@ def _check_ram_bytes(ram_bytes: object) -> int | None:
     if ram_bytes is None:
         return None
     if isinstance(ram_bytes, bool) or not isinstance(ram_bytes, (int, str)):
-        raise UsageError(f"ram_bytes={ram_bytes!r} must be a number of bytes, or a size such as '8GB'")
+        raise UsageError(
+            f"ram_bytes={ram_bytes!r} must be a number of bytes, or a size such as '8GB'"
+        )
     return parse_size(str(ram_bytes), "ram_bytes")

@@ -23,7 +23,11 @@ _and, _or, _xor = tf.bitwise.bitwise_and, tf.bitwise.bitwise_or, tf.bitwise.bitw
 
 
 def _u64(value: Any) -> Tensor:
-    return tf.constant(value & _MASK, tf.uint64) if isinstance(value, int) else tf.cast(value, tf.uint64)
+    return (
+        tf.constant(value & _MASK, tf.uint64)
+        if isinstance(value, int)
+        else tf.cast(value, tf.uint64)
+    )
 
 
 def mix64(values: Tensor) -> Tensor:
@@ -72,7 +76,9 @@ def _walk(ranks: Tensor, sizes: Tensor, keys: Tensor, bits: Tensor) -> Tensor:
 
     shapes = (tf.TensorShape([None]), tf.TensorShape([None]))
     everything = tf.range(tf.size(ranks, out_type=tf.int64))
-    values, _ = tf.while_loop(lambda _, outside: tf.size(outside) > 0, again, (ranks, everything), shape_invariants=shapes)
+    values, _ = tf.while_loop(
+        lambda _, outside: tf.size(outside) > 0, again, (ranks, everything), shape_invariants=shapes
+    )
     return values
 
 
@@ -155,12 +161,25 @@ class GraphOrder:
         count = len(self._sizes)
         if isinstance(self.order, StoredOrder):
             starts = tf.constant(np.concatenate([[0], np.cumsum(self._sizes)]), tf.int64)
-            return GraphTable(tf.range(count, dtype=tf.int64), starts, tf.constant([0, self.size], tf.int64), None)
-        shards = self._shuffle_shards(epoch, self.order.seed) if self.order.window < count else tf.range(count, dtype=tf.int64)
-        starts = tf.concat([[tf.constant(0, tf.int64)], tf.cumsum(tf.gather(tf.constant(self._sizes), shards))], axis=0)
+            return GraphTable(
+                tf.range(count, dtype=tf.int64), starts, tf.constant([0, self.size], tf.int64), None
+            )
+        shards = (
+            self._shuffle_shards(epoch, self.order.seed)
+            if self.order.window < count
+            else tf.range(count, dtype=tf.int64)
+        )
+        starts = tf.concat(
+            [[tf.constant(0, tf.int64)], tf.cumsum(tf.gather(tf.constant(self._sizes), shards))],
+            axis=0,
+        )
         ends = np.append(np.arange(0, count, self.order.window), count)
-        keys = derive_key(self.order.seed, epoch, RECORD_ORDER, tf.range(self.num_windows, dtype=tf.int64))
-        return GraphTable(shards, tf.ensure_shape(starts, [count + 1]), tf.gather(starts, tf.constant(ends)), keys)
+        keys = derive_key(
+            self.order.seed, epoch, RECORD_ORDER, tf.range(self.num_windows, dtype=tf.int64)
+        )
+        return GraphTable(
+            shards, tf.ensure_shape(starts, [count + 1]), tf.gather(starts, tf.constant(ends)), keys
+        )
 
     def _shuffle_shards(self, epoch: Tensor, seed: int) -> Tensor:
         ranks = _u64(tf.range(len(self._sizes)))

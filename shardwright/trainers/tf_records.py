@@ -39,12 +39,16 @@ def read_in_stored_order(corpus: Corpus) -> tf.data.Dataset:
             part = tf.data.TFRecordDataset(paths, buffer_size=_buffer_bytes(corpus))
         else:
             run = Corpus(tuple(shards), (0, len(shards)), corpus.schema)
-            part = tf.data.Dataset.from_tensor_slices(_segments(run)).flat_map(_segment_reader(corpus))
+            part = tf.data.Dataset.from_tensor_slices(_segments(run)).flat_map(
+                _segment_reader(corpus)
+            )
         records = part if shards[0] is corpus.shards[0] else records.concatenate(part)
     return records
 
 
-def read_cached_in_stored_order(corpus: Corpus, reader: BlockReader, *, repeat: bool) -> tf.data.Dataset:
+def read_cached_in_stored_order(
+    corpus: Corpus, reader: BlockReader, *, repeat: bool
+) -> tf.data.Dataset:
     """The same from a store: each shard is held in the cache from its first record to its last, or the iterator's end."""
     held = HeldShards(reader)
     numbers = list(range(len(corpus.shards)))
@@ -59,7 +63,9 @@ def read_cached_in_stored_order(corpus: Corpus, reader: BlockReader, *, repeat: 
     read = _segment_reader(corpus)
 
     def read_held(number: Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.from_generator(hold, args=(number,), output_signature=signature).flat_map(read)
+        return tf.data.Dataset.from_generator(
+            hold, args=(number,), output_signature=signature
+        ).flat_map(read)
 
     return tf.data.Dataset.range(len(corpus.shards)).flat_map(read_held)
 
@@ -86,22 +92,36 @@ class Indexed:
         """string [], or (string [], int64 []) with slots; `repeat` goes on for ever, each epoch in its own order."""
         prepare()  # not in `_fetch`, which is traced where shards are remote
         graph = GraphOrder(self.order)
-        epochs = epoch_numbers() if isinstance(self.order, ShuffledOrder) else tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+        epochs = (
+            epoch_numbers()
+            if isinstance(self.order, ShuffledOrder)
+            else tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+        )
         if repeat:
             epochs = epochs.repeat()
         if not self.corpus.is_remote:
-            return self._fetch(epochs.flat_map(lambda epoch: self._blocks(graph.table(epoch), 0, graph.size)))
+            return self._fetch(
+                epochs.flat_map(lambda epoch: self._blocks(graph.table(epoch), 0, graph.size))
+            )
         hold = self._window_holder(repeat=repeat)
 
-        def read_window(epoch: Tensor, window: Tensor, start: Tensor, stop: Tensor, table: GraphTable) -> tf.data.Dataset:
-            held = tf.data.Dataset.from_generator(hold, args=(epoch, window), output_signature=tf.TensorSpec((), tf.bool))
+        def read_window(
+            epoch: Tensor, window: Tensor, start: Tensor, stop: Tensor, table: GraphTable
+        ) -> tf.data.Dataset:
+            held = tf.data.Dataset.from_generator(
+                hold, args=(epoch, window), output_signature=tf.TensorSpec((), tf.bool)
+            )
             return held.flat_map(lambda _: self._fetch(self._blocks(table, start, stop)))
 
         def read_epoch(epoch: Tensor) -> tf.data.Dataset:
             table = graph.table(epoch)
             starts = self._window_starts(table)
-            windows = tf.data.Dataset.from_tensor_slices((tf.range(tf.size(starts, tf.int64) - 1), starts[:-1], starts[1:]))
-            return windows.flat_map(lambda window, start, stop: read_window(epoch, window, start, stop, table))
+            windows = tf.data.Dataset.from_tensor_slices(
+                (tf.range(tf.size(starts, tf.int64) - 1), starts[:-1], starts[1:])
+            )
+            return windows.flat_map(
+                lambda window, start, stop: read_window(epoch, window, start, stop, table)
+            )
 
         return epochs.flat_map(read_epoch)
 
@@ -125,7 +145,9 @@ class Indexed:
 
         return hold
 
-    def _blocks(self, table: GraphTable, start: Tensor | int, stop: Tensor | int) -> tf.data.Dataset:
+    def _blocks(
+        self, table: GraphTable, start: Tensor | int, stop: Tensor | int
+    ) -> tf.data.Dataset:
         """(shards, rows) of the places [start, stop) of an epoch, some dozens at a time."""
         size = block_records(_mean_record_bytes(self.corpus))
 
@@ -134,7 +156,9 @@ class Indexed:
 
         def split(shards: Tensor, rows: Tensor) -> tf.data.Dataset:
             begins = tf.data.Dataset.range(0, tf.size(rows, tf.int64), size)
-            return begins.map(lambda begin: (shards[begin : begin + size], rows[begin : begin + size]))
+            return begins.map(
+                lambda begin: (shards[begin : begin + size], rows[begin : begin + size])
+            )
 
         places = tf.data.Dataset.range(start, stop, _PLACES_AT_ONCE).map(locate)
         return places.prefetch(1).flat_map(split)
@@ -146,15 +170,29 @@ class Indexed:
 
         def fetch(shards: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             # Stateless: the same records in every run, so nothing of it belongs in a checkpoint.
-            records, slots, failed = tf.numpy_function(read, [shards, rows], (tf.string, tf.int64, tf.string), stateful=False)
-            return tf.ensure_shape(records, [None]), tf.ensure_shape(slots, [None]), tf.ensure_shape(failed, ())
+            records, slots, failed = tf.numpy_function(
+                read, [shards, rows], (tf.string, tf.int64, tf.string), stateful=False
+            )
+            return (
+                tf.ensure_shape(records, [None]),
+                tf.ensure_shape(slots, [None]),
+                tf.ensure_shape(failed, ()),
+            )
 
         def split(records: Tensor, slots: Tensor, failed: Tensor) -> tf.data.Dataset:
-            given = tf.data.Dataset.from_tensor_slices((records, slots) if self.with_slots else records)
-            nothing = (tf.constant(b""), tf.constant(0, tf.int64)) if self.with_slots else tf.constant(b"")
+            given = tf.data.Dataset.from_tensor_slices(
+                (records, slots) if self.with_slots else records
+            )
+            nothing = (
+                (tf.constant(b""), tf.constant(0, tf.int64))
+                if self.with_slots
+                else tf.constant(b"")
+            )
             return raise_if_failed(failed).map(lambda _: nothing).concatenate(given)
 
-        fetched = blocks.map(fetch, num_parallel_calls=_BLOCKS_AT_ONCE, deterministic=self.deterministic)
+        fetched = blocks.map(
+            fetch, num_parallel_calls=_BLOCKS_AT_ONCE, deterministic=self.deterministic
+        )
         return fetched.flat_map(split)
 
 
@@ -181,7 +219,11 @@ def _runs(shards: Sequence[ShardRef]) -> Iterator[list[ShardRef]]:
 
 def _first_byte(shard: ShardRef) -> int:
     """Where the first record that is read begins. Raises `StorageError` where that takes an index that cannot be read."""
-    return int(read_rows(shard, ["offset"])["offset"][shard.first_row].as_py()) if shard.first_row else 0
+    return (
+        int(read_rows(shard, ["offset"])["offset"][shard.first_row].as_py())
+        if shard.first_row
+        else 0
+    )
 
 
 def _segments(corpus: Corpus) -> tuple[Any, Any, Any]:
@@ -198,7 +240,10 @@ def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.dat
     def read(path: Tensor, first_byte: Tensor, num_records: Tensor) -> tf.data.Dataset:
         # TensorFlow 2.21 fails with it as a root dataset, and ends the process where the name is a scalar.
         variant = tf.raw_ops.TFRecordDatasetV2(
-            filenames=path[tf.newaxis], compression_type="", buffer_size=buffer_bytes, byte_offsets=first_byte[tf.newaxis]
+            filenames=path[tf.newaxis],
+            compression_type="",
+            buffer_size=buffer_bytes,
+            byte_offsets=first_byte[tf.newaxis],
         )
         return tf.data.experimental.from_variant(variant, _SERIALIZED).take(num_records)
 
@@ -206,4 +251,6 @@ def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.dat
 
 
 def _buffer_bytes(corpus: Corpus) -> int:
-    return min(_READ_BUFFER_BYTES, max((shard.info.num_bytes for shard in corpus.shards), default=0))
+    return min(
+        _READ_BUFFER_BYTES, max((shard.info.num_bytes for shard in corpus.shards), default=0)
+    )

@@ -52,7 +52,9 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         self._reader: Reader | None = reader
         self._source: tuple[ReaderOptions, Mapping[str, Any]] | None = None
         self._tensors = TensorMaker(_image_name(reader), channels_first=channels_first)
-        self._epoch = torch.tensor(_EVERY_EPOCH).share_memory_()  # which workers that go on from pass to pass see, too
+        self._epoch = torch.tensor(
+            _EVERY_EPOCH
+        ).share_memory_()  # which workers that go on from pass to pass see, too
         self._pass_start: int | None = None
         self._next = 0
         self._resume_at: int | None = None
@@ -68,7 +70,9 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             return self._iterate()
         reader = self._open_in_worker(worker.num_workers)
         start, stop = self._bounds(reader)
-        position = reader.steps.skip(start, worker.id) if self._resume_at is None else self._resume_at
+        position = (
+            reader.steps.skip(start, worker.id) if self._resume_at is None else self._resume_at
+        )
         self._resume_at, self._next = None, position
         return self._iterate_share(reader, stop, worker.num_workers)
 
@@ -84,10 +88,18 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             UsageError: There is no such epoch, or batches go on from one epoch to the next.
         """
         options = self._here().options
-        if type(epoch) is not int or epoch < 0 or (options.epochs is not None and epoch >= options.epochs):
-            raise UsageError(f"set_epoch({epoch!r}): epochs are counted from 0, and this reader has epochs={options.epochs}")
+        if (
+            type(epoch) is not int
+            or epoch < 0
+            or (options.epochs is not None and epoch >= options.epochs)
+        ):
+            raise UsageError(
+                f"set_epoch({epoch!r}): epochs are counted from 0, and this reader has epochs={options.epochs}"
+            )
         if options.remainder == Remainder.CARRY:
-            raise UsageError("set_epoch: with remainder='carry' batches go on from one epoch to the next: read them in one pass")
+            raise UsageError(
+                "set_epoch: with remainder='carry' batches go on from one epoch to the next: read them in one pass"
+            )
         self._epoch.fill_(epoch)
         self._pass_start = None
 
@@ -100,7 +112,11 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
 
     def state_dict(self) -> dict[str, Any]:
         """The reader's state; in a worker process that of its share, for the same number of workers."""
-        return self._here().state() if get_worker_info() is None else _state_at(self._here(), self._next)
+        return (
+            self._here().state()
+            if get_worker_info() is None
+            else _state_at(self._here(), self._next)
+        )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state of a reader of the same records.
@@ -128,10 +144,14 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         for batch in reader:
             yield self._tensors.batch(batch)
             if stop is not None and reader.position >= stop:
-                reader.go_to(reader.position)  # nothing of the next epoch is made ahead: nobody may want it
+                reader.go_to(
+                    reader.position
+                )  # nothing of the next epoch is made ahead: nobody may want it
                 return
 
-    def _iterate_share(self, reader: Reader, stop: int | None, num_workers: int) -> Iterator[dict[str, Any]]:
+    def _iterate_share(
+        self, reader: Reader, stop: int | None, num_workers: int
+    ) -> Iterator[dict[str, Any]]:
         steps = reader.steps
         while steps.step_at(self._next) is not None and (stop is None or self._next < stop):
             batch = reader.batch_at(self._next)
@@ -162,7 +182,9 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         """A reader of this process's own, with its share of the threads: of one that was forked the locks may be locked for ever."""
         if self._reader is None or self._owner != os.getpid():
             options, state = self._options_and_state()
-            self._reader = reopen(replace(options, threads=_share_of_threads(options, num_workers)), state)
+            self._reader = reopen(
+                replace(options, threads=_share_of_threads(options, num_workers)), state
+            )
             self._owner = os.getpid()
         return self._reader
 
@@ -192,14 +214,19 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         worker = get_worker_info()
         if worker is not None:
             self._source.use_threads(_share_of_threads(self._source.options, worker.num_workers))
-        return [self._tensors.example(example) for example in self._source.examples(numbers, epoch=int(self._epoch))]
+        return [
+            self._tensors.example(example)
+            for example in self._source.examples(numbers, epoch=int(self._epoch))
+        ]
 
     def set_epoch(self, epoch: int) -> None:
         """Have random images drawn anew, for this epoch. Workers that stay from epoch to epoch see it, too."""
         self._epoch.fill_(epoch)
 
 
-def as_torch(reader: Reader, *, map_style: bool = False, channels_first: bool = True) -> ReaderBatches | ReaderExamples:
+def as_torch(
+    reader: Reader, *, map_style: bool = False, channels_first: bool = True
+) -> ReaderBatches | ReaderExamples:
     """`ReaderExamples` where `map_style`, else `ReaderBatches`."""
     return (ReaderExamples if map_style else ReaderBatches)(reader, channels_first=channels_first)
 
@@ -249,7 +276,12 @@ def _as_tensor(value: Any) -> Any:
     if isinstance(value, SparseColumn):
         if value.values.dtype == object:
             return value
-        return torch.sparse_coo_tensor(torch.from_numpy(value.indices.T), _of_numbers(value.values), value.dense_shape, is_coalesced=True)
+        return torch.sparse_coo_tensor(
+            torch.from_numpy(value.indices.T),
+            _of_numbers(value.values),
+            value.dense_shape,
+            is_coalesced=True,
+        )
     if isinstance(value, np.ndarray) and value.dtype == object:
         return [_as_tensor(item) for item in value]
     return _of_numbers(np.asarray(value)) if isinstance(value, np.ndarray | np.generic) else value

@@ -17,7 +17,16 @@ import pyarrow.compute as pc
 from shardwright.errors import BuildError, UsageError
 from shardwright.schema import PICTURES, Feature, FeatureKind, VocabularyRule
 from shardwright.tensors import TENSOR_DTYPES
-from transforms.features.lists import Items, Mask, is_list, is_text, plain, take_apart, to_texts, value_type
+from transforms.features.lists import (
+    Items,
+    Mask,
+    is_list,
+    is_text,
+    plain,
+    take_apart,
+    to_texts,
+    value_type,
+)
 from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES, to_floats, to_integers
 from transforms.features.tensors import encode_tensors
 from transforms.features.texts import check_pattern
@@ -31,7 +40,12 @@ _BYTES_TYPES = (
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 _TEXT_KINDS = frozenset({FeatureKind.TEXT, FeatureKind.BYTES})
 _NUMBER_KINDS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BOX})
-_TOLD = {FeatureKind.INT64: "an integer", FeatureKind.FLOAT32: "a number", FeatureKind.BOX: "a box", FeatureKind.TENSOR: "a tensor"}
+_TOLD = {
+    FeatureKind.INT64: "an integer",
+    FeatureKind.FLOAT32: "a number",
+    FeatureKind.BOX: "a box",
+    FeatureKind.TENSOR: "a tensor",
+}
 
 
 class Misfit(NamedTuple):
@@ -74,10 +88,16 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
         fits = not (pa.types.is_nested(value) or pa.types.is_union(value))
     else:
         check_pattern((feature.vocabulary or VocabularyRule()).token_pattern)
-        is_class = feature.kind not in WORDS and (pa.types.is_integer(value) or pa.types.is_boolean(value))
+        is_class = feature.kind not in WORDS and (
+            pa.types.is_integer(value) or pa.types.is_boolean(value)
+        )
         fits = is_class or is_text(value) or any(test(value) for test in _BYTES_TYPES)
     if not fits:
-        wanted = "places of pictures (a column of paths in a table)" if feature.kind in PICTURES else f"a feature of kind {feature.kind}"
+        wanted = (
+            "places of pictures (a column of paths in a table)"
+            if feature.kind in PICTURES
+            else f"a feature of kind {feature.kind}"
+        )
         raise BuildError(
             f"column {feature.column_name!r} is of type {kind}, which cannot be {wanted}: cast it to text or a number, or leave it out"
         )
@@ -85,7 +105,9 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
 
 def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:
     if feature.dtype and feature.dtype not in TENSOR_DTYPES:
-        raise UsageError(f"feature {feature.name!r} of kind tensor has the dtype {feature.dtype!r}; give one of {', '.join(TENSOR_DTYPES)}")
+        raise UsageError(
+            f"feature {feature.name!r} of kind tensor has the dtype {feature.dtype!r}; give one of {', '.join(TENSOR_DTYPES)}"
+        )
     if isinstance(kind, pa.BaseExtensionType):
         return isinstance(kind, pa.FixedShapeTensorType)
     try:
@@ -96,15 +118,27 @@ def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:
 
 
 def _check_numbers(feature: Feature) -> None:
-    known, convert = (INTEGER_DTYPES, to_integers) if feature.kind == FeatureKind.INT64 else (FLOAT_DTYPES, to_floats)
+    known, convert = (
+        (INTEGER_DTYPES, to_integers)
+        if feature.kind == FeatureKind.INT64
+        else (FLOAT_DTYPES, to_floats)
+    )
     told = f"feature {feature.name!r} of kind {feature.kind}"
     if feature.dtype not in known:
-        raise UsageError(f"{told} has the dtype {feature.dtype!r}; give one of {', '.join(sorted(known - {''}))}")
+        raise UsageError(
+            f"{told} has the dtype {feature.dtype!r}; give one of {', '.join(sorted(known - {''}))}"
+        )
     if feature.kind == FeatureKind.BOX and feature.shape[-1:] != (4,):
-        raise UsageError(f"{told} has the shape {feature.shape}; give (4,) for one box, or (None, 4) for any number of them")
+        raise UsageError(
+            f"{told} has the shape {feature.shape}; give (4,) for one box, or (None, 4) for any number of them"
+        )
     default = feature.default
-    if default is not None and (isinstance(default, str) or convert(pa.array([default]), feature.dtype)[1].any()):
-        raise UsageError(f"{told} has the default {default!r}, which is no value of {feature.dtype or feature.kind}")
+    if default is not None and (
+        isinstance(default, str) or convert(pa.array([default]), feature.dtype)[1].any()
+    ):
+        raise UsageError(
+            f"{told} has the default {default!r}, which is no value of {feature.dtype or feature.kind}"
+        )
 
 
 def settle_column(column: pa.Array, feature: Feature) -> Settled:
@@ -148,7 +182,9 @@ def _one_each(values: pa.Array, items: Items, feature: Feature, filler: pa.Scala
     if (items.lengths == 1).all():
         return values
     whole = pa.concat_arrays([values, pa.array([filler.as_py()], values.type)])
-    return whole.take(pa.array(np.where(items.lengths == 1, np.cumsum(items.lengths) - 1, len(values))))
+    return whole.take(
+        pa.array(np.where(items.lengths == 1, np.cumsum(items.lengths) - 1, len(values)))
+    )
 
 
 def _lists(values: pa.Array, items: Items, feature: Feature, filler: pa.Scalar) -> pa.Array:
@@ -170,17 +206,31 @@ def _filler(feature: Feature) -> tuple[pa.Scalar, Misfit | None]:
     nowhere = np.zeros(0, bool)
     default = feature.default
     if feature.kind in (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL):
-        needed = Misfit(nowhere, RejectReason.MISSING_LABEL, "has no class, and each item needs one: give it one, or the feature a default")
-        return pa.scalar(None if default is None else str(default)), needed if default is None else None
+        needed = Misfit(
+            nowhere,
+            RejectReason.MISSING_LABEL,
+            "has no class, and each item needs one: give it one, or the feature a default",
+        )
+        return pa.scalar(
+            None if default is None else str(default)
+        ), needed if default is None else None
     if feature.kind in _TEXT_KINDS:
         return pa.scalar(str(default or "").encode(), pa.binary()), None
     if feature.kind == FeatureKind.FLOAT32:
         return pa.scalar(float("nan" if default is None else default), pa.float32()), None
-    told = "an integer feature needs one" if feature.kind == FeatureKind.INT64 else f"{_TOLD[feature.kind]} needs all of its numbers"
+    told = (
+        "an integer feature needs one"
+        if feature.kind == FeatureKind.INT64
+        else f"{_TOLD[feature.kind]} needs all of its numbers"
+    )
     needed = Misfit(nowhere, RejectReason.BAD_VALUE, f"has no value, and {told}")
     if feature.kind == FeatureKind.INT64:
-        return pa.scalar(None if default is None else int(default), pa.int64()), needed if default is None else None
-    return pa.scalar(None if default is None else float(default), pa.float32()), needed if default is None else None
+        return pa.scalar(
+            None if default is None else int(default), pa.int64()
+        ), needed if default is None else None
+    return pa.scalar(
+        None if default is None else float(default), pa.float32()
+    ), needed if default is None else None
 
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:
@@ -209,8 +259,13 @@ def _misfits(rows: Mask, rule: str, reason: RejectReason = RejectReason.BAD_VALU
 
 def _integers(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
     numbers, bad = to_integers(values, feature.dtype)
-    told = {"": "a signed 64-bit integer", "uint64": "uint64 as far as a signed 64-bit integer holds it"}
-    return numbers, _misfits(bad, f"is {{value}}, which does not fit {told.get(feature.dtype, feature.dtype)}")
+    told = {
+        "": "a signed 64-bit integer",
+        "uint64": "uint64 as far as a signed 64-bit integer holds it",
+    }
+    return numbers, _misfits(
+        bad, f"is {{value}}, which does not fit {told.get(feature.dtype, feature.dtype)}"
+    )
 
 
 def _floats(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
@@ -248,11 +303,19 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
     numbers, bad = to_integers(values, "")
     misfits = _misfits(bad, "is {value}, which does not fit a signed 64-bit integer")
     if not feature.names or any(name.lstrip("-").isdecimal() for name in feature.names):
-        return (numbers.cast(pa.string()) if feature.names or feature.default is not None else numbers), misfits
-    outside = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, len(feature.names))).fill_null(False).to_numpy(zero_copy_only=False)
+        return (
+            numbers.cast(pa.string()) if feature.names or feature.default is not None else numbers
+        ), misfits
+    outside = (
+        pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, len(feature.names)))
+        .fill_null(False)
+        .to_numpy(zero_copy_only=False)
+    )
     rule = f"is {{value}}, and the feature has {len(feature.names)} names, counted from 0"
     known = pc.if_else(pa.array(outside), pa.scalar(None, pa.int64()), numbers)
-    return pa.array(feature.names, pa.string()).take(known), misfits + _misfits(outside, rule, RejectReason.UNKNOWN_LABEL)
+    return pa.array(feature.names, pa.string()).take(known), misfits + _misfits(
+        outside, rule, RejectReason.UNKNOWN_LABEL
+    )
 
 
 def _settle_words(column: pa.Array, feature: Feature) -> Settled:
@@ -262,10 +325,15 @@ def _settle_words(column: pa.Array, feature: Feature) -> Settled:
         items = take_apart(column, (None,))
         texts, bad = to_texts(items.values)
         joined = pc.binary_join(items.as_lists(_fill(texts, "")), " ")
-        texts, bad = pc.if_else(pa.array(items.missing), pa.scalar(None, pa.string()), joined), items.rows_with(bad)
+        texts, bad = (
+            pc.if_else(pa.array(items.missing), pa.scalar(None, pa.string()), joined),
+            items.rows_with(bad),
+        )
     else:
         texts, bad = to_texts(column)
-    return Settled(_fill(texts, str(feature.default or "")), _misfits(bad, "is {value}, which is not UTF-8"))
+    return Settled(
+        _fill(texts, str(feature.default or "")), _misfits(bad, "is {value}, which is not UTF-8")
+    )
 
 
 def _settle_pictures(column: pa.Array, feature: Feature) -> Settled:
@@ -275,10 +343,16 @@ def _settle_pictures(column: pa.Array, feature: Feature) -> Settled:
 
 
 def _settle_tensors(column: pa.Array, feature: Feature) -> Settled:
-    tensors, bad = encode_tensors(plain(column) if pa.types.is_dictionary(column.type) else column, feature)
+    tensors, bad = encode_tensors(
+        plain(column) if pa.types.is_dictionary(column.type) else column, feature
+    )
     absent = column.is_null().to_numpy(zero_copy_only=False)
     rule = f"is {{value}}, which is no tensor of {feature.dtype or 'float32'} and the shape {_told_shape(feature)}"
-    return Settled(tensors, _misfits(bad & absent, "has no value, and a tensor needs one") + _misfits(bad & ~absent, rule))
+    return Settled(
+        tensors,
+        _misfits(bad & absent, "has no value, and a tensor needs one")
+        + _misfits(bad & ~absent, rule),
+    )
 
 
 def _told_shape(feature: Feature) -> str:

@@ -13,7 +13,9 @@ from transforms.features.lists import Items, Mask, is_list, take_apart
 from transforms.features.texts import encode_bags, encode_tokens
 
 
-def index_column(column: pa.Array, feature: Feature, words: Sequence[str]) -> tuple[dict[str, pa.Array], Mask]:
+def index_column(
+    column: pa.Array, feature: Feature, words: Sequence[str]
+) -> tuple[dict[str, pa.Array], Mask]:
     """The stored columns of a settled column whose vocabulary is known, by key; and the rows with a class that is not in it."""
     (first, *others) = feature.stored
     known = np.zeros(len(column), bool)
@@ -24,7 +26,9 @@ def index_column(column: pa.Array, feature: Feature, words: Sequence[str]) -> tu
         indices, counts = encode_bags(column, words, rule)
         return {first.key: indices, others[0].key: counts}, known
     items = take_apart(column, (None,) if is_list(column.type) else ())
-    indices = pc.index_in(items.values.cast(pa.string()), value_set=pa.array(words, pa.string())).cast(pa.int64())
+    indices = pc.index_in(
+        items.values.cast(pa.string()), value_set=pa.array(words, pa.string())
+    ).cast(pa.int64())
     unknown = items.rows_with(indices.is_null().to_numpy(zero_copy_only=False))
     if feature.kind == FeatureKind.MULTI_LABEL:
         return {first.key: _sets(items, indices, max(len(words), 1))}, unknown
@@ -34,6 +38,10 @@ def index_column(column: pa.Array, feature: Feature, words: Sequence[str]) -> tu
 def _sets(items: Items, indices: pa.Array, num_classes: int) -> pa.Array:
     """Each row's indices, ascending and without doubles."""
     rows = np.repeat(np.arange(len(items.lengths)), items.lengths)
-    rows, values = np.divmod(np.unique(rows * num_classes + indices.fill_null(0).to_numpy()), num_classes)
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(items.lengths))))).astype(np.int32)
+    rows, values = np.divmod(
+        np.unique(rows * num_classes + indices.fill_null(0).to_numpy()), num_classes
+    )
+    offsets = np.concatenate(
+        ([0], np.cumsum(np.bincount(rows, minlength=len(items.lengths))))
+    ).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values, pa.int64()))

@@ -47,11 +47,17 @@ class Items:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return any(
+        test(kind)
+        for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    )
 
 
 def is_list(kind: pa.DataType) -> bool:
-    return any(test(kind) for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list))
+    return any(
+        test(kind)
+        for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    )
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -78,12 +84,20 @@ def take_apart(column: pa.Array, shape: Shape) -> Items:
     missing = column.is_null().to_numpy(zero_copy_only=False)
     if not is_list(column.type):
         if not shape or not is_text(column.type):
-            return Items(column, np.ones(len(column), np.int64), missing, np.zeros(len(column), bool))
-        column, missing = _lists_of_texts(column), missing | pc.equal(column, "").fill_null(True).to_numpy(zero_copy_only=False)
+            return Items(
+                column, np.ones(len(column), np.int64), missing, np.zeros(len(column), bool)
+            )
+        column, missing = (
+            _lists_of_texts(column),
+            missing | pc.equal(column, "").fill_null(True).to_numpy(zero_copy_only=False),
+        )
     values, lengths, odd = _flatten(column, shape)
     odd = (odd | ~_have_shape(lengths, shape)) & ~missing
     if odd.any():
-        values, lengths = values.filter(pa.array(np.repeat(~odd, lengths))), np.where(odd, 0, lengths)
+        values, lengths = (
+            values.filter(pa.array(np.repeat(~odd, lengths))),
+            np.where(odd, 0, lengths),
+        )
     return Items(values, lengths, missing, odd)
 
 
@@ -103,7 +117,9 @@ def _flatten(column: pa.Array, shape: Shape) -> tuple[pa.Array, npt.NDArray[np.i
 
 
 def _open_lists(column: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = (
+        pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+    )
     if pa.types.is_fixed_size_list(column.type):
         lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
     return plain(column.flatten()), lengths
@@ -119,7 +135,9 @@ def _have_shape(lengths: npt.NDArray[np.int64], shape: Shape) -> Mask:
 def _lists_of_texts(column: pa.Array) -> pa.Array:
     """The lists that texts stand for."""
     texts = column.cast(pa.string()).dictionary_encode()
-    parsed = pa.array([_parts(text) for text in texts.dictionary.to_pylist()], pa.list_(pa.string()))
+    parsed = pa.array(
+        [_parts(text) for text in texts.dictionary.to_pylist()], pa.list_(pa.string())
+    )
     return parsed.take(texts.indices)
 
 
@@ -150,9 +168,14 @@ def to_texts(values: pa.Array) -> tuple[pa.Array, Mask]:
     nowhere = np.zeros(len(values), bool)
     try:
         return values.cast(pa.string()), nowhere
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # not UTF-8, or of a type that Arrow does not turn into text
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowNotImplementedError,
+    ):  # not UTF-8, or of a type that Arrow does not turn into text
         texts = [_decoded(value) for value in values.to_pylist()]
-        bad: npt.NDArray[np.bool_] = np.array([text is None for text in texts]) & values.is_valid().to_numpy(zero_copy_only=False)
+        bad: npt.NDArray[np.bool_] = np.array(
+            [text is None for text in texts]
+        ) & values.is_valid().to_numpy(zero_copy_only=False)
         return pa.array(texts, pa.string()), bad
 
 

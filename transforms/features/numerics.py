@@ -18,13 +18,20 @@ import pyarrow.compute as pc
 Mask = npt.NDArray[np.bool_]
 
 _INTEGER_RANGES = {
-    name: (int(np.iinfo(name).min), int(np.iinfo(name).max)) for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32")
+    name: (int(np.iinfo(name).min), int(np.iinfo(name).max))
+    for name in ("int8", "int16", "int32", "uint8", "uint16", "uint32")
 }
 _INT64 = (-(2**63), 2**63 - 1)
 _INTEGER_RANGES |= {"": _INT64, "int64": _INT64, "uint64": (0, 2**63 - 1), "bool": (0, 1)}
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _BFLOAT16_MAX = 3.3895313892515355e38
-_FLOAT_LIMITS = {"": _MAX_FLOAT32, "float32": _MAX_FLOAT32, "float64": _MAX_FLOAT32, "float16": 65504.0, "bfloat16": _BFLOAT16_MAX}
+_FLOAT_LIMITS = {
+    "": _MAX_FLOAT32,
+    "float32": _MAX_FLOAT32,
+    "float64": _MAX_FLOAT32,
+    "float16": 65504.0,
+    "bfloat16": _BFLOAT16_MAX,
+}
 INTEGER_DTYPES, FLOAT_DTYPES = frozenset(_INTEGER_RANGES), frozenset(_FLOAT_LIMITS)
 
 _NUMBER = re.compile(r"\s*[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
@@ -69,7 +76,12 @@ def to_floats(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
 def _whole_numbers(values: pa.Array, low: int, high: int) -> tuple[pa.Array, Mask]:
     numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
     # 2**63 - 1 has no float of its own: the next one up is 2**63, which does not fit.
-    bad = ~np.isfinite(numbers) | (numbers != np.trunc(numbers)) | (numbers < low) | (numbers >= float(high) + (high < 2**53))
+    bad = (
+        ~np.isfinite(numbers)
+        | (numbers != np.trunc(numbers))
+        | (numbers < low)
+        | (numbers >= float(high) + (high < 2**53))
+    )
     whole = np.where(bad, 0, numbers).astype(np.int64)
     return pa.array(whole, mask=values.is_null().to_numpy(zero_copy_only=False)), np.asarray(bad)
 
@@ -87,7 +99,9 @@ def _mask(found: pa.Array) -> Mask:
     return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False))
 
 
-def _each(values: pa.Array, convert: Callable[[Any], Any], kind: pa.DataType) -> tuple[pa.Array, Mask]:
+def _each(
+    values: pa.Array, convert: Callable[[Any], Any], kind: pa.DataType
+) -> tuple[pa.Array, Mask]:
     """Each different value converted once; None from `convert` marks a bad one."""
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind), np.zeros(len(values), bool)

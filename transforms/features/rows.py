@@ -17,7 +17,14 @@ from shardwright.schema import PICTURES, ExampleSchema, Feature, Source
 from transforms.features.columns import Misfit, settle_column
 from transforms.features.indices import index_column
 from transforms.features.vocabularies import CLASSES, WORDS, Vocabularies
-from transforms.references import EXTRA_PREFIX, LABEL_INDEX, extra_name, keep_rows, reject_rows, set_column
+from transforms.references import (
+    EXTRA_PREFIX,
+    LABEL_INDEX,
+    extra_name,
+    keep_rows,
+    reject_rows,
+    set_column,
+)
 from transforms.rejects import Reject, RejectReason
 
 _SHOWN_CHARACTERS = 80
@@ -28,7 +35,9 @@ def column_features(schema: ExampleSchema) -> list[Feature]:
     return [feature for feature in schema.features if feature.source == Source.COLUMN]
 
 
-def settle_references(batch: pa.RecordBatch, schema: ExampleSchema) -> Iterator[pa.RecordBatch | Reject]:
+def settle_references(
+    batch: pa.RecordBatch, schema: ExampleSchema
+) -> Iterator[pa.RecordBatch | Reject]:
     """References whose extra columns are those of the schema, named `x/<feature>`, settled; all others are left out."""
     keep = np.ones(batch.num_rows, bool)
     settled: dict[str, pa.Array] = {}
@@ -39,7 +48,9 @@ def settle_references(batch: pa.RecordBatch, schema: ExampleSchema) -> Iterator[
             yield from _rejects(batch, raw, feature, misfit._replace(rows=misfit.rows & keep))
             keep &= ~misfit.rows
     for feature, misfit in _uneven_sequences(schema, settled):
-        yield from _rejects(batch, settled[feature.name], feature, misfit._replace(rows=misfit.rows & keep))
+        yield from _rejects(
+            batch, settled[feature.name], feature, misfit._replace(rows=misfit.rows & keep)
+        )
         keep &= ~misfit.rows
     names = [name for name in batch.schema.names if not name.startswith(EXTRA_PREFIX)]
     result = batch.select(names)
@@ -50,16 +61,25 @@ def settle_references(batch: pa.RecordBatch, schema: ExampleSchema) -> Iterator[
         yield result
 
 
-def _rejects(batch: pa.RecordBatch, values: pa.Array, feature: Feature, misfit: Misfit) -> Iterator[Reject]:
+def _rejects(
+    batch: pa.RecordBatch, values: pa.Array, feature: Feature, misfit: Misfit
+) -> Iterator[Reject]:
     for row in np.flatnonzero(misfit.rows).tolist():
         shown = repr(values[row].as_py())
         shown = shown if len(shown) <= _SHOWN_CHARACTERS else f"{shown[:_SHOWN_CHARACTERS]}..."
         record = batch.slice(row, 1).select(["id", "uri", "row"]).to_pylist()[0]
         rule = misfit.rule.replace("{value}", shown)
-        yield Reject(record["id"], record["uri"], misfit.reason, f"row {record['row']}: {feature.column_name!r} {rule}")
+        yield Reject(
+            record["id"],
+            record["uri"],
+            misfit.reason,
+            f"row {record['row']}: {feature.column_name!r} {rule}",
+        )
 
 
-def _uneven_sequences(schema: ExampleSchema, settled: dict[str, pa.Array]) -> Iterator[tuple[Feature, Misfit]]:
+def _uneven_sequences(
+    schema: ExampleSchema, settled: dict[str, pa.Array]
+) -> Iterator[tuple[Feature, Misfit]]:
     """The rows in which a feature of a sequence has not as many items as the first one of it."""
     firsts: dict[str, tuple[Feature, np.ndarray]] = {}
     for feature in column_features(schema):
@@ -75,10 +95,14 @@ def _items_of(column: pa.Array, feature: Feature) -> np.ndarray:
     if not pa.types.is_list(column.type):
         return np.ones(len(column), np.int64)
     values = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    return values // max(math.prod(size for size in feature.stored_shape[1:] if size is not None), 1)
+    return values // max(
+        math.prod(size for size in feature.stored_shape[1:] if size is not None), 1
+    )
 
 
-def index_references(batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: Vocabularies) -> Iterator[pa.RecordBatch | Reject]:
+def index_references(
+    batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: Vocabularies
+) -> Iterator[pa.RecordBatch | Reject]:
     """Settled references with their final columns: `LABEL_INDEX`, and for each key of a `tf.Example` one `x/` column."""
     label = schema.label
     for part in index_labels(batch, vocabularies.get(label.name, ()) if label else ()):
@@ -88,7 +112,9 @@ def index_references(batch: pa.RecordBatch, schema: ExampleSchema, vocabularies:
             yield from _index_columns(part, schema, vocabularies)
 
 
-def _index_columns(batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: Vocabularies) -> Iterator[pa.RecordBatch | Reject]:
+def _index_columns(
+    batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: Vocabularies
+) -> Iterator[pa.RecordBatch | Reject]:
     keep = np.ones(batch.num_rows, bool)
     names = [name for name in batch.schema.names if not name.startswith(EXTRA_PREFIX)]
     columns = {name: batch.column(name) for name in names}
@@ -99,7 +125,11 @@ def _index_columns(batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: V
             continue
         stored, unknown = index_column(settled, feature, vocabularies[feature.name])
         columns |= {extra_name(key): column for key, column in stored.items()}
-        misfit = Misfit(unknown & keep, RejectReason.UNKNOWN_LABEL, "is {value}, which is not all known class names")
+        misfit = Misfit(
+            unknown & keep,
+            RejectReason.UNKNOWN_LABEL,
+            "is {value}, which is not all known class names",
+        )
         yield from _rejects(batch, settled, feature, misfit)
         keep &= ~unknown
     result = keep_rows(pa.RecordBatch.from_pydict(columns), keep)
@@ -107,17 +137,26 @@ def _index_columns(batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: V
         yield result
 
 
-def index_labels(batch: pa.RecordBatch, class_names: Sequence[str]) -> Iterator[pa.RecordBatch | Reject]:
+def index_labels(
+    batch: pa.RecordBatch, class_names: Sequence[str]
+) -> Iterator[pa.RecordBatch | Reject]:
     """References with `LABEL_INDEX` (int64, an index into `class_names`); no classes at all means an unlabeled dataset."""
     if not class_names:
         yield set_column(batch, LABEL_INDEX, pa.nulls(batch.num_rows, pa.int64()))
         return
     labels = batch.column("label")
     missing = labels.is_null().to_numpy(zero_copy_only=False)
-    yield from reject_rows(batch, missing, RejectReason.MISSING_LABEL, "other images have a label, this one has none")
+    yield from reject_rows(
+        batch, missing, RejectReason.MISSING_LABEL, "other images have a label, this one has none"
+    )
     indices = pc.index_in(labels, value_set=pa.array(class_names, pa.string())).cast(pa.int64())
     known = indices.is_valid().to_numpy(zero_copy_only=False)
-    yield from reject_rows(batch, ~known & ~missing, RejectReason.UNKNOWN_LABEL, "label {label!r} is not a known class name")
+    yield from reject_rows(
+        batch,
+        ~known & ~missing,
+        RejectReason.UNKNOWN_LABEL,
+        "label {label!r} is not a known class name",
+    )
     kept = keep_rows(set_column(batch, LABEL_INDEX, indices), known)
     if kept.num_rows:
         yield kept

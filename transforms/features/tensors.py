@@ -40,9 +40,14 @@ def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.ND
         UsageError: There are no tensors of that dtype, or nothing in a column of this type can be one.
     """
     if feature.dtype and feature.dtype not in TENSOR_DTYPES:
-        raise UsageError(f"feature {feature.name!r}: there are no tensors of {feature.dtype!r}: use one of {', '.join(TENSOR_DTYPES)}")
+        raise UsageError(
+            f"feature {feature.name!r}: there are no tensors of {feature.dtype!r}: use one of {', '.join(TENSOR_DTYPES)}"
+        )
     empty = _default_of(feature)
-    encoded = [_encode(row, feature) if row is not None else empty for row in _rows_of(column, feature.shape)]
+    encoded = [
+        _encode(row, feature) if row is not None else empty
+        for row in _rows_of(column, feature.shape)
+    ]
     return pa.array(encoded, pa.binary()), np.array([data is None for data in encoded], bool)
 
 
@@ -50,14 +55,25 @@ def _default_of(feature: Feature) -> bytes | None:
     if feature.default is None or None in feature.shape:
         return None
     sizes = tuple(size for size in feature.shape if size is not None)
-    return _encode(np.full(sizes, feature.default, object if isinstance(feature.default, str) else None), feature)
+    return _encode(
+        np.full(sizes, feature.default, object if isinstance(feature.default, str) else None),
+        feature,
+    )
 
 
 def _encode(row: Array | bytes | str, feature: Feature) -> bytes | None:
-    array = _load(row, feature) if isinstance(row, bytes) else np.array(row, object) if isinstance(row, str) else row
+    array = (
+        _load(row, feature)
+        if isinstance(row, bytes)
+        else np.array(row, object)
+        if isinstance(row, str)
+        else row
+    )
     if array is None or len(array.shape) != len(feature.shape):
         return None
-    if any(wanted not in (None, size) for size, wanted in zip(array.shape, feature.shape, strict=True)):
+    if any(
+        wanted not in (None, size) for size, wanted in zip(array.shape, feature.shape, strict=True)
+    ):
         return None
     converted = _convert(array, feature.dtype or "float32")
     return None if converted is None else to_tensor_proto(converted)
@@ -83,7 +99,11 @@ def _convert(array: Array, dtype: str) -> Array | None:
     wanted = np.dtype(dtype)
     if array.dtype == wanted:
         return array
-    if array.dtype.kind not in "biufc" or (array.dtype.kind == "c" and wanted.kind != "c") or not _fits(array, wanted):
+    if (
+        array.dtype.kind not in "biufc"
+        or (array.dtype.kind == "c" and wanted.kind != "c")
+        or not _fits(array, wanted)
+    ):
         return None
     with np.errstate(over="ignore"):
         converted = array.astype(wanted)
@@ -95,17 +115,27 @@ def _fits(array: Array, wanted: np.dtype[Any]) -> bool:
     """Whether all these numbers can be integers or booleans of that type, if it is one of those."""
     if wanted.kind not in "biu" or not array.size:
         return True
-    low, high = (0, 1) if wanted.kind == "b" else (int(np.iinfo(wanted).min), int(np.iinfo(wanted).max))
+    low, high = (
+        (0, 1) if wanted.kind == "b" else (int(np.iinfo(wanted).min), int(np.iinfo(wanted).max))
+    )
     if array.dtype.kind != "f":
         return low <= int(array.min()) and int(array.max()) <= high
     # In floats, the greatest integer may round up to the one after it, which does not fit.
-    return bool(np.isfinite(array).all() and (array == np.trunc(array)).all()) and low <= int(array.min()) and int(array.max()) <= high
+    return (
+        bool(np.isfinite(array).all() and (array == np.trunc(array)).all())
+        and low <= int(array.min())
+        and int(array.max()) <= high
+    )
 
 
-def _rows_of(column: pa.Array, shape: tuple[int | None, ...]) -> Iterator[Array | bytes | str | None]:
+def _rows_of(
+    column: pa.Array, shape: tuple[int | None, ...]
+) -> Iterator[Array | bytes | str | None]:
     kind = column.type
     if isinstance(kind, pa.FixedShapeTensorType):
-        whole = iter(column.drop_null().to_numpy_ndarray() if len(column) > column.null_count else ())
+        whole = iter(
+            column.drop_null().to_numpy_ndarray() if len(column) > column.null_count else ()
+        )
         yield from (next(whole) if there else None for there in column.is_valid().to_pylist())
     elif _is_list(kind):
         yield from _nested_rows(column, shape)
@@ -169,14 +199,26 @@ def _leaf(values: pa.Array) -> tuple[Array, npt.NDArray[np.bool_]]:
     if pa.types.is_decimal(kind) or pa.types.is_null(kind):
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise UsageError(f"values of Arrow type {kind} cannot be a tensor: give (nested) lists of numbers, or the bytes of .npy files")
+        raise UsageError(
+            f"values of Arrow type {kind} cannot be a tensor: give (nested) lists of numbers, or the bytes of .npy files"
+        )
     zero = pa.scalar(False) if pa.types.is_boolean(kind) else pa.scalar(0).cast(values.type)
     return pc.fill_null(values, zero).to_numpy(zero_copy_only=False), nulls
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def _is_string(kind: pa.DataType) -> bool:
-    return any(is_one(kind) for is_one in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary))
+    return any(
+        is_one(kind)
+        for is_one in (
+            pa.types.is_string,
+            pa.types.is_large_string,
+            pa.types.is_binary,
+            pa.types.is_large_binary,
+        )
+    )

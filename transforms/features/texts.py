@@ -24,7 +24,9 @@ def count_tokens(column: pa.Array, rule: VocabularyRule) -> Counter[str]:
     return counts
 
 
-def choose_words(counts: Mapping[str, int], rule: VocabularyRule, *, unknown: bool = False) -> tuple[str, ...]:
+def choose_words(
+    counts: Mapping[str, int], rule: VocabularyRule, *, unknown: bool = False
+) -> tuple[str, ...]:
     """The vocabulary, sorted: of the words that occur `rule.min_count` times, the `rule.max_size` most frequent, ties by the word.
 
     Args:
@@ -33,12 +35,18 @@ def choose_words(counts: Mapping[str, int], rule: VocabularyRule, *, unknown: bo
     Raises:
         UsageError: A word holds a line break, which the vocabulary's file cannot.
     """
-    known = [word for word, count in counts.items() if count >= rule.min_count and not (unknown and word == UNKNOWN)]
+    known = [
+        word
+        for word, count in counts.items()
+        if count >= rule.min_count and not (unknown and word == UNKNOWN)
+    ]
     known.sort(key=lambda word: (-counts[word], word))
     words = sorted(known[: rule.max_size])
     broken = next((word for word in words if "\n" in word or "\r" in word), None)
     if broken is not None:
-        raise UsageError(f"the word {broken!r} holds a line break, and a vocabulary is one word a line: change token_pattern")
+        raise UsageError(
+            f"the word {broken!r} holds a line break, and a vocabulary is one word a line: change token_pattern"
+        )
     return (UNKNOWN, *words) if unknown else tuple(words)
 
 
@@ -56,10 +64,14 @@ def encode_tokens(column: pa.Array, words: Sequence[str], rule: VocabularyRule) 
         return [index_of.get(token, unknown) for token in tokenize(text)]
 
     texts = _as_texts(column).dictionary_encode()
-    return _spread([encode(text) for text in texts.dictionary.to_pylist()], pa.int64(), texts.indices)
+    return _spread(
+        [encode(text) for text in texts.dictionary.to_pylist()], pa.int64(), texts.indices
+    )
 
 
-def encode_bags(column: pa.Array, words: Sequence[str], rule: VocabularyRule) -> tuple[pa.Array, pa.Array]:
+def encode_bags(
+    column: pa.Array, words: Sequence[str], rule: VocabularyRule
+) -> tuple[pa.Array, pa.Array]:
     """The words of each text and how often they occur there.
 
     Returns:
@@ -70,11 +82,17 @@ def encode_bags(column: pa.Array, words: Sequence[str], rule: VocabularyRule) ->
     texts = _as_texts(column).dictionary_encode()
 
     def bag_of(text: str) -> list[tuple[int, int]]:
-        return sorted((index_of[token], count) for token, count in Counter(tokenize(text)).items() if token in index_of)
+        return sorted(
+            (index_of[token], count)
+            for token, count in Counter(tokenize(text)).items()
+            if token in index_of
+        )
 
     bags = [bag_of(text) for text in texts.dictionary.to_pylist()]
     indices = _spread([[index for index, _ in bag] for bag in bags], pa.int64(), texts.indices)
-    return indices, _spread([[count for _, count in bag] for bag in bags], pa.float32(), texts.indices)
+    return indices, _spread(
+        [[count for _, count in bag] for bag in bags], pa.float32(), texts.indices
+    )
 
 
 def check_pattern(pattern: str) -> re.Pattern[str]:
@@ -88,7 +106,9 @@ def check_pattern(pattern: str) -> re.Pattern[str]:
     except re.error as error:
         raise UsageError(f"token_pattern {pattern!r} is no regular expression: {error}") from error
     if compiled.groups > 1:
-        raise UsageError(f"token_pattern {pattern!r} has {compiled.groups} groups, and one at most can be the token: write (?:...) instead")
+        raise UsageError(
+            f"token_pattern {pattern!r} has {compiled.groups} groups, and one at most can be the token: write (?:...) instead"
+        )
     return compiled
 
 
@@ -106,7 +126,13 @@ def _as_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return pa.array([None if value is None else value.decode("utf-8", "replace") for value in column.to_pylist()], pa.string())
+        return pa.array(
+            [
+                None if value is None else value.decode("utf-8", "replace")
+                for value in column.to_pylist()
+            ],
+            pa.string(),
+        )
     return column.cast(pa.string())
 
 

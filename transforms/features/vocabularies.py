@@ -41,7 +41,9 @@ def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
         column = batch.column(column_of(feature))
         if feature.kind in WORDS:
             column = column.filter(pc.equal(batch.column("split"), DEFAULT_SPLIT))
-            counts[feature.name] = Counter(count_tokens(column, feature.vocabulary or VocabularyRule()))
+            counts[feature.name] = Counter(
+                count_tokens(column, feature.vocabulary or VocabularyRule())
+            )
         else:
             counts[feature.name] = _count_classes(column)
     return counts
@@ -49,7 +51,9 @@ def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
 
 def _count_classes(column: pa.Array) -> Counter[str | int]:
     values = column.flatten() if pa.types.is_list(column.type) else column
-    return Counter({item["values"]: item["counts"] for item in pc.value_counts(values.drop_null()).to_pylist()})
+    return Counter(
+        {item["values"]: item["counts"] for item in pc.value_counts(values.drop_null()).to_pylist()}
+    )
 
 
 def add_counts(parts: Iterable[Counts]) -> Counts:
@@ -91,15 +95,21 @@ def order_vocabularies(
         elif feature.names:
             vocabularies[feature.name] = feature.names
         elif feature.kind in WORDS:
-            vocabularies[feature.name] = _order_words(feature, found if feature.name in counts else None)
+            vocabularies[feature.name] = _order_words(
+                feature, found if feature.name in counts else None
+            )
         elif feature.source == Source.LABEL:
             if needs_label and not found and feature.name in counts:
-                raise BuildError(f"the schema has the label {feature.name!r}, and no image of INPUT has one: leave it out of the schema")
+                raise BuildError(
+                    f"the schema has the label {feature.name!r}, and no image of INPUT has one: leave it out of the schema"
+                )
             names = order_class_names(map(str, found), integers=integer_labels)
             vocabularies[feature.name] = _every_index(names) if label_indices else names
         else:
             integers = any(isinstance(value, int) for value in found)
-            vocabularies[feature.name] = order_class_names(map(str, found), integers=integers, feature=feature.name)
+            vocabularies[feature.name] = order_class_names(
+                map(str, found), integers=integers, feature=feature.name
+            )
     return vocabularies
 
 
@@ -114,7 +124,11 @@ def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[s
     if counts is None:  # there are no references at all, which is told elsewhere
         return ()
     rule = feature.vocabulary or VocabularyRule()
-    words = choose_words({str(word): count for word, count in counts.items()}, rule, unknown=feature.kind == FeatureKind.TOKENS)
+    words = choose_words(
+        {str(word): count for word, count in counts.items()},
+        rule,
+        unknown=feature.kind == FeatureKind.TOKENS,
+    )
     if not any(count >= rule.min_count for count in counts.values()):
         raise BuildError(
             f"feature {feature.name!r} learns its vocabulary from the {DEFAULT_SPLIT!r} split, whose texts have no word that occurs "
@@ -123,7 +137,9 @@ def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[s
     return words
 
 
-def order_class_names(names: Iterable[str], *, integers: bool, feature: str = "") -> tuple[str, ...]:
+def order_class_names(
+    names: Iterable[str], *, integers: bool, feature: str = ""
+) -> tuple[str, ...]:
     """Class names in label order: sorted as text, or by value where they are whole numbers, as scikit-learn's binarizers sort them.
 
     Args:
@@ -144,7 +160,9 @@ def order_class_names(names: Iterable[str], *, integers: bool, feature: str = ""
         )
     for name in distinct:
         if "\n" in name or "\r" in name:
-            raise BuildError(f"class name {name!r} has a line break in it, which labels.txt cannot hold: rename the class")
+            raise BuildError(
+                f"class name {name!r} has a line break in it, which labels.txt cannot hold: rename the class"
+            )
     return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
 
 
@@ -154,8 +172,17 @@ def read_class_names(text: str, path: str) -> tuple[str, ...]:
     Raises:
         UsageError: A name stands twice, or there is none.
     """
-    names = [line.strip() for line in text.removeprefix("\ufeff").split("\n") if line.strip()]  # not splitlines: TFDS splits so
-    doubled = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+    names = [
+        line.strip() for line in text.removeprefix("\ufeff").split("\n") if line.strip()
+    ]  # not splitlines: TFDS splits so
+    doubled = (
+        next((name for name in names if names.count(name) > 1), None)
+        if len(set(names)) < len(names)
+        else None
+    )
     if doubled or not names:
-        raise UsageError(f"--class-names {path}: " + (f"{doubled!r} stands there twice" if doubled else "no names in it"))
+        raise UsageError(
+            f"--class-names {path}: "
+            + (f"{doubled!r} stands there twice" if doubled else "no names in it")
+        )
     return tuple(names)

@@ -42,9 +42,19 @@ def encode_png(pixels: npt.NDArray[Any]) -> bytes:
 
     shown = pixels[..., 0] if pixels.ndim == 3 and pixels.shape[2] == 1 else pixels
     channels = shown.shape[2] if shown.ndim == 3 else 1
-    if pixels.dtype != np.uint8 or shown.ndim not in (2, 3) or channels not in _MODES or 0 in shown.shape:
+    if (
+        pixels.dtype != np.uint8
+        or shown.ndim not in (2, 3)
+        or channels not in _MODES
+        or 0 in shown.shape
+    ):
         found = f"{list(pixels.shape)} of {pixels.dtype}"
-        raise ImageFault(RejectReason.BAD_VALUE, f"pixels are {found}, and must be uint8 [height, width] or [height, width, 1, 3 or 4]")
+        raise ImageFault(
+            RejectReason.BAD_VALUE,
+            f"pixels are {found}, and must be uint8 [height, width] or [height, width, 1, 3 or 4]",
+        )
     file = BytesIO()
-    Image.fromarray(np.ascontiguousarray(shown), _MODES[channels]).save(file, "PNG", compress_level=1)
+    Image.fromarray(np.ascontiguousarray(shown), _MODES[channels]).save(
+        file, "PNG", compress_level=1
+    )
     return file.getvalue()

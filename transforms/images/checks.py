@@ -84,8 +84,12 @@ def _check_pixels(data: bytes, header: Header, *, stored: bool) -> ImageInfo:
         with PIXELS.hold(info.width * info.height):
             check_png(data, info)
         return info
-    if stored and header.cut:  # Pillow may have all pixels it wants by then, TensorFlow insists on the end
-        raise ImageFault(RejectReason.TRUNCATED, f"the {info.format} file has {header.cut}: fetch it again")
+    if (
+        stored and header.cut
+    ):  # Pillow may have all pixels it wants by then, TensorFlow insists on the end
+        raise ImageFault(
+            RejectReason.TRUNCATED, f"the {info.format} file has {header.cut}: fetch it again"
+        )
     image = open_pixels(data, header)
     size = image.size
     with PIXELS.hold(pixels_held(image)):
@@ -101,7 +105,9 @@ def _check_pixels(data: bytes, header: Header, *, stored: bool) -> ImageInfo:
 
 def _highest_index(image: ImageFile) -> float:
     highest = image.getextrema()[1]
-    return 0 if isinstance(highest, tuple) else highest  # a program may have told Pillow to apply palettes at once
+    return (
+        0 if isinstance(highest, tuple) else highest
+    )  # a program may have told Pillow to apply palettes at once
 
 
 def _header_if_any(data: bytes) -> Header:

@@ -40,14 +40,22 @@ class Target(NamedTuple):
     profile: bytes = b""
 
 
-def target_of(data: bytes, header: Header, options: EncodeOptions, fixes: Collection[str] = (), encode: str = "") -> Target:
+def target_of(
+    data: bytes,
+    header: Header,
+    options: EncodeOptions,
+    fixes: Collection[str] = (),
+    encode: str = "",
+) -> Target:
     """What `options` make of an image with these faults; `encode` instead of that of the options, for 'keep' cannot fix."""
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
     profile = profile_of(data, header.info.format) if options.profile != "drop" else b""
     return Target(encode or options.encode, fixes, orientation, profile)
 
 
-def encode_pixels(data: bytes, header: Header, options: EncodeOptions, target: Target) -> tuple[bytes, ImageInfo]:
+def encode_pixels(
+    data: bytes, header: Header, options: EncodeOptions, target: Target
+) -> tuple[bytes, ImageInfo]:
     """Decodes, converts, crops, scales, turns upright and encodes one image.
 
     Raises:
@@ -64,7 +72,9 @@ def encode_pixels(data: bytes, header: Header, options: EncodeOptions, target: T
     with decoder_faults(header):  # a palette that a file lacks shows when it is applied
         if header.info.format == "jpeg":
             gray = options.grayscale and not target.profile
-            image.draft("L" if gray else None, lying.needed(source) if lying.scaled != source else source)
+            image.draft(
+                "L" if gray else None, lying.needed(source) if lying.scaled != source else source
+            )
         with PIXELS.hold(pixels_held(image)):
             image.load()
             # Each step frees what was before it, which large images need.
@@ -73,7 +83,11 @@ def encode_pixels(data: bytes, header: Header, options: EncodeOptions, target: T
                 image = plain(image)
                 image = upright(sized(image, source, lying), target.orientation)
                 image = on_canvas(image, geometry.canvas)
-            image = for_png(image, target.fixes, grayscale=options.grayscale) if target.encode == "png" else _flat(image, options, target)
+            image = (
+                for_png(image, target.fixes, grayscale=options.grayscale)
+                if target.encode == "png"
+                else _flat(image, options, target)
+            )
             return _encoded(image, options, target)
 
 
@@ -87,7 +101,11 @@ def _flat(image: Image, options: EncodeOptions, target: Target) -> Image:
     image = opaque(image)
     if options.grayscale:
         return in_mode(image, "L")
-    return in_mode(image, "RGB") if target.encode != "jpeg" or PolicyFault.GRAYSCALE in target.fixes else image
+    return (
+        in_mode(image, "RGB")
+        if target.encode != "jpeg" or PolicyFault.GRAYSCALE in target.fixes
+        else image
+    )
 
 
 def sized(image: Image, source: Size, geometry: Geometry, *, nearest: bool = False) -> Image:
@@ -107,7 +125,9 @@ def sized(image: Image, source: Size, geometry: Geometry, *, nearest: bool = Fal
     if geometry.crop == geometry.scaled:
         left, top = int(box[0]), int(box[1])
         return image.crop((left, top, left + geometry.scaled[0], top + geometry.scaled[1]))
-    return image.resize(geometry.scaled, Pil.Resampling.NEAREST if nearest else Pil.Resampling.BICUBIC, box=box)
+    return image.resize(
+        geometry.scaled, Pil.Resampling.NEAREST if nearest else Pil.Resampling.BICUBIC, box=box
+    )
 
 
 def on_canvas(image: Image, size: Size) -> Image:
@@ -142,7 +162,9 @@ def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[byte
     if target.encode == "raw":
         return image.tobytes(), ImageInfo("raw", *image.size, channels)
     if target.encode == "tensor":
-        return _tensor(image, options.tensor_dtype, channels), ImageInfo("tensor", *image.size, channels)
+        return _tensor(image, options.tensor_dtype, channels), ImageInfo(
+            "tensor", *image.size, channels
+        )
     # Pillow would copy colour profile, resolution and comments from here into the file.
     kept = () if PolicyFault.ALPHA in target.fixes else ("transparency",)
     image.info = {key: image.info[key] for key in kept if key in image.info}
@@ -165,7 +187,9 @@ def _tensor(image: Image, dtype: str, channels: int) -> bytes:
     from shardwright.tensors import to_tensor_proto
 
     pixels = np.asarray(image).reshape(image.height, image.width, channels)
-    return to_tensor_proto(pixels if dtype == "uint8" else pixels.astype(np.float32) / np.float32(255))
+    return to_tensor_proto(
+        pixels if dtype == "uint8" else pixels.astype(np.float32) / np.float32(255)
+    )
 
 
 def _jpeg(image: Image, options: dict[str, object]) -> bytes:

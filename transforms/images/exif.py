@@ -16,11 +16,37 @@ def orientation_of(data: bytes, header: Header) -> int:
     image_format = header.info.format
     if image_format == "jpeg":
         start = header.exif
-        return exif_orientation(data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]) if start else 1
-    if image_format == "png" and data.find(b"eXIf", 33) > 0:  # chunks are walked only where one may be this
-        return exif_orientation(next((chunk.body(data) for chunk in png_chunks(data) if chunk.kind == b"eXIf" and chunk.intact), b""))
+        return (
+            exif_orientation(
+                data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]
+            )
+            if start
+            else 1
+        )
+    if (
+        image_format == "png" and data.find(b"eXIf", 33) > 0
+    ):  # chunks are walked only where one may be this
+        return exif_orientation(
+            next(
+                (
+                    chunk.body(data)
+                    for chunk in png_chunks(data)
+                    if chunk.kind == b"eXIf" and chunk.intact
+                ),
+                b"",
+            )
+        )
     if image_format == "webp":
-        return exif_orientation(next((data[start + 8 : end] for kind, start, end in riff_chunks(data) if kind == b"EXIF"), b""))
+        return exif_orientation(
+            next(
+                (
+                    data[start + 8 : end]
+                    for kind, start, end in riff_chunks(data)
+                    if kind == b"EXIF"
+                ),
+                b"",
+            )
+        )
     return 1
 
 

@@ -30,7 +30,9 @@ class Look(NamedTuple):
     policy: ImagePolicy
 
 
-def find_faults(data: bytes, header: Header, name: str, options: EncodeOptions) -> dict[PolicyFault, str]:
+def find_faults(
+    data: bytes, header: Header, name: str, options: EncodeOptions
+) -> dict[PolicyFault, str]:
     """The faults that `options` wants to know of, each with what was found.
 
     Args:
@@ -99,23 +101,39 @@ def _animation(look: Look) -> str:
         return f"{frames} frames" if frames > 1 else ""
     if image_format == "webp":
         return "an animation" if data[12:16] == b"VP8X" and data[20] & 2 else ""
-    return "an animation" if image_format == "png" and data.find(b"acTL", 33, data.find(b"IDAT", 33)) > 0 else ""
+    return (
+        "an animation"
+        if image_format == "png" and data.find(b"acTL", 33, data.find(b"IDAT", 33)) > 0
+        else ""
+    )
 
 
 def _bomb(look: Look) -> str:
     info, limit = look.header.info, look.policy.max_pixels
-    return f"{info.width:,} x {info.height:,} pixels, above the limit of {limit:,}" if info.width * info.height > limit else ""
+    return (
+        f"{info.width:,} x {info.height:,} pixels, above the limit of {limit:,}"
+        if info.width * info.height > limit
+        else ""
+    )
 
 
 def _aspect(look: Look) -> str:
     info, limit = look.header.info, look.policy.max_aspect or 1
     sides = sorted((info.width, info.height))
-    return f"{info.width:,} x {info.height:,} pixels, an aspect ratio above {limit:g}" if sides[1] > limit * sides[0] else ""
+    return (
+        f"{info.width:,} x {info.height:,} pixels, an aspect ratio above {limit:g}"
+        if sides[1] > limit * sides[0]
+        else ""
+    )
 
 
 def _small(look: Look) -> str:
     info, limit = look.header.info, look.policy.min_side or 1
-    return f"{info.width:,} x {info.height:,} pixels, a side below {limit:,}" if min(info.width, info.height) < limit else ""
+    return (
+        f"{info.width:,} x {info.height:,} pixels, a side below {limit:,}"
+        if min(info.width, info.height) < limit
+        else ""
+    )
 
 
 def _extension(look: Look) -> str:

@@ -32,14 +32,20 @@ class Geometry(NamedTuple):
 
     def box(self, size: Size, source: Size) -> Box:
         """The crop's rectangle in an image of `size` pixels, a scaled `source`."""
-        sides = [(min(now, crop * now / whole), now) for crop, now, whole in zip(self.crop, size, source, strict=True)]
+        sides = [
+            (min(now, crop * now / whole), now)
+            for crop, now, whole in zip(self.crop, size, source, strict=True)
+        ]
         (width, full_width), (height, full_height) = sides
         left, top = (full_width - width) / 2, (full_height - height) / 2
         return (left, top, left + width, top + height)
 
     def needed(self, source: Size) -> Size:
         """The smallest size that `source` may be decoded at: twice the result's keeps its coarse scaling out of sight."""
-        width, height = (math.ceil(2 * to * whole / crop) for to, crop, whole in zip(self.scaled, self.crop, source, strict=True))
+        width, height = (
+            math.ceil(2 * to * whole / crop)
+            for to, crop, whole in zip(self.scaled, self.crop, source, strict=True)
+        )
         return (width, height)
 
 
@@ -64,7 +70,10 @@ def _within_aspect(size: Size, options: EncodeOptions) -> Size:
     if limit is None or options.actions[PolicyFault.ASPECT] != "fix":
         return size
     width, height = size
-    return (min(width, max(1, math.floor(height * limit))), min(height, max(1, math.floor(width * limit))))
+    return (
+        min(width, max(1, math.floor(height * limit))),
+        min(height, max(1, math.floor(width * limit))),
+    )
 
 
 def _scaled(size: Size, options: EncodeOptions) -> Size:

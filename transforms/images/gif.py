@@ -33,7 +33,9 @@ def read_gif(data: bytes) -> Header:
         refusal = f"a GIF with codes of {code_size} bits ({_MAX_CODE_SIZE} at most are read)"
     # A block terminator before the trailer: the trailer's byte alone would pass one cut in 256.
     odd = "" if data.endswith(b"\0;") else _odd(data, pos)
-    return Header(info, "", odd if frame_width * frame_height else "a first image without pixels", refusal)
+    return Header(
+        info, "", odd if frame_width * frame_height else "a first image without pixels", refusal
+    )
 
 
 def check_gif(data: bytes, highest_index: float) -> None:
@@ -51,7 +53,9 @@ def check_gif(data: bytes, highest_index: float) -> None:
     try:
         _odd(data, pos)
     except IndexError as error:
-        raise ImageFault(RejectReason.TRUNCATED, "the blocks of the GIF reach beyond its end: fetch it again") from error
+        raise ImageFault(
+            RejectReason.TRUNCATED, "the blocks of the GIF reach beyond its end: fetch it again"
+        ) from error
 
 
 def _first_image(data: bytes) -> tuple[int, str]:

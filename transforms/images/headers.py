@@ -38,7 +38,9 @@ for _code in (0x00, 0x01, *range(0xD0, 0xD8)):
 _JPEG_STEP[0xD8] = _JPEG_STEP[0xD9] = _END  # a second start: the walk went astray into a thumbnail
 _JPEG_STEP[0xDA], _JPEG_STEP[0xFF] = _SCAN, _FILL
 
-_JPEG_DECODABLE = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))  # Huffman or arithmetic, sequential or progressive
+_JPEG_DECODABLE = frozenset(
+    (0xC0, 0xC1, 0xC2, 0xC9, 0xCA)
+)  # Huffman or arithmetic, sequential or progressive
 _NO_FRAME = ImageInfo("jpeg", 0, 0, 3)
 _PNG_CHANNELS = {  # (colour type, bit depth): channels. PNG specification, table 12: no other pair is allowed.
     **{(0, depth): 1 for depth in (1, 2, 4, 8, 16)},
@@ -69,7 +71,10 @@ def read_header(data: bytes) -> Header:
     try:
         return _PARSERS[kind](data)
     except (IndexError, ValueError, struct.error) as error:
-        raise ImageFault(RejectReason.TRUNCATED, f"the {kind} file ends early, after {len(data):,} bytes: fetch it again") from error
+        raise ImageFault(
+            RejectReason.TRUNCATED,
+            f"the {kind} file ends early, after {len(data):,} bytes: fetch it again",
+        ) from error
 
 
 def true_format(data: bytes) -> str:
@@ -108,7 +113,14 @@ def _jpeg(data: bytes) -> Header:
         return Header(info, odd="no scan, or no size before it", refusal=refusal, exif=exif)
     # Behind the start of the scan: an EXIF thumbnail has an end marker too. Phones append data to the last one.
     whole = data.endswith(_JPEG_EOI) or data.rfind(_JPEG_EOI, pos) >= 0
-    return Header(info, "" if whole else "no end-of-image marker after the scan", refusal, refusal, exif, data[frame + 9] == 4)
+    return Header(
+        info,
+        "" if whole else "no end-of-image marker after the scan",
+        refusal,
+        refusal,
+        exif,
+        data[frame + 9] == 4,
+    )
 
 
 def _jpeg_frame(data: bytes, pos: int) -> tuple[ImageInfo, str]:
@@ -126,7 +138,9 @@ def _jpeg_frame(data: bytes, pos: int) -> tuple[ImageInfo, str]:
 
 
 def _png(data: bytes) -> Header:
-    length, kind, width, height, depth, color, method, filters, interlace, crc = _PNG_HEADER(data, 8)
+    length, kind, width, height, depth, color, method, filters, interlace, crc = _PNG_HEADER(
+        data, 8
+    )
     if kind == b"CgBI":
         detail = "an Xcode-optimised PNG (CgBI), which only Apple reads: take the original file"
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
@@ -141,16 +155,25 @@ def _png(data: bytes) -> Header:
         channels += data.find(b"tRNS", 33, pixels) > 0
     refusal = ""
     if max(width, height) > _LIBPNG_MAX_SIDE:
-        refusal = f"a PNG of {width:,} x {height:,} pixels (libpng takes {_LIBPNG_MAX_SIDE:,} a side)"
+        refusal = (
+            f"a PNG of {width:,} x {height:,} pixels (libpng takes {_LIBPNG_MAX_SIDE:,} a side)"
+        )
     whole = data.endswith(_PNG_IEND) or data.rfind(_PNG_IEND, 33) > 0
-    return Header(ImageInfo("png", width, height, channels), "" if whole else "no IEND chunk at the end", "", refusal)
+    return Header(
+        ImageInfo("png", width, height, channels),
+        "" if whole else "no IEND chunk at the end",
+        "",
+        refusal,
+    )
 
 
 def _webp(data: bytes) -> Header:
     kind = data[12:16]
     if kind == b"VP8X":
         _ = data[29]  # a slice would be short without a word
-        width, height = (int.from_bytes(data[start : start + 3], "little") + 1 for start in (24, 27))
+        width, height = (
+            int.from_bytes(data[start : start + 3], "little") + 1 for start in (24, 27)
+        )
     elif kind == b"VP8L":
         bits = _U32(data, 21)[0]
         width, height = (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
@@ -203,15 +226,28 @@ def _bmp(data: bytes) -> Header:
     else:
         width, height, _, bits, compression = struct.unpack_from("<iiHHI", data, 18)
     if width <= 0 or not height or bits > 32:
-        raise ImageFault(RejectReason.CORRUPT, f"the BMP header says {width} x {height} pixels of {bits} bits")
+        raise ImageFault(
+            RejectReason.CORRUPT, f"the BMP header says {width} x {height} pixels of {bits} bits"
+        )
     num_bytes = offset + (width * bits + 31) // 32 * 4 * abs(height)
-    if compression not in (0, 3, 6):  # run lengths, or an embedded JPEG or PNG: only their total size is known
+    if compression not in (
+        0,
+        3,
+        6,
+    ):  # run lengths, or an embedded JPEG or PNG: only their total size is known
         num_bytes = _U32(data, 2)[0]
-        if width * abs(height) > 256 * len(data):  # Pillow would fill the rest in Python, for minutes
-            raise ImageFault(RejectReason.CORRUPT, f"a BMP of {len(data):,} bytes cannot fill {width} x {height} pixels")
+        if width * abs(height) > 256 * len(
+            data
+        ):  # Pillow would fill the rest in Python, for minutes
+            raise ImageFault(
+                RejectReason.CORRUPT,
+                f"a BMP of {len(data):,} bytes cannot fill {width} x {height} pixels",
+            )
     gray = bits == 8 and _bmp_palette_is_gray(data, 14 + header_size, offset)
     info = ImageInfo("bmp", width, abs(height), 1 if gray else 4 if bits == 32 else 3)
-    plain = (compression == 0 and (bits in (24, 32) or gray)) or (compression == 3 and _bmp_masks_are_bgr(data, bits))
+    plain = (compression == 0 and (bits in (24, 32) or gray)) or (
+        compression == 3 and _bmp_masks_are_bgr(data, bits)
+    )
     refusal = ""
     if header_size < 40 or not plain:
         refusal = f"a BMP of {bits} bits with compression {compression} (gray, 24 or 32 bits in BGR order are read)"
@@ -230,4 +266,10 @@ def _bmp_masks_are_bgr(data: bytes, bits: int) -> bool:
     return bits == 32 and struct.unpack_from("<III", data, 54) == (0xFF0000, 0xFF00, 0xFF)
 
 
-_PARSERS: dict[str, Callable[[bytes], Header]] = {"jpeg": _jpeg, "png": _png, "gif": read_gif, "webp": _webp, "bmp": _bmp}
+_PARSERS: dict[str, Callable[[bytes], Header]] = {
+    "jpeg": _jpeg,
+    "png": _png,
+    "gif": read_gif,
+    "webp": _webp,
+    "bmp": _bmp,
+}

@@ -10,7 +10,9 @@ from transforms.rejects import RejectReason
 
 SCAN, END = 0xDA, 0xD9
 _START = 0xD8
-_NO_SEGMENT = frozenset((0x00, 0x01, 0xFF, *range(0xD0, 0xD8)))  # stuffing, fill bytes, restarts: no length follows
+_NO_SEGMENT = frozenset(
+    (0x00, 0x01, 0xFF, *range(0xD0, 0xD8))
+)  # stuffing, fill bytes, restarts: no length follows
 # Colours hang on two application segments, JFIF's 0xE0 and Adobe's 0xEE. The others and comments are metadata.
 METADATA = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))
 # In entropy-coded data 0xFF is followed by 0x00 or is a restart marker (ITU-T T.81, B.1.1.5).
@@ -27,7 +29,9 @@ def check_jpeg(data: bytes) -> None:
         ImageFault: CORRUPT, where the segments do not lead to an end marker.
     """
     if not any(marker == END for marker, _, _ in jpeg_segments(data)):
-        raise ImageFault(RejectReason.CORRUPT, "the segments of the JPEG lead beyond its end: a scan is damaged")
+        raise ImageFault(
+            RejectReason.CORRUPT, "the segments of the JPEG lead beyond its end: a scan is damaged"
+        )
 
 
 def essential_jpeg(data: bytes) -> bytes:

@@ -109,13 +109,19 @@ _OTHER_IMAGES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"SIMPLE  =", "FITS"),
     (0, b"\x89JNG\r\n\x1a\n", "JNG"),
     (0, b"\x89MNG\r\n\x1a\n", "MNG"),
-    *((0, b"P%d" % kind + space, "netpbm (PNM)") for kind in range(1, 8) for space in (b"\n", b" ", b"\r\n")),
+    *(
+        (0, b"P%d" % kind + space, "netpbm (PNM)")
+        for kind in range(1, 8)
+        for space in (b"\n", b" ", b"\r\n")
+    ),
 )
 
 # ISO base media file format (ISO/IEC 14496-12): 'ftyp' at byte 4, then the major brand.
 _BRANDS = {
     **dict.fromkeys((b"avif", b"avis"), "AVIF"),
-    **dict.fromkeys((b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"),
+    **dict.fromkeys(
+        (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"), "HEIC"
+    ),
     b"crx ": "Canon camera raw",
 }
 
@@ -137,13 +143,19 @@ _OWN_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"RIF
 def fault_of_stranger(data: bytes) -> ImageFault:
     """Why bytes that start like none of the five formats are refused: another image format, or no image."""
     if len(data) < 8 and any(magic.startswith(data) for magic in _OWN_MAGIC):
-        return ImageFault(RejectReason.TRUNCATED, f"the file ends after {len(data)} bytes, inside its first marker")
+        return ImageFault(
+            RejectReason.TRUNCATED,
+            f"the file ends after {len(data)} bytes, inside its first marker",
+        )
     name = _other_image(data)
     if name:
         detail = f"the file is {name}; jpeg, png, gif, bmp and webp are read: convert it to PNG or JPEG first"
         return ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    guess = next((what for magic, what in _STRANGERS if start.startswith(magic)), "no image format that is known here")
+    guess = next(
+        (what for magic, what in _STRANGERS if start.startswith(magic)),
+        "no image format that is known here",
+    )
     return ImageFault(RejectReason.NOT_AN_IMAGE, f"the file starts with {data[:12]!r}: {guess}")
 
 

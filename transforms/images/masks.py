@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def encode_mask(data: bytes, options: EncodeOptions, *, check: str = "header") -> tuple[bytes, ImageInfo]:
+def encode_mask(
+    data: bytes, options: EncodeOptions, *, check: str = "header"
+) -> tuple[bytes, ImageInfo]:
     """The PNG of one channel to store for a mask, and what it is.
 
     It is cropped, scaled and filled as an image of its size is by the same options, every pixel from the nearest one and the
@@ -49,18 +51,25 @@ def encode_mask(data: bytes, options: EncodeOptions, *, check: str = "header") -
         size = (header.info.width, header.info.height)
         if plan_geometry(size, options) == Geometry(size, size, size):
             info = check_header(data, header, check, stored=True)
-            return strip(data, "png", metadata=True, profile=True) if options.strip_metadata else data, info
+            return strip(
+                data, "png", metadata=True, profile=True
+            ) if options.strip_metadata else data, info
     return _encoded(data, header, options, orientation)
 
 
-def _encoded(data: bytes, header: Header, options: EncodeOptions, orientation: int) -> tuple[bytes, ImageInfo]:
+def _encoded(
+    data: bytes, header: Header, options: EncodeOptions, orientation: int
+) -> tuple[bytes, ImageInfo]:
     image = open_pixels(data, header)
     sideways = orientation >= 5
     geometry = plan_geometry(image.size[::-1] if sideways else image.size, options)
     with PIXELS.hold(pixels_held(image)), decoder_faults(header):
         image.load()
         numbers = _numbers(image)
-        numbers = upright(sized(numbers, image.size, geometry.turned() if sideways else geometry, nearest=True), orientation)
+        numbers = upright(
+            sized(numbers, image.size, geometry.turned() if sideways else geometry, nearest=True),
+            orientation,
+        )
         numbers = on_canvas(numbers, geometry.canvas)
         numbers.info = {}
         buffer = BytesIO()

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transforms.images.gif import APPLICATION, EXTENSION, GRAPHIC_CONTROL, IMAGE, first_gif_block, gif_blocks
+from transforms.images.gif import (
+    APPLICATION,
+    EXTENSION,
+    GRAPHIC_CONTROL,
+    IMAGE,
+    first_gif_block,
+    gif_blocks,
+)
 from transforms.images.headers import PNG_MAGIC, riff_chunks
 from transforms.images.jpeg import END, METADATA, SCAN, jpeg_segments
 from transforms.images.kinds import ImageFault
@@ -20,7 +27,10 @@ _APP0, _APP2, _APP14 = 0xE0, 0xE2, 0xEE
 _PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"acTL", b"fcTL", b"fdAT"))
 _PNG_PROFILE = frozenset((b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"cICP"))
 _WEBP_PIXELS = frozenset((b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"))
-_WEBP_HAS_PROFILE, _WEBP_HAS_METADATA = 0x20, 0x0C  # of the flags in VP8X; the latter are EXIF's and XMP's
+_WEBP_HAS_PROFILE, _WEBP_HAS_METADATA = (
+    0x20,
+    0x0C,
+)  # of the flags in VP8X; the latter are EXIF's and XMP's
 _PLAIN_TEXT = 0x01
 _GIF_LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
 
@@ -35,7 +45,9 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
             NOT_AN_IMAGE for bytes of no known format.
     """
     if image_format not in ("jpeg", "png", "webp", "gif", "bmp"):
-        raise ImageFault(RejectReason.NOT_AN_IMAGE, "metadata can be taken out of images only, and this is none")
+        raise ImageFault(
+            RejectReason.NOT_AN_IMAGE, "metadata can be taken out of images only, and this is none"
+        )
     try:
         if image_format == "jpeg":
             return _jpeg(data, metadata, profile)
@@ -62,7 +74,9 @@ def _jpeg(data: bytes, metadata: bool, profile: bool) -> bytes:
     return b"".join(kept) + (b"" if metadata else data[end:])
 
 
-def _segment(data: bytes, marker: int, start: int, end: int, *, metadata: bool, profile: bool) -> bytes:
+def _segment(
+    data: bytes, marker: int, start: int, end: int, *, metadata: bool, profile: bool
+) -> bytes:
     """What is kept of one."""
     if marker == _APP2 and data.startswith(JPEG_PROFILE, start + 4):
         return b"" if profile else data[start:end]
@@ -74,13 +88,19 @@ def _segment(data: bytes, marker: int, start: int, end: int, *, metadata: bool, 
 
 def _jfif(body: bytes) -> bytes:
     """The segment that says how colours are coded, without its thumbnail; b"" for what has the marker for other ends."""
-    return b"\xff\xe0\0\x10" + body[:12] + b"\0\0" if body.startswith(b"JFIF\0") and len(body) >= 14 else b""
+    return (
+        b"\xff\xe0\0\x10" + body[:12] + b"\0\0"
+        if body.startswith(b"JFIF\0") and len(body) >= 14
+        else b""
+    )
 
 
 def _png(data: bytes, metadata: bool, profile: bool) -> bytes:
     kept, last = [PNG_MAGIC], None
     for last in png_chunks(data):
-        dropped = profile if last.kind in _PNG_PROFILE else metadata and last.kind not in _PNG_PIXELS
+        dropped = (
+            profile if last.kind in _PNG_PROFILE else metadata and last.kind not in _PNG_PIXELS
+        )
         kept.append(b"" if dropped else data[last.start : last.end])
     if last is None or last.kind != b"IEND":
         raise ValueError("no IEND chunk")

@@ -63,44 +63,75 @@ class EncodeOptions:
         self._check_together()
         actions = self.policy.resolve(self.encode, grayscale=self.grayscale)
         limited = {
-            PolicyFault.BOMB: self.policy.max_pixels < MAX_PIXELS,  # beyond that, nothing is stored anyway
+            PolicyFault.BOMB: self.policy.max_pixels
+            < MAX_PIXELS,  # beyond that, nothing is stored anyway
             PolicyFault.ASPECT: self.policy.max_aspect is not None,
             PolicyFault.SMALL: self.policy.min_side is not None,
         }
         object.__setattr__(self, "actions", actions)
-        watched = tuple(fault for fault, action in actions.items() if action != "keep" and limited.get(fault, True))
+        watched = tuple(
+            fault
+            for fault, action in actions.items()
+            if action != "keep" and limited.get(fault, True)
+        )
         object.__setattr__(self, "watched", watched)
 
     def _check_values(self) -> None:
         for name, kind in _CHOICES.items():
             value = getattr(self, name)
             if value not in get_args(kind) and not (name == "color_profile" and value is None):
-                raise ValueError(f"{name.replace('_', '-')} must be one of {', '.join(get_args(kind))}, got {value!r}")
+                raise ValueError(
+                    f"{name.replace('_', '-')} must be one of {', '.join(get_args(kind))}, got {value!r}"
+                )
         if type(self.quality) is not int or not 1 <= self.quality <= 100:
-            raise ValueError(f"quality must be a whole number from 1 to 100, got {self.quality!r}: 90 is the default")
+            raise ValueError(
+                f"quality must be a whole number from 1 to 100, got {self.quality!r}: 90 is the default"
+            )
         if self.resize is not None:
             _check_resize(self.resize)
-        if self.max_side is not None and (type(self.max_side) is not int or not 1 <= self.max_side <= MAX_JPEG_SIDE):
-            raise ValueError(f"max-side must be a whole number of pixels from 1 to {MAX_JPEG_SIDE:,}, got {self.max_side!r}")
+        if self.max_side is not None and (
+            type(self.max_side) is not int or not 1 <= self.max_side <= MAX_JPEG_SIDE
+        ):
+            raise ValueError(
+                f"max-side must be a whole number of pixels from 1 to {MAX_JPEG_SIDE:,}, got {self.max_side!r}"
+            )
 
     def _check_together(self) -> None:
         if self.encode == "keep":
             size = "x".join(map(str, self.resize or ()))
-            for given, what in ((size, f"resize {size}"), (self.max_side, f"max-side {self.max_side}"), (self.grayscale, "grayscale")):
+            for given, what in (
+                (size, f"resize {size}"),
+                (self.max_side, f"max-side {self.max_side}"),
+                (self.grayscale, "grayscale"),
+            ):
                 if given:
-                    raise ValueError(f"encode 'keep' stores files as they are, got {what}: choose jpeg, png, raw or tensor")
+                    raise ValueError(
+                        f"encode 'keep' stores files as they are, got {what}: choose jpeg, png, raw or tensor"
+                    )
         if self.encode == "raw" and self.resize is None:
-            raise ValueError("encode 'raw' needs one shape for all images, got no resize: give a width and height, or choose tensor")
+            raise ValueError(
+                "encode 'raw' needs one shape for all images, got no resize: give a width and height, or choose tensor"
+            )
         if self.resize is None and self.fit != "stretch":
-            raise ValueError(f"fit {self.fit!r} says how images get one size, got no resize: give a width and height")
+            raise ValueError(
+                f"fit {self.fit!r} says how images get one size, got no resize: give a width and height"
+            )
         if self.resize and self.max_side:
-            raise ValueError("resize gives all images one size, max-side a largest one: choose one of the two")
+            raise ValueError(
+                "resize gives all images one size, max-side a largest one: choose one of the two"
+            )
         if self.encode in _BARE and self.color_profile == "keep":
-            raise ValueError(f"color-profile keep: encode {self.encode!r} has no place for a profile; choose drop or srgb")
+            raise ValueError(
+                f"color-profile keep: encode {self.encode!r} has no place for a profile; choose drop or srgb"
+            )
         if self.tensor_dtype != "uint8" and self.encode != "tensor":
-            raise ValueError(f"tensor-dtype {self.tensor_dtype} goes with encode 'tensor', got {self.encode!r}")
+            raise ValueError(
+                f"tensor-dtype {self.tensor_dtype} goes with encode 'tensor', got {self.encode!r}"
+            )
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
-            raise ValueError(f"min-side {self.policy.min_side} is above max-side {self.max_side}: no image has both")
+            raise ValueError(
+                f"min-side {self.policy.min_side} is above max-side {self.max_side}: no image has both"
+            )
 
     @property
     def profile(self) -> ColorProfile:
@@ -110,12 +141,20 @@ class EncodeOptions:
     @property
     def tells_orientation(self) -> bool:
         """The stored bytes lose the EXIF orientation that their pixels still need: it is to be a feature."""
-        return self.encode == "keep" and self.strip_metadata and self.actions[PolicyFault.EXIF] == "keep"
+        return (
+            self.encode == "keep"
+            and self.strip_metadata
+            and self.actions[PolicyFault.EXIF] == "keep"
+        )
 
     @property
     def decodes(self) -> bool:
         """Some or all images are decoded, whatever the check."""
-        return self.encode != "keep" or self.profile == "srgb" or "fix" in (self.actions[fault] for fault in self.watched)
+        return (
+            self.encode != "keep"
+            or self.profile == "srgb"
+            or "fix" in (self.actions[fault] for fault in self.watched)
+        )
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -132,9 +171,20 @@ class EncodeOptions:
 
     def to_json(self) -> dict[str, Any]:
         """All that decides bytes; what is newer than the first datasets only where it is not as by default."""
-        record: dict[str, Any] = {"encode": self.encode, "resize": list(self.resize or []), "quality": self.quality}
+        record: dict[str, Any] = {
+            "encode": self.encode,
+            "resize": list(self.resize or []),
+            "quality": self.quality,
+        }
         usual = EncodeOptions()
-        for name in ("fit", "max_side", "grayscale", "tensor_dtype", "strip_metadata", "color_profile"):
+        for name in (
+            "fit",
+            "max_side",
+            "grayscale",
+            "tensor_dtype",
+            "strip_metadata",
+            "color_profile",
+        ):
             if getattr(self, name) != getattr(usual, name):
                 record[name] = getattr(self, name)
         return record | ({"policy": policy} if (policy := self.policy.to_json()) else {})
@@ -146,4 +196,6 @@ def _check_resize(resize: tuple[int, int]) -> None:
         rule = f"resize must be two whole numbers of pixels (width, height) from 1 to {MAX_JPEG_SIDE:,}"
         raise ValueError(f"{rule}, got {resize!r}: give for example (224, 224)")
     if resize[0] * resize[1] > MAX_PIXELS:
-        raise ValueError(f"resize must ask for at most {MAX_PIXELS:,} pixels, got {resize!r}: choose a smaller size")
+        raise ValueError(
+            f"resize must ask for at most {MAX_PIXELS:,} pixels, got {resize!r}: choose a smaller size"
+        )

@@ -92,7 +92,9 @@ def decoder_faults(header: Header) -> Iterator[None]:
         yield
     except (ImageFault, MemoryError):
         raise
-    except Exception as error:  # decoders answer hostile bytes with any exception: one image must not end a build
+    except (
+        Exception
+    ) as error:  # decoders answer hostile bytes with any exception: one image must not end a build
         raise _fault_of_decoder(error, header) from error
 
 
@@ -103,13 +105,22 @@ _BLOCK_BYTES = 64 << 20
 def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
     # The plugins, not Image.open: it registers some 40 plugins at the first unknown file, tries them in turn whatever
     # the header said, and prints warnings about large images, whose limit is checked here already.
-    from PIL import BmpImagePlugin, GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+    from PIL import (
+        BmpImagePlugin,
+        GifImagePlugin,
+        Image,
+        JpegImagePlugin,
+        PngImagePlugin,
+        WebPImagePlugin,
+    )
 
     # Blocks above 32 MB go back to the system at once. Of smaller ones, which Pillow takes by default, malloc keeps what each thread
     # has ever used: 200 MB a thread after an image of 50 million pixels. An image below that size takes one block of its own size.
     Image.core.set_block_size(_BLOCK_BYTES)  # type: ignore[attr-defined]
     if not WebPImagePlugin.SUPPORTED:
-        raise RuntimeError("Pillow must have WebP support, and this build has none: install Pillow's wheel")
+        raise RuntimeError(
+            "Pillow must have WebP support, and this build has none: install Pillow's wheel"
+        )
     return {
         "jpeg": JpegImagePlugin.JpegImageFile,
         "png": PngImagePlugin.PngImageFile,
@@ -126,5 +137,7 @@ def _fault_of_decoder(error: Exception, header: Header) -> ImageFault:
         variant = header.refusal or f"a {header.info.format} variant"
         return ImageFault(RejectReason.UNSUPPORTED_FORMAT, f"{variant}: {said}: convert it first")
     if header.cut or isinstance(error, EOFError) or "truncated" in message.lower():
-        return ImageFault(RejectReason.TRUNCATED, f"{said}; {header.cut or 'it is cut short'}: fetch it again")
+        return ImageFault(
+            RejectReason.TRUNCATED, f"{said}; {header.cut or 'it is cut short'}: fetch it again"
+        )
     return ImageFault(RejectReason.CORRUPT, f"{said}; {header.odd}" if header.odd else said)

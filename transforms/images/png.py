@@ -19,7 +19,15 @@ _KNOWN_CRITICAL = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND"))
 _NEEDED_FOR_PIXELS = _KNOWN_CRITICAL | {b"tRNS", b"eXIf"}
 _SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # colour type: samples per pixel
 # Adam7 (PNG specification, section 8.1): first column, first row, column step, row step of each pass.
-_ADAM7 = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+_ADAM7 = (
+    (0, 0, 8, 8),
+    (4, 0, 8, 8),
+    (0, 4, 4, 8),
+    (2, 0, 4, 4),
+    (0, 2, 2, 4),
+    (1, 0, 2, 2),
+    (0, 1, 1, 2),
+)
 
 
 class PngChunk(NamedTuple):
@@ -44,7 +52,10 @@ def check_png(data: bytes, info: ImageInfo) -> None:
     for chunk in chunks:
         _check_chunk(chunk)
     if chunks[-1].kind != b"IEND":
-        raise ImageFault(RejectReason.TRUNCATED, f"the PNG ends after {len(data):,} bytes without an IEND chunk: fetch it again")
+        raise ImageFault(
+            RejectReason.TRUNCATED,
+            f"the PNG ends after {len(data):,} bytes without an IEND chunk: fetch it again",
+        )
     kinds = [chunk.kind for chunk in chunks]
     if b"IDAT" not in kinds or (data[25] == 3 and b"PLTE" not in kinds[: kinds.index(b"IDAT")]):
         raise ImageFault(RejectReason.CORRUPT, "the PNG has no pixels, or no palette for them")
@@ -59,7 +70,11 @@ def essential_png(data: bytes) -> bytes:
     chunks = list(png_chunks(data))
     if not chunks or chunks[-1].kind != b"IEND":
         return data
-    kept = (c for c in chunks if c.kind in _KNOWN_CRITICAL or (c.kind in _NEEDED_FOR_PIXELS and c.intact))
+    kept = (
+        c
+        for c in chunks
+        if c.kind in _KNOWN_CRITICAL or (c.kind in _NEEDED_FOR_PIXELS and c.intact)
+    )
     return PNG_MAGIC + b"".join(data[chunk.start : chunk.end] for chunk in kept)
 
 
@@ -81,9 +96,14 @@ def png_chunks(data: bytes) -> Iterator[PngChunk]:
 def _check_chunk(chunk: PngChunk) -> None:
     critical = not chunk.kind[0] & 0x20
     if not chunk.kind.isalpha() or (critical and chunk.kind not in _KNOWN_CRITICAL):
-        raise ImageFault(RejectReason.CORRUPT, f"the PNG has an unknown chunk {chunk.kind!r} that must be understood")
+        raise ImageFault(
+            RejectReason.CORRUPT,
+            f"the PNG has an unknown chunk {chunk.kind!r} that must be understood",
+        )
     if critical and not chunk.intact:
-        raise ImageFault(RejectReason.CORRUPT, f"the checksum of a PNG chunk ({chunk.kind.decode()}) is wrong")
+        raise ImageFault(
+            RejectReason.CORRUPT, f"the checksum of a PNG chunk ({chunk.kind.decode()}) is wrong"
+        )
 
 
 def _check_pixels(compressed: bytes, data: bytes, info: ImageInfo) -> None:
@@ -92,14 +112,20 @@ def _check_pixels(compressed: bytes, data: bytes, info: ImageInfo) -> None:
     inflate = zlib.decompressobj()
     try:
         raw = inflate.decompress(compressed, expected)
-        while not inflate.eof and (tail := inflate.unconsumed_tail):  # too many rows are allowed, if they are whole
+        while not inflate.eof and (
+            tail := inflate.unconsumed_tail
+        ):  # too many rows are allowed, if they are whole
             inflate.decompress(tail, 1 << 20)
     except zlib.error as error:
-        raise ImageFault(RejectReason.CORRUPT, f"the pixels of the PNG do not inflate ({error})") from error
+        raise ImageFault(
+            RejectReason.CORRUPT, f"the pixels of the PNG do not inflate ({error})"
+        ) from error
     if not inflate.eof:
         raise ImageFault(RejectReason.CORRUPT, "the compressed pixels of the PNG do not end")
     if len(raw) < expected:
-        raise ImageFault(RejectReason.CORRUPT, f"the PNG holds {len(raw):,} of {expected:,} bytes of pixels")
+        raise ImageFault(
+            RejectReason.CORRUPT, f"the PNG holds {len(raw):,} of {expected:,} bytes of pixels"
+        )
     pos = 0
     for stride, count in rows:
         if max(raw[pos : pos + stride * count : stride]) > 4:

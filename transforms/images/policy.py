@@ -42,8 +42,18 @@ MEANINGS: Mapping[PolicyFault, tuple[str, str]] = {
     PolicyFault.SMALL: ("a side below --min-side", "scale it up"),
     PolicyFault.EXTENSION: ("its name says another format", "store as named"),
 }
-_DEFAULTS: Mapping[PolicyFault, Action] = dict.fromkeys((PolicyFault.BOMB, PolicyFault.ASPECT, PolicyFault.SMALL), "reject")
-_FLAT = frozenset({PolicyFault.CMYK, PolicyFault.DEEP, PolicyFault.PALETTE, PolicyFault.ALPHA, PolicyFault.ANIMATION})
+_DEFAULTS: Mapping[PolicyFault, Action] = dict.fromkeys(
+    (PolicyFault.BOMB, PolicyFault.ASPECT, PolicyFault.SMALL), "reject"
+)
+_FLAT = frozenset(
+    {
+        PolicyFault.CMYK,
+        PolicyFault.DEEP,
+        PolicyFault.PALETTE,
+        PolicyFault.ALPHA,
+        PolicyFault.ANIMATION,
+    }
+)
 # What an encoding cannot hold, so that it is always fixed where it is not rejected.
 _FORCED: Mapping[str, frozenset[PolicyFault]] = {
     "keep": frozenset(),
@@ -78,11 +88,17 @@ class ImagePolicy:
             if fault not in list(PolicyFault):
                 raise ValueError(f"on {fault}={action}: the faults are {', '.join(PolicyFault)}")
             if action not in get_args(Action):
-                raise ValueError(f"on {fault}={action}: the actions are {', '.join(get_args(Action))}")
+                raise ValueError(
+                    f"on {fault}={action}: the actions are {', '.join(get_args(Action))}"
+                )
         if not 1 <= self.max_pixels <= MAX_PIXELS:
-            raise ValueError(f"max-pixels must be from 1 to {MAX_PIXELS:,}, got {self.max_pixels:,}")
+            raise ValueError(
+                f"max-pixels must be from 1 to {MAX_PIXELS:,}, got {self.max_pixels:,}"
+            )
         if self.max_aspect is not None and not self.max_aspect >= 1:
-            raise ValueError(f"max-aspect must be 1 or more, the longer side over the shorter one, got {self.max_aspect:g}")
+            raise ValueError(
+                f"max-aspect must be 1 or more, the longer side over the shorter one, got {self.max_aspect:g}"
+            )
         if self.min_side is not None and self.min_side < 1:
             raise ValueError(f"min-side must be 1 pixel or more, got {self.min_side}")
         for fault, limit, option in (
@@ -103,13 +119,24 @@ class ImagePolicy:
             forced = forced - {PolicyFault.GRAYSCALE} | {PolicyFault.PALETTE, PolicyFault.ALPHA}
         for fault in forced:
             if self.actions.get(fault) == "keep":
-                raise ValueError(f"on {fault}=keep: encode '{encode}' cannot hold that; choose fix or reject")
+                raise ValueError(
+                    f"on {fault}=keep: encode '{encode}' cannot hold that; choose fix or reject"
+                )
         if grayscale and self.actions.get(PolicyFault.GRAYSCALE) == "fix":
-            raise ValueError("on grayscale=fix makes gray images RGB, and grayscale makes all images gray: choose one")
+            raise ValueError(
+                "on grayscale=fix makes gray images RGB, and grayscale makes all images gray: choose one"
+            )
         if encode != "keep" and self.actions.get(PolicyFault.EXTENSION) == "fix":
-            raise ValueError(f"on extension=fix stores a file as its name says, and encode '{encode}' stores all alike: choose one")
-        usual: dict[PolicyFault, Action] = dict.fromkeys(forced | (frozenset() if encode == "keep" else {PolicyFault.EXIF}), "fix")
-        return {fault: self.actions.get(fault) or usual.get(fault) or _DEFAULTS.get(fault, "keep") for fault in PolicyFault}
+            raise ValueError(
+                f"on extension=fix stores a file as its name says, and encode '{encode}' stores all alike: choose one"
+            )
+        usual: dict[PolicyFault, Action] = dict.fromkeys(
+            forced | (frozenset() if encode == "keep" else {PolicyFault.EXIF}), "fix"
+        )
+        return {
+            fault: self.actions.get(fault) or usual.get(fault) or _DEFAULTS.get(fault, "keep")
+            for fault in PolicyFault
+        }
 
     def to_json(self) -> dict[str, Any]:
         """What is not as it is by default."""
@@ -118,10 +145,17 @@ class ImagePolicy:
             record["on"] = {str(fault): action for fault, action in sorted(self.actions.items())}
         if self.max_pixels != MAX_PIXELS:
             record["max_pixels"] = self.max_pixels
-        return record | {name: value for name in ("max_aspect", "min_side") if (value := getattr(self, name)) is not None}
+        return record | {
+            name: value
+            for name in ("max_aspect", "min_side")
+            if (value := getattr(self, name)) is not None
+        }
 
 
 def policy_table() -> str:
     """The faults, their actions by default with `--encode keep`, and what `fix` does, one a line."""
-    lines = [f"  {fault:<10} {_DEFAULTS.get(fault, 'keep'):<7} {what:<42} {fix}" for fault, (what, fix) in MEANINGS.items()]
+    lines = [
+        f"  {fault:<10} {_DEFAULTS.get(fault, 'keep'):<7} {what:<42} {fix}"
+        for fault, (what, fix) in MEANINGS.items()
+    ]
     return "\n".join([f"  {'FAULT':<10} {'default':<7} {'what it is':<42} what fix does", *lines])

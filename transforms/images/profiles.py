@@ -27,9 +27,19 @@ def profile_of(data: bytes, image_format: str) -> bytes:
     if image_format == "jpeg":
         profile = _of_jpeg(data)
     elif image_format == "png" and data.find(b"iCCP", 33, data.find(b"IDAT", 33)) > 0:
-        profile = next((_inflated(chunk.body(data)) for chunk in png_chunks(data) if chunk.kind == b"iCCP" and chunk.intact), b"")
+        profile = next(
+            (
+                _inflated(chunk.body(data))
+                for chunk in png_chunks(data)
+                if chunk.kind == b"iCCP" and chunk.intact
+            ),
+            b"",
+        )
     elif image_format == "webp":
-        profile = next((data[start + 8 : end] for kind, start, end in riff_chunks(data) if kind == b"ICCP"), b"")
+        profile = next(
+            (data[start + 8 : end] for kind, start, end in riff_chunks(data) if kind == b"ICCP"),
+            b"",
+        )
     else:
         profile = b""
     return profile if profile[36:40] == b"acsp" else b""
@@ -37,7 +47,11 @@ def profile_of(data: bytes, image_format: str) -> bytes:
 
 def needs_conversion(profile: bytes, space: bytes) -> bool:
     """Whether a profile can be applied to colours of a space, and is another than that of pixels without one: sRGB, by its own name."""
-    return profile[16:20] == space and not any(name in profile for name in _SRGB_NAMES) and _opened(profile) is not None
+    return (
+        profile[16:20] == space
+        and not any(name in profile for name in _SRGB_NAMES)
+        and _opened(profile) is not None
+    )
 
 
 def space_of(data: bytes, header: Header) -> bytes:

@@ -34,7 +34,9 @@ class ImageToStore(NamedTuple):
     fixes: tuple[str, ...] = ()
 
 
-def store_image(data: bytes, options: EncodeOptions, *, check: str = "header", name: str = "") -> ImageToStore:
+def store_image(
+    data: bytes, options: EncodeOptions, *, check: str = "header", name: str = ""
+) -> ImageToStore:
     """Checks one image file, applies the policy, and makes the bytes to store. Safe to call from many threads.
 
     Args:
@@ -79,13 +81,17 @@ def encode_image(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]
     return _encoded_anew(data, header, options, ())[:2]
 
 
-def _apply_policy(data: bytes, header: Header, name: str, options: EncodeOptions) -> tuple[str, ...]:
+def _apply_policy(
+    data: bytes, header: Header, name: str, options: EncodeOptions
+) -> tuple[str, ...]:
     """The faults to fix.
 
     Raises:
         ImageFault: There is a fault that is to be rejected.
     """
-    if not header.info.width:  # a damaged file, or none that was to be looked at: not for the policy to judge
+    if (
+        not header.info.width
+    ):  # a damaged file, or none that was to be looked at: not for the policy to judge
         return ()
     found = find_faults(data, header, name, options)
     for fault, text in found.items():
@@ -94,13 +100,15 @@ def _apply_policy(data: bytes, header: Header, name: str, options: EncodeOptions
     return tuple(map(str, found))
 
 
-_REASONS = {fault: RejectReason(f"policy_{fault}") for fault in PolicyFault if fault != PolicyFault.BOMB} | {
-    PolicyFault.BOMB: RejectReason.TOO_MANY_PIXELS
-}
+_REASONS = {
+    fault: RejectReason(f"policy_{fault}") for fault in PolicyFault if fault != PolicyFault.BOMB
+} | {PolicyFault.BOMB: RejectReason.TOO_MANY_PIXELS}
 
 
 def _converts(data: bytes, header: Header, options: EncodeOptions) -> bool:
-    return options.profile == "srgb" and needs_conversion(profile_of(data, header.info.format), space_of(data, header))
+    return options.profile == "srgb" and needs_conversion(
+        profile_of(data, header.info.format), space_of(data, header)
+    )
 
 
 def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> ImageToStore:
@@ -108,11 +116,15 @@ def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> Im
     if options.tells_orientation:
         info = replace(info, orientation=orientation_of(data, header))
     if options.strip_metadata or options.profile == "drop":
-        data = strip(data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop")
+        data = strip(
+            data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop"
+        )
     return ImageToStore(data, info)
 
 
-def _encoded_anew(data: bytes, header: Header, options: EncodeOptions, fixes: tuple[str, ...], name: str = "") -> ImageToStore:
+def _encoded_anew(
+    data: bytes, header: Header, options: EncodeOptions, fixes: tuple[str, ...], name: str = ""
+) -> ImageToStore:
     if not header.info.width:
         header = read_header(data)  # tells what is wrong, where it can
     if fault := too_many_pixels(header.info.format, header.info.width, header.info.height):
@@ -120,7 +132,10 @@ def _encoded_anew(data: bytes, header: Header, options: EncodeOptions, fixes: tu
     encode = _format_of_fix(header, fixes, name) if options.encode == "keep" else options.encode
     if options.profile == "srgb" and _converts(data, header, options):
         fixes = (*fixes, PROFILE_FIX)
-    return ImageToStore(*encode_pixels(data, header, options, target_of(data, header, options, fixes, encode)), fixes)
+    return ImageToStore(
+        *encode_pixels(data, header, options, target_of(data, header, options, fixes, encode)),
+        fixes,
+    )
 
 
 def _format_of_fix(header: Header, fixes: tuple[str, ...], name: str) -> str:

@@ -32,7 +32,9 @@ def known_formats() -> Mapping[str, SourceFormat]:
         try:
             formats.append((entry.name, entry.load()()))
         except Exception as error:  # whatever a package of others does at import
-            raise UsageError(f"the input format {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+            raise UsageError(
+                f"the input format {entry.name!r} ({entry.value}) cannot be loaded: {error}"
+            ) from error
     return dict(sorted(formats, key=lambda item: (item[1].rank, item[0])))
 
 
@@ -64,7 +66,15 @@ def detect_source(
         BuildError: A table that cannot be read.
         StorageError: A store that cannot be asked.
     """
-    request = make_request(uri, columns, argument=argument, storage=storage, image_root=image_root, spool=spool, kinds=kinds)
+    request = make_request(
+        uri,
+        columns,
+        argument=argument,
+        storage=storage,
+        image_root=image_root,
+        spool=spool,
+        kinds=kinds,
+    )
     if input_format is not None:
         return _open_forced(request, input_format)
     for known in known_formats().values():
@@ -72,7 +82,9 @@ def detect_source(
         if found is not None:
             return found
     if has_wildcard(uri):
-        raise UsageError(f"{argument} {uri} matches no file of a known form: see how it is spelled; of images, give the folder they are in")
+        raise UsageError(
+            f"{argument} {uri} matches no file of a known form: see how it is spelled; of images, give the folder they are in"
+        )
     endings = ", ".join(f"{known.name} ({known.summary})" for known in known_formats().values())
     raise UsageError(f"{argument} {uri} is of no known form: {endings}")
 
@@ -92,17 +104,29 @@ def make_request(
     Raises:
         UsageError: There is no such place.
     """
-    request = SourceRequest(absolute(uri), argument, columns, storage, image_root and absolute(image_root), spool, kinds or {})
+    request = SourceRequest(
+        absolute(uri),
+        argument,
+        columns,
+        storage,
+        image_root and absolute(image_root),
+        spool,
+        kinds or {},
+    )
     _check_path(request, uri)
     return request
 
 
 def _open_forced(request: SourceRequest, input_format: str) -> InputSource:
     if input_format not in known_formats():
-        raise UsageError(f"--input-format {input_format!r} is not known; give one of {', '.join(known_formats())}")
+        raise UsageError(
+            f"--input-format {input_format!r} is not known; give one of {', '.join(known_formats())}"
+        )
     found = known_formats()[input_format].open(request, forced=True)
     if found is None:
-        raise UsageError(f"{request.argument} {request.uri} cannot be read as {input_format}: leave --input-format out to see what it is")
+        raise UsageError(
+            f"{request.argument} {request.uri} cannot be read as {input_format}: leave --input-format out to see what it is"
+        )
     return found
 
 
@@ -110,7 +134,9 @@ def _check_path(request: SourceRequest, written: str) -> None:
     try:
         request.uri.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"the path of {request.argument} {request.uri!r} is not UTF-8: rename its folder, or link to it") from error
+        raise UsageError(
+            f"the path of {request.argument} {request.uri!r} is not UTF-8: rename its folder, or link to it"
+        ) from error
     if is_remote(request.uri) or has_wildcard(request.uri):
         return
     if not os.path.exists(request.uri):

@@ -69,7 +69,10 @@ def size_problem(num_bytes: int) -> Problem | None:
     if num_bytes == 0:
         return RejectReason.EMPTY_FILE, "the file has no bytes"
     if num_bytes > MAX_IMAGE_BYTES:
-        return RejectReason.TOO_LARGE, f"{num_bytes} bytes; an image may have up to {MAX_IMAGE_BYTES}"
+        return (
+            RejectReason.TOO_LARGE,
+            f"{num_bytes} bytes; an image may have up to {MAX_IMAGE_BYTES}",
+        )
     return None
 
 

@@ -28,8 +28,12 @@ class HeaderReader:
         skip = self._position - self._start
         if skip < 0 or skip + num_bytes > len(self._buffer):
             near = 0 <= skip <= len(self._buffer) + READ_AHEAD_BYTES
-            self._ahead = min(2 * self._ahead, MAX_READ_BYTES) if near and self._buffer else READ_AHEAD_BYTES
-            self._buffer = self._files.read_range(self._uri, self._position, max(num_bytes, self._ahead))
+            self._ahead = (
+                min(2 * self._ahead, MAX_READ_BYTES) if near and self._buffer else READ_AHEAD_BYTES
+            )
+            self._buffer = self._files.read_range(
+                self._uri, self._position, max(num_bytes, self._ahead)
+            )
             self._start, skip = self._position, 0
         data = self._buffer[skip : skip + num_bytes]
         self._position += len(data)

@@ -11,7 +11,15 @@ IMAGE_NAMES = (
     "image", "image/encoded", "img", "jpg", "jpeg", "png", "webp", "image_raw", "image_bytes", "image_encoded", "encoded_image",
     "encoded", "image/bytes", "img_bytes", "image_jpeg", "image_png", "picture", "pixels",
 )  # fmt: skip
-_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"II*\0", b"MM\0*", b"\0\0\0\x0cjP  ")
+_STARTS = (
+    b"\xff\xd8\xff",
+    b"\x89PNG\r\n\x1a\n",
+    b"GIF87a",
+    b"GIF89a",
+    b"II*\0",
+    b"MM\0*",
+    b"\0\0\0\x0cjP  ",
+)
 
 
 def has_image_magic(data: bytes) -> bool:
@@ -21,10 +29,14 @@ def has_image_magic(data: bytes) -> bool:
     """
     if data.startswith(_STARTS) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return True
-    return (data[:2] == b"BM" and data[6:10] == bytes(4)) or (data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"heic", b"mif1"))
+    return (data[:2] == b"BM" and data[6:10] == bytes(4)) or (
+        data[4:8] == b"ftyp" and data[8:12] in (b"avif", b"heic", b"mif1")
+    )
 
 
-def said_kinds(columns: Mapping[str, str | None], kinds: Mapping[str, FeatureKind] | None) -> dict[str, FeatureKind]:
+def said_kinds(
+    columns: Mapping[str, str | None], kinds: Mapping[str, FeatureKind] | None
+) -> dict[str, FeatureKind]:
     """Return column -> kind for the columns that `--schema` or `--image-column` names: their values need no look.
 
     Args:

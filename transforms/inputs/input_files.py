@@ -23,7 +23,9 @@ _HIDDEN = re.compile(r"(^|/)\.")
 _DATA_FOLDER = "data"
 _BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
 # What is left out of a wildcard's files only with a word; a README.md, or a list beside the shards, goes without.
-_HOLDS_RECORDS = re.compile(r"\.(tar(\.\w+)?|tgz|tbz2?|txz|tzst|zip|parquet|arrow|feather)$|\.tfrecords?\b", re.IGNORECASE)
+_HOLDS_RECORDS = re.compile(
+    r"\.(tar(\.\w+)?|tgz|tbz2?|txz|tzst|zip|parquet|arrow|feather)$|\.tfrecords?\b", re.IGNORECASE
+)
 # TFDS's and this project's own names: flowers-train.tfrecord-00000-of-00012.
 _TFDS_NAME = re.compile(r"[A-Za-z]\w*-(?P<split>\w+)\.\w+-\d{5,}-of-\d{5,}")
 
@@ -48,7 +50,11 @@ class InputFile(NamedTuple):
             return SPLIT_FOLDERS[folders[0].lower()]
         if match := _TFDS_NAME.fullmatch(base):
             return match["split"]
-        words = {SPLIT_FOLDERS[word] for word in re.split(r"[-_.]", base.lower()) if word in SPLIT_FOLDERS}
+        words = {
+            SPLIT_FOLDERS[word]
+            for word in re.split(r"[-_.]", base.lower())
+            if word in SPLIT_FOLDERS
+        }
         return words.pop() if len(words) == 1 else None
 
 
@@ -59,7 +65,9 @@ class FileState(NamedTuple):
     etag: str | None
 
 
-def find_files(request: SourceRequest, is_one: Callable[[str], bool], *, alone: bool = False) -> tuple[InputFile, ...]:
+def find_files(
+    request: SourceRequest, is_one: Callable[[str], bool], *, alone: bool = False
+) -> tuple[InputFile, ...]:
     """The files of INPUT whose names are of the wanted kind, in name order; none where INPUT is of another form.
 
     Of a folder these are the files directly in it, in its split folders and in `data`.
@@ -115,7 +123,11 @@ def expand_braces(pattern: str) -> list[str]:
     if not found:
         return [pattern]
     if found["first"]:
-        first, last, width = int(found["first"]), int(found["last"]), len(found["first"]) if found["first"].startswith("0") else 1
+        first, last, width = (
+            int(found["first"]),
+            int(found["last"]),
+            len(found["first"]) if found["first"].startswith("0") else 1,
+        )
         middles = [f"{number:0{width}d}" for number in range(first, last + 1)]
     else:
         middles = found["words"].split(",")
@@ -131,15 +143,23 @@ def _matching(request: SourceRequest) -> list[InputFile]:
         wanted, there = expand_braces(uri), {file.uri for file in found}
         missing = [name for name in wanted if name not in there]
         if missing:
-            raise UsageError(f"{request.argument} {uri} names {len(wanted)} files, and {len(missing)} are not there, such as {missing[0]}")
+            raise UsageError(
+                f"{request.argument} {uri} names {len(wanted)} files, and {len(missing)} are not there, such as {missing[0]}"
+            )
     return found
 
 
-def _of_one_kind(request: SourceRequest, found: Sequence[InputFile], is_one: Callable[[str], bool]) -> list[InputFile]:
+def _of_one_kind(
+    request: SourceRequest, found: Sequence[InputFile], is_one: Callable[[str], bool]
+) -> list[InputFile]:
     """The wanted files of a wildcard, without litter. Raises `UsageError` rather than take some of it and be silent about the rest."""
     files = [file for file in found if not is_litter(os.path.basename(file.uri))]
     wanted = [file for file in files if is_one(os.path.basename(file.uri))]
-    others = [file.name for file in files if file not in wanted and (has_image_name(file.name) or _HOLDS_RECORDS.search(file.name))]
+    others = [
+        file.name
+        for file in files
+        if file not in wanted and (has_image_name(file.name) or _HOLDS_RECORDS.search(file.name))
+    ]
     if wanted and others:
         raise UsageError(
             f"{request.argument} {request.uri} matches files of several kinds, such as {wanted[0].name} and {min(others)}: "
@@ -150,7 +170,12 @@ def _of_one_kind(request: SourceRequest, found: Sequence[InputFile], is_one: Cal
 
 def _matching_paths(uri: str) -> list[InputFile]:
     start = len(_fixed_part(uri)[0]) + 1
-    paths = {path for pattern in expand_braces(uri) for path in glob.iglob(pattern) if os.path.isfile(path)}
+    paths = {
+        path
+        for pattern in expand_braces(uri)
+        for path in glob.iglob(pattern)
+        if os.path.isfile(path)
+    }
     return [InputFile(path, path[start:]) for path in paths]
 
 
@@ -160,13 +185,18 @@ def _matching_objects(uri: str, storage: StorageOptions) -> list[InputFile]:
     client = client_for(store, storage)
     pages = list_pages(client, prefix) if "/" in pattern else [list_folder(client, prefix)[1]]
     start = len(prefix) + 1 if prefix else 0
-    wanted = [re.compile("|".join(map(fnmatch.translate, expand_braces(part)))) for part in pattern.split("/")]
+    wanted = [
+        re.compile("|".join(map(fnmatch.translate, expand_braces(part))))
+        for part in pattern.split("/")
+    ]
     found = []
     for row in (row for page in pages for row in page):
         parts = row.key[start:].split("/")
         if _HIDDEN.search(row.key[start:]) and not _HIDDEN.search(pattern):  # as in a shell
             continue
-        if len(parts) == len(wanted) and all(one.match(part) for one, part in zip(wanted, parts, strict=True)):
+        if len(parts) == len(wanted) and all(
+            one.match(part) for one, part in zip(wanted, parts, strict=True)
+        ):
             found.append(InputFile(f"{store}/{row.key}", row.key[start:]))
     return found
 
@@ -189,14 +219,19 @@ def _may_hold(uri: str, storage: StorageOptions, is_one: Callable[[str], bool]) 
     return any(map(is_one, names)) or not any(map(has_image_name, names))
 
 
-def _below(root: str, storage: StorageOptions, is_one: Callable[[str], bool], alone: bool) -> list[InputFile]:
+def _below(
+    root: str, storage: StorageOptions, is_one: Callable[[str], bool], alone: bool
+) -> list[InputFile]:
     top = _look_into(root, storage, is_one)
     if alone and (top.has_images or (top.files and _has_folders_of_images(root, storage))):
         return []
     found = [InputFile(f"{root.rstrip('/')}/{name}", name) for name in top.files]
     for folder in top.folders:
         below = f"{root.rstrip('/')}/{folder}"
-        found += [InputFile(f"{below}/{name}", f"{folder}/{name}") for name in _look_into(below, storage, is_one).files]
+        found += [
+            InputFile(f"{below}/{name}", f"{folder}/{name}")
+            for name in _look_into(below, storage, is_one).files
+        ]
     return found
 
 
@@ -204,9 +239,21 @@ def _has_folders_of_images(root: str, storage: StorageOptions) -> bool:
     """Whether there are images in folders beside the files: class folders, which must not be left out without a word."""
     if is_remote(root):
         store, prefix = parse_address(root)
-        return any(has_image_name(os.path.basename(row.key)) for row in first_page(client_for(store, storage), prefix))
-    folders = (os.path.join(root, name) for name, _, is_folder in _entries(root, storage) if is_folder() and not is_litter(name))
-    return any(has_image_name(name) and not is_litter(name) for folder in folders for _, _, names in os.walk(folder) for name in names)
+        return any(
+            has_image_name(os.path.basename(row.key))
+            for row in first_page(client_for(store, storage), prefix)
+        )
+    folders = (
+        os.path.join(root, name)
+        for name, _, is_folder in _entries(root, storage)
+        if is_folder() and not is_litter(name)
+    )
+    return any(
+        has_image_name(name) and not is_litter(name)
+        for folder in folders
+        for _, _, names in os.walk(folder)
+        for name in names
+    )
 
 
 class _Look(NamedTuple):
@@ -232,7 +279,9 @@ def _look_into(root: str, storage: StorageOptions, is_one: Callable[[str], bool]
     return found._replace(folders=sorted(found.folders))
 
 
-def _entries(root: str, storage: StorageOptions) -> Iterator[tuple[str, Callable[[], bool], Callable[[], bool]]]:
+def _entries(
+    root: str, storage: StorageOptions
+) -> Iterator[tuple[str, Callable[[], bool], Callable[[], bool]]]:
     """(name, whether it is a file, whether it is a folder) of everything directly in a folder, in no order."""
     if is_remote(root):
         store, prefix = parse_address(root)

@@ -32,8 +32,12 @@ from transforms.rejects import Reject, RejectReason
 Rows = Iterator[pa.RecordBatch | Reject]
 _LOG = logging.getLogger("shardwright.inputs")
 _REJECTS = b"rejects"
-MAX_REMOTE_BYTES = 45 << 30  # an upload has up to 10,000 parts of 5 MiB (`shardwright.storage.uploads`)
-_WRITE_BYTES = 4 << 20  # collected before they are written: pictures may be small, and a write may be a request
+MAX_REMOTE_BYTES = (
+    45 << 30
+)  # an upload has up to 10,000 parts of 5 MiB (`shardwright.storage.uploads`)
+_WRITE_BYTES = (
+    4 << 20
+)  # collected before they are written: pictures may be small, and a write may be a request
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,11 @@ def rules_digest(*rules: object) -> str:
 
 
 def spooled(
-    folder: Folder | None, source_uri: str, source_etag: str | None, storage: StorageOptions, make: Callable[[SpoolWriter], Rows]
+    folder: Folder | None,
+    source_uri: str,
+    source_etag: str | None,
+    storage: StorageOptions,
+    make: Callable[[SpoolWriter], Rows],
 ) -> Rows:
     """References into the spool, which is made where it is not there yet.
 
@@ -116,12 +124,23 @@ def spooled(
         StorageError: It cannot be read, or the spool not be written.
     """
     if folder is None:
-        raise UsageError(f"{source_uri} must be unpacked, and there is no place for it: give `detect_source` a spool folder")
-    name = hashlib.blake2b(f"{source_uri}\0{source_etag}".encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+        raise UsageError(
+            f"{source_uri} must be unpacked, and there is no place for it: give `detect_source` a spool folder"
+        )
+    name = hashlib.blake2b(
+        f"{source_uri}\0{source_etag}".encode("utf-8", "surrogateescape"), digest_size=16
+    ).hexdigest()
     listing = f"{name}.parquet"
     etag = f"{SPOOL_ETAG}{source_etag or ''}"
-    if isinstance(folder, UnwrittenFolder) and folder.bytes_wanted and folder.num_bytes_of(f"{name}.bin") is None:
-        _LOG.warning("a plan does not unpack %s: duplicates in it, and sizes after encoding, are known to a build only", source_uri)
+    if (
+        isinstance(folder, UnwrittenFolder)
+        and folder.bytes_wanted
+        and folder.num_bytes_of(f"{name}.bin") is None
+    ):
+        _LOG.warning(
+            "a plan does not unpack %s: duplicates in it, and sizes after encoding, are known to a build only",
+            source_uri,
+        )
     if folder.num_bytes_of(listing) is not None:
         yield from _read_listing(folder, listing)
         return
@@ -129,7 +148,10 @@ def spooled(
         yield from make(SpoolWriter(folder.path(f"{name}.bin"), etag, None))
         return
     before = state_of(source_uri, storage)
-    with folder.open_sink(listing) as rows_sink, folder.open_sink(f"{name}.bin") as sink:  # the bytes are in place first
+    with (
+        folder.open_sink(listing) as rows_sink,
+        folder.open_sink(f"{name}.bin") as sink,
+    ):  # the bytes are in place first
         writer = SpoolWriter(folder.path(f"{name}.bin"), etag, sink)
         _write_listing(rows_sink, make(writer))
         writer.flush()
@@ -169,10 +191,14 @@ def _write_listing(sink: Sink, rows: Iterable[pa.RecordBatch | Reject]) -> None:
             if isinstance(part, Reject):
                 rejects.append(part)
                 continue
-            writer = writer or stack.enter_context(pq.ParquetWriter(file, part.schema, compression="zstd"))
+            writer = writer or stack.enter_context(
+                pq.ParquetWriter(file, part.schema, compression="zstd")
+            )
             writer.write_batch(part, row_group_size=max(part.num_rows, 1))
         writer = writer or stack.enter_context(pq.ParquetWriter(file, pa.schema([])))
-        writer.add_key_value_metadata({_REJECTS: json.dumps([asdict(reject) for reject in rejects]).encode()})
+        writer.add_key_value_metadata(
+            {_REJECTS: json.dumps([asdict(reject) for reject in rejects]).encode()}
+        )
 
 
 def _read_listing(folder: Folder, listing: str) -> Rows:
@@ -192,7 +218,11 @@ def forget_lost_spools(root: Folder, *, finished_may_stay: bool) -> None:
         finished_may_stay: A finished dataset in `root` is not to be replaced: then, with every shard in place, no shard is written.
     """
     there = set(root.names(naming.SPOOL_DIR))
-    lost = [name for name in there if name.endswith(".parquet") and f"{name.removesuffix('.parquet')}.bin" not in there]
+    lost = [
+        name
+        for name in there
+        if name.endswith(".parquet") and f"{name.removesuffix('.parquet')}.bin" not in there
+    ]
     if lost and not (finished_may_stay and _is_whole(root)):
         root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in sorted(lost)])
 
@@ -202,5 +232,8 @@ def _is_whole(root: Folder) -> bool:
         manifest = read_manifest(root)
         names = [name for split in manifest.splits for name in manifest.shard_names(split)]
         summaries = [(name, read_summary(root, name)) for name in names]
-        return all(summary is not None and root.num_bytes_of(name.shard) == summary.num_bytes for name, summary in summaries)
+        return all(
+            summary is not None and root.num_bytes_of(name.shard) == summary.num_bytes
+            for name, summary in summaries
+        )
     return False

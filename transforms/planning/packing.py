@@ -17,14 +17,24 @@ import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
 from transforms.hashing import hash64, spread_rows
-from transforms.references import PICTURE_TYPE, concat, extra_columns, keep_rows, record_bytes, reject_rows, set_column
+from transforms.references import (
+    PICTURE_TYPE,
+    concat,
+    extra_columns,
+    keep_rows,
+    record_bytes,
+    reject_rows,
+    set_column,
+)
 from transforms.rejects import Reject, RejectReason
 
 if TYPE_CHECKING:
     from transforms.planning.sizing import SizeEstimate
 
 ORDER_KEY = "order_key"
-KNOWN_BYTES = "known_bytes"  # what `known_sizes` gives, where the columns that it needs do not travel
+KNOWN_BYTES = (
+    "known_bytes"  # what `known_sizes` gives, where the columns that it needs do not travel
+)
 DEFAULT_SHARD_BYTES = 150_000_000
 # What a record adds to its image: frame 16, message tags and feature names about 60, on top of the id.
 RECORD_OVERHEAD_BYTES = 80
@@ -56,7 +66,9 @@ class ShardPolicy:
         }
         given = [name for name, value in rules.items() if value is not None]
         if len(given) != 1:
-            raise UsageError(f"give one of --shard-size, --records-per-shard and --shard-count, not {len(given)} ({', '.join(given)})")
+            raise UsageError(
+                f"give one of --shard-size, --records-per-shard and --shard-count, not {len(given)} ({', '.join(given)})"
+            )
         for name, value in (*rules.items(), ("--shard-count-multiple-of", self.multiple_of)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} is {value}; it must be 1 or more")
@@ -66,7 +78,9 @@ class ShardPolicy:
                 "use --shard-size or --shard-count with it"
             )
 
-    def cut(self, num_records: int, num_bytes: int, estimate: SizeEstimate | None = None) -> ShardCuts:
+    def cut(
+        self, num_records: int, num_bytes: int, estimate: SizeEstimate | None = None
+    ) -> ShardCuts:
         """The shards of a split with that many records and bytes, which `estimate` gave if there is one.
 
         No shard is planned empty: with fewer records than shards, their number is the largest multiple that is not more,
@@ -77,7 +91,9 @@ class ShardPolicy:
         if self.num_records:
             return ShardCuts(num_records, -(-num_records // self.num_records), self.num_records)
         if self.num_bytes and estimate:
-            count = estimate.shards_under(self.num_bytes, num_records=num_records, num_bytes=num_bytes)
+            count = estimate.shards_under(
+                self.num_bytes, num_records=num_records, num_bytes=num_bytes
+            )
         else:
             count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
         count = -(-max(count, 1) // self.multiple_of) * self.multiple_of
@@ -151,7 +167,9 @@ class Layout:
         return sum(cuts.num_shards for cuts in self.cuts.values())
 
 
-def lay_out(counts: Sequence[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None = None) -> Layout:
+def lay_out(
+    counts: Sequence[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None = None
+) -> Layout:
     """Prefix sums of the bucket counts, and the cuts of every split, whose bytes `estimate` tells if there is one."""
     records: dict[str, int] = {}
     num_bytes: dict[str, int] = {}
@@ -173,7 +191,9 @@ def order_keys(ids: pa.Array, seed: int) -> np.ndarray:
     return hash64(ids, f"shardwright/order/{seed}")
 
 
-def spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def spread(
+    batch: pa.RecordBatch, seed: int, num_buckets: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(bucket, references) with `ORDER_KEY`; `num_buckets` is a power of two and changes nothing in the final order."""
     keys = order_keys(batch.column("id"), seed)
     return spread_rows(set_column(batch, ORDER_KEY, pa.array(keys)), keys, num_buckets)
@@ -182,11 +202,20 @@ def spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[tuple
 def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Reject]]:
     """A bucket's references in the global order, without those whose id an earlier one has; "earlier" is by row, then uri."""
     batch = concat(batches)
-    ordered = batch.sort_by([(ORDER_KEY, "ascending"), ("id", "ascending"), ("row", "ascending"), ("uri", "ascending")])
+    ordered = batch.sort_by(
+        [(ORDER_KEY, "ascending"), ("id", "ascending"), ("row", "ascending"), ("uri", "ascending")]
+    )
     ids = ordered.column("id")
     again = np.zeros(ordered.num_rows, bool)
     again[1:] = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
-    rejects = list(reject_rows(ordered, again, RejectReason.DUPLICATE_ID, "row {row}: an earlier input has the id {id!r}"))
+    rejects = list(
+        reject_rows(
+            ordered,
+            again,
+            RejectReason.DUPLICATE_ID,
+            "row {row}: an earlier input has the id {id!r}",
+        )
+    )
     return keep_rows(ordered, ~again), rejects
 
 
@@ -223,7 +252,9 @@ def _value_bytes(column: pa.Array) -> pa.Array:
     return pa.array(np.full(len(column), _NUMBER_BYTES), pa.int64())
 
 
-def cut_bucket(bucket: int, batch: pa.RecordBatch, layout: Layout) -> Iterator[tuple[tuple[str, int], tuple[int, pa.RecordBatch]]]:
+def cut_bucket(
+    bucket: int, batch: pa.RecordBatch, layout: Layout
+) -> Iterator[tuple[tuple[str, int], tuple[int, pa.RecordBatch]]]:
     """((split, shard), (first position, references)) for each piece of a sorted bucket that one shard gets."""
     for split in pc.unique(batch.column("split")).to_pylist():
         rows = batch.filter(pc.equal(batch.column("split"), split)).drop_columns([ORDER_KEY])

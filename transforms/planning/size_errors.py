@@ -30,7 +30,11 @@ class RecordBytes(NamedTuple):
 def record_bytes_of(manifest: Manifest) -> dict[str, RecordBytes]:
     """By split, those of a dataset whose shards were planned by an estimate; else none."""
     return {
-        name: RecordBytes(split.num_records, split.stats[RECORD_BYTES]["estimated"], split.stats[RECORD_BYTES]["written"])
+        name: RecordBytes(
+            split.num_records,
+            split.stats[RECORD_BYTES]["estimated"],
+            split.stats[RECORD_BYTES]["written"],
+        )
         for name, split in manifest.splits.items()
         if RECORD_BYTES in split.stats
     }
@@ -40,5 +44,7 @@ def average(parts: Iterable[RecordBytes]) -> RecordBytes:
     """Those of all splits together."""
     parts = list(parts)
     records = sum(part.num_records for part in parts)
-    estimated, written = (sum(part[place] * part.num_records for part in parts) / max(records, 1) for place in (1, 2))
+    estimated, written = (
+        sum(part[place] * part.num_records for part in parts) / max(records, 1) for place in (1, 2)
+    )
     return RecordBytes(records, estimated, written)

@@ -55,7 +55,10 @@ class Sample:
         """The sample of all that these are samples of."""
         samples = list(samples)
         batches = [sample.references for sample in samples if sample.references is not None]
-        return cls(sum(sample.num_records for sample in samples), _lowest(concat(batches)) if batches else None)
+        return cls(
+            sum(sample.num_records for sample in samples),
+            _lowest(concat(batches)) if batches else None,
+        )
 
     @property
     def chosen(self) -> pa.RecordBatch | None:
@@ -66,7 +69,10 @@ class Sample:
         return self.references.slice(0, wanted).drop_columns([ORDER_KEY])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore, (self.num_records, None if self.references is None else to_ipc(self.references))
+        return _restore, (
+            self.num_records,
+            None if self.references is None else to_ipc(self.references),
+        )
 
 
 def _restore(num_records: int, references: bytes | None) -> Sample:
@@ -75,7 +81,9 @@ def _restore(num_records: int, references: bytes | None) -> Sample:
 
 def _lowest(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Its first rows in the order of `packing.sort_bucket`, as far as a sample needs them."""
-    return batch.sort_by([(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")]).slice(0, MOST_SAMPLED)
+    return batch.sort_by([(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")]).slice(
+        0, MOST_SAMPLED
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +111,9 @@ class SizeEstimate:
     skewness: float
 
     @classmethod
-    def of(cls, known: np.ndarray, made: np.ndarray, *, num_records: int, sample: str) -> SizeEstimate:
+    def of(
+        cls, known: np.ndarray, made: np.ndarray, *, num_records: int, sample: str
+    ) -> SizeEstimate:
         """The estimate from a sample.
 
         Args:
@@ -116,7 +126,16 @@ class SizeEstimate:
         spread, scatter = _deviation(made - mean, mean), _deviation(made - ratio * known, mean)
         skewness = max(float(((made - mean) ** 3).mean()) / spread**3, 0.0) if spread else 0.0
         by_ratio = scatter < spread
-        return cls(sample, len(made), num_records, mean, spread, ratio if by_ratio else None, min(scatter, spread), skewness)
+        return cls(
+            sample,
+            len(made),
+            num_records,
+            mean,
+            spread,
+            ratio if by_ratio else None,
+            min(scatter, spread),
+            skewness,
+        )
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> SizeEstimate:
@@ -138,7 +157,10 @@ class SizeEstimate:
             num_bytes: Of the split, as `total` gives them.
         """
         shards = max(math.ceil(num_bytes / limit), 1)
-        while shards < num_records and self.largest_shard(shards, num_records=num_records, num_bytes=num_bytes) > limit:
+        while (
+            shards < num_records
+            and self.largest_shard(shards, num_records=num_records, num_bytes=num_bytes) > limit
+        ):
             shards += max(shards // 256, 1)
         return min(shards, num_records)
 
@@ -151,7 +173,9 @@ class SizeEstimate:
         """
         size = math.ceil(num_records / shards)
         unseen = max(1 - self.num_sampled / self.num_records, 0)
-        of_mean = NormalDist().inv_cdf(1 - _RISK) * self.error * math.sqrt(unseen / self.num_sampled)
+        of_mean = (
+            NormalDist().inv_cdf(1 - _RISK) * self.error * math.sqrt(unseen / self.num_sampled)
+        )
         quantile = NormalDist().inv_cdf(1 - _RISK / shards)
         quantile += (quantile**2 - 1) / 6 * self.skewness / math.sqrt(size)
         of_shard = quantile * self.spread * math.sqrt(size * (1 - size / num_records))
@@ -189,7 +213,9 @@ def estimate_sizes(sample: Sample, job: WriteJob, settings: bytes) -> SizeEstima
     if not stored.any():
         return None
     sizes = known_sizes(chosen).to_numpy()
-    return SizeEstimate.of(sizes[stored], made[stored], num_records=sample.num_records, sample=digest)
+    return SizeEstimate.of(
+        sizes[stored], made[stored], num_records=sample.num_records, sample=digest
+    )
 
 
 def _recorded(root: Folder, digest: str) -> SizeEstimate | None:

@@ -18,7 +18,11 @@ from shardwright.names_files import INDEXED
 from shardwright.records import FRAME_BYTES
 from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, StoredFeature
 
-_TFX_TYPES = {pa.int64(): schema_pb2.INT, pa.float32(): schema_pb2.FLOAT, pa.binary(): schema_pb2.BYTES}
+_TFX_TYPES = {
+    pa.int64(): schema_pb2.INT,
+    pa.float32(): schema_pb2.FLOAT,
+    pa.binary(): schema_pb2.BYTES,
+}
 
 
 def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
@@ -33,9 +37,20 @@ def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
         }
         for split in manifest.splits.values()
     ]
-    info: dict[str, Any] = {"name": manifest.name, "version": manifest.version, "fileFormat": "tfrecord", "splits": splits}
-    supervised = [feature.name for feature in (manifest.schema.image, manifest.schema.label) if feature is not None]
-    if len(supervised) == 2 and not any("/" in name for name in supervised):  # TFDS has no way to name a nested one
+    info: dict[str, Any] = {
+        "name": manifest.name,
+        "version": manifest.version,
+        "fileFormat": "tfrecord",
+        "splits": splits,
+    }
+    supervised = [
+        feature.name
+        for feature in (manifest.schema.image, manifest.schema.label)
+        if feature is not None
+    ]
+    if len(supervised) == 2 and not any(
+        "/" in name for name in supervised
+    ):  # TFDS has no way to name a nested one
         info["supervisedKeys"] = {"tuple": {"items": [_feature_key(name) for name in supervised]}}
     return info
 
@@ -75,7 +90,9 @@ def _state_shape(entry: schema_pb2.Feature, shape: tuple[int | None, ...]) -> No
         entry.shape.dim.add(size=size)
 
 
-def _state_domain(entry: schema_pb2.Feature, feature: Feature, stored: StoredFeature, num_names: int) -> None:
+def _state_domain(
+    entry: schema_pb2.Feature, feature: Feature, stored: StoredFeature, num_names: int
+) -> None:
     """What the values can be, where that is less than their type allows."""
     if feature.kind in INDEXED and stored.type == pa.int64():
         entry.int_domain.min, entry.int_domain.max = 0, max(num_names - 1, 0)
@@ -91,7 +108,12 @@ def _state_domain(entry: schema_pb2.Feature, feature: Feature, stored: StoredFea
 def _state_integers(entry: schema_pb2.Feature, dtype: str) -> None:
     if dtype == "bool":
         entry.bool_domain.SetInParent()
-    elif dtype == "uint64":  # its greatest numbers are more than an int64, and so than any that is stored
+    elif (
+        dtype == "uint64"
+    ):  # its greatest numbers are more than an int64, and so than any that is stored
         entry.int_domain.min = 0
     elif dtype != "int64":
-        entry.int_domain.min, entry.int_domain.max = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        entry.int_domain.min, entry.int_domain.max = (
+            int(np.iinfo(dtype).min),
+            int(np.iinfo(dtype).max),
+        )

@@ -21,7 +21,9 @@ from shardwright.storage.reads import map_reads
 from transforms.duplicates import is_among
 
 LEAKS = "duplicates"  # in a split's statistics
-MAX_CHECKED = 1000  # images that are in several splits by their checksum: so many are read to be sure
+MAX_CHECKED = (
+    1000  # images that are in several splits by their checksum: so many are read to be sure
+)
 _MAX_EXAMPLES = 5
 _READERS = 16  # sidecars, or images, at a time
 _KEY_COLUMNS = ["image_length", "crc32c"]
@@ -42,10 +44,16 @@ class Leak:
     examples: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        return {"records": self.records, "unchecked": self.unchecked, "examples": [list(pair) for pair in self.examples]}
+        return {
+            "records": self.records,
+            "unchecked": self.unchecked,
+            "examples": [list(pair) for pair in self.examples],
+        }
 
 
-def find_leaks(root: Folder, splits: Mapping[str, Sequence[ShardName]]) -> dict[str, dict[str, Leak]]:
+def find_leaks(
+    root: Folder, splits: Mapping[str, Sequence[ShardName]]
+) -> dict[str, dict[str, Leak]]:
     """By split and other split, the images that are in both; nothing for those that share none.
 
     Memory: 8 bytes a record of all splits but the largest one, and twice that to sort them.
@@ -62,14 +70,26 @@ def find_leaks(root: Folder, splits: Mapping[str, Sequence[ShardName]]) -> dict[
         return {}
     found = {split: _Found.look(root, names, keys) for split, names in splits.items()}
     leaks: dict[str, dict[str, Leak]] = {}
-    images = ([found[split].firsts.get(number) for split in splits] for number in range(min(len(keys), MAX_CHECKED)))
+    images = (
+        [found[split].firsts.get(number) for split in splits]
+        for number in range(min(len(keys), MAX_CHECKED))
+    )
     checked = list(map_reads(functools.partial(_compare, root), images, _READERS))
     for (here, split), (there, other) in itertools.permutations(enumerate(splits), 2):
-        same = [number for number, contents in enumerate(checked) if contents[here] is not None and contents[here] == contents[there]]
+        same = [
+            number
+            for number, contents in enumerate(checked)
+            if contents[here] is not None and contents[here] == contents[there]
+        ]
         rest = found[split].counts[MAX_CHECKED:][found[other].counts[MAX_CHECKED:] > 0].sum()
         if same or rest:
-            examples = tuple((found[split].firsts[number].id, found[other].firsts[number].id) for number in same[:_MAX_EXAMPLES])
-            leaks.setdefault(split, {})[other] = Leak(int(found[split].counts[same].sum()), int(rest), examples)
+            examples = tuple(
+                (found[split].firsts[number].id, found[other].firsts[number].id)
+                for number in same[:_MAX_EXAMPLES]
+            )
+            leaks.setdefault(split, {})[other] = Leak(
+                int(found[split].counts[same].sum()), int(rest), examples
+            )
     return leaks
 
 
@@ -130,7 +150,9 @@ class _Found:
             for number, first in zip(*np.unique(numbers, return_index=True), strict=True):
                 if number < MAX_CHECKED and int(number) not in firsts:
                     row = rows.slice(int(hits[first]), 1).to_pylist()[0]
-                    firsts[int(number)] = _Image(row["id"], name, row["image_offset"], row["image_length"])
+                    firsts[int(number)] = _Image(
+                        row["id"], name, row["image_offset"], row["image_length"]
+                    )
         return cls(counts, firsts)
 
 
@@ -139,6 +161,10 @@ def _compare(root: Folder, images: Sequence[_Image | None]) -> list[int | None]:
     contents: dict[bytes, int] = {}
     result: list[int | None] = []
     for image in images:
-        data = None if image is None else root.read_range(image.shard.shard, image.offset, image.length)
+        data = (
+            None
+            if image is None
+            else root.read_range(image.shard.shard, image.offset, image.length)
+        )
         result.append(None if data is None else contents.setdefault(data, len(contents)))
     return result

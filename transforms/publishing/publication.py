@@ -48,7 +48,12 @@ class Publication:
     max_reject_fraction: float
 
 
-def publish(publication: Publication, summaries: Sequence[ShardSummary], layout: Layout, clearance: Clearance) -> Manifest:
+def publish(
+    publication: Publication,
+    summaries: Sequence[ShardSummary],
+    layout: Layout,
+    clearance: Clearance,
+) -> Manifest:
     """Write all companions, remove what no longer belongs, and write the manifest last.
 
     Raises:
@@ -80,10 +85,14 @@ def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
     try:
         root.create_bytes(naming.MANIFEST, data)
     except ExistsError as error:
-        raise BuildError(f"another build has published a dataset at {root} meanwhile: run the build again to compare with it") from error
+        raise BuildError(
+            f"another build has published a dataset at {root} meanwhile: run the build again to compare with it"
+        ) from error
 
 
-def make_manifest(publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance) -> Manifest:
+def make_manifest(
+    publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance
+) -> Manifest:
     """The manifest of these shards."""
     by_split: dict[str, list[ShardSummary]] = defaultdict(list)
     for summary in sorted(summaries, key=lambda summary: summary.name):
@@ -93,7 +102,11 @@ def make_manifest(publication: Publication, summaries: Sequence[ShardSummary], c
         rejects.update(summary.rejects)
     splits = {split: _split_info(split, shards) for split, shards in sorted(by_split.items())}
     if publication.settings.get("stratify"):
-        splits = _with_stats(splits, "label_deviation", label_deviations({name: split.stats["labels"] for name, split in splits.items()}))
+        splits = _with_stats(
+            splits,
+            "label_deviation",
+            label_deviations({name: split.stats["labels"] for name, split in splits.items()}),
+        )
     return Manifest(
         name=publication.name,
         version=publication.version,
@@ -109,7 +122,14 @@ def make_manifest(publication: Publication, summaries: Sequence[ShardSummary], c
 
 def _split_info(split: str, summaries: Sequence[ShardSummary]) -> SplitInfo:
     shards = tuple(
-        ShardInfo(summary.name.index, summary.num_records, summary.num_bytes, summary.crc32c, summary.digest, summary.etag)
+        ShardInfo(
+            summary.name.index,
+            summary.num_records,
+            summary.num_bytes,
+            summary.crc32c,
+            summary.digest,
+            summary.etag,
+        )
         for summary in summaries
     )
     return SplitInfo(split, shards, merge_stats(summary.stats for summary in summaries))
@@ -119,11 +139,16 @@ def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
     """The manifest with the images that are in several splits; that takes reading the index, and shards where there are some."""
     by_size = sorted(manifest.splits.values(), key=lambda split: (split.num_records, split.name))
     leaks = find_leaks(root, {split.name: manifest.shard_names(split.name) for split in by_size})
-    told = {split: {other: leak.to_json() for other, leak in sorted(found.items())} for split, found in leaks.items()}
+    told = {
+        split: {other: leak.to_json() for other, leak in sorted(found.items())}
+        for split, found in leaks.items()
+    }
     return replace(manifest, splits=_with_stats(manifest.splits, LEAKS, told))
 
 
-def _with_estimate(manifest: Manifest, summaries: Sequence[ShardSummary], layout: Layout) -> Manifest:
+def _with_estimate(
+    manifest: Manifest, summaries: Sequence[ShardSummary], layout: Layout
+) -> Manifest:
     """The manifest with how good the estimate was that shards were planned by, in bytes that an image takes which is no reject."""
     if layout.estimate is None:
         return manifest
@@ -140,34 +165,55 @@ def _with_estimate(manifest: Manifest, summaries: Sequence[ShardSummary], layout
     return replace(manifest, splits=_with_stats(manifest.splits, RECORD_BYTES, told))
 
 
-def _with_stats(splits: Mapping[str, SplitInfo], key: str, found: Mapping[str, Any]) -> dict[str, SplitInfo]:
-    return {name: replace(split, stats={**split.stats, key: found[name]}) if name in found else split for name, split in splits.items()}
+def _with_stats(
+    splits: Mapping[str, SplitInfo], key: str, found: Mapping[str, Any]
+) -> dict[str, SplitInfo]:
+    return {
+        name: replace(split, stats={**split.stats, key: found[name]}) if name in found else split
+        for name, split in splits.items()
+    }
 
 
 def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
     written = {(summary.name.split, summary.name.index) for summary in summaries}
-    planned = {(split, index) for split, cuts in layout.cuts.items() for index in range(cuts.num_shards)}
+    planned = {
+        (split, index) for split, cuts in layout.cuts.items() for index in range(cuts.num_shards)
+    }
     if written != planned or len(summaries) != len(planned):
         missing = sorted(planned - written)[:3]
-        raise BuildError(f"{len(summaries)} shards were written where {len(planned)} are planned (missing: {missing}): run the build again")
+        raise BuildError(
+            f"{len(summaries)} shards were written where {len(planned)} are planned (missing: {missing}): run the build again"
+        )
 
 
 def _write_companions(root: Folder, manifest: Manifest) -> None:
     texts = {
         naming.FEATURES: json_text(features_json(manifest.schema)),
         naming.DATASET_INFO: json_text(companions.dataset_info_json(manifest)),
-        naming.STATS: json_text({split.name: dict(split.stats) for split in manifest.splits.values()}),
+        naming.STATS: json_text(
+            {split.name: dict(split.stats) for split in manifest.splits.values()}
+        ),
         naming.SCHEMA_PBTXT: companions.schema_pbtxt(manifest.schema),
         naming.REPORT: report_html(manifest),
     }
-    texts |= {filename: names_text(names) for filename, names in names_files(manifest.schema).items()}
+    texts |= {
+        filename: names_text(names) for filename, names in names_files(manifest.schema).items()
+    }
     for filename, text in texts.items():
         root.write_if_new(filename, text.encode("utf-8", "surrogatepass"))
 
 
 def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
     """Shards, sidecars and temporary files of earlier or killed builds: none is named by this manifest."""
-    keep = {naming.MANIFEST, naming.PLAN, naming.FEATURES, naming.DATASET_INFO, naming.STATS, naming.SCHEMA_PBTXT, naming.REPORT}
+    keep = {
+        naming.MANIFEST,
+        naming.PLAN,
+        naming.FEATURES,
+        naming.DATASET_INFO,
+        naming.STATS,
+        naming.SCHEMA_PBTXT,
+        naming.REPORT,
+    }
     keep |= {naming.PLAN_REJECTS, *names_files(manifest.schema)}
     for summary in summaries:
         keep |= {summary.name.shard, summary.name.sidecar}
@@ -186,7 +232,11 @@ def _published(there: Mapping[str, Any] | None, manifest: Manifest) -> Manifest 
     """The manifest in place, where it says the same but for its provenance and what splits share: then it keeps both."""
     try:
         found = None if there is None else Manifest.from_json(there)
-        same = found is not None and there == found.to_json() and _comparable(found) == _comparable(manifest)
+        same = (
+            found is not None
+            and there == found.to_json()
+            and _comparable(found) == _comparable(manifest)
+        )
     except (AttributeError, KeyError, TypeError, ValueError):  # damaged: it is written anew
         return None
     return found if same else None
@@ -194,7 +244,9 @@ def _published(there: Mapping[str, Any] | None, manifest: Manifest) -> Manifest 
 
 def _comparable(manifest: Manifest) -> dict[str, Any]:
     splits = {
-        name: replace(split, stats={key: value for key, value in split.stats.items() if key != LEAKS})
+        name: replace(
+            split, stats={key: value for key, value in split.stats.items() if key != LEAKS}
+        )
         for name, split in manifest.splits.items()
     }
     return replace(manifest, splits=splits, provenance={}).to_json()

@@ -28,19 +28,33 @@ def report_html(manifest: Manifest) -> str:
         f"<p>{manifest.num_records:,} records in {show_bytes(manifest.num_bytes)}; "
         f"{faults:,} of {manifest.num_inputs:,} inputs are rejects.</p>",
         "<h2>Splits</h2>",
-        _table(("split", "records", "shards", "bytes", "records a shard", "image side, pixels"), map(_split_row, manifest.splits.values())),
+        _table(
+            ("split", "records", "shards", "bytes", "records a shard", "image side, pixels"),
+            map(_split_row, manifest.splits.values()),
+        ),
         *_leak_tables(manifest),
         *_deviation_table(manifest),
         "<h2>Rejects</h2>",
-        _table(("reason", "inputs"), manifest.rejects.items()) if manifest.rejects else "<p>None.</p>",
+        _table(("reason", "inputs"), manifest.rejects.items())
+        if manifest.rejects
+        else "<p>None.</p>",
         *_fix_table(manifest),
         *_size_table(manifest),
         "<h2>Features</h2>",
-        _table(("name", "kind", "type", "shape", "classes or words"), (_feature_row(f, manifest.schema) for f in manifest.schema.features)),
+        _table(
+            ("name", "kind", "type", "shape", "classes or words"),
+            (_feature_row(f, manifest.schema) for f in manifest.schema.features),
+        ),
         *_class_tables(manifest),
         *_names_of_others(manifest.schema),
         "<h2>Settings and provenance</h2>",
-        _table(("what", "value"), ((key, str(value)) for key, value in {**manifest.settings, **manifest.provenance}.items())),
+        _table(
+            ("what", "value"),
+            (
+                (key, str(value))
+                for key, value in {**manifest.settings, **manifest.provenance}.items()
+            ),
+        ),
     ]
     title = f"<title>{escape(manifest.name)}</title>"
     return f'<!doctype html><html lang="en"><meta charset="utf-8">{title}<style>{_STYLE}</style>{"".join(parts)}</html>\n'
@@ -49,12 +63,27 @@ def report_html(manifest: Manifest) -> str:
 def _split_row(split: SplitInfo) -> Sequence[object]:
     records = sorted(shard.num_records for shard in split.shards)
     width, height = split.stats.get("width"), split.stats.get("height")
-    sides = f"{width['min']}x{height['min']} to {width['max']}x{height['max']}" if width and height else ""
-    return (split.name, split.num_records, len(records), show_bytes(split.num_bytes), f"{records[0]} to {records[-1]}", sides)
+    sides = (
+        f"{width['min']}x{height['min']} to {width['max']}x{height['max']}"
+        if width and height
+        else ""
+    )
+    return (
+        split.name,
+        split.num_records,
+        len(records),
+        show_bytes(split.num_bytes),
+        f"{records[0]} to {records[-1]}",
+        sides,
+    )
 
 
 def _fix_table(manifest: Manifest) -> Iterable[str]:
-    rows = [(split.name, name, number) for split in manifest.splits.values() for name, number in split.stats.get("fixes", {}).items()]
+    rows = [
+        (split.name, name, number)
+        for split in manifest.splits.values()
+        for name, number in split.stats.get("fixes", {}).items()
+    ]
     return ("<h2>Fixes</h2>", _table(("split", "fault", "images"), rows)) if rows else ()
 
 
@@ -62,36 +91,71 @@ def _size_table(manifest: Manifest) -> Iterable[str]:
     """How good the estimate was that shards were planned by."""
     found = record_bytes_of(manifest)
     if found:
-        rows = ((name, show_bytes(size.estimated), show_bytes(size.written), f"{size.error:.1%}") for name, size in found.items())
+        rows = (
+            (name, show_bytes(size.estimated), show_bytes(size.written), f"{size.error:.1%}")
+            for name, size in found.items()
+        )
         yield "<h2>Bytes of a record: estimated from a sample, and written</h2>"
         yield _table(("split", "estimated", "written", "off"), rows)
 
 
 def _leak_tables(manifest: Manifest) -> Iterable[str]:
     """Images that are in several splits: what tests on them measures memory."""
-    found = [(name, other, leak) for name, split in manifest.splits.items() for other, leak in split.stats.get(LEAKS, {}).items()]
+    found = [
+        (name, other, leak)
+        for name, split in manifest.splits.items()
+        for other, leak in split.stats.get(LEAKS, {}).items()
+    ]
     if found:
         rows = (
-            (name, other, leak["records"], leak["unchecked"], ", ".join(" = ".join(pair) for pair in leak["examples"]))
+            (
+                name,
+                other,
+                leak["records"],
+                leak["unchecked"],
+                ", ".join(" = ".join(pair) for pair in leak["examples"]),
+            )
             for name, other, leak in found
         )
         yield "<h2>Duplicates across splits</h2>"
-        yield _table(("records of", "whose image is also in", "records", "more by checksum alone", "examples"), rows)
+        yield _table(
+            (
+                "records of",
+                "whose image is also in",
+                "records",
+                "more by checksum alone",
+                "examples",
+            ),
+            rows,
+        )
 
 
 def _deviation_table(manifest: Manifest) -> Iterable[str]:
     """How near to each other the splits' class fractions came."""
     names = manifest.schema.class_names
-    found = {name: split.stats["label_deviation"] for name, split in manifest.splits.items() if "label_deviation" in split.stats}
+    found = {
+        name: split.stats["label_deviation"]
+        for name, split in manifest.splits.items()
+        if "label_deviation" in split.stats
+    }
     if found:
-        rows = ((name, f"{off['mean']:.4%}", f"{off['max']:.4%}", names[off["label"]]) for name, off in found.items())
+        rows = (
+            (name, f"{off['mean']:.4%}", f"{off['max']:.4%}", names[off["label"]])
+            for name, off in found.items()
+        )
         yield "<h2>Class fractions of the splits against those of the whole</h2>"
         yield _table(("split", "mean deviation", "worst deviation", "of class"), rows)
 
 
 def _feature_row(feature: Feature, schema: ExampleSchema) -> Sequence[object]:
     indexed = feature.kind in INDEXED
-    return (feature.name, feature.kind, feature.dtype, list(feature.shape), len(schema.names_of(feature)) if indexed else "")
+    return (
+        feature.name,
+        feature.kind,
+        feature.dtype,
+        list(feature.shape),
+        len(schema.names_of(feature)) if indexed else "",
+    )
 
 
 def _names_of_others(schema: ExampleSchema) -> Iterable[str]:
@@ -99,7 +163,9 @@ def _names_of_others(schema: ExampleSchema) -> Iterable[str]:
     for feature in schema.features:
         if feature.kind in INDEXED and feature.source != Source.LABEL:
             names = schema.names_of(feature)
-            more = f" ... and {len(names) - _MAX_CLASSES:,} more" if len(names) > _MAX_CLASSES else ""
+            more = (
+                f" ... and {len(names) - _MAX_CLASSES:,} more" if len(names) > _MAX_CLASSES else ""
+            )
             yield f"<h2>{len(names):,} names of {escape(feature.name)}</h2><p>{escape(', '.join(names[:_MAX_CLASSES]))}{more}</p>"
 
 
@@ -112,7 +178,11 @@ def _class_tables(manifest: Manifest) -> Iterable[str]:
         most = max(counts.values())
         shown = range(min(len(names), _MAX_CLASSES))
         rows = "".join(_class_row(names[label], counts.get(label, 0), most) for label in shown)
-        more = f"<p>... and {len(names) - _MAX_CLASSES} more classes.</p>" if len(names) > _MAX_CLASSES else ""
+        more = (
+            f"<p>... and {len(names) - _MAX_CLASSES} more classes.</p>"
+            if len(names) > _MAX_CLASSES
+            else ""
+        )
         yield f"<h2>Classes of {escape(split.name)}</h2><table>{rows}</table>{more}"
 
 

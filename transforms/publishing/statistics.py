@@ -20,10 +20,18 @@ def describe_rows(rows: pa.Table, fixes: Mapping[str, int] | None = None) -> dic
         column = rows[name].drop_null()
         if len(column):
             ends = pc.min_max(column).as_py()
-            stats[name] = {"min": ends["min"], "max": ends["max"], "sum": pc.sum(column).as_py(), "count": len(column)}
+            stats[name] = {
+                "min": ends["min"],
+                "max": ends["max"],
+                "sum": pc.sum(column).as_py(),
+                "count": len(column),
+            }
     for name in _COUNTS:
         counted = pc.value_counts(rows[name].drop_null()).to_pylist()
-        stats[f"{name}s"] = {str(item["values"]): item["counts"] for item in sorted(counted, key=lambda item: item["values"])}
+        stats[f"{name}s"] = {
+            str(item["values"]): item["counts"]
+            for item in sorted(counted, key=lambda item: item["values"])
+        }
     if fixes:
         stats["fixes"] = dict(sorted(fixes.items()))
     return stats

@@ -16,11 +16,18 @@ def label_deviations(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[
     whole: Counter[str] = Counter()
     for labels in counts.values():
         whole.update(labels)
-    return {split: _deviation(labels, whole) for split, labels in counts.items() if whole.total() and sum(labels.values())}
+    return {
+        split: _deviation(labels, whole)
+        for split, labels in counts.items()
+        if whole.total() and sum(labels.values())
+    }
 
 
 def _deviation(labels: Mapping[str, int], whole: Mapping[str, int]) -> dict[str, Any]:
     size, all_records = sum(labels.values()), sum(whole.values())
-    off = {int(label): round(abs(labels.get(label, 0) / size - number / all_records), 6) for label, number in whole.items()}
+    off = {
+        int(label): round(abs(labels.get(label, 0) / size - number / all_records), 6)
+        for label, number in whole.items()
+    }
     worst = max(sorted(off), key=off.__getitem__)
     return {"mean": round(sum(off.values()) / len(off), 6), "max": off[worst], "label": worst}

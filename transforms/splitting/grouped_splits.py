@@ -17,7 +17,13 @@ import pyarrow as pa
 from shardwright.errors import BuildError
 from transforms.references import set_column
 from transforms.splitting.splits import SplitRule, split_hash, units_of
-from transforms.splitting.stratified import check_classes, classes_of, joined, name_splits, sum_pairs
+from transforms.splitting.stratified import (
+    check_classes,
+    classes_of,
+    joined,
+    name_splits,
+    sum_pairs,
+)
 
 _BUCKET_BITS = 8
 
@@ -57,7 +63,11 @@ class GroupSplits:
 
 def count_groups(batch: pa.RecordBatch, *, stratify: bool) -> Iterator[tuple[int, Pairs]]:
     """(bucket, pairs) of a batch, by the top bits of the unit."""
-    units, classes, counts = sum_pairs(split_hash(units_of(batch)), classes_of(batch, stratify=stratify), np.ones(batch.num_rows, np.int64))
+    units, classes, counts = sum_pairs(
+        split_hash(units_of(batch)),
+        classes_of(batch, stratify=stratify),
+        np.ones(batch.num_rows, np.int64),
+    )
     buckets, starts = np.unique(units >> np.uint64(64 - _BUCKET_BITS), return_index=True)
     for bucket, start, stop in zip(buckets, starts, np.append(starts, len(units))[1:], strict=True):
         yield int(bucket), (units[start:stop], classes[start:stop], counts[start:stop])
@@ -74,7 +84,9 @@ def find_kinds(parts: Iterable[Pairs]) -> GroupKinds:
     groups, starts = np.unique(units, return_index=True)
     kinds = np.zeros(len(groups), np.uint64)
     holds: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    for row, (start, stop) in enumerate(zip(starts, np.append(starts, len(units))[1:], strict=True)):
+    for row, (start, stop) in enumerate(
+        zip(starts, np.append(starts, len(units))[1:], strict=True)
+    ):
         held = (classes[start:stop], counts[start:stop])
         digest = hashlib.blake2b(held[0].tobytes() + held[1].tobytes(), digest_size=8).digest()
         kinds[row] = int.from_bytes(digest, "little")
@@ -95,7 +107,12 @@ def place_groups(buckets: Iterable[GroupKinds], rule: SplitRule, *, stratify: bo
     kinds = joined((bucket.kinds for bucket in given), np.uint64)
     order = np.lexsort((groups, kinds))
     groups, kinds = groups[order], kinds[order]
-    placement = _Placement({kind: held for bucket in given for kind, held in bucket.holds.items()}, kinds, rule, stratify=stratify)
+    placement = _Placement(
+        {kind: held for bucket in given for kind, held in bucket.holds.items()},
+        kinds,
+        rule,
+        stratify=stratify,
+    )
     splits = placement.place(groups, kinds)
     by_group = np.argsort(groups)
     return GroupSplits(rule.names, groups[by_group], splits[by_group])
@@ -108,15 +125,27 @@ class _Placement:
     hold few classes, and NumPy would take many times as long for those.
     """
 
-    def __init__(self, holds: Mapping[int, tuple[np.ndarray, np.ndarray]], kinds: np.ndarray, rule: SplitRule, *, stratify: bool) -> None:
+    def __init__(
+        self,
+        holds: Mapping[int, tuple[np.ndarray, np.ndarray]],
+        kinds: np.ndarray,
+        rule: SplitRule,
+        *,
+        stratify: bool,
+    ) -> None:
         classes = np.unique(joined((held for held, _ in holds.values()), np.uint64))
         check_classes(classes, stratify=stratify)
         self._held = {
-            kind: [*zip(np.searchsorted(classes, held).tolist(), counts.tolist(), strict=True), (len(classes), int(counts.sum()))]
+            kind: [
+                *zip(np.searchsorted(classes, held).tolist(), counts.tolist(), strict=True),
+                (len(classes), int(counts.sum())),
+            ]
             for kind, (held, counts) in holds.items()
         }
         whole = [0] * (len(classes) + 1)
-        for kind, number in zip(*(found.tolist() for found in np.unique(kinds, return_counts=True)), strict=True):
+        for kind, number in zip(
+            *(found.tolist() for found in np.unique(kinds, return_counts=True)), strict=True
+        ):
             for column, count in self._held[kind]:
                 whole[column] += number * count
         totals = rule.totals(whole[-1])
@@ -130,7 +159,12 @@ class _Placement:
         splits = np.zeros(len(groups), np.uint8)
         present, starts = np.unique(kinds, return_index=True)
         single: list[tuple[int, int, int, int]] = []
-        for kind, start, stop in zip(present.tolist(), starts.tolist(), np.append(starts, len(kinds))[1:].tolist(), strict=True):
+        for kind, start, stop in zip(
+            present.tolist(),
+            starts.tolist(),
+            np.append(starts, len(kinds))[1:].tolist(),
+            strict=True,
+        ):
             end = start
             if stop - start > 1:
                 shares = np.floor((stop - start) * self._shares + 1e-9).astype(np.int64)
@@ -138,7 +172,9 @@ class _Placement:
                 splits[start:end] = np.repeat(np.arange(len(shares)), shares)
                 for split, number in enumerate(shares.tolist()):
                     self._take(split, kind, number)
-            single += [(-self._held[kind][-1][1], int(groups[row]), row, kind) for row in range(end, stop)]
+            single += [
+                (-self._held[kind][-1][1], int(groups[row]), row, kind) for row in range(end, stop)
+            ]
         for _, _, row, kind in sorted(single):
             splits[row] = split = self._best_split(kind)
             self._take(split, kind, 1)
@@ -157,13 +193,20 @@ class _Placement:
 
         def rank(split: int) -> tuple[bool, float]:
             missing, wanted = self._missing[split], self._wanted[split]
-            change = sum(count * (count - 2 * missing[column]) / max(wanted[column], 1e-9) for column, count in held)
+            change = sum(
+                count * (count - 2 * missing[column]) / max(wanted[column], 1e-9)
+                for column, count in held
+            )
             return missing[-1] < held[-1][1], change
 
         return min(range(len(self._names)), key=rank)
 
     def _check_none_is_empty(self, splits: np.ndarray) -> None:
-        empty = [name for number, name in enumerate(self._names) if self._wanted[number][-1] and not (splits == number).any()]
+        empty = [
+            name
+            for number, name in enumerate(self._names)
+            if self._wanted[number][-1] and not (splits == number).any()
+        ]
         if empty:
             raise BuildError(
                 f"no group fits into split {' and '.join(empty)}: INPUT has {len(splits)} groups, which stay whole; "

@@ -48,9 +48,15 @@ class SplitLists:
         files = []
         for value in values:
             split, equals, path = value.partition("=")
-            named = (split, absolute(path)) if equals and is_split_name(split) else (None, absolute(value))
+            named = (
+                (split, absolute(path))
+                if equals and is_split_name(split)
+                else (None, absolute(value))
+            )
             if named[0] is None and _is_list(named[1]):
-                raise UsageError(f"--split-ids {value} lists ids alone: name their split, as in --split-ids test={value}")
+                raise UsageError(
+                    f"--split-ids {value} lists ids alone: name their split, as in --split-ids test={value}"
+                )
             try:
                 found = files_of(named[1], storage).num_bytes_of(named[1])
             except StorageError as error:
@@ -75,10 +81,16 @@ class ListedIds:
     def __init__(self, ids: pa.Array, splits: pa.Array) -> None:
         hashes = hash64(ids, _SALT)
         order = np.argsort(hashes, kind="stable")
-        self._hashes, self._ids, self._splits = hashes[order], ids.take(pa.array(order)), splits.take(pa.array(order))
+        self._hashes, self._ids, self._splits = (
+            hashes[order],
+            ids.take(pa.array(order)),
+            splits.take(pa.array(order)),
+        )
         self._drop_repeated()
         _, runs = np.unique(self._hashes, return_counts=True)
-        self._longest_run = int(runs.max(initial=1))  # 1, but for ids whose 64-bit hashes are the same
+        self._longest_run = int(
+            runs.max(initial=1)
+        )  # 1, but for ids whose 64-bit hashes are the same
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -91,10 +103,16 @@ class ListedIds:
         if torn.any():
             row = int(torn.argmax())
             both = f"{self._splits[row - 1]} and {self._splits[row]}"
-            raise BuildError(f"--split-ids puts {int(torn.sum())} ids in two splits, such as {str(self._ids[row])!r} in {both}: keep one")
+            raise BuildError(
+                f"--split-ids puts {int(torn.sum())} ids in two splits, such as {str(self._ids[row])!r} in {both}: keep one"
+            )
         if same.any():
             kept = pa.array(~same)
-            self._hashes, self._ids, self._splits = self._hashes[~same], self._ids.filter(kept), self._splits.filter(kept)
+            self._hashes, self._ids, self._splits = (
+                self._hashes[~same],
+                self._ids.filter(kept),
+                self._splits.filter(kept),
+            )
 
     def find(self, ids: pa.Array) -> np.ndarray:
         """The position of each id among those listed, or -1: int64, shape [len(ids)]."""
@@ -104,13 +122,19 @@ class ListedIds:
         first = np.searchsorted(self._hashes, hash64(ids, _SALT))
         for step in range(self._longest_run):
             at = np.minimum(first + step, len(self) - 1)
-            found = np.where(pc.equal(self._ids.take(pa.array(at)), ids).to_numpy(zero_copy_only=False), at, found)
+            found = np.where(
+                pc.equal(self._ids.take(pa.array(at)), ids).to_numpy(zero_copy_only=False),
+                at,
+                found,
+            )
         return found
 
     def take_listed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are listed, with their split."""
         found = self.find(batch.column("id"))
-        return set_column(keep_rows(batch, found >= 0), "split", self._splits.take(pa.array(found[found >= 0])))
+        return set_column(
+            keep_rows(batch, found >= 0), "split", self._splits.take(pa.array(found[found >= 0]))
+        )
 
     def take_others(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that are not listed."""
@@ -121,7 +145,12 @@ class ListedIds:
         missing = np.ones(len(self), bool)
         missing[used] = False
         for image_id in self._ids.filter(pa.array(missing)).to_pylist():
-            yield Reject(image_id, "", RejectReason.UNUSED_ID, "--split-ids lists this id, and INPUT has no image with it")
+            yield Reject(
+                image_id,
+                "",
+                RejectReason.UNUSED_ID,
+                "--split-ids lists this id, and INPUT has no image with it",
+            )
 
 
 def reject_others(batch: pa.RecordBatch) -> Iterator[Reject]:
@@ -141,11 +170,15 @@ def read_lists(lists: SplitLists) -> ListedIds:
         for file_ids, file_splits in _read_file(path, split, lists.storage):
             kept = pc.is_valid(file_ids)
             ids.append(file_ids.filter(kept))
-            splits.append(file_splits.filter(kept) if split else canonical_splits(file_splits.filter(kept)))
+            splits.append(
+                file_splits.filter(kept) if split else canonical_splits(file_splits.filter(kept))
+            )
     whole = pa.concat_arrays(splits)
     for name in pc.unique(whole).to_pylist():
         if name is None or not is_split_name(name):
-            raise BuildError(f"--split-ids names the split {name!r}: a split's name has letters, digits and _")
+            raise BuildError(
+                f"--split-ids names the split {name!r}: a split's name has letters, digits and _"
+            )
     return ListedIds(pa.concat_arrays(ids), whole)
 
 
@@ -160,14 +193,21 @@ def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
         return
     try:
         text = files_of(path, storage).read_bytes(path).decode().removeprefix("\ufeff")
-        rows = list(_of_json(json.loads(text), split)) if path.lower().endswith(".json") else _of_lines(text, split)
+        rows = (
+            list(_of_json(json.loads(text), split))
+            if path.lower().endswith(".json")
+            else _of_lines(text, split)
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BuildError(
             f'--split-ids {path} cannot be read ({error}): give one id a line, a table, or JSON such as {{"test": ["id", ...]}}'
         ) from error
     if not rows:
         raise BuildError(f"--split-ids {path} lists no ids")
-    yield pa.array([row[0] for row in rows], pa.string()), pa.array([row[1] for row in rows], pa.string())
+    yield (
+        pa.array([row[0] for row in rows], pa.string()),
+        pa.array([row[1] for row in rows], pa.string()),
+    )
 
 
 def _of_lines(text: str, split: str | None) -> list[tuple[str, str | None]]:
@@ -178,7 +218,11 @@ def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]
     """{split: [id, ...]}, {id: split}, [{"id": ..., "split": ...}, ...] or, with the split known, [id, ...]."""
     if isinstance(content, list):
         for item in content:
-            yield (str(item["id"]), split or item["split"]) if isinstance(item, dict) else (str(item), split)
+            yield (
+                (str(item["id"]), split or item["split"])
+                if isinstance(item, dict)
+                else (str(item), split)
+            )
         return
     for key, value in content.items():
         if isinstance(value, list):
@@ -194,14 +238,26 @@ def _read_table(path: str, split: str | None, storage: StorageOptions) -> _Rows:
     split_column = None if split else _column(schema, ROLE_COLUMNS["split"])
     if id_column is None or (split is None and split_column is None):
         lacks = "ids (id, image, path, ...)" if id_column is None else "splits (split, subset, ...)"
-        raise BuildError(f"--split-ids {path} has no column of {lacks}; it has {', '.join(map(repr, schema.names))}")
+        raise BuildError(
+            f"--split-ids {path} has no column of {lacks}; it has {', '.join(map(repr, schema.names))}"
+        )
     if kind in ("csv", "tsv"):  # an id "007" is no number
-        schema = pa.schema([(field.name, pa.string() if field.name in (id_column, split_column) else field.type) for field in schema])
+        schema = pa.schema(
+            [
+                (field.name, pa.string() if field.name in (id_column, split_column) else field.type)
+                for field in schema
+            ]
+        )
     for part in read_table_file(path, kind, schema, storage):
         if isinstance(part, Reject):
             raise BuildError(f"--split-ids: {part.detail}")
         ids = as_text(part.column(id_column), id_column)
-        yield ids, pa.array([split] * len(ids), pa.string()) if split_column is None else as_text(part.column(split_column), split_column)
+        yield (
+            ids,
+            pa.array([split] * len(ids), pa.string())
+            if split_column is None
+            else as_text(part.column(split_column), split_column),
+        )
 
 
 def _column(schema: pa.Schema, wanted: Sequence[str]) -> str | None:

@@ -37,18 +37,27 @@ class SplitFractions:
 
     def __post_init__(self) -> None:
         _check_names(self.names)
-        if any(not 0 < fraction <= 1 for fraction in self.fractions) or not math.isclose(sum(self.fractions), 1, abs_tol=1e-6):
-            given = ",".join(f"{name}={fraction:g}" for name, fraction in zip(self.names, self.fractions, strict=True))
-            rule = (
-                "fractions must each be above 0 and add up to 1; exact numbers need a split that gets the rest, as in test=5000,train=rest"
+        if any(not 0 < fraction <= 1 for fraction in self.fractions) or not math.isclose(
+            sum(self.fractions), 1, abs_tol=1e-6
+        ):
+            given = ",".join(
+                f"{name}={fraction:g}"
+                for name, fraction in zip(self.names, self.fractions, strict=True)
             )
+            rule = "fractions must each be above 0 and add up to 1; exact numbers need a split that gets the rest, as in test=5000,train=rest"
             raise UsageError(f"--split {given}: {rule}")
 
     @classmethod
     def parse(cls, text: str) -> SplitFractions:
         """`train=0.8,validation=0.1,test=0.1`, or one name for everything."""
         names, values = _take_apart(text)
-        return cls(names, tuple(_number(name, value) if value is not None else 1.0 for name, value in zip(names, values, strict=True)))
+        return cls(
+            names,
+            tuple(
+                _number(name, value) if value is not None else 1.0
+                for name, value in zip(names, values, strict=True)
+            ),
+        )
 
     @property
     def settings(self) -> dict[str, float | str]:
@@ -90,7 +99,10 @@ class SplitCounts:
     @property
     def settings(self) -> dict[str, int | str]:
         """The rule as JSON."""
-        return {name: REST if count is None else count for name, count in zip(self.names, self.counts, strict=True)}
+        return {
+            name: REST if count is None else count
+            for name, count in zip(self.names, self.counts, strict=True)
+        }
 
     def totals(self, num_records: int) -> np.ndarray:
         """Records of each split: shape [splits], int64.
@@ -100,9 +112,17 @@ class SplitCounts:
         """
         asked = sum(count or 0 for count in self.counts)
         if asked > num_records:
-            named = " and ".join(name for name, count in zip(self.names, self.counts, strict=True) if count is not None)
-            raise BuildError(f"--split asks for {asked} records in {named}, and INPUT has {num_records} to draw from: ask for fewer")
-        return np.array([num_records - asked if count is None else count for count in self.counts], np.int64)
+            named = " and ".join(
+                name
+                for name, count in zip(self.names, self.counts, strict=True)
+                if count is not None
+            )
+            raise BuildError(
+                f"--split asks for {asked} records in {named}, and INPUT has {num_records} to draw from: ask for fewer"
+            )
+        return np.array(
+            [num_records - asked if count is None else count for count in self.counts], np.int64
+        )
 
 
 SplitRule = SplitFractions | SplitCounts
@@ -117,38 +137,53 @@ def parse_split(text: str) -> SplitRule:
     names, values = _take_apart(text)
     if REST not in values or len(names) == 1:
         return SplitFractions.parse(text.replace(f"={REST}", ""))
-    numbers = [None if value == REST else _number(name, value or "") for name, value in zip(names, values, strict=True)]
+    numbers = [
+        None if value == REST else _number(name, value or "")
+        for name, value in zip(names, values, strict=True)
+    ]
     _check_one_rest(numbers)
     given = [number for number in numbers if number is not None]
     if all(0 < number < 1 for number in given):
         rest = 1 - sum(given)
-        return SplitFractions(names, tuple(rest if number is None else number for number in numbers))
+        return SplitFractions(
+            names, tuple(rest if number is None else number for number in numbers)
+        )
     if not all(math.isfinite(number) and number == int(number) for number in given):
-        raise UsageError(f"--split {text}: give fractions below 1, or whole numbers of records, and not both")
+        raise UsageError(
+            f"--split {text}: give fractions below 1, or whole numbers of records, and not both"
+        )
     return SplitCounts(names, tuple(None if number is None else int(number) for number in numbers))
 
 
 def _check_one_rest(counts: Sequence[float | None]) -> None:
     if counts.count(None) != 1:
-        raise UsageError(f"--split: {counts.count(None)} splits are to get the rest; give one, as in test=5000,train={REST}")
+        raise UsageError(
+            f"--split: {counts.count(None)} splits are to get the rest; give one, as in test=5000,train={REST}"
+        )
 
 
 def _take_apart(text: str) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
     parts = [part.partition("=") for part in text.split(",")]
-    return tuple(name.strip() for name, _, _ in parts), tuple(value.strip() if equals else None for _, equals, value in parts)
+    return tuple(name.strip() for name, _, _ in parts), tuple(
+        value.strip() if equals else None for _, equals, value in parts
+    )
 
 
 def _number(name: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise UsageError(f"--split: {value!r} in '{name}={value}' is no number; write train=0.8,test=0.2") from None
+        raise UsageError(
+            f"--split: {value!r} in '{name}={value}' is no number; write train=0.8,test=0.2"
+        ) from None
 
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if not is_split_name(name):
-            raise UsageError(f"--split: {name!r} is no split name; use letters, digits and underscores")
+            raise UsageError(
+                f"--split: {name!r} is no split name; use letters, digits and underscores"
+            )
     if len(set(names)) < len(names):
         raise UsageError(f"--split names a split twice: {', '.join(names)}")
 
@@ -163,7 +198,9 @@ def units_of(batch: pa.RecordBatch) -> pa.Array:
     return pc.coalesce(batch.column("group"), batch.column("id"))
 
 
-def assign_splits(batch: pa.RecordBatch, fractions: SplitFractions | None, *, given: bool) -> Iterator[pa.RecordBatch | Reject]:
+def assign_splits(
+    batch: pa.RecordBatch, fractions: SplitFractions | None, *, given: bool
+) -> Iterator[pa.RecordBatch | Reject]:
     """References with their split filled in.
 
     Args:
@@ -174,9 +211,17 @@ def assign_splits(batch: pa.RecordBatch, fractions: SplitFractions | None, *, gi
         yield set_column(batch, "split", (fractions or SplitFractions()).choose(units_of(batch)))
         return
     names = batch.column("split").dictionary_encode()
-    usable = pa.array([name is not None and is_split_name(name) for name in names.dictionary.to_pylist()], pa.bool_())
+    usable = pa.array(
+        [name is not None and is_split_name(name) for name in names.dictionary.to_pylist()],
+        pa.bool_(),
+    )
     mask = usable.take(names.indices).fill_null(False).to_numpy(zero_copy_only=False)
-    yield from reject_rows(batch, ~mask, RejectReason.UNKNOWN_SPLIT, "split {split!r} is empty or not a name of letters, digits and _")
+    yield from reject_rows(
+        batch,
+        ~mask,
+        RejectReason.UNKNOWN_SPLIT,
+        "split {split!r} is empty or not a name of letters, digits and _",
+    )
     kept = keep_rows(batch, mask)
     if kept.num_rows:
         yield kept

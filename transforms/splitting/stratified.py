@@ -20,7 +20,9 @@ from transforms.splitting.apportion import apportion
 from transforms.splitting.splits import SplitRule, split_hash
 
 BUCKET_BITS = 12
-MAX_ENTRIES = 1 << 22  # of a histogram: 100 MB; where there would be more, its buckets are made larger
+MAX_ENTRIES = (
+    1 << 22
+)  # of a histogram: 100 MB; where there would be more, its buckets are made larger
 NO_CLASS = 0
 _LAST = np.uint64(2**64 - 1)
 _CLASS_SALT = "shardwright/class"
@@ -111,22 +113,32 @@ def merge_histograms(parts: Iterable[HashHistogram]) -> HashHistogram:
         joined((part.counts for part in given), np.int64),
     )
     while len(merged.counts) > MAX_ENTRIES and merged.bits > 1:
-        merged = _summed(merged.bits - 1, merged.classes, merged.buckets >> np.uint64(1), merged.counts)
+        merged = _summed(
+            merged.bits - 1, merged.classes, merged.buckets >> np.uint64(1), merged.counts
+        )
     return merged
 
 
-def _summed(bits: int, classes: np.ndarray, buckets: np.ndarray, counts: np.ndarray) -> HashHistogram:
+def _summed(
+    bits: int, classes: np.ndarray, buckets: np.ndarray, counts: np.ndarray
+) -> HashHistogram:
     return HashHistogram(bits, *sum_pairs(classes, buckets, counts))
 
 
-def sum_pairs(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sum_pairs(
+    first: np.ndarray, second: np.ndarray, counts: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The distinct pairs in order, and the sum of the counts of each."""
     order = np.lexsort((second, first))
     first, second = first[order], second[order]
     is_new = np.ones(len(order), bool)
     is_new[1:] = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
     starts = np.flatnonzero(is_new)
-    return first[starts], second[starts], np.add.reduceat(counts[order], starts) if len(starts) else counts
+    return (
+        first[starts],
+        second[starts],
+        np.add.reduceat(counts[order], starts) if len(starts) else counts,
+    )
 
 
 def joined(parts: Iterable[np.ndarray], dtype: type) -> np.ndarray:
@@ -148,9 +160,16 @@ def find_cuts(histogram: HashHistogram, rule: SplitRule, *, stratify: bool) -> C
     parts = apportion(counts, rule.totals(int(before[-1])))
     ranks = np.cumsum(parts, axis=1)[:, :-1]
     positions = firsts[:, None] + ranks
-    entries = np.minimum(np.searchsorted(before, positions, side="right") - 1, max(len(histogram.counts) - 1, 0))
+    entries = np.minimum(
+        np.searchsorted(before, positions, side="right") - 1, max(len(histogram.counts) - 1, 0)
+    )
     buckets = histogram.buckets[entries] if len(classes) else np.zeros(ranks.shape, np.uint64)
-    return Cuts(histogram.bits, classes, buckets, np.where(ranks == counts[:, None], -1, positions - before[entries]))
+    return Cuts(
+        histogram.bits,
+        classes,
+        buckets,
+        np.where(ranks == counts[:, None], -1, positions - before[entries]),
+    )
 
 
 def check_classes(classes: np.ndarray, *, stratify: bool) -> None:
@@ -162,7 +181,9 @@ def check_classes(classes: np.ndarray, *, stratify: bool) -> None:
         )
 
 
-def collect_hashes(batch: pa.RecordBatch, cuts: Cuts, *, stratify: bool) -> tuple[np.ndarray, np.ndarray]:
+def collect_hashes(
+    batch: pa.RecordBatch, cuts: Cuts, *, stratify: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """The hashes of a batch that are in buckets with a cut inside: their classes' positions in `cuts.classes`, and they."""
     classes = np.searchsorted(cuts.classes, classes_of(batch, stratify=stratify))
     hashes = split_hash(batch.column("id"))
@@ -171,7 +192,13 @@ def collect_hashes(batch: pa.RecordBatch, cuts: Cuts, *, stratify: bool) -> tupl
     return classes[wanted], hashes[wanted]
 
 
-def find_thresholds(collected: Iterable[tuple[np.ndarray, np.ndarray]], cuts: Cuts, rule: SplitRule, *, stratify: bool) -> Thresholds:
+def find_thresholds(
+    collected: Iterable[tuple[np.ndarray, np.ndarray]],
+    cuts: Cuts,
+    rule: SplitRule,
+    *,
+    stratify: bool,
+) -> Thresholds:
     """The exact cuts.
 
     Memory: 16 bytes for each record in a bucket with a cut inside, about (splits - 1) / 4096 of them all.
@@ -188,8 +215,13 @@ def find_thresholds(collected: Iterable[tuple[np.ndarray, np.ndarray]], cuts: Cu
     keys = (classes << shift) | (hashes >> np.uint64(64 - cuts.bits))
     wanted = (np.arange(len(cuts.classes), dtype=np.uint64)[:, None] << shift) | cuts.buckets
     positions = np.searchsorted(keys, wanted) + cuts.ranks
-    if cuts.is_open.any() and (positions[cuts.is_open].max() >= len(keys) or (keys[positions[cuts.is_open]] != wanted[cuts.is_open]).any()):
-        raise BuildError("INPUT changed while its splits were drawn (files added or removed): run the build again")
+    if cuts.is_open.any() and (
+        positions[cuts.is_open].max() >= len(keys)
+        or (keys[positions[cuts.is_open]] != wanted[cuts.is_open]).any()
+    ):
+        raise BuildError(
+            "INPUT changed while its splits were drawn (files added or removed): run the build again"
+        )
     found = np.where(cuts.ranks < 0, _LAST, cuts.buckets << np.uint64(64 - cuts.bits))
     found[cuts.is_open] = hashes[positions[cuts.is_open]]
     return Thresholds(rule.names, cuts.classes, found, stratify)

@@ -48,25 +48,45 @@ class ExampleEncoder:
     def __init__(self, schema: ExampleSchema) -> None:
         self._image_key = schema.image.name.encode()
         small = [feature for feature in schema.small_features if feature.kind not in PICTURES]
-        known = [(feature.source, stored) for feature in small if feature.source not in _MEASURED for stored in feature.stored]
-        self._known = [(_COLUMNS.get(source) or extra_name(stored.key), stored) for source, stored in known]
-        self._measured = [(str(feature.source), feature.stored[0]) for feature in small if feature.source in _MEASURED]
+        known = [
+            (feature.source, stored)
+            for feature in small
+            if feature.source not in _MEASURED
+            for stored in feature.stored
+        ]
+        self._known = [
+            (_COLUMNS.get(source) or extra_name(stored.key), stored) for source, stored in known
+        ]
+        self._measured = [
+            (str(feature.source), feature.stored[0])
+            for feature in small
+            if feature.source in _MEASURED
+        ]
 
     def encode_known(self, references: pa.RecordBatch) -> list[bytes]:
         """The map entries of all features known before an image is read, one bytes object a row."""
-        return _encode_columns([(stored, references.column(name)) for name, stored in self._known], references.num_rows)
+        return _encode_columns(
+            [(stored, references.column(name)) for name, stored in self._known], references.num_rows
+        )
 
     def encode_measured(self, infos: Sequence[ImageInfo]) -> list[bytes]:
         """The map entries of the features read off each image: format, height, width."""
-        columns = [(stored, pa.array([getattr(info, name) for info in infos])) for name, stored in self._measured]
+        columns = [
+            (stored, pa.array([getattr(info, name) for info in infos]))
+            for name, stored in self._measured
+        ]
         return _encode_columns(columns, len(infos))
 
     @staticmethod
     def encode_pictures(pictures: Mapping[str, bytes]) -> bytes:
         """The map entries of a record's further pictures, by feature name."""
-        return b"".join(bytes_entry_header(name.encode(), len(data)) + data for name, data in pictures.items())
+        return b"".join(
+            bytes_entry_header(name.encode(), len(data)) + data for name, data in pictures.items()
+        )
 
-    def frame(self, entries: Sequence[bytes], measured: Sequence[bytes], images: Sequence[bytes]) -> FramedRecords:
+    def frame(
+        self, entries: Sequence[bytes], measured: Sequence[bytes], images: Sequence[bytes]
+    ) -> FramedRecords:
         """Records of `entries`, `measured` (after which further pictures may stand) and the image, each framed with its checksums."""
         framed = FramedRecords([], [], [], [])
         footer = b""
@@ -85,7 +105,9 @@ class ExampleEncoder:
         return framed
 
 
-def _encode_columns(columns: Sequence[tuple[StoredFeature, pa.Array]], num_rows: int) -> list[bytes]:
+def _encode_columns(
+    columns: Sequence[tuple[StoredFeature, pa.Array]], num_rows: int
+) -> list[bytes]:
     entries = [_encode_column(stored, column) for stored, column in columns]
     return [b"".join(row) for row in zip(*entries, strict=True)] if entries else [b""] * num_rows
 
@@ -97,7 +119,10 @@ def _encode_column(stored: StoredFeature, column: pa.Array) -> list[bytes]:
     else:
         lists = pa.LargeListArray.from_arrays(np.arange(len(column) + 1), column.cast(stored.type))
     batch = pa.RecordBatch.from_arrays([lists], [stored.key])
-    return [_strip_length(example) for example in example_coder.RecordBatchToExamplesEncoder().encode(batch)]
+    return [
+        _strip_length(example)
+        for example in example_coder.RecordBatchToExamplesEncoder().encode(batch)
+    ]
 
 
 def _strip_length(example: bytes) -> bytes:

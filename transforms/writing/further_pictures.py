@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from shardwright.schema import ExampleSchema, Feature, FeatureKind
-from transforms.images import EncodeOptions, ImageFault, ImageInfo, ImageToStore, encode_mask, store_image
+from transforms.images import (
+    EncodeOptions,
+    ImageFault,
+    ImageInfo,
+    ImageToStore,
+    encode_mask,
+    store_image,
+)
 from transforms.references import extra_name, picture_columns
 from transforms.writing.image_reads import NO_PICTURE, ImageRead
 
@@ -16,7 +23,9 @@ _NOTHING = ImageToStore(b"", ImageInfo("", 0, 0, 0))
 FurtherReads = Sequence[tuple[Feature, Sequence[ImageRead]]]  # one read a row
 
 
-def further_reads(references: pa.RecordBatch, reads: Sequence[ImageRead], schema: ExampleSchema) -> FurtherReads:
+def further_reads(
+    references: pa.RecordBatch, reads: Sequence[ImageRead], schema: ExampleSchema
+) -> FurtherReads:
     """The reads of each further picture, in writing order.
 
     Args:
@@ -29,12 +38,23 @@ def further_reads(references: pa.RecordBatch, reads: Sequence[ImageRead], schema
     """
     names, num_rows = picture_columns(references.schema), references.num_rows
     if len(reads) != num_rows * (1 + len(names)):
-        raise ValueError(f"{num_rows} rows with {len(names)} further pictures each need as many reads, got {len(reads)}")
-    places = {name: reads[(number + 1) * num_rows : (number + 2) * num_rows] for number, name in enumerate(names)}
-    return [(feature, places[name]) for feature in schema.features if (name := extra_name(feature.name)) in places]
+        raise ValueError(
+            f"{num_rows} rows with {len(names)} further pictures each need as many reads, got {len(reads)}"
+        )
+    places = {
+        name: reads[(number + 1) * num_rows : (number + 2) * num_rows]
+        for number, name in enumerate(names)
+    }
+    return [
+        (feature, places[name])
+        for feature in schema.features
+        if (name := extra_name(feature.name)) in places
+    ]
 
 
-def take_pictures(reads: FurtherReads, row: int, check: str, options: EncodeOptions) -> Mapping[str, ImageToStore]:
+def take_pictures(
+    reads: FurtherReads, row: int, check: str, options: EncodeOptions
+) -> Mapping[str, ImageToStore]:
     """What is stored for the further pictures of one row, by feature name; no bytes for one that the record does not have.
 
     Raises:
@@ -51,7 +71,9 @@ def take_pictures(reads: FurtherReads, row: int, check: str, options: EncodeOpti
     return taken
 
 
-def take_picture(data: bytes | None, feature: Feature, check: str, options: EncodeOptions) -> ImageToStore:
+def take_picture(
+    data: bytes | None, feature: Feature, check: str, options: EncodeOptions
+) -> ImageToStore:
     """What is stored for one further picture; no bytes where there is none.
 
     Raises:

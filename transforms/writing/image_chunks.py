@@ -66,7 +66,11 @@ def make_chunk(
         encoder: Of the job's schema.
         job: What is the same for all shards.
     """
-    rows = TransformedRows(references, reads, encoder, job) if job.transforms else StoredRows(references, reads, entries, job)
+    rows = (
+        TransformedRows(references, reads, encoder, job)
+        if job.transforms
+        else StoredRows(references, reads, entries, job)
+    )
     made: list[MadeRecord] = []
     rejects = []
     for row in range(references.num_rows):
@@ -79,13 +83,25 @@ def make_chunk(
     return _frame(made, rejects, first_row, encoder)
 
 
-def _frame(made: Sequence[MadeRecord], rejects: list[Reject], first_row: int, encoder: ExampleEncoder) -> Chunk:
+def _frame(
+    made: Sequence[MadeRecord], rejects: list[Reject], first_row: int, encoder: ExampleEncoder
+) -> Chunk:
     infos, images = [record.image.info for record in made], [record.image.data for record in made]
     measured = [
-        known + encoder.encode_pictures({name: picture.data for name, picture in record.pictures.items()})
+        known
+        + encoder.encode_pictures({name: picture.data for name, picture in record.pictures.items()})
         for known, record in zip(encoder.encode_measured(infos), made, strict=True)
     ]
     framed = encoder.frame([record.entries for record in made], measured, images)
-    fixes = Counter(fix for record in made for picture in (record.image, *record.pictures.values()) for fix in picture.fixes)
-    rows, ids, labels = [first_row + record.row for record in made], [record.id for record in made], [record.label for record in made]
+    fixes = Counter(
+        fix
+        for record in made
+        for picture in (record.image, *record.pictures.values())
+        for fix in picture.fixes
+    )
+    rows, ids, labels = (
+        [first_row + record.row for record in made],
+        [record.id for record in made],
+        [record.label for record in made],
+    )
     return Chunk(framed, rows, ids, labels, infos, [len(image) for image in images], rejects, fixes)

@@ -40,11 +40,15 @@ class Place(NamedTuple):
 ImageRead = Callable[[], bytes]  # gives an image's bytes, or raises ImageFault
 NO_PICTURE: ImageRead = bytes  # the read of a picture that a record does not have
 
-AHEAD_BYTES = 64 << 20  # of objects that are read and not taken yet, for each shard that is being written
+AHEAD_BYTES = (
+    64 << 20
+)  # of objects that are read and not taken yet, for each shard that is being written
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
-def start_reads(references: pa.RecordBatch, storage: StorageOptions, in_flight: int | None = None) -> list[ImageRead]:
+def start_reads(
+    references: pa.RecordBatch, storage: StorageOptions, in_flight: int | None = None
+) -> list[ImageRead]:
     """A read for each row, then one for each row of each column of further pictures; those of objects have begun.
 
     Args:
@@ -52,7 +56,10 @@ def start_reads(references: pa.RecordBatch, storage: StorageOptions, in_flight: 
         storage: Options of the stores.
         in_flight: Objects read at a time in this process, None for as many as pay.
     """
-    return [start_read_of(place, storage, in_flight) if place else NO_PICTURE for place in places_of(references)]
+    return [
+        start_read_of(place, storage, in_flight) if place else NO_PICTURE
+        for place in places_of(references)
+    ]
 
 
 def places_of(references: pa.RecordBatch) -> list[Place | None]:
@@ -60,7 +67,10 @@ def places_of(references: pa.RecordBatch) -> list[Place | None]:
     columns = (references.column(name).to_pylist() for name in Place._fields)
     places: list[Place | None] = [Place(*row) for row in zip(*columns, strict=True)]
     for name in picture_columns(references.schema):
-        places += [None if picture is None else Place(**picture) for picture in references.column(name).to_pylist()]
+        places += [
+            None if picture is None else Place(**picture)
+            for picture in references.column(name).to_pylist()
+        ]
     return places
 
 
@@ -84,7 +94,11 @@ def read_ahead(
             ahead = sum(record_bytes(chunk))
             waiting.append((chunk, start_reads(chunk, storage, in_flight), ahead))
             images, num_bytes = images + chunk.num_rows, num_bytes + ahead
-            while waiting and (images > wanted or num_bytes > AHEAD_BYTES or not is_remote(waiting[0][0].column("uri")[0].as_py())):
+            while waiting and (
+                images > wanted
+                or num_bytes > AHEAD_BYTES
+                or not is_remote(waiting[0][0].column("uri")[0].as_py())
+            ):
                 first, reads, ahead = waiting.popleft()
                 images, num_bytes = images - first.num_rows, num_bytes - ahead
                 yield first, reads
@@ -122,9 +136,13 @@ def read_remote_image(place: Place, storage: StorageOptions) -> bytes:
     uri, offset, num_bytes, etag = place
     try:
         if offset is None:
-            data = read_object(uri, storage, num_bytes=None if etag is None else num_bytes, etag=etag).data
+            data = read_object(
+                uri, storage, num_bytes=None if etag is None else num_bytes, etag=etag
+            ).data
         else:
-            data = read_object_part(uri, storage, offset, num_bytes, etag=None if _is_spooled(place) else etag)
+            data = read_object_part(
+                uri, storage, offset, num_bytes, etag=None if _is_spooled(place) else etag
+            )
     except StorageError as error:
         reason = reason_of(error)
         if reason is None:
@@ -144,11 +162,15 @@ def read_local_image(place: Place) -> bytes:
     """
     uri = place.uri
     try:
-        descriptor = os.open(uri, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a named pipe would block for ever
+        descriptor = os.open(
+            uri, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+        )  # a named pipe would block for ever
         try:
             start, num_bytes = _checked_span(place, os.fstat(descriptor))
             data = os.pread(descriptor, num_bytes, start)
-            while len(data) < num_bytes and (more := os.pread(descriptor, num_bytes - len(data), start + len(data))):
+            while len(data) < num_bytes and (
+                more := os.pread(descriptor, num_bytes - len(data), start + len(data))
+            ):
                 data += more
         finally:
             os.close(descriptor)
@@ -158,7 +180,9 @@ def read_local_image(place: Place) -> bytes:
         raise ImageFault(RejectReason.UNREADABLE, str(error)) from error
     except OSError as error:
         if error.errno in _OUT_OF_RESOURCES:
-            raise StorageError(f"cannot read {uri}: {error.strerror}; lower --threads or raise the limit (ulimit -n)") from error
+            raise StorageError(
+                f"cannot read {uri}: {error.strerror}; lower --threads or raise the limit (ulimit -n)"
+            ) from error
         raise ImageFault(RejectReason.UNREADABLE, error.strerror or str(error)) from error
     return data
 
@@ -170,9 +194,17 @@ def _checked_span(place: Place, status: os.stat_result) -> tuple[int, int]:
             raise ImageFault(*problem)
         return 0, status.st_size
     start = place.offset or 0
-    is_cut = status.st_size != place.num_bytes if place.offset is None else status.st_size < start + place.num_bytes
-    if is_cut or (not _is_spooled(place) and place.etag is not None and etag_of(status) != place.etag):
-        raise ImageFault(RejectReason.CHANGED, "the file changed between listing and reading: build again")
+    is_cut = (
+        status.st_size != place.num_bytes
+        if place.offset is None
+        else status.st_size < start + place.num_bytes
+    )
+    if is_cut or (
+        not _is_spooled(place) and place.etag is not None and etag_of(status) != place.etag
+    ):
+        raise ImageFault(
+            RejectReason.CHANGED, "the file changed between listing and reading: build again"
+        )
     return start, place.num_bytes
 
 

@@ -42,8 +42,16 @@ def image_name(image_id: str, uri: str) -> str:
 class StoredRows:
     """Rows as they are: a record each."""
 
-    def __init__(self, references: pa.RecordBatch, reads: Sequence[ImageRead], entries: Sequence[bytes], job: WriteJob) -> None:
-        self._ids, self._uris, self._labels = (references.column(name).to_pylist() for name in ("id", "uri", LABEL_INDEX))
+    def __init__(
+        self,
+        references: pa.RecordBatch,
+        reads: Sequence[ImageRead],
+        entries: Sequence[bytes],
+        job: WriteJob,
+    ) -> None:
+        self._ids, self._uris, self._labels = (
+            references.column(name).to_pylist() for name in ("id", "uri", LABEL_INDEX)
+        )
         self._reads, self._entries, self._job = reads, entries, job
         self._further = further_reads(references, reads, job.schema)
 

@@ -20,7 +20,9 @@ T = TypeVar("T")
 
 MAX_THREADS = 32
 _SMOOTHING = 0.3  # the weight of the newest task in the running mean
-_WAITS_BELOW = 2.0  # a task that shares a core and the lock with one other takes up to twice its own time
+_WAITS_BELOW = (
+    2.0  # a task that shares a core and the lock with one other takes up to twice its own time
+)
 
 
 _idle = threading.local()
@@ -49,7 +51,9 @@ class ReadAhead(Generic[T]):
         """How many tasks are worth running at a time, as far as it is known."""
         if self._fixed is not None:
             return self._fixed
-        return max(1, min(MAX_THREADS, int(self._computing * max(1.0, self._wall_per_cpu / _WAITS_BELOW))))
+        return max(
+            1, min(MAX_THREADS, int(self._computing * max(1.0, self._wall_per_cpu / _WAITS_BELOW)))
+        )
 
     def run(self, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
         """Results in task order; up to `num_threads` tasks run, and up to two more wait to be taken."""

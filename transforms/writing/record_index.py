@@ -16,18 +16,29 @@ from shardwright.errors import RecordFault, StorageError
 from shardwright.example import ExampleFault, parse_example
 from shardwright.index import INDEX_SCHEMA, ShardSummary
 from shardwright.naming import ShardName
-from shardwright.records import FRAME_BYTES, HEADER_BYTES, RecordSpan, frame_footer, frame_header, scan_records
+from shardwright.records import (
+    FRAME_BYTES,
+    HEADER_BYTES,
+    RecordSpan,
+    frame_footer,
+    frame_header,
+    scan_records,
+)
 from shardwright.schema import ExampleSchema, Source
 from shardwright.storage import Folder
 from transforms.publishing.statistics import describe_rows
 
 # What no record tells of its image; joined to the index by id.
-ORIGIN_SCHEMA = pa.schema([INDEX_SCHEMA.field(name) for name in ("id", "format", "width", "height", "uri", "etag")])
+ORIGIN_SCHEMA = pa.schema(
+    [INDEX_SCHEMA.field(name) for name in ("id", "format", "width", "height", "uri", "etag")]
+)
 
 _READ_OFF = ("id", "offset", "length", "image_offset", "image_length", "crc32c", "label")
 
 
-def index_shard(root: Folder, name: ShardName, schema: ExampleSchema, origins: pa.Table) -> tuple[ShardSummary, pa.Table]:
+def index_shard(
+    root: Folder, name: ShardName, schema: ExampleSchema, origins: pa.Table
+) -> tuple[ShardSummary, pa.Table]:
     """The summary and the index rows of a shard in place; the file is synced, so that a sidecar may vouch for it.
 
     Args:
@@ -56,7 +67,9 @@ def index_shard(root: Folder, name: ShardName, schema: ExampleSchema, origins: p
     except (RecordFault, OSError) as error:
         raise StorageError(f"{path} cannot be indexed: {error}") from error
     table = rows.to_table(origins, path)
-    summary = ShardSummary(name, table.num_rows, num_bytes, crc, digest="", stats=describe_rows(table))
+    summary = ShardSummary(
+        name, table.num_rows, num_bytes, crc, digest="", stats=describe_rows(table)
+    )
     return summary, table
 
 
@@ -65,7 +78,11 @@ def _scan(file: BinaryIO, rows: _Rows) -> int:
     crc = 0
     for span in scan_records(file):
         rows.add(span)
-        for piece in (frame_header(len(span.data)), span.data, frame_footer(google_crc32c.value(span.data))):
+        for piece in (
+            frame_header(len(span.data)),
+            span.data,
+            frame_footer(google_crc32c.value(span.data)),
+        ):
             crc = google_crc32c.extend(crc, piece)
     return crc
 
@@ -75,7 +92,9 @@ class _Rows:
 
     def __init__(self, schema: ExampleSchema) -> None:
         found = {source: schema.find(source) for source in (Source.ID, Source.IMAGE, Source.LABEL)}
-        self._keys = {source: feature.name for source, feature in found.items() if feature is not None}
+        self._keys = {
+            source: feature.name for source, feature in found.items() if feature is not None
+        }
         self._columns: dict[str, list[int | str | None]] = {column: [] for column in _READ_OFF}
 
     def add(self, span: RecordSpan) -> None:
@@ -110,7 +129,9 @@ class _Rows:
         for source, key in self._keys.items():
             found = features.get(key, [])
             if len(found) != 1:
-                raise RecordFault(span.offset, f"feature {key!r} has {len(found)} values, and the schema says 1")
+                raise RecordFault(
+                    span.offset, f"feature {key!r} has {len(found)} values, and the schema says 1"
+                )
             values[source] = found[0]
         return values
 
@@ -120,14 +141,21 @@ class _Rows:
         Raises:
             StorageError: An id is not in `origins`.
         """
-        columns = {name: pa.array(values, INDEX_SCHEMA.field(name).type) for name, values in self._columns.items()}
+        columns = {
+            name: pa.array(values, INDEX_SCHEMA.field(name).type)
+            for name, values in self._columns.items()
+        }
         places = pc.index_in(columns["id"], value_set=origins.column("id").combine_chunks())
         if places.null_count:
             stranger = columns["id"].filter(places.is_null())[0].as_py()
-            raise StorageError(f"{path} holds the id {stranger!r}, which was not written by this build: run the build again")
+            raise StorageError(
+                f"{path} holds the id {stranger!r}, which was not written by this build: run the build again"
+            )
         known = origins.take(places)
         columns |= {name: known.column(name) for name in ORIGIN_SCHEMA.names if name != "id"}
-        return pa.table({field.name: columns[field.name] for field in INDEX_SCHEMA}, schema=INDEX_SCHEMA)
+        return pa.table(
+            {field.name: columns[field.name] for field in INDEX_SCHEMA}, schema=INDEX_SCHEMA
+        )
 
 
 def _text(value: bytes | int | float, span: RecordSpan) -> str:

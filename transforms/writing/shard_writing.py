@@ -63,13 +63,17 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
     fixes: Counter[str] = Counter()
     crc = 0
     with job.root.open_sink(plan.name.shard) as sink:
-        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan.references, job)).run(tasks):
+        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan.references, job)).run(
+            tasks
+        ):
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
             crc = crc32c_of(chunk.framed.pieces, crc)
             rejects += chunk.rejects
             fixes += chunk.fixes
-            PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes))
+            PROGRESS.add(
+                images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes)
+            )
         check_owner(job.root, job.fingerprint)
         num_bytes = sink.num_bytes
     table = rows.to_table()
@@ -100,7 +104,19 @@ class _IndexRows:
         self._references = references
         self._rows: list[int] = []
         self._columns: dict[str, list[object]] = {
-            name: [] for name in ("id", "label", "offset", "length", "image_offset", "image_length", "crc32c", "format", "width", "height")
+            name: []
+            for name in (
+                "id",
+                "label",
+                "offset",
+                "length",
+                "image_offset",
+                "image_length",
+                "crc32c",
+                "format",
+                "width",
+                "height",
+            )
         }
 
     def add(self, chunk: Chunk, offset: int) -> None:
@@ -120,7 +136,10 @@ class _IndexRows:
 
     def to_table(self) -> pa.Table:
         kept = self._references.take(pa.array(self._rows, pa.int64()))
-        columns = {name: pa.array(values, INDEX_SCHEMA.field(name).type) for name, values in self._columns.items()}
+        columns = {
+            name: pa.array(values, INDEX_SCHEMA.field(name).type)
+            for name, values in self._columns.items()
+        }
         columns |= {name: kept.column(name) for name in ("uri", "etag")}
         return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
 
@@ -133,17 +152,26 @@ def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
 
 def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
     """The chunks that a shard of these references would be written from, in order; nothing is written."""
-    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(_chunk_tasks(references, job))
+    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(
+        _chunk_tasks(references, job)
+    )
 
 
 def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
-    entries = [] if job.transforms else encoder.encode_known(references)  # what users' functions give is encoded with it
-    chunks = (references.slice(start, stop - start) for start, stop in chunk_bounds(record_bytes(references)))
+    entries = (
+        [] if job.transforms else encoder.encode_known(references)
+    )  # what users' functions give is encoded with it
+    chunks = (
+        references.slice(start, stop - start)
+        for start, stop in chunk_bounds(record_bytes(references))
+    )
     first_row = 0
     for rows, reads in read_ahead(chunks, job.storage, job.threads):
         known = entries[first_row : first_row + rows.num_rows]
-        yield functools.partial(make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job)
+        yield functools.partial(
+            make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job
+        )
         first_row += rows.num_rows
 
 

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 class TransformedRows:
     """Makes a `Record` of each row, and records of what the user's functions make of it."""
 
-    def __init__(self, references: pa.RecordBatch, reads: Sequence[ImageRead], encoder: ExampleEncoder, job: WriteJob) -> None:
+    def __init__(
+        self,
+        references: pa.RecordBatch,
+        reads: Sequence[ImageRead],
+        encoder: ExampleEncoder,
+        job: WriteJob,
+    ) -> None:
         self._references, self._reads, self._encoder, self._job = references, reads, encoder, job
         self._further = further_reads(references, reads, job.schema)
         pictures = picture_columns(references.schema)
@@ -34,14 +40,18 @@ class TransformedRows:
     def records_of(self, row: int) -> list[MadeRecord]:
         """Raises ImageFault where the row is left out, with all that was made of it."""
         given = self._references.slice(row, 1).to_pylist()[0]
-        return [self._made(row, given, record) for record in apply_all(self._job.transforms, self._record(row, given))]
+        return [
+            self._made(row, given, record)
+            for record in apply_all(self._job.transforms, self._record(row, given))
+        ]
 
     def _record(self, row: int, given: dict[str, Any]) -> Record:
         data = self._reads[row]()
         check_image(data, self._job.check, stored=False)
         features = {name_of_extra(name): given[name] for name in self._keys}
         pictures: dict[str, Picture | None] = {
-            feature.name: None if reads[row] is NO_PICTURE else reads[row]() for feature, reads in self._further
+            feature.name: None if reads[row] is NO_PICTURE else reads[row]()
+            for feature, reads in self._further
         }
         return Record(given["id"], data, given["label"], features, pictures, given["uri"])
 
@@ -52,25 +62,35 @@ class TransformedRows:
         for name in self._keys:
             columns[name] = self._checked(record, name)
         small = pa.RecordBatch.from_pylist([columns], schema=self._references.schema)
-        image = store_image(_encoded(record.image), job.encode, check=job.check, name=_name_of(record))
+        image = store_image(
+            _encoded(record.image), job.encode, check=job.check, name=_name_of(record)
+        )
         pictures = {
-            feature.name: take_picture(_encoded_or_none(record.pictures.get(feature.name)), feature, job.check, job.encode)
+            feature.name: take_picture(
+                _encoded_or_none(record.pictures.get(feature.name)), feature, job.check, job.encode
+            )
             for feature, _ in self._further
         }
-        return MadeRecord(row, record.id, label, self._encoder.encode_known(small)[0], image, pictures)
+        return MadeRecord(
+            row, record.id, label, self._encoder.encode_known(small)[0], image, pictures
+        )
 
     def _refuse_unknown(self, record: Record) -> None:
         unknown = record.features.keys() - set(map(name_of_extra, self._keys))
         if unknown:
             raise ImageFault(
-                RejectReason.TRANSFORM, f"a transform gave the feature {min(unknown)!r}, which the dataset has not: declare it in --schema"
+                RejectReason.TRANSFORM,
+                f"a transform gave the feature {min(unknown)!r}, which the dataset has not: declare it in --schema",
             )
 
     def _label_of(self, record: Record) -> int | None:
         if not self._class_names:
             return None
         if record.label not in self._class_names:
-            raise ImageFault(RejectReason.UNKNOWN_LABEL, f"a transform gave the label {record.label!r}, which is not a known class name")
+            raise ImageFault(
+                RejectReason.UNKNOWN_LABEL,
+                f"a transform gave the label {record.label!r}, which is not a known class name",
+            )
         return self._class_names[record.label]
 
     def _checked(self, record: Record, name: str) -> Any:
@@ -82,7 +102,10 @@ class TransformedRows:
                 raise ValueError("it is missing")
             return pa.array([value], kind)[0].as_py()
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise ImageFault(RejectReason.BAD_VALUE, f"a transform gave {value!r} for feature {key!r}, which is {kind}: {error}") from error
+            raise ImageFault(
+                RejectReason.BAD_VALUE,
+                f"a transform gave {value!r} for feature {key!r}, which is {kind}: {error}",
+            ) from error
 
 
 def _encoded(picture: Picture) -> bytes:
@@ -95,4 +118,8 @@ def _encoded_or_none(picture: Picture | None) -> bytes | None:
 
 def _name_of(record: Record) -> str:
     """Pixels have no file's name that could say another format."""
-    return "" if isinstance(record.image, np.ndarray) else image_name(record.id.partition("#")[0], record.uri)
+    return (
+        ""
+        if isinstance(record.image, np.ndarray)
+        else image_name(record.id.partition("#")[0], record.uri)
+    )

@@ -18,9 +18,19 @@ def command(**context: Any) -> str:
     words = [program, "build"]
     for option, value in build_options(context).items():
         values = value if isinstance(value, list) else [value]
-        words += [f"--{option}" if each is True else f"--{option}={each}" for each in values if each is not False]
+        words += [
+            f"--{option}" if each is True else f"--{option}={each}"
+            for each in values
+            if each is not False
+        ]
     return shlex.join(words)
 
 
-with DAG("shardwright_bash", **SETTINGS, params=build_params("/data/photos", "/data/datasets"), doc_md=__doc__, tags=["shardwright"]):
+with DAG(
+    "shardwright_bash",
+    **SETTINGS,
+    params=build_params("/data/photos", "/data/datasets"),
+    doc_md=__doc__,
+    tags=["shardwright"],
+):
     BashOperator(task_id="build", bash_command=command(), on_success_callback=show_result)

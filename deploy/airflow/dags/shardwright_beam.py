@@ -11,7 +11,14 @@ from airflow.providers.apache.beam.operators.beam import BeamRunPythonPipelineOp
 from airflow.sdk import DAG, Param, task
 from shardwright_common import SETTINGS, VENV, build_options, build_params, show_result
 
-RUNNERS = ["FnApiRunner", "DirectRunner", "PrismRunner", "FlinkRunner", "PortableRunner", "DataflowRunner"]
+RUNNERS = [
+    "FnApiRunner",
+    "DirectRunner",
+    "PrismRunner",
+    "FlinkRunner",
+    "PortableRunner",
+    "DataflowRunner",
+]
 # Used with DataflowRunner only; it refuses a job while one of its name runs, so a date is never built twice at once.
 DATAFLOW = {
     "job_name": "shardwright-{{ params.name | replace('_', '-') }}-{{ (dag_run.logical_date or dag_run.run_after) | ds }}",
@@ -41,14 +48,20 @@ class BuildOperator(BeamRunPythonPipelineOperator):
 with DAG(
     "shardwright_beam",
     **SETTINGS,
-    params={**build_params("/data/photos", "/data/datasets"), "runner": Param(RUNNERS[0], type="string", enum=RUNNERS)},
+    params={
+        **build_params("/data/photos", "/data/datasets"),
+        "runner": Param(RUNNERS[0], type="string", enum=RUNNERS),
+    },
     doc_md=__doc__,
     tags=["shardwright", "beam"],
 ):
     BuildOperator(
         task_id="build",
         py_interpreter=f"{{{{ var.value.get('shardwright_venv', '{VENV}') }}}}/bin/python",
-        py_options=["-P", "-m"],  # -P: a folder called pipelines in Airflow's working folder is not taken for the module's
+        py_options=[
+            "-P",
+            "-m",
+        ],  # -P: a folder called pipelines in Airflow's working folder is not taken for the module's
         py_file="pipelines.build_dataset",
         runner="{{ params.runner }}",
         pipeline_options=options(),

@@ -24,11 +24,36 @@ def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, P
         pattern: Regular expression that both must match.
     """
     return {
-        "input": Param(source, type="string", pattern=pattern, description="Images: folders, a table, COCO, tar, ... (INPUT of `build`)"),
-        "output": Param(target, type="string", pattern=pattern, description="Folder of the datasets, which get a folder a day in it"),
-        "name": Param("photos", type="string", pattern="^[a-z][a-z0-9_]*$", description="Start of the shards' file names"),
-        "split": Param(None, type=["null", "string"], minLength=1, description="Such as train=0.9,test=0.1; empty: as INPUT has it"),
-        "shard_size": Param("150MB", type=["null", "string"], minLength=1, description="Shards of this size; empty: as `options` has it"),
+        "input": Param(
+            source,
+            type="string",
+            pattern=pattern,
+            description="Images: folders, a table, COCO, tar, ... (INPUT of `build`)",
+        ),
+        "output": Param(
+            target,
+            type="string",
+            pattern=pattern,
+            description="Folder of the datasets, which get a folder a day in it",
+        ),
+        "name": Param(
+            "photos",
+            type="string",
+            pattern="^[a-z][a-z0-9_]*$",
+            description="Start of the shards' file names",
+        ),
+        "split": Param(
+            None,
+            type=["null", "string"],
+            minLength=1,
+            description="Such as train=0.9,test=0.1; empty: as INPUT has it",
+        ),
+        "shard_size": Param(
+            "150MB",
+            type=["null", "string"],
+            minLength=1,
+            description="Shards of this size; empty: as `options` has it",
+        ),
         "options": Param(
             {},
             type="object",
@@ -61,7 +86,13 @@ def show_result(context: Any) -> None:
     log.info("report: %s/report.html", dataset)
     manifest = json.loads(ObjectStoragePath(f"{dataset}/manifest.json").read_text())
     for name, split in manifest["splits"].items():
-        log.info("%s: %d records in %d shards, %d bytes", name, split["num_records"], len(split["shards"]), split["num_bytes"])
+        log.info(
+            "%s: %d records in %d shards, %d bytes",
+            name,
+            split["num_records"],
+            len(split["shards"]),
+            split["num_bytes"],
+        )
     log.info("rejects: %s", manifest["rejects"] or "none")
 
 
@@ -75,7 +106,9 @@ def alert(context: Any) -> None:
     logging.getLogger(__name__).error("alert: %s", text)
     if url := Variable.get("shardwright_alert_url", default=None):
         body = json.dumps({"text": text}).encode()
-        urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=ALERT_SECONDS).close()
+        urlopen(
+            Request(url, body, {"Content-Type": "application/json"}), timeout=ALERT_SECONDS
+        ).close()
 
 
 # One build at a time: two would share a machine's disks and network, and a store's request limits. The wait between tries is
@@ -86,5 +119,10 @@ SETTINGS: dict[str, Any] = {
     "catchup": False,
     "max_active_runs": 1,
     "max_active_tasks": 1,
-    "default_args": {"owner": "data", "retries": 2, "execution_timeout": timedelta(hours=12), "on_failure_callback": alert},
+    "default_args": {
+        "owner": "data",
+        "retries": 2,
+        "execution_timeout": timedelta(hours=12),
+        "on_failure_callback": alert,
+    },
 }

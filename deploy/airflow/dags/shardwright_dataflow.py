@@ -12,11 +12,26 @@ from airflow.sdk.exceptions import AirflowException
 from shardwright_common import SETTINGS, build_options, build_params, show_result
 
 CLOUD_PARAMS = {
-    "template": Param("gs://example-templates/shardwright.json", type="string", pattern="^gs://", description="The template's spec"),
+    "template": Param(
+        "gs://example-templates/shardwright.json",
+        type="string",
+        pattern="^gs://",
+        description="The template's spec",
+    ),
     "project": Param("example-project", type="string", minLength=1),
     "region": Param("us-central1", type="string", minLength=1),
-    "temp_location": Param("gs://example-training/temp", type="string", pattern="^gs://", description="For the job's temporary files"),
-    "max_workers": Param(20, type="integer", minimum=1, description="More read faster, until the store limits their requests"),
+    "temp_location": Param(
+        "gs://example-training/temp",
+        type="string",
+        pattern="^gs://",
+        description="For the job's temporary files",
+    ),
+    "max_workers": Param(
+        20,
+        type="integer",
+        minimum=1,
+        description="More read faster, until the store limits their requests",
+    ),
 }
 
 
@@ -25,13 +40,19 @@ def launch(**context: Any) -> dict[str, Any]:
     """The launch request's body. Dataflow refuses a job while one of its name runs, so a date is never built twice at once."""
     params = context["params"]
     options = build_options(context)
-    texts = {option.replace("-", "_"): str(value).lower() if isinstance(value, bool) else str(value) for option, value in options.items()}
+    texts = {
+        option.replace("-", "_"): str(value).lower() if isinstance(value, bool) else str(value)
+        for option, value in options.items()
+    }
     return {
         "launchParameter": {
             "jobName": f"shardwright-{params['name'].replace('_', '-')}-{options['output'].rpartition('/')[2]}",
             "containerSpecGcsPath": params["template"],
             "parameters": texts,
-            "environment": {"tempLocation": params["temp_location"], "maxWorkers": params["max_workers"]},
+            "environment": {
+                "tempLocation": params["temp_location"],
+                "maxWorkers": params["max_workers"],
+            },
         }
     }
 
@@ -54,7 +75,12 @@ class LaunchOperator(DataflowStartFlexTemplateOperator):
 with DAG(
     "shardwright_dataflow",
     **SETTINGS,
-    params={**build_params("gs://example-raw/photos", "gs://example-training/photos", pattern="^(gs|s3|az)://."), **CLOUD_PARAMS},
+    params={
+        **build_params(
+            "gs://example-raw/photos", "gs://example-training/photos", pattern="^(gs|s3|az)://."
+        ),
+        **CLOUD_PARAMS,
+    },
     doc_md=__doc__,
     tags=["shardwright", "beam", "dataflow"],
 ):

@@ -21,8 +21,12 @@ from transforms.images.kinds import ImageFault
 from transforms.references import extra_name
 from transforms.rejects import Reject, RejectReason
 
-BOX, LABEL, AREA, IS_CROWD, SEGMENTATION = (f"objects/{name}" for name in ("bbox", "label", "area", "is_crowd", "segmentation"))
-POSE, IS_TRUNCATED, IS_DIFFICULT = (f"objects/{name}" for name in ("pose", "is_truncated", "is_difficult"))
+BOX, LABEL, AREA, IS_CROWD, SEGMENTATION = (
+    f"objects/{name}" for name in ("bbox", "label", "area", "is_crowd", "segmentation")
+)
+POSE, IS_TRUNCATED, IS_DIFFICULT = (
+    f"objects/{name}" for name in ("pose", "is_truncated", "is_difficult")
+)
 BOX_TYPE = pa.list_(pa.float32(), 4)
 _MAX_SIDE = 1 << 31
 _HEADER_BYTES = 1 << 18  # holds the header of all but images with a large preview or colour profile
@@ -35,11 +39,15 @@ class ImageSize(NamedTuple):
     width: float
 
 
-def corners_of_pixels(boxes: NDArray[np.float64], heights: NDArray[np.float64], widths: NDArray[np.float64]) -> NDArray[np.float64]:
+def corners_of_pixels(
+    boxes: NDArray[np.float64], heights: NDArray[np.float64], widths: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """ymin, xmin, ymax, xmax as fractions, shape (n, 4), of COCO's boxes: x, y of the corner at the top left, width, height in pixels."""
     x, y, width, height = boxes.T
     with np.errstate(over="ignore", invalid="ignore"):  # what is no number is told later
-        return np.stack([y / heights, x / widths, (y + height) / heights, (x + width) / widths], axis=1)
+        return np.stack(
+            [y / heights, x / widths, (y + height) / heights, (x + width) / widths], axis=1
+        )
 
 
 def corners_of_centres(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -71,7 +79,9 @@ def list_array(values: pa.Array, rows: NDArray[np.int64], num_rows: int) -> pa.L
         rows: The row that each is of, ascending.
         num_rows: How many lists there are; those of rows without items are empty.
     """
-    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=num_rows)))).astype(np.int32)
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=num_rows)))).astype(
+        np.int32
+    )
     return pa.ListArray.from_arrays(pa.array(offsets), values)
 
 
@@ -91,7 +101,9 @@ class ObjectRows(NamedTuple):
     names: Sequence[str]
 
 
-def object_columns(found: ObjectRows, uris: Sequence[str]) -> tuple[dict[str, pa.Array], list[Reject]]:
+def object_columns(
+    found: ObjectRows, uris: Sequence[str]
+) -> tuple[dict[str, pa.Array], list[Reject]]:
     """Objects as columns of a reference batch, one list an image, and an EMPTY_BOX for each that has no area.
 
     Args:
@@ -100,17 +112,29 @@ def object_columns(found: ObjectRows, uris: Sequence[str]) -> tuple[dict[str, pa
     """
     boxes, keep = settle_boxes(found.corners)
     empty = [
-        Reject(found.names[place], uris[found.rows[place]], RejectReason.EMPTY_BOX, _told_box(found.corners[place]))
+        Reject(
+            found.names[place],
+            uris[found.rows[place]],
+            RejectReason.EMPTY_BOX,
+            _told_box(found.corners[place]),
+        )
         for place in np.flatnonzero(~keep).tolist()
     ]
     kept, mask = found.rows[keep], pa.array(keep)
-    values = {BOX: pa.FixedSizeListArray.from_arrays(pa.array(boxes[keep].reshape(-1)), type=BOX_TYPE)}
+    values = {
+        BOX: pa.FixedSizeListArray.from_arrays(pa.array(boxes[keep].reshape(-1)), type=BOX_TYPE)
+    }
     values |= {name: column.filter(mask) for name, column in found.columns.items()}
-    return {extra_name(name): list_array(column, kept, len(uris)) for name, column in values.items()}, empty
+    return {
+        extra_name(name): list_array(column, kept, len(uris)) for name, column in values.items()
+    }, empty
 
 
 def _told_box(corners: Iterable[float]) -> str:
-    told = ", ".join(f"{name}={value:.6g}" for name, value in zip(("ymin", "xmin", "ymax", "xmax"), corners, strict=True))
+    told = ", ".join(
+        f"{name}={value:.6g}"
+        for name, value in zip(("ymin", "xmin", "ymax", "xmax"), corners, strict=True)
+    )
     return f"the box has no area inside the image ({told}, as fractions of it): it is left out, the image is kept"
 
 
@@ -118,7 +142,13 @@ def box_features(class_names: Sequence[str]) -> tuple[Feature, ...]:
     """The features of `objects` that every detection format has; () for names that are to be learned."""
     return (
         Feature(BOX, FeatureKind.BOX, shape=(None, 4), sequence="objects"),
-        Feature(LABEL, FeatureKind.CLASS_LABEL, shape=(None,), names=tuple(class_names), sequence="objects"),
+        Feature(
+            LABEL,
+            FeatureKind.CLASS_LABEL,
+            shape=(None,),
+            names=tuple(class_names),
+            sequence="objects",
+        ),
     )
 
 
@@ -134,7 +164,11 @@ def stated_size(height: object, width: object) -> ImageSize | None:
     """The size that a label file states; None where it states none, or 0, as some tools do."""
     sides = []
     for value in (height, width):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _MAX_SIDE:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 < value < _MAX_SIDE
+        ):
             return None
         sides.append(float(value))
     return ImageSize(*sides)
@@ -148,6 +182,8 @@ def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:
             info = read_header(files.read_range(uri, 0, _HEADER_BYTES)).info
         except ImageFault:  # it may be longer
             info = read_header(files.read_bytes(uri)).info
-    except Exception:  # whatever it is: the writer meets it again, and rejects the image with the reason
+    except (
+        Exception
+    ):  # whatever it is: the writer meets it again, and rejects the image with the reason
         return None
     return stated_size(info.height, info.width)

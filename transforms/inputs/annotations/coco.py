@@ -80,8 +80,12 @@ class CocoSource(InputSource):
     storage: StorageOptions = NO_OPTIONS
 
     def describe(self) -> str:
-        what = [f"boxes of {len(self.names)} classes"] * self.has_boxes + ["captions"] * self.has_captions
-        files = ", ".join(file.rpartition("/")[2] for found in self.sets[:3] for file in found.files)
+        what = [f"boxes of {len(self.names)} classes"] * self.has_boxes + [
+            "captions"
+        ] * self.has_captions
+        files = ", ".join(
+            file.rpartition("/")[2] for found in self.sets[:3] for file in found.files
+        )
         more = f" and those of {len(self.sets) - 3} more sets" if len(self.sets) > 3 else ""
         ignored = f"; {', '.join(self.left_out)} left out" if self.left_out else ""
         return f"COCO json at {self.uri} ({files}{more}) with {' and '.join(what) or 'images only'}{ignored}"
@@ -95,18 +99,31 @@ class CocoSource(InputSource):
         if self.has_boxes:
             numbers = (boxes.AREA, pa.float64()), (boxes.IS_CROWD, pa.int64())
             fields += [(boxes.BOX, pa.list_(boxes.BOX_TYPE)), (boxes.LABEL, pa.list_(pa.string()))]
-            fields += [(name, pa.list_(kind)) for name, kind in numbers] + [(boxes.SEGMENTATION, pa.list_(pa.large_string()))]
+            fields += [(name, pa.list_(kind)) for name, kind in numbers] + [
+                (boxes.SEGMENTATION, pa.list_(pa.large_string()))
+            ]
         if self.has_captions:
             fields.append((CAPTIONS, pa.list_(pa.large_string())))
-        return pa.schema([*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in fields)])
+        return pa.schema(
+            [*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in fields)]
+        )
 
     @property
     def features(self) -> tuple[Feature, ...]:
         found: tuple[Feature, ...] = ()
         if self.has_boxes:
             area = Feature(boxes.AREA, FeatureKind.FLOAT32, shape=(None,), sequence="objects")
-            found = (*boxes.box_features(self.names), area, boxes.flag_feature(boxes.IS_CROWD), boxes.SEGMENTATION_FEATURE)
-        return (*found, Feature(CAPTIONS, FeatureKind.TEXT, shape=(None,))) if self.has_captions else found
+            found = (
+                *boxes.box_features(self.names),
+                area,
+                boxes.flag_feature(boxes.IS_CROWD),
+                boxes.SEGMENTATION_FEATURE,
+            )
+        return (
+            (*found, Feature(CAPTIONS, FeatureKind.TEXT, shape=(None,)))
+            if self.has_captions
+            else found
+        )
 
     @property
     def states_splits(self) -> bool:
@@ -126,10 +143,16 @@ class CocoFormat(SourceFormat):
     def open(self, request: SourceRequest, *, forced: bool) -> CocoSource | None:
         files = _find(request, forced=forced)
         if not forced:
-            files = [uri for uri in files if _SECTIONS.search(read_start(uri, request.storage, _START_BYTES))]
+            files = [
+                uri
+                for uri in files
+                if _SECTIONS.search(read_start(uri, request.storage, _START_BYTES))
+            ]
         if not files:
             if forced:
-                raise UsageError(f"{request.argument} {request.uri} has no COCO json: give the .json, or a folder with annotations/*.json")
+                raise UsageError(
+                    f"{request.argument} {request.uri} has no COCO json: give the .json, or a folder with annotations/*.json"
+                )
             return None
         request.refuse_columns("COCO json")
         return _source(request, files)
@@ -139,15 +162,26 @@ def _find(request: SourceRequest, *, forced: bool) -> list[str]:
     """Addresses of the json files that may be COCO's, in name order."""
     uri, storage = request.uri, request.storage
     if has_wildcard(uri) or uri.lower().endswith(_ENDING):
-        return [file.uri for file in find_files(request, lambda name: name.lower().endswith(_ENDING))]
+        return [
+            file.uri for file in find_files(request, lambda name: name.lower().endswith(_ENDING))
+        ]
     root = look_in(uri, storage)
     for folder in root.folders:
         if folder.lower() == "annotations":
             below = look_in(f"{uri}/{folder}", storage).files
             return [f"{uri}/{folder}/{name}" for name in below if name.lower().endswith(_ENDING)]
-    beside = [name for name in root.files if _is_named(name) or (forced and name.lower().endswith(_ENDING))]
+    beside = [
+        name
+        for name in root.files
+        if _is_named(name) or (forced and name.lower().endswith(_ENDING))
+    ]
     splits = [folder for folder in root.folders if split_of([folder])]
-    inside = [f"{folder}/{name}" for folder in splits for name in look_in(f"{uri}/{folder}", storage).files if _is_named(name)]
+    inside = [
+        f"{folder}/{name}"
+        for folder in splits
+        for name in look_in(f"{uri}/{folder}", storage).files
+        if _is_named(name)
+    ]
     return [f"{uri}/{name}" for name in beside or inside]
 
 
@@ -171,15 +205,27 @@ def _source(request: SourceRequest, files: Sequence[str]) -> CocoSource:
     has_root = not (has_wildcard(request.uri) or request.uri.lower().endswith(_ENDING))
     root = request.image_root or (request.uri if has_root else _common(folders))
     sets = tuple(
-        CocoSet(name, read, split_of(re.split(r"[^A-Za-z0-9]+", name)), _image_folders(folder, name, request.image_root))
+        CocoSet(
+            name,
+            read,
+            split_of(re.split(r"[^A-Za-z0-9]+", name)),
+            _image_folders(folder, name, request.image_root),
+        )
         for (folder, name), read in chosen.items()
     )
     looks = [look_at_coco(uri, request.storage) for found in sets for uri in found.files]
     names = merge_categories(look.categories for look in looks)
-    has_boxes, has_captions = any(look.has_boxes for look in looks), any(look.has_captions for look in looks)
+    has_boxes, has_captions = (
+        any(look.has_boxes for look in looks),
+        any(look.has_captions for look in looks),
+    )
     if has_boxes and not names:
-        raise UsageError(f"{request.uri} has boxes and no categories: add the section `categories` with an id and a name for each class")
-    return CocoSource(request.uri, sets, root, names, has_boxes, has_captions, tuple(left_out), request.storage)
+        raise UsageError(
+            f"{request.uri} has boxes and no categories: add the section `categories` with an id and a name for each class"
+        )
+    return CocoSource(
+        request.uri, sets, root, names, has_boxes, has_captions, tuple(left_out), request.storage
+    )
 
 
 def _named(uri: str) -> tuple[str, str, str]:
@@ -202,7 +248,18 @@ def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str,
     if image_root is not None:
         return f"{image_root}/{name}", image_root
     home = _home(folder)
-    return tuple(dict.fromkeys((f"{home}/{name}", f"{home}/images/{name}", f"{home}/images", home, f"{folder}/{name}", folder)))
+    return tuple(
+        dict.fromkeys(
+            (
+                f"{home}/{name}",
+                f"{home}/images/{name}",
+                f"{home}/images",
+                home,
+                f"{folder}/{name}",
+                folder,
+            )
+        )
+    )
 
 
 def _common(folders: Iterable[str]) -> str:
@@ -212,6 +269,9 @@ def _common(folders: Iterable[str]) -> str:
         return found[0]
     if any(is_remote(folder) for folder in found):
         parts = [folder.split("/") for folder in found]
-        same = next((place for place, names in enumerate(zip(*parts, strict=False)) if len(set(names)) > 1), min(map(len, parts)))
+        same = next(
+            (place for place, names in enumerate(zip(*parts, strict=False)) if len(set(names)) > 1),
+            min(map(len, parts)),
+        )
         return "/".join(parts[0][:same])
     return os.path.commonpath(found)

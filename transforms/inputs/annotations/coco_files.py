@@ -41,7 +41,10 @@ def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
     files = files_of(uri, storage)
     num_bytes = files.num_bytes_of(uri) or 0
     if num_bytes > _SMALL_BYTES:
-        for start in (num_bytes - _LOOK_BYTES, 0):  # COCO's own end with the categories, others begin with them
+        for start in (
+            num_bytes - _LOOK_BYTES,
+            0,
+        ):  # COCO's own end with the categories, others begin with them
             text = files.read_range(uri, start, _LOOK_BYTES).decode("utf-8", "ignore")
             if found := _content_of_part(text, uri):
                 return found
@@ -76,12 +79,20 @@ def category_names(categories: Iterable[Any], uri: str) -> tuple[tuple[str, str]
     """
     found: dict[str, str] = {}
     for number, category in enumerate(categories):
-        key, name = (key_of(category.get("id")), category.get("name")) if isinstance(category, dict) else (None, None)
+        key, name = (
+            (key_of(category.get("id")), category.get("name"))
+            if isinstance(category, dict)
+            else (None, None)
+        )
         if key is None or not isinstance(name, str) or not is_text(name):
-            raise BuildError(f"{uri}: categories[{number}] is {shorten(category)}; a category has an id and a name")
+            raise BuildError(
+                f"{uri}: categories[{number}] is {shorten(category)}; a category has an id and a name"
+            )
         name = name.strip()
         if key in found or name in found.values():
-            raise BuildError(f"{uri}: two categories have the id {key} or the name {name!r}: rename one, or make them one")
+            raise BuildError(
+                f"{uri}: two categories have the id {key} or the name {name!r}: rename one, or make them one"
+            )
         found[key] = name
     return tuple(found.items())
 
@@ -100,7 +111,9 @@ def key_of(value: object) -> str | None:
     """An id as it is compared: tools write 7, 7.0 and "7" for the same."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INT64):
+    if isinstance(value, str) or (
+        isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MAX_INT64
+    ):
         return str(value)
     return None
 

@@ -47,7 +47,9 @@ class _SetListing:
             reader.read(uri)
         self._table = reader.finish()
         row_of = np.full(len(self._table.numbers), -1)
-        row_of[[self._table.numbers[image.key] for image in self._table.images]] = np.arange(len(self._table.images))
+        row_of[[self._table.numbers[image.key] for image in self._table.images]] = np.arange(
+            len(self._table.images)
+        )
         self._row_of = row_of
         self._objects = _ByRow(self._table.objects, row_of)
         self._captions = _ByRow(self._table.captions, row_of)
@@ -67,13 +69,24 @@ class _SetListing:
 
     def _check_features(self) -> None:
         """What was found at a glance when the build began must hold, or something would be lost without a word."""
-        strange = sorted({name for name in self._class_of.to_pylist() if name is not None} - set(self._source.names))
-        if strange or (len(self._captions) and not self._source.has_captions) or (len(self._objects) and not self._source.has_boxes):
+        strange = sorted(
+            {name for name in self._class_of.to_pylist() if name is not None}
+            - set(self._source.names)
+        )
+        if (
+            strange
+            or (len(self._captions) and not self._source.has_captions)
+            or (len(self._objects) and not self._source.has_boxes)
+        ):
             what = f"the category {strange[0]!r}" if strange else "boxes and captions in one file"
-            raise BuildError(f"{', '.join(self._set.files)}: {what}, which its begin and end do not show: write `categories` first or last")
+            raise BuildError(
+                f"{', '.join(self._set.files)}: {what}, which its begin and end do not show: write `categories` first or last"
+            )
 
     def _note_unknown(self, number: int, key: str) -> None:
-        images = self._objects.column("image").filter(pc.equal(self._objects.column("category"), number))
+        images = self._objects.column("image").filter(
+            pc.equal(self._objects.column("category"), number)
+        )
         for image in images.unique().to_pylist():
             detail = f"an annotation in {self._set.files[0]} is of category_id {key}, which categories does not have"
             self._table.faults.setdefault(image, (RejectReason.UNKNOWN_LABEL, detail))
@@ -89,7 +102,10 @@ class _SetListing:
         """The first of the possible folders that has one of the first images."""
         names = pa.array([image.file_name for image in self._table.images[:_PROBES]], pa.string())
         for folder in self._set.folders:
-            if any(_exists(uri, self._source.storage) for uri in resolve_paths(names, folder)[1].to_pylist()):
+            if any(
+                _exists(uri, self._source.storage)
+                for uri in resolve_paths(names, folder)[1].to_pylist()
+            ):
                 return folder
         return self._set.folders[0]
 
@@ -100,10 +116,19 @@ class _SetListing:
         places = [place for place, fault in enumerate(faults) if fault is None]
         for place, fault in enumerate(faults):
             if fault:
-                yield Reject(batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *fault)
-        missing, batch = look_at_files(batch.take(pa.array(places, pa.int64())), self._source.storage)
+                yield Reject(
+                    batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *fault
+                )
+        missing, batch = look_at_files(
+            batch.take(pa.array(places, pa.int64())), self._source.storage
+        )
         for reject in missing:
-            yield replace(reject, detail=reject.detail.replace("named in the table", f"named in {self._set.files[0]}"))
+            yield replace(
+                reject,
+                detail=reject.detail.replace(
+                    "named in the table", f"named in {self._set.files[0]}"
+                ),
+            )
         if self._source.has_boxes:
             for part in self._with_objects(batch):
                 yield self._with_captions(part) if isinstance(part, pa.RecordBatch) else part
@@ -111,9 +136,14 @@ class _SetListing:
             yield self._with_captions(batch)
 
     def _references(self, images: Sequence[CocoImage], folder: str, start: int) -> pa.RecordBatch:
-        _, uris = resolve_paths(pa.array([image.file_name for image in images], pa.string()), folder)
+        _, uris = resolve_paths(
+            pa.array([image.file_name for image in images], pa.string()), folder
+        )
         nothing = pa.nulls(len(images), pa.string())
-        keys = [int(image.key) if image.key.lstrip("-").isdecimal() and len(image.key) < 19 else None for image in images]
+        keys = [
+            int(image.key) if image.key.lstrip("-").isdecimal() and len(image.key) < 19 else None
+            for image in images
+        ]
         columns = {
             "id": resolve_paths(uris, self._source.root)[0],
             "uri": uris,
@@ -121,7 +151,9 @@ class _SetListing:
             "num_bytes": pa.nulls(len(images), pa.int64()),
             "etag": nothing,
             "row": pa.array(np.arange(start, start + len(images))),
-            "split": pa.array([self._set.split if self._source.states_splits else None] * len(images), pa.string()),
+            "split": pa.array(
+                [self._set.split if self._source.states_splits else None] * len(images), pa.string()
+            ),
             "group": nothing,
             "label": nothing,
             extra_name(IMAGE_ID): pa.array(keys, pa.int64()),
@@ -136,20 +168,36 @@ class _SetListing:
         if unknown.any():
             for place in np.flatnonzero(unknown):
                 detail = f"{self._set.files[0]} states no width and height, and the image's header tells none: its boxes have no scale"
-                yield Reject(batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), RejectReason.BAD_VALUE, detail)
+                yield Reject(
+                    batch.column("id")[place].as_py(),
+                    batch.column("uri")[place].as_py(),
+                    RejectReason.BAD_VALUE,
+                    detail,
+                )
             batch = batch.filter(pa.array(~unknown))
             sizes = [size for size in sizes if size is not None]
             rows, found = self._objects.of(batch.column("row").to_numpy())
         if not batch.num_rows:
             return
-        columns, empty = boxes.object_columns(self._objects_of(batch, rows, found, np.array(sizes, float)), batch.column("uri").to_pylist())
+        columns, empty = boxes.object_columns(
+            self._objects_of(batch, rows, found, np.array(sizes, float)),
+            batch.column("uri").to_pylist(),
+        )
         yield from empty
-        yield pa.RecordBatch.from_arrays([*batch.columns, *columns.values()], [*batch.schema.names, *columns])
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, *columns.values()], [*batch.schema.names, *columns]
+        )
 
     def _objects_of(
-        self, batch: pa.RecordBatch, rows: NDArray[np.int64], found: pa.RecordBatch, sizes: NDArray[np.float64]
+        self,
+        batch: pa.RecordBatch,
+        rows: NDArray[np.int64],
+        found: pa.RecordBatch,
+        sizes: NDArray[np.float64],
     ) -> boxes.ObjectRows:
-        pixels = np.stack([found.column(name).to_numpy() for name in ("x", "y", "width", "height")], axis=1)
+        pixels = np.stack(
+            [found.column(name).to_numpy() for name in ("x", "y", "width", "height")], axis=1
+        )
         ids, orders = batch.column("id").to_pylist(), found.column("order").to_pylist()
         columns = {
             boxes.LABEL: self._class_of.take(found.column("category")),
@@ -158,19 +206,35 @@ class _SetListing:
             boxes.SEGMENTATION: found.column("segmentation"),
         }
         names = [f"{ids[row]}#{order}" for row, order in zip(rows, orders, strict=True)]
-        return boxes.ObjectRows(rows, boxes.corners_of_pixels(pixels, sizes[rows, 0], sizes[rows, 1]), columns, names)
+        return boxes.ObjectRows(
+            rows, boxes.corners_of_pixels(pixels, sizes[rows, 0], sizes[rows, 1]), columns, names
+        )
 
-    def _sizes(self, batch: pa.RecordBatch, with_objects: set[int]) -> Sequence[boxes.ImageSize | None]:
+    def _sizes(
+        self, batch: pa.RecordBatch, with_objects: set[int]
+    ) -> Sequence[boxes.ImageSize | None]:
         """The size of each image: as stated, or that of its header where it has boxes and nothing is stated."""
         images = [self._table.images[row] for row in batch.column("row").to_pylist()]
         uris, storage = batch.column("uri").to_pylist(), self._source.storage
-        unknown = [place for place, image in enumerate(images) if image.size is None and place in with_objects]
-        sizes = [image.size or boxes.ImageSize(1, 1) for image in images]  # of an image without boxes it does not matter
+        unknown = [
+            place
+            for place, image in enumerate(images)
+            if image.size is None and place in with_objects
+        ]
+        sizes = [
+            image.size or boxes.ImageSize(1, 1) for image in images
+        ]  # of an image without boxes it does not matter
 
         def read(place: int) -> boxes.ImageSize | None:
             return boxes.read_size(uris[place], storage)
 
-        known = dict(zip(unknown, map_reads(read, unknown) if is_remote(self._source.uri) else map(read, unknown), strict=True))
+        known = dict(
+            zip(
+                unknown,
+                map_reads(read, unknown) if is_remote(self._source.uri) else map(read, unknown),
+                strict=True,
+            )
+        )
         return [known.get(place, size) for place, size in enumerate(sizes)]
 
     def _with_captions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -200,7 +264,10 @@ class _ByRow:
 
     def of(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], pa.RecordBatch]:
         """The annotations of some rows, ascending: the place in `wanted` that each is of, and their columns."""
-        first, last = np.searchsorted(self._rows, wanted), np.searchsorted(self._rows, wanted, side="right")
+        first, last = (
+            np.searchsorted(self._rows, wanted),
+            np.searchsorted(self._rows, wanted, side="right"),
+        )
         counts = last - first
         places = np.repeat(np.arange(len(wanted)), counts)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -15,7 +15,14 @@ import pyarrow as pa
 from shardwright.errors import BuildError
 from shardwright.storage import StorageOptions
 from transforms.inputs.annotations.boxes import ImageSize, stated_size
-from transforms.inputs.annotations.coco_files import MAX_INT64, category_names, encodable, is_text, key_of, shorten
+from transforms.inputs.annotations.coco_files import (
+    MAX_INT64,
+    category_names,
+    encodable,
+    is_text,
+    key_of,
+    shorten,
+)
 from transforms.inputs.annotations.json_sections import read_sections
 from transforms.rejects import Reject, RejectReason
 
@@ -90,7 +97,9 @@ class CocoReader:
             elif section == "categories":
                 categories.append(item)
         if not seen:
-            raise BuildError(f"{uri} lists no `images`: it is empty, or no COCO file; tables of other forms are .jsonl, .csv or .parquet")
+            raise BuildError(
+                f"{uri} lists no `images`: it is empty, or no COCO file; tables of other forms are .jsonl, .csv or .parquet"
+            )
         self.table.categories |= dict(category_names(categories, uri))
 
     def finish(self) -> CocoTable:
@@ -137,7 +146,10 @@ class CocoReader:
             if "bbox" in record or "caption" not in record:
                 self._add_object(image, order, record)
         except _BadValue as fault:
-            self.table.faults.setdefault(image, (fault.reason, f"annotation {shorten(record.get('id', place))} of {uri}: {fault}"))
+            self.table.faults.setdefault(
+                image,
+                (fault.reason, f"annotation {shorten(record.get('id', place))} of {uri}: {fault}"),
+            )
 
     def _add_caption(self, image: int, order: int, caption: object) -> None:
         if not isinstance(caption, str):
@@ -151,17 +163,31 @@ class CocoReader:
     def _add_object(self, image: int, order: int, record: Mapping[str, Any]) -> None:
         category = key_of(record.get("category_id"))
         if category is None:
-            raise _BadValue(f"its category_id is {shorten(record.get('category_id'))}; it must be the id of one of the categories")
+            raise _BadValue(
+                f"its category_id is {shorten(record.get('category_id'))}; it must be the id of one of the categories"
+            )
         box = record.get("bbox")
         if not isinstance(box, list) or len(box) != 4:
-            raise _BadValue(f"its bbox is {shorten(box)}; it must be [x, y, width, height] in pixels")
+            raise _BadValue(
+                f"its bbox is {shorten(box)}; it must be [x, y, width, height] in pixels"
+            )
         x, y, width, height = (_number(value, "bbox") for value in box)
         area = record.get("area")
         crowd = record.get("iscrowd", 0)
         if crowd not in (0, 1):
             raise _BadValue(f"its iscrowd is {shorten(crowd)}; it must be 0 or 1")
         number = self._category_numbers.setdefault(category, len(self._category_numbers))
-        values = (image, order, number, x, y, width, height, width * height if area is None else _number(area, "area"), int(crowd))
+        values = (
+            image,
+            order,
+            number,
+            x,
+            y,
+            width,
+            height,
+            width * height if area is None else _number(area, "area"),
+            int(crowd),
+        )
         for column, value in zip(self._columns.values(), values, strict=True):
             column.append(value)
         self._segmentations.append(_compact(record.get("segmentation")))
@@ -169,13 +195,17 @@ class CocoReader:
             self._flush_objects()
 
     def _start_objects(self) -> None:
-        self._columns: dict[str, array[Any]] = {name: array(code) for name, code in _OBJECT_COLUMNS.items()}
+        self._columns: dict[str, array[Any]] = {
+            name: array(code) for name, code in _OBJECT_COLUMNS.items()
+        }
         self._segmentations: list[str] = []
 
     def _flush_objects(self) -> None:
         columns = {name: pa.array(np.array(column)) for name, column in self._columns.items()}
         segmentations = pa.array(self._segmentations, pa.large_string())
-        self.table.objects.append(pa.RecordBatch.from_pydict({**columns, "segmentation": segmentations}))
+        self.table.objects.append(
+            pa.RecordBatch.from_pydict({**columns, "segmentation": segmentations})
+        )
         self._start_objects()
 
     def _start_captions(self) -> None:
@@ -183,7 +213,10 @@ class CocoReader:
         self._caption_texts: list[str] = []
 
     def _flush_captions(self) -> None:
-        columns = {name: pa.array(np.array(column)) for name, column in zip(("image", "order"), self._captions, strict=True)}
+        columns = {
+            name: pa.array(np.array(column))
+            for name, column in zip(("image", "order"), self._captions, strict=True)
+        }
         captions = pa.array(self._caption_texts, pa.large_string())
         self.table.captions.append(pa.RecordBatch.from_pydict({**columns, "caption": captions}))
         self._start_captions()

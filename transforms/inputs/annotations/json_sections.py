@@ -76,10 +76,15 @@ class _Text:
                 if self._ended:
                     self._at = error.pos
                     self.fail(error.msg)
-            except (RecursionError, ValueError) as error:  # nested too deeply; a number of too many digits
+            except (
+                RecursionError,
+                ValueError,
+            ) as error:  # nested too deeply; a number of too many digits
                 self.fail(str(error))
             else:
-                if self._ended or self._text[end : end + 1] in _ENDS:  # else it may go on: 12 of 123, or of 12.5e3
+                if (
+                    self._ended or self._text[end : end + 1] in _ENDS
+                ):  # else it may go on: 12 of 123, or of 12.5e3
                     self._at = end
                     return value
             self._read_more(wanted)
@@ -101,7 +106,9 @@ class _Text:
 
     def fail(self, why: str) -> NoReturn:
         place = self._forgotten + self._at
-        raise BuildError(f"{self._uri} is no JSON object, or is cut short: {why}, at character {place:,}. Fetch or export it again")
+        raise BuildError(
+            f"{self._uri} is no JSON object, or is cut short: {why}, at character {place:,}. Fetch or export it again"
+        )
 
     def _peek(self) -> str:
         """The next character that is no white space; "" at the end."""
@@ -118,6 +125,8 @@ class _Text:
         try:
             more = self._decoder.decode(data, final=self._ended)
         except UnicodeDecodeError as error:
-            raise BuildError(f"{self._uri} is not UTF-8 ({error.reason}), which JSON must be: save it again") from error
+            raise BuildError(
+                f"{self._uri} is not UTF-8 ({error.reason}), which JSON must be: save it again"
+            ) from error
         self._forgotten += self._at
         self._text, self._at = self._text[self._at :] + more, 0

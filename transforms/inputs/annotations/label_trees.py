@@ -13,7 +13,16 @@ from shardwright.storage import StorageOptions, files_of, is_remote, key_problem
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder, list_pages
 from shardwright.storage.reads import map_reads
-from transforms.inputs.file_rules import SPLIT_FOLDERS, FileRow, Problem, etag_of, file_problem, has_image_name, is_litter, size_problem
+from transforms.inputs.file_rules import (
+    SPLIT_FOLDERS,
+    FileRow,
+    Problem,
+    etag_of,
+    file_problem,
+    has_image_name,
+    is_litter,
+    size_problem,
+)
 from transforms.inputs.folders.folder_source import file_references
 from transforms.inputs.folders.local_folders import walk
 from transforms.rejects import Reject, RejectReason, reason_of
@@ -48,7 +57,10 @@ def look_in(uri: str, storage: StorageOptions) -> Shallow:
     if not is_remote(uri):
         try:
             with os.scandir(uri) as entries:
-                names: dict[bool, list[str]] = {True: [], False: []}  # an image folder may have millions: one look at each
+                names: dict[bool, list[str]] = {
+                    True: [],
+                    False: [],
+                }  # an image folder may have millions: one look at each
                 for entry in entries:
                     names[entry.is_dir()].append(entry.name)
         except (FileNotFoundError, NotADirectoryError):
@@ -61,15 +73,22 @@ def look_in(uri: str, storage: StorageOptions) -> Shallow:
     if client.scheme in ("http", "https"):
         return Shallow([], [])  # a web server does not list its files
     keys = [row.key[start:] for row in first_page(client, prefix)]
-    loose, folders = [key for key in keys if "/" not in key], {key.partition("/")[0] for key in keys if "/" in key}
-    if keys and not any(map(has_image_name, loose)):  # else there may be millions: no need to list them all to know
+    loose, folders = (
+        [key for key in keys if "/" not in key],
+        {key.partition("/")[0] for key in keys if "/" in key},
+    )
+    if keys and not any(
+        map(has_image_name, loose)
+    ):  # else there may be millions: no need to list them all to know
         below, rows = list_folder(client, prefix)
         loose, folders = [row.key[start:] for row in rows], {key[start:] for key in below}
     return _shallow(folders, filter(None, loose))
 
 
 def _shallow(folders: Iterable[str], files: Iterable[str]) -> Shallow:
-    return Shallow(*(sorted(name for name in names if not is_litter(name)) for names in (folders, files)))
+    return Shallow(
+        *(sorted(name for name in names if not is_litter(name)) for names in (folders, files))
+    )
 
 
 def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[Reject]]:
@@ -78,9 +97,13 @@ def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[
     Raises:
         StorageError: A store that cannot be listed.
     """
-    found = sorted(_objects(root, storage) if is_remote(root) else _files(root), key=lambda item: item[0].path)
+    found = sorted(
+        _objects(root, storage) if is_remote(root) else _files(root), key=lambda item: item[0].path
+    )
     files = [file for file, problem in found if problem is None]
-    return files, [Reject(file.path, file.uri, *problem) for file, problem in found if problem is not None]
+    return files, [
+        Reject(file.path, file.uri, *problem) for file, problem in found if problem is not None
+    ]
 
 
 def _files(root: str) -> Iterator[tuple[TreeFile, Problem | None]]:
@@ -96,9 +119,18 @@ def _files(root: str) -> Iterator[tuple[TreeFile, Problem | None]]:
             try:
                 status = entry.stat()
             except OSError as error:
-                yield file, (RejectReason.MISSING_FILE, f"a broken link, or a file that is gone since it was listed ({error.strerror})")
+                yield (
+                    file,
+                    (
+                        RejectReason.MISSING_FILE,
+                        f"a broken link, or a file that is gone since it was listed ({error.strerror})",
+                    ),
+                )
                 continue
-            yield TreeFile(relative, entry.path, status.st_size, etag_of(status)), _named_problem(relative, file_problem(status))
+            yield (
+                TreeFile(relative, entry.path, status.st_size, etag_of(status)),
+                _named_problem(relative, file_problem(status)),
+            )
 
 
 def _objects(root: str, storage: StorageOptions) -> Iterator[tuple[TreeFile, Problem | None]]:
@@ -112,27 +144,47 @@ def _objects(root: str, storage: StorageOptions) -> Iterator[tuple[TreeFile, Pro
             if not row.num_bytes and "." not in relative.rpartition("/")[2]:
                 continue  # stands for a folder
             odd = key_problem(row.key)
-            problem = (RejectReason.BAD_ID, f"the object {odd}") if odd else _named_problem(relative, size_problem(row.num_bytes))
+            problem = (
+                (RejectReason.BAD_ID, f"the object {odd}")
+                if odd
+                else _named_problem(relative, size_problem(row.num_bytes))
+            )
             yield TreeFile(relative, f"{store}/{row.key}", row.num_bytes, row.etag or None), problem
 
 
 def _named_problem(path: str, problem: Problem | None) -> Problem | None:
     """An empty label file says that there is nothing in its image; only an image cannot be empty."""
-    return None if problem and problem[0] == RejectReason.EMPTY_FILE and not has_image_name(path) else problem
+    return (
+        None
+        if problem and problem[0] == RejectReason.EMPTY_FILE and not has_image_name(path)
+        else problem
+    )
 
 
 def label_key(path: str) -> tuple[str, ...]:
     """What an image and its label file have in common: folders and stem, without those that part the two."""
     *folders, name = path.split("/")
-    return (*(folder for folder in folders if folder.lower() not in _KIND_FOLDERS), name.rpartition(".")[0] or name)
+    return (
+        *(folder for folder in folders if folder.lower() not in _KIND_FOLDERS),
+        name.rpartition(".")[0] or name,
+    )
 
 
 def split_of(words: Iterable[str]) -> str | None:
     """The split that the first of the words to do so names: "train2017" is train, "Val" is validation."""
-    return next((SPLIT_FOLDERS[word] for name in words if (word := name.lower().rstrip("0123456789")) in SPLIT_FOLDERS), None)
+    return next(
+        (
+            SPLIT_FOLDERS[word]
+            for name in words
+            if (word := name.lower().rstrip("0123456789")) in SPLIT_FOLDERS
+        ),
+        None,
+    )
 
 
-def read_labels(files: Sequence[TreeFile], storage: StorageOptions) -> Iterator[tuple[TreeFile, bytes | Problem]]:
+def read_labels(
+    files: Sequence[TreeFile], storage: StorageOptions
+) -> Iterator[tuple[TreeFile, bytes | Problem]]:
     """Each file with its bytes, or why there are none; objects are read many at a time.
 
     Raises:
@@ -141,7 +193,10 @@ def read_labels(files: Sequence[TreeFile], storage: StorageOptions) -> Iterator[
 
     def read(file: TreeFile) -> bytes | Problem:
         if file.num_bytes > MAX_LABEL_BYTES:
-            return RejectReason.BAD_VALUE, f"the label file {file.path} has {file.num_bytes:,} bytes; one may have {MAX_LABEL_BYTES:,}"
+            return (
+                RejectReason.BAD_VALUE,
+                f"the label file {file.path} has {file.num_bytes:,} bytes; one may have {MAX_LABEL_BYTES:,}",
+            )
         try:
             return files_of(file.uri, storage).read_bytes(file.uri)
         except StorageError as error:
@@ -162,8 +217,15 @@ def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:
         return b""
 
 
-def tree_references(images: Sequence[TreeFile], splits: Sequence[str | None], extras: Mapping[str, pa.Array]) -> pa.RecordBatch:
+def tree_references(
+    images: Sequence[TreeFile], splits: Sequence[str | None], extras: Mapping[str, pa.Array]
+) -> pa.RecordBatch:
     """Images of a tree as a reference batch, with these columns behind."""
-    rows = [FileRow(image.path, image.uri, image.num_bytes, image.etag, split, None) for image, split in zip(images, splits, strict=True)]
+    rows = [
+        FileRow(image.path, image.uri, image.num_bytes, image.etag, split, None)
+        for image, split in zip(images, splits, strict=True)
+    ]
     batch = file_references(rows)
-    return pa.RecordBatch.from_arrays([*batch.columns, *extras.values()], [*batch.schema.names, *extras])
+    return pa.RecordBatch.from_arrays(
+        [*batch.columns, *extras.values()], [*batch.schema.names, *extras]
+    )

@@ -20,13 +20,19 @@ _QUOTED = r"'(?:[^']|'')*'|\"(?:[^\"\\]|\\.)*\""
 _KEY = re.compile(rf"(?P<key>{_QUOTED}|[^\s:#\[\]{{}},\-][^:]*?|-?\d+)\s*:(?:\s+(?P<rest>.*))?")
 _ITEM = re.compile(r"-(?:\s+(?P<rest>.*))?")
 _FLOW_ITEM = re.compile(rf"\s*(?P<value>{_QUOTED}|[^,]*?)\s*(?:,|$)")
-_FLOW_PAIR = re.compile(rf"\s*(?P<key>{_QUOTED}|[^,:]*?)\s*:\s*(?P<value>{_QUOTED}|[^,]*?)\s*(?:,|$)")
+_FLOW_PAIR = re.compile(
+    rf"\s*(?P<key>{_QUOTED}|[^,:]*?)\s*:\s*(?P<value>{_QUOTED}|[^,]*?)\s*(?:,|$)"
+)
 _COMMENT = re.compile(rf"((?:(?<![^\s\[{{,]){_QUOTED}|(?!\s#).)*?)(?:\s#.*)?")
 
 
 def read_plain_yaml(text: str) -> PlainYaml:
     """Key -> value of the outermost map; what is no such line is left out."""
-    lines = [line for line in map(_without_comment, text.removeprefix("\ufeff").splitlines()) if line.strip()]
+    lines = [
+        line
+        for line in map(_without_comment, text.removeprefix("\ufeff").splitlines())
+        if line.strip()
+    ]
     values: PlainYaml = {}
     place = 0
     while place < len(lines):
@@ -39,7 +45,9 @@ def read_plain_yaml(text: str) -> PlainYaml:
         while place < len(lines) and _goes_on(lines[place], [written, *below]):
             below.append(lines[place].strip())
             place += 1
-        values[_scalar(match["key"])] = _flow(" ".join([written, *below])) if written[:1] in _OPEN else _block(written, below)
+        values[_scalar(match["key"])] = (
+            _flow(" ".join([written, *below])) if written[:1] in _OPEN else _block(written, below)
+        )
     return values
 
 
@@ -64,7 +72,9 @@ def _flow(text: str) -> list[str] | dict[str, str]:
     """A list or a map in brackets."""
     body = text.strip()[1:].rstrip("]} \t")
     if text.lstrip().startswith("{"):
-        return {_scalar(match["key"]): _scalar(match["value"]) for match in _FLOW_PAIR.finditer(body)}
+        return {
+            _scalar(match["key"]): _scalar(match["value"]) for match in _FLOW_PAIR.finditer(body)
+        }
     return [_scalar(match["value"]) for match in _FLOW_ITEM.finditer(body) if match["value"]]
 
 
@@ -74,7 +84,9 @@ def _scalar(written: str) -> str:
         return written[1:-1].replace("''", "'")
     if len(written) > 1 and written[0] == written[-1] == '"':
         try:
-            return str(json.loads(written))  # its escapes are those of JSON, but for some that no class has in its name
+            return str(
+                json.loads(written)
+            )  # its escapes are those of JSON, but for some that no class has in its name
         except ValueError:
             return written[1:-1]
     return written

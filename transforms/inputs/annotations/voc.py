@@ -50,20 +50,39 @@ class VocSource(InputSource):
     storage: StorageOptions = NO_OPTIONS
 
     def describe(self) -> str:
-        splits = ", splits from ImageSets/Main" if self.has_lists else ", split folders" if self.has_split_folders else ""
+        splits = (
+            ", splits from ImageSets/Main"
+            if self.has_lists
+            else ", split folders"
+            if self.has_split_folders
+            else ""
+        )
         return f"Pascal VOC at {self.root}: images with an xml of boxes for each{splits}{', masks' if self.has_masks else ''}"
 
     @property
     def schema(self) -> pa.Schema:
-        fields = [(boxes.BOX, boxes.BOX_TYPE), (boxes.LABEL, pa.string()), (boxes.POSE, pa.string())]
+        fields = [
+            (boxes.BOX, boxes.BOX_TYPE),
+            (boxes.LABEL, pa.string()),
+            (boxes.POSE, pa.string()),
+        ]
         fields += [(boxes.IS_TRUNCATED, pa.int64()), (boxes.IS_DIFFICULT, pa.int64())]
-        extras = [(name, pa.list_(kind)) for name, kind in fields] + [(name, PICTURE_TYPE) for name in MASKS.values() if self.has_masks]
-        return pa.schema([*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in extras)])
+        extras = [(name, pa.list_(kind)) for name, kind in fields] + [
+            (name, PICTURE_TYPE) for name in MASKS.values() if self.has_masks
+        ]
+        return pa.schema(
+            [*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in extras)]
+        )
 
     @property
     def features(self) -> tuple[Feature, ...]:
         pose = Feature(boxes.POSE, FeatureKind.CLASS_LABEL, shape=(None,), sequence="objects")
-        return (*boxes.box_features(()), pose, boxes.flag_feature(boxes.IS_TRUNCATED), boxes.flag_feature(boxes.IS_DIFFICULT))
+        return (
+            *boxes.box_features(()),
+            pose,
+            boxes.flag_feature(boxes.IS_TRUNCATED),
+            boxes.flag_feature(boxes.IS_DIFFICULT),
+        )
 
     @property
     def states_splits(self) -> bool:
@@ -83,16 +102,28 @@ class VocFormat(SourceFormat):
 
     def open(self, request: SourceRequest, *, forced: bool) -> VocSource | None:
         root, storage = request.uri, request.storage
-        if (not request.is_remote and not os.path.isdir(root)) or not (bases := _bases(root, storage)):
+        if (not request.is_remote and not os.path.isdir(root)) or not (
+            bases := _bases(root, storage)
+        ):
             if forced:
-                raise UsageError(f"{request.argument} {root} has no xml annotations: give a folder with JPEGImages/ and Annotations/ in it")
+                raise UsageError(
+                    f"{request.argument} {root} has no xml annotations: give a folder with JPEGImages/ and Annotations/ in it"
+                )
             return None
         request.refuse_columns("Pascal VOC")
         insides = {base: look_in(base, storage).folders for base in bases}
-        has_masks = any(folder.lower() in MASKS for folders in insides.values() for folder in folders)
+        has_masks = any(
+            folder.lower() in MASKS for folders in insides.values() for folder in folders
+        )
         first = insides[bases[0]]
         has_split_folders = bool(first) and all(map(_is_split, first))
-        return VocSource(root, any(map(_has_lists, _main_folders(insides, storage))), has_split_folders, has_masks, storage)
+        return VocSource(
+            root,
+            any(map(_has_lists, _main_folders(insides, storage))),
+            has_split_folders,
+            has_masks,
+            storage,
+        )
 
 
 def _bases(root: str, storage: StorageOptions) -> list[str]:
@@ -101,23 +132,42 @@ def _bases(root: str, storage: StorageOptions) -> list[str]:
     if _holds_annotations(root, found, storage, deeper=2):
         return [root]
     kits = [f"{root}/{folder}" for folder in found.folders if folder.lower().startswith("voc")]
-    return [kit for kit in kits if _holds_annotations(kit, look_in(kit, storage), storage, deeper=1)]
+    return [
+        kit for kit in kits if _holds_annotations(kit, look_in(kit, storage), storage, deeper=1)
+    ]
 
 
-def _holds_annotations(folder: str, found: Shallow, storage: StorageOptions, *, deeper: int) -> bool:
+def _holds_annotations(
+    folder: str, found: Shallow, storage: StorageOptions, *, deeper: int
+) -> bool:
     """Whether the first xml files are annotations, in a folder or in those of them below it that have such."""
     first = islice((name for name in found.files if name.lower().endswith(".xml")), _PROBES)
-    if any(b"<annotation" in read_start(f"{folder}/{name}", storage, _START_BYTES) for name in first):
+    if any(
+        b"<annotation" in read_start(f"{folder}/{name}", storage, _START_BYTES) for name in first
+    ):
         return True
-    below = [f"{folder}/{name}" for name in found.folders if name.lower() in _XML_FOLDERS or _is_split(name)] if deeper else []
-    return any(_holds_annotations(place, look_in(place, storage), storage, deeper=deeper - 1) for place in below)
+    below = (
+        [
+            f"{folder}/{name}"
+            for name in found.folders
+            if name.lower() in _XML_FOLDERS or _is_split(name)
+        ]
+        if deeper
+        else []
+    )
+    return any(
+        _holds_annotations(place, look_in(place, storage), storage, deeper=deeper - 1)
+        for place in below
+    )
 
 
 def _is_split(folder: str) -> bool:
     return split_of([folder]) is not None
 
 
-def _main_folders(insides: Mapping[str, Sequence[str]], storage: StorageOptions) -> Iterator[Sequence[str]]:
+def _main_folders(
+    insides: Mapping[str, Sequence[str]], storage: StorageOptions
+) -> Iterator[Sequence[str]]:
     for base, folders in insides.items():
         for folder in folders:
             if folder.lower() == "imagesets":

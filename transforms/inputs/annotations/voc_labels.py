@@ -54,7 +54,9 @@ def _objects(root: Element) -> Iterator[VocObject]:
         if not name:
             raise BadLabel(f"object {number} has no <name>")
         edges = tuple(_number(element.findtext(f"bndbox/{edge}")) for edge in _EDGES)
-        missing = next((edge for edge, value in zip(_EDGES, edges, strict=True) if value is None), None)
+        missing = next(
+            (edge for edge, value in zip(_EDGES, edges, strict=True) if value is None), None
+        )
         if missing:
             raise BadLabel(f"object {number} ({name}) has no <bndbox> with a number as {missing}")
         flags = (_text(element, flag) == "1" for flag in ("truncated", "difficult"))
@@ -81,7 +83,12 @@ def _parse_xml(data: bytes) -> Element:
     try:
         parser.Parse(data, True)
         return builder.close()
-    except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:  # LookupError: an encoding that nobody knows
+    except (
+        expat.ExpatError,
+        ValueError,
+        LookupError,
+        AssertionError,
+    ) as error:  # LookupError: an encoding that nobody knows
         raise BadLabel(f"it is no XML: {error}") from error
 
 

@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.label_trees import TreeFile, label_key, list_tree, read_labels, split_of, tree_references
+from transforms.inputs.annotations.label_trees import (
+    TreeFile,
+    label_key,
+    list_tree,
+    read_labels,
+    split_of,
+    tree_references,
+)
 from transforms.inputs.annotations.voc_labels import BadLabel, VocLabel, parse_voc
 from transforms.inputs.file_rules import Problem, has_image_name
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
@@ -21,9 +28,17 @@ if TYPE_CHECKING:
     from transforms.inputs.annotations.voc import VocSource
 
 # Folders of masks, in lower case, and the columns that their pictures are in.
-MASKS: Mapping[str, str] = {"segmentationclass": "segmentation", "segmentationobject": "segmentation_object"}
+MASKS: Mapping[str, str] = {
+    "segmentationclass": "segmentation",
+    "segmentationobject": "segmentation_object",
+}
 # The lists of ImageSets/Main that are splits.
-SPLIT_LISTS: Mapping[str, str] = {"train.txt": "train", "val.txt": "validation", "test.txt": "test", "trainval.txt": "train"}
+SPLIT_LISTS: Mapping[str, str] = {
+    "train.txt": "train",
+    "val.txt": "validation",
+    "test.txt": "test",
+    "trainval.txt": "train",
+}
 _Key = tuple[str, ...]
 
 
@@ -49,23 +64,47 @@ def list_voc(source: VocSource) -> Iterator[pa.RecordBatch | Reject]:
     for key, split in splits.items():
         if key not in keys:
             yield Reject(
-                "/".join(key), source.root, RejectReason.MISSING_FILE, f"listed as a {split} image, but there is none of this name"
+                "/".join(key),
+                source.root,
+                RejectReason.MISSING_FILE,
+                f"listed as a {split} image, but there is none of this name",
             )
     for key, labels in tree.labels.items():
         if key not in keys:
-            yield Reject(labels[0].path, labels[0].uri, RejectReason.MISSING_FILE, "there is no image of this name")
+            yield Reject(
+                labels[0].path,
+                labels[0].uri,
+                RejectReason.MISSING_FILE,
+                "there is no image of this name",
+            )
     for file in tree.others:
-        yield Reject(file.path, file.uri, RejectReason.OTHER_FILE, "neither an image nor an annotation")
+        yield Reject(
+            file.path, file.uri, RejectReason.OTHER_FILE, "neither an image nor an annotation"
+        )
     wanted = []
     for image in tree.images:
         found = tree.labels.get(label_key(image.path), [])
         if source.has_lists and label_key(image.path) not in splits:
-            yield Reject(image.path, image.uri, RejectReason.OTHER_FILE, "in none of the lists of ImageSets/Main")
+            yield Reject(
+                image.path,
+                image.uri,
+                RejectReason.OTHER_FILE,
+                "in none of the lists of ImageSets/Main",
+            )
         elif len(found) == 1:
             wanted.append((image, found[0]))
         else:
-            told = f"it has several: {', '.join(file.path for file in found)}" if found else "no xml says what is in it"
-            yield Reject(image.path, image.uri, RejectReason.BAD_VALUE if found else RejectReason.MISSING_LABEL, told)
+            told = (
+                f"it has several: {', '.join(file.path for file in found)}"
+                if found
+                else "no xml says what is in it"
+            )
+            yield Reject(
+                image.path,
+                image.uri,
+                RejectReason.BAD_VALUE if found else RejectReason.MISSING_LABEL,
+                told,
+            )
     for start in range(0, len(wanted), BATCH_ROWS):
         yield from _batch(source, tree, splits, wanted[start : start + BATCH_ROWS])
 
@@ -79,7 +118,11 @@ def _sort(files: Sequence[TreeFile]) -> _Tree:
             if folders[-1] == "main" and file.path.rpartition("/")[2].lower() in SPLIT_LISTS:
                 tree.lists.append(file)
         elif not has_image_name(file.path):
-            (tree.labels[label_key(file.path)] if file.path.lower().endswith(".xml") else tree.others).append(file)
+            (
+                tree.labels[label_key(file.path)]
+                if file.path.lower().endswith(".xml")
+                else tree.others
+            ).append(file)
         elif mask:
             path = "/".join(part for part in file.path.split("/") if part.lower() not in MASKS)
             tree.masks[mask][label_key(path)] = file
@@ -101,7 +144,14 @@ def _listed_splits(source: VocSource, tree: _Tree) -> tuple[dict[_Key, str], lis
             key = (*base, stem.rpartition(".")[0] if has_image_name(stem) else stem)
             split = splits.setdefault(key, SPLIT_LISTS[name.lower()])
             if split != SPLIT_LISTS[name.lower()] and not _is_sum(file):
-                rejects.append(Reject("/".join(key), file.uri, RejectReason.DUPLICATE_ID, f"listed in two splits; {split} keeps it"))
+                rejects.append(
+                    Reject(
+                        "/".join(key),
+                        file.uri,
+                        RejectReason.DUPLICATE_ID,
+                        f"listed in two splits; {split} keeps it",
+                    )
+                )
     return splits, rejects
 
 
@@ -111,10 +161,15 @@ def _is_sum(file: TreeFile) -> bool:
 
 
 def _batch(
-    source: VocSource, tree: _Tree, splits: Mapping[_Key, str], wanted: Sequence[tuple[TreeFile, TreeFile]]
+    source: VocSource,
+    tree: _Tree,
+    splits: Mapping[_Key, str],
+    wanted: Sequence[tuple[TreeFile, TreeFile]],
 ) -> Iterator[pa.RecordBatch | Reject]:
     images, labels = [], []
-    for (image, file), (_, data) in zip(wanted, read_labels([label for _, label in wanted], source.storage), strict=True):
+    for (image, file), (_, data) in zip(
+        wanted, read_labels([label for _, label in wanted], source.storage), strict=True
+    ):
         label = _label_of(source, image, file, data)
         if isinstance(label, VocLabel):
             images.append(image)
@@ -125,24 +180,39 @@ def _batch(
         return
     keys = [label_key(image.path) for image in images]
     of_folder = source.has_split_folders and not source.has_lists
-    states = [split_of(image.path.split("/")[:1]) if of_folder else splits.get(key) for image, key in zip(images, keys, strict=True)]
-    columns, empty = boxes.object_columns(_objects_of(images, labels), [image.uri for image in images])
+    states = [
+        split_of(image.path.split("/")[:1]) if of_folder else splits.get(key)
+        for image, key in zip(images, keys, strict=True)
+    ]
+    columns, empty = boxes.object_columns(
+        _objects_of(images, labels), [image.uri for image in images]
+    )
     yield from empty
     if source.has_masks:
-        columns |= {extra_name(name): _pictures([masks.get(key) for key in keys]) for name, masks in tree.masks.items()}
+        columns |= {
+            extra_name(name): _pictures([masks.get(key) for key in keys])
+            for name, masks in tree.masks.items()
+        }
     yield tree_references(images, states, columns)
 
 
-def _label_of(source: VocSource, image: TreeFile, file: TreeFile, data: bytes | Problem) -> VocLabel | Problem:
+def _label_of(
+    source: VocSource, image: TreeFile, file: TreeFile, data: bytes | Problem
+) -> VocLabel | Problem:
     if not isinstance(data, bytes):
         return data
     try:
         label = parse_voc(data)
     except BadLabel as fault:
         return RejectReason.BAD_VALUE, f"{file.path}: {fault}"
-    size = label.size or (boxes.read_size(image.uri, source.storage) if label.objects else boxes.ImageSize(1, 1))
+    size = label.size or (
+        boxes.read_size(image.uri, source.storage) if label.objects else boxes.ImageSize(1, 1)
+    )
     if size is None:
-        return RejectReason.BAD_VALUE, f"{file.path} states no size, and the image's header tells none: its boxes have no scale"
+        return (
+            RejectReason.BAD_VALUE,
+            f"{file.path} states no size, and the image's header tells none: its boxes have no scale",
+        )
     return label._replace(size=size)
 
 
@@ -150,17 +220,26 @@ def _objects_of(images: Sequence[TreeFile], labels: Sequence[VocLabel]) -> boxes
     rows = np.repeat(np.arange(len(labels)), [len(label.objects) for label in labels])
     objects = [found for label in labels for found in label.objects]
     sizes = np.array([label.size for label in labels], float)[rows]
-    corners = np.array([found.edges for found in objects], float).reshape(-1, 4) / sizes[:, [0, 1, 0, 1]]
+    corners = (
+        np.array([found.edges for found in objects], float).reshape(-1, 4) / sizes[:, [0, 1, 0, 1]]
+    )
     columns = {
         boxes.LABEL: pa.array([found.name for found in objects], pa.string()),
         boxes.POSE: pa.array([found.pose for found in objects], pa.string()),
         boxes.IS_TRUNCATED: pa.array([int(found.is_truncated) for found in objects], pa.int64()),
         boxes.IS_DIFFICULT: pa.array([int(found.is_difficult) for found in objects], pa.int64()),
     }
-    names = [f"{image.path}#{number}" for image, label in zip(images, labels, strict=True) for number in range(1, len(label.objects) + 1)]
+    names = [
+        f"{image.path}#{number}"
+        for image, label in zip(images, labels, strict=True)
+        for number in range(1, len(label.objects) + 1)
+    ]
     return boxes.ObjectRows(rows, corners, columns, names)
 
 
 def _pictures(files: Sequence[TreeFile | None]) -> pa.Array:
-    found = [file and {"uri": file.uri, "offset": None, "num_bytes": file.num_bytes, "etag": file.etag} for file in files]
+    found = [
+        file and {"uri": file.uri, "offset": None, "num_bytes": file.num_bytes, "etag": file.etag}
+        for file in files
+    ]
     return pa.array(found, PICTURE_TYPE)

@@ -21,7 +21,12 @@ from shardwright.schema import Feature
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.label_trees import Shallow, look_in, read_start, split_of
-from transforms.inputs.annotations.yolo_labels import YoloConfig, looks_like_labels, read_config, read_names
+from transforms.inputs.annotations.yolo_labels import (
+    YoloConfig,
+    looks_like_labels,
+    read_config,
+    read_names,
+)
 from transforms.inputs.annotations.yolo_listing import NAME_FILES, is_config, list_yolo
 from transforms.inputs.file_rules import has_image_name
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
@@ -30,8 +35,12 @@ from transforms.rejects import Reject
 
 _CONFIG_BYTES = 1 << 20
 _START_BYTES = 4096
-_LABEL_FOLDERS = frozenset({"labels", "obj_train_data"})  # the second is CVAT's, with the images in it
-_PROBES = 5  # label files that are looked at: the first ones may be empty, of images without objects
+_LABEL_FOLDERS = frozenset(
+    {"labels", "obj_train_data"}
+)  # the second is CVAT's, with the images in it
+_PROBES = (
+    5  # label files that are looked at: the first ones may be empty, of images without objects
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +64,29 @@ class YoloSource(InputSource):
     storage: StorageOptions = NO_OPTIONS
 
     def describe(self) -> str:
-        splits = ", splits from data.yaml" if self.places else ", split folders" if self.has_split_folders else ""
+        splits = (
+            ", splits from data.yaml"
+            if self.places
+            else ", split folders"
+            if self.has_split_folders
+            else ""
+        )
         points = "; keypoints are left out" if self.has_keypoints else ""
         return f"YOLO labels at {self.root}: images with a .txt of boxes for each, {len(self.names)} classes{splits}{points}"
 
     @property
     def schema(self) -> pa.Schema:
-        kinds = {boxes.BOX: boxes.BOX_TYPE, boxes.LABEL: pa.string(), boxes.SEGMENTATION: pa.string()}
-        return pa.schema([*REFERENCE_SCHEMA, *(pa.field(extra_name(name), pa.list_(kind)) for name, kind in kinds.items())])
+        kinds = {
+            boxes.BOX: boxes.BOX_TYPE,
+            boxes.LABEL: pa.string(),
+            boxes.SEGMENTATION: pa.string(),
+        }
+        return pa.schema(
+            [
+                *REFERENCE_SCHEMA,
+                *(pa.field(extra_name(name), pa.list_(kind)) for name, kind in kinds.items()),
+            ]
+        )
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -82,7 +106,9 @@ class YoloFormat(SourceFormat):
 
     name: ClassVar[str] = "yolo"
     summary: ClassVar[str] = "YOLO: images and a .txt for each, or their data.yaml"
-    rank: ClassVar[int] = 28  # before tables: data.yaml is no table, and they refuse files of strange names
+    rank: ClassVar[int] = (
+        28  # before tables: data.yaml is no table, and they refuse files of strange names
+    )
 
     def open(self, request: SourceRequest, *, forced: bool) -> YoloSource | None:
         uri, storage = request.uri, request.storage
@@ -96,14 +122,23 @@ class YoloFormat(SourceFormat):
             config = _find_config(root, storage) if forced or _has_labels(root, storage) else None
         if config is None:
             if forced:
-                raise UsageError(f"{request.argument} {uri} is no folder: give that of images/ and labels/, or data.yaml")
+                raise UsageError(
+                    f"{request.argument} {uri} is no folder: give that of images/ and labels/, or data.yaml"
+                )
             return None
         request.refuse_columns("YOLO labels")
         if not config.names:
             raise UsageError(
                 f"{uri} has YOLO's labels, and nothing names their classes: add data.yaml with `names`, or classes.txt with one a line"
             )
-        return YoloSource(root, config.names, _places(config, root), _has_split_folders(root, storage), config.has_keypoints, storage)
+        return YoloSource(
+            root,
+            config.names,
+            _places(config, root),
+            _has_split_folders(root, storage),
+            config.has_keypoints,
+            storage,
+        )
 
 
 def _read_config(uri: str, storage: StorageOptions) -> YoloConfig:
@@ -122,13 +157,30 @@ def _find_config(root: str, storage: StorageOptions) -> YoloConfig:
     found = look_in(root, storage)
     # Of a store's folder of many images only the first names are known: the usual ones are asked for.
     configs = dict.fromkeys([*filter(is_config, found.files), "data.yaml", "dataset.yaml"])
-    texts = ((f"{root}/{name}", read_start(f"{root}/{name}", storage, _CONFIG_BYTES).decode("utf-8", "replace")) for name in configs)
-    config = next((config for uri, text in texts if text and (config := read_config(text, uri)).names), None)
+    texts = (
+        (
+            f"{root}/{name}",
+            read_start(f"{root}/{name}", storage, _CONFIG_BYTES).decode("utf-8", "replace"),
+        )
+        for name in configs
+    )
+    config = next(
+        (config for uri, text in texts if text and (config := read_config(text, uri)).names), None
+    )
     if config is not None:
         return config
-    for folder in (root, *(f"{root}/{name}" for name in found.folders if name.lower() == "labels" or split_of([name]))):
+    for folder in (
+        root,
+        *(
+            f"{root}/{name}"
+            for name in found.folders
+            if name.lower() == "labels" or split_of([name])
+        ),
+    ):
         for name in NAME_FILES:
-            if names := read_names(read_start(f"{folder}/{name}", storage, _CONFIG_BYTES).decode("utf-8", "replace")):
+            if names := read_names(
+                read_start(f"{folder}/{name}", storage, _CONFIG_BYTES).decode("utf-8", "replace")
+            ):
                 return YoloConfig(names, {}, "", False)
     return YoloConfig((), {}, "", False)
 
@@ -144,8 +196,17 @@ def _has_labels(root: str, storage: StorageOptions) -> bool:
             below = look_in(place, storage)
             if _are_labels(place, below, storage, beside=folder.lower() != "labels"):
                 return True
-            deeper = below.folders[:_PROBES] if folder.lower() == "labels" else filter(_is_label_folder, below.folders)
-            if any(_are_labels(f"{place}/{name}", look_in(f"{place}/{name}", storage), storage, beside=False) for name in deeper):
+            deeper = (
+                below.folders[:_PROBES]
+                if folder.lower() == "labels"
+                else filter(_is_label_folder, below.folders)
+            )
+            if any(
+                _are_labels(
+                    f"{place}/{name}", look_in(f"{place}/{name}", storage), storage, beside=False
+                )
+                for name in deeper
+            ):
                 return True
     return False
 
@@ -156,10 +217,15 @@ def _is_label_folder(name: str) -> bool:
 
 def _are_labels(folder: str, found: Shallow, storage: StorageOptions, *, beside: bool) -> bool:
     texts = (name for name in found.files if name.lower().endswith(".txt"))
-    if beside and (first := next(texts, None)):  # most folders of images have no text, and need no more looking
+    if beside and (
+        first := next(texts, None)
+    ):  # most folders of images have no text, and need no more looking
         stems = {name.rpartition(".")[0] for name in found.files if has_image_name(name)}
         texts = (name for name in chain([first], texts) if name[:-4] in stems)
-    return any(looks_like_labels(read_start(f"{folder}/{name}", storage, _START_BYTES)) for name in islice(texts, _PROBES))
+    return any(
+        looks_like_labels(read_start(f"{folder}/{name}", storage, _START_BYTES))
+        for name in islice(texts, _PROBES)
+    )
 
 
 def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:
@@ -167,10 +233,16 @@ def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:
     found = []
     for split, written in config.places.items():
         for place in written:
-            parts = [part for part in place.removeprefix(f"{root}/").split("/") if part not in ("", ".", "..")]
+            parts = [
+                part
+                for part in place.removeprefix(f"{root}/").split("/")
+                if part not in ("", ".", "..")
+            ]
             found.append((split, "/".join(parts)))
     paths = [path for _, path in found]
-    return tuple(found) if len(set(paths)) == len(paths) > 1 else ()  # one folder for two splits says nothing
+    return (
+        tuple(found) if len(set(paths)) == len(paths) > 1 else ()
+    )  # one folder for two splits says nothing
 
 
 def _has_split_folders(root: str, storage: StorageOptions) -> bool:
@@ -182,4 +254,8 @@ def _has_split_folders(root: str, storage: StorageOptions) -> bool:
 def _are_splits(found: Shallow) -> bool:
     others = ("images", "labels")
     folders = [name for name in found.folders if name.lower() not in others]
-    return bool(folders) and not any(map(has_image_name, found.files)) and all(split_of([name]) for name in folders)
+    return (
+        bool(folders)
+        and not any(map(has_image_name, found.files))
+        and all(split_of([name]) for name in folders)
+    )

@@ -28,7 +28,9 @@ class YoloObject(NamedTuple):
     line: int
 
 
-def parse_yolo(data: bytes, *, num_classes: int, has_keypoints: bool = False) -> Iterator[YoloObject]:
+def parse_yolo(
+    data: bytes, *, num_classes: int, has_keypoints: bool = False
+) -> Iterator[YoloObject]:
     """The objects of a file.
 
     Args:
@@ -53,22 +55,47 @@ def _object_of(words: list[str], line: int, num_classes: int, has_keypoints: boo
     if has_keypoints:
         del values[4:]
     if len(values) != 4 and (len(values) < 6 or len(values) % 2):
-        raise ValueError("it has neither `class x y width height` nor `class` and three or more points")
-    wrong = next((value for value in values if not (math.isnan(value) or -_MARGIN <= value <= 1 + _MARGIN)), None)
+        raise ValueError(
+            "it has neither `class x y width height` nor `class` and three or more points"
+        )
+    wrong = next(
+        (value for value in values if not (math.isnan(value) or -_MARGIN <= value <= 1 + _MARGIN)),
+        None,
+    )
     if wrong is not None:
-        raise ValueError(f"{wrong:g} is no fraction of the image's width or height: divide pixels by them")
+        raise ValueError(
+            f"{wrong:g} is no fraction of the image's width or height: divide pixels by them"
+        )
     if len(values) == 4:
         return YoloObject(int(label), tuple(values), (), line)  # type: ignore[arg-type]  # of four
     (left, right), (top, bottom) = ((min(side), max(side)) for side in (values[::2], values[1::2]))
-    return YoloObject(int(label), ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top), tuple(values), line)
+    return YoloObject(
+        int(label),
+        ((left + right) / 2, (top + bottom) / 2, right - left, bottom - top),
+        tuple(values),
+        line,
+    )
 
 
 def looks_like_labels(start: bytes) -> bool:
     """Whether the first bytes of a text file are those of a label file that is not empty: a class, and fractions."""
-    first = next((line.split() for line in start.decode("utf-8-sig", "replace").splitlines() if line.strip()), [])
+    first = next(
+        (
+            line.split()
+            for line in start.decode("utf-8-sig", "replace").splitlines()
+            if line.strip()
+        ),
+        [],
+    )
     try:
-        numbers = [float(word) for word in first]  # behind a box there may be keypoints with more than fractions
-        return len(first) >= 5 and first[0].isdecimal() and all(-_MARGIN <= number <= 1 + _MARGIN for number in numbers[1:5])
+        numbers = [
+            float(word) for word in first
+        ]  # behind a box there may be keypoints with more than fractions
+        return (
+            len(first) >= 5
+            and first[0].isdecimal()
+            and all(-_MARGIN <= number <= 1 + _MARGIN for number in numbers[1:5])
+        )
     except ValueError:
         return False
 
@@ -104,25 +131,40 @@ def read_config(text: str, path: str) -> YoloConfig:
     names = _names(values.get("names"), path)
     count = values.get("nc")
     if names and isinstance(count, str) and count.isdecimal() and int(count) != len(names):
-        raise UsageError(f"{path}: nc is {count}, and there are {len(names)} names: mend one of them")
+        raise UsageError(
+            f"{path}: nc is {count}, and there are {len(names)} names: mend one of them"
+        )
     places = {}
-    for key, split in (("train", "train"), ("val", "validation"), ("valid", "validation"), ("test", "test")):
+    for key, split in (
+        ("train", "train"),
+        ("val", "validation"),
+        ("valid", "validation"),
+        ("test", "test"),
+    ):
         value = values.get(key)
         found = [value] if isinstance(value, str) else value if isinstance(value, list) else []
         if written := tuple(item for item in found if isinstance(item, str) and item):
             places[split] = written
     folder = values.get("path")
-    return YoloConfig(names, places, folder if isinstance(folder, str) else "", "kpt_shape" in values)
+    return YoloConfig(
+        names, places, folder if isinstance(folder, str) else "", "kpt_shape" in values
+    )
 
 
 def _names(value: Any, path: str) -> tuple[str, ...]:
     if isinstance(value, dict):
-        missing = next((str(number) for number in range(len(value)) if str(number) not in value), None)
+        missing = next(
+            (str(number) for number in range(len(value)) if str(number) not in value), None
+        )
         if missing is not None:
-            raise UsageError(f"{path}: names has {len(value)} classes, and none of the number {missing}")
+            raise UsageError(
+                f"{path}: names has {len(value)} classes, and none of the number {missing}"
+            )
         value = [value[str(number)] for number in range(len(value))]
     names = tuple(str(name).strip() for name in value) if isinstance(value, list) else ()
     doubled = next((name for name in names if not name or names.count(name) > 1), None)
     if doubled is not None:
-        raise UsageError(f"{path}: two classes are called {doubled!r}, or one has no name: rename it")
+        raise UsageError(
+            f"{path}: two classes are called {doubled!r}, or one has no name: rename it"
+        )
     return names

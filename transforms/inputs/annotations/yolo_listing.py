@@ -11,7 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.label_trees import TreeFile, label_key, list_tree, read_labels, split_of, tree_references
+from transforms.inputs.annotations.label_trees import (
+    TreeFile,
+    label_key,
+    list_tree,
+    read_labels,
+    split_of,
+    tree_references,
+)
 from transforms.inputs.annotations.yolo_labels import BadLine, YoloObject, parse_yolo
 from transforms.inputs.file_rules import has_image_name
 from transforms.references import BATCH_ROWS
@@ -35,7 +42,13 @@ def list_yolo(source: YoloSource) -> Iterator[pa.RecordBatch | Reject]:
     yield from rejects
     images = [file for file in files if has_image_name(file.path)]
     lists = {path for _, path in source.places if path.lower().endswith(".txt")}
-    texts = [file for file in files if file.path.lower().endswith(".txt") and not _is_other(file.path) and file.path not in lists]
+    texts = [
+        file
+        for file in files
+        if file.path.lower().endswith(".txt")
+        and not _is_other(file.path)
+        and file.path not in lists
+    ]
     labels: dict[tuple[str, ...], list[TreeFile]] = defaultdict(list)
     for file in texts:
         labels[label_key(file.path)].append(file)
@@ -51,19 +64,31 @@ def _is_other(path: str) -> bool:
 
 
 def _left_over(
-    files: Sequence[TreeFile], labels: dict[tuple[str, ...], list[TreeFile]], keys: set[tuple[str, ...]], lists: set[str]
+    files: Sequence[TreeFile],
+    labels: dict[tuple[str, ...], list[TreeFile]],
+    keys: set[tuple[str, ...]],
+    lists: set[str],
 ) -> Iterator[Reject]:
     """A reject for each file that is no image, and tells of none."""
     for file in files:
-        if has_image_name(file.path) or _is_other(file.path) or is_config(file.path) or file.path in lists:
+        if (
+            has_image_name(file.path)
+            or _is_other(file.path)
+            or is_config(file.path)
+            or file.path in lists
+        ):
             continue
         if label_key(file.path) in labels and file.path.lower().endswith(".txt"):
             if label_key(file.path) in keys:
                 continue
             if any(folder.lower() == "labels" for folder in file.path.split("/")[:-1]):
-                yield Reject(file.path, file.uri, RejectReason.MISSING_FILE, "there is no image of this name")
+                yield Reject(
+                    file.path, file.uri, RejectReason.MISSING_FILE, "there is no image of this name"
+                )
                 continue
-        yield Reject(file.path, file.uri, RejectReason.OTHER_FILE, "neither an image nor the labels of one")
+        yield Reject(
+            file.path, file.uri, RejectReason.OTHER_FILE, "neither an image nor the labels of one"
+        )
 
 
 def _splits_by_place(source: YoloSource, lists: Sequence[TreeFile]) -> Callable[[str], str | None]:
@@ -71,14 +96,22 @@ def _splits_by_place(source: YoloSource, lists: Sequence[TreeFile]) -> Callable[
     split_of_place = {path: split for split, path in source.places}
     listed: dict[str, str] = {}
     for file, data in read_labels(lists, source.storage):
-        for line in data.decode("utf-8-sig", "replace").splitlines() if isinstance(data, bytes) else ():
-            parts = [part for part in line.strip().removeprefix(f"{source.root}/").split("/") if part not in ("", ".", "..")]
+        for line in (
+            data.decode("utf-8-sig", "replace").splitlines() if isinstance(data, bytes) else ()
+        ):
+            parts = [
+                part
+                for part in line.strip().removeprefix(f"{source.root}/").split("/")
+                if part not in ("", ".", "..")
+            ]
             listed.setdefault("/".join(parts), split_of_place[file.path])
 
     def find(path: str) -> str | None:
         folders = path.split("/")[:-1]
         above = ("/".join(folders[:depth]) for depth in range(len(folders), 0, -1))
-        placed = listed.get(path) or next((split_of_place[folder] for folder in above if folder in split_of_place), None)
+        placed = listed.get(path) or next(
+            (split_of_place[folder] for folder in above if folder in split_of_place), None
+        )
         return placed or (None if source.places else split_of(folders))
 
     return find
@@ -102,27 +135,49 @@ def _batch(
             yield Reject(image.path, image.uri, *content)
         else:
             try:
-                objects.append(list(parse_yolo(content, num_classes=len(source.names), has_keypoints=source.has_keypoints)))
+                objects.append(
+                    list(
+                        parse_yolo(
+                            content,
+                            num_classes=len(source.names),
+                            has_keypoints=source.has_keypoints,
+                        )
+                    )
+                )
                 kept.append(image)
             except BadLine as fault:
-                yield Reject(image.path, image.uri, RejectReason.BAD_VALUE, f"{files[0].path}, {fault}")
+                yield Reject(
+                    image.path, image.uri, RejectReason.BAD_VALUE, f"{files[0].path}, {fault}"
+                )
     if not kept:
         return
     splits = [find_split(image.path) if source.states_splits else None for image in kept]
-    columns, empty = boxes.object_columns(_objects_of(source, kept, objects), [image.uri for image in kept])
+    columns, empty = boxes.object_columns(
+        _objects_of(source, kept, objects), [image.uri for image in kept]
+    )
     yield from empty
     yield tree_references(kept, splits, columns)
 
 
-def _objects_of(source: YoloSource, images: Sequence[TreeFile], objects: Sequence[Sequence[YoloObject]]) -> boxes.ObjectRows:
+def _objects_of(
+    source: YoloSource, images: Sequence[TreeFile], objects: Sequence[Sequence[YoloObject]]
+) -> boxes.ObjectRows:
     flat = [found for of_image in objects for found in of_image]
-    corners = boxes.corners_of_centres(np.array([found.box for found in flat], float).reshape(-1, 4))
+    corners = boxes.corners_of_centres(
+        np.array([found.box for found in flat], float).reshape(-1, 4)
+    )
     columns = {
         boxes.LABEL: pa.array([source.names[found.label] for found in flat], pa.string()),
         boxes.SEGMENTATION: pa.array([_polygon(found) for found in flat], pa.string()),
     }
-    names = [f"{image.path}#{found.line}" for image, of_image in zip(images, objects, strict=True) for found in of_image]
-    return boxes.ObjectRows(np.repeat(np.arange(len(objects)), list(map(len, objects))), corners, columns, names)
+    names = [
+        f"{image.path}#{found.line}"
+        for image, of_image in zip(images, objects, strict=True)
+        for found in of_image
+    ]
+    return boxes.ObjectRows(
+        np.repeat(np.arange(len(objects)), list(map(len, objects))), corners, columns, names
+    )
 
 
 def _polygon(found: YoloObject) -> str:

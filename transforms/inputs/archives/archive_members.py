@@ -15,7 +15,14 @@ from typing import IO, NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import StorageError
-from transforms.inputs.file_rules import MAGIC_BYTES, Problem, has_image_name, is_litter, magic_problem, size_problem
+from transforms.inputs.file_rules import (
+    MAGIC_BYTES,
+    Problem,
+    has_image_name,
+    is_litter,
+    magic_problem,
+    size_problem,
+)
 from transforms.inputs.spool import SpoolWriter
 from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from transforms.rejects import Reject, RejectReason, reason_of
@@ -83,11 +90,24 @@ def archive_faults() -> Iterator[None]:
         raise ArchiveFault(RejectReason.TRUNCATED, f"it ends too early: {error}") from error
     except tarfile.ReadError as error:
         cut = "unexpected end" in str(error)
-        raise ArchiveFault(RejectReason.TRUNCATED if cut else RejectReason.CORRUPT, str(error)) from error
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, RuntimeError, ValueError) as error:
+        raise ArchiveFault(
+            RejectReason.TRUNCATED if cut else RejectReason.CORRUPT, str(error)
+        ) from error
+    except (
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        RuntimeError,
+        ValueError,
+    ) as error:
         raise ArchiveFault(RejectReason.CORRUPT, str(error)) from error
     except OSError as error:  # gzip and bz2 raise it without a number
-        raise ArchiveFault(RejectReason.UNREADABLE if error.errno else RejectReason.CORRUPT, error.strerror or str(error)) from error
+        raise ArchiveFault(
+            RejectReason.UNREADABLE if error.errno else RejectReason.CORRUPT,
+            error.strerror or str(error),
+        ) from error
 
 
 def normal_path(name: str) -> str:
@@ -117,7 +137,9 @@ def member_problem(member: Member) -> Problem | None:
 
 def member_reject(archive_name: str, uri: str, path: str, problem: Problem) -> Reject:
     """The reject of one member."""
-    shown = f"{archive_name}/{path}".encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    shown = f"{archive_name}/{path}".encode("utf-8", "surrogateescape").decode(
+        "utf-8", "backslashreplace"
+    )
     return Reject("" if problem[0] == RejectReason.BAD_ID else shown, f"{uri}#{shown}", *problem)
 
 
@@ -179,6 +201,10 @@ def member_batches(rows: Iterable[MemberRow | Reject]) -> Iterator[pa.RecordBatc
 
 def member_references(rows: Sequence[MemberRow]) -> pa.RecordBatch:
     """Rows as one reference batch."""
-    columns: dict[str, Sequence[object]] = dict(zip(MemberRow._fields, zip(*rows, strict=True), strict=True))
+    columns: dict[str, Sequence[object]] = dict(
+        zip(MemberRow._fields, zip(*rows, strict=True), strict=True)
+    )
     columns["group"] = [None] * len(rows)
-    return pa.RecordBatch.from_pydict({field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA)
+    return pa.RecordBatch.from_pydict(
+        {field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA
+    )

@@ -23,7 +23,13 @@ from transforms.inputs.archives.archive_members import (
     place_member,
 )
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, place_of
-from transforms.inputs.input_files import FileState, InputFile, common_split_names, find_files, state_of
+from transforms.inputs.input_files import (
+    FileState,
+    InputFile,
+    common_split_names,
+    find_files,
+    state_of,
+)
 from transforms.inputs.source import InputSource, SourceRequest
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
 from transforms.rejects import Reject, RejectReason
@@ -92,10 +98,16 @@ def look_into(members: Iterable[Member]) -> Look:
 
 def layout_of(looks: Sequence[Look], archives: Sequence[InputFile]) -> ArchiveLayout:
     """What the folders mean, going by some of the archives."""
-    images = [path.split("/") for path in chain.from_iterable(look.paths for look in looks) if has_image_name(path)]
+    images = [
+        path.split("/")
+        for path in chain.from_iterable(look.paths for look in looks)
+        if has_image_name(path)
+    ]
     wrapper = _wrapper(images, sees_all=all(look.whole for look in looks))
     inner = [parts[1:] if wrapper else parts for parts in images]
-    split_folders = bool(inner) and all(len(parts) > 1 and parts[0].lower() in SPLIT_FOLDERS for parts in inner)
+    split_folders = bool(inner) and all(
+        len(parts) > 1 and parts[0].lower() in SPLIT_FOLDERS for parts in inner
+    )
     return ArchiveLayout(wrapper, split_folders, common_split_names(archives))
 
 
@@ -105,11 +117,15 @@ def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:
     if len(tops) != 1 or any(len(parts) < 3 for parts in images):
         return ""
     top = tops.pop()
-    is_wrapper = top.lower() not in SPLIT_FOLDERS and (sees_all or len({parts[1] for parts in images}) > 1)
+    is_wrapper = top.lower() not in SPLIT_FOLDERS and (
+        sees_all or len({parts[1] for parts in images}) > 1
+    )
     return top if is_wrapper else ""
 
 
-def find_archives(request: SourceRequest, is_one: Callable[[str], bool], *, forced: bool, what: str) -> tuple[InputFile, ...]:
+def find_archives(
+    request: SourceRequest, is_one: Callable[[str], bool], *, forced: bool, what: str
+) -> tuple[InputFile, ...]:
     """The archives that INPUT is, none where it is something else.
 
     Raises:
@@ -119,7 +135,9 @@ def find_archives(request: SourceRequest, is_one: Callable[[str], bool], *, forc
     if not found and forced:
         if request.is_file:
             return (InputFile(request.uri, request.uri.rpartition("/")[2]),)
-        raise UsageError(f"{request.argument} {request.uri} has no {what}: give one, a folder of them, or a wildcard")
+        raise UsageError(
+            f"{request.argument} {request.uri} has no {what}: give one, a folder of them, or a wildcard"
+        )
     for archive in found:
         try:
             archive.uri.encode()
@@ -172,25 +190,50 @@ class ArchiveSource(InputSource):
     def list_archive(self, archive: InputFile, state: FileState) -> Rows:
         """What one archive holds. Raises `ArchiveFault` for what is left of it."""
 
-    def references(self, archive: InputFile, state: FileState, members: Iterable[Member], writer: SpoolWriter | None) -> Rows:
+    def references(
+        self,
+        archive: InputFile,
+        state: FileState,
+        members: Iterable[Member],
+        writer: SpoolWriter | None,
+    ) -> Rows:
         """Members as references and rejects, one more for what is left of an archive that cannot be read to its end."""
         rows = self._rows(archive, Place(archive.uri, 0, state.etag), members, writer)
         return member_batches(with_fault(archive, rows))
 
-    def spooled(self, archive: InputFile, state: FileState, make: Callable[[SpoolWriter], Rows]) -> Rows:
+    def spooled(
+        self, archive: InputFile, state: FileState, make: Callable[[SpoolWriter], Rows]
+    ) -> Rows:
         """The same by way of the spool."""
         settings = rules_digest(type(self).__name__, self.layout, archive.name)
-        return spooled(self.request.spool, archive.uri, f"{state.etag or ''}-{settings}", self.request.storage, make)
+        return spooled(
+            self.request.spool,
+            archive.uri,
+            f"{state.etag or ''}-{settings}",
+            self.request.storage,
+            make,
+        )
 
     def _rows(
-        self, archive: InputFile, place: Place, members: Iterable[Member], writer: SpoolWriter | None
+        self,
+        archive: InputFile,
+        place: Place,
+        members: Iterable[Member],
+        writer: SpoolWriter | None,
     ) -> Iterator[MemberRow | Reject]:
         for number, member in enumerate(members):
             found = member_problem(member) or place_member(member, place, writer)
             if isinstance(found, Place):
                 split, label = self.layout.place_of(archive, member.path)
                 yield MemberRow(
-                    f"{archive.name}/{member.path}", found.uri, found.offset, member.num_bytes, found.etag, number, split, label
+                    f"{archive.name}/{member.path}",
+                    found.uri,
+                    found.offset,
+                    member.num_bytes,
+                    found.etag,
+                    number,
+                    split,
+                    label,
                 )
             else:
                 yield member_reject(archive.name, archive.uri, member.path, found)

@@ -18,15 +18,41 @@ from typing import IO, Any, cast
 import pyarrow as pa
 
 from shardwright.storage import StorageOptions, files_of, is_remote
-from transforms.inputs.archives.archive_members import ArchiveFault, Member, archive_faults, normal_path
+from transforms.inputs.archives.archive_members import (
+    ArchiveFault,
+    Member,
+    archive_faults,
+    normal_path,
+)
 from transforms.inputs.file_rules import Problem, has_image_name
 from transforms.inputs.header_reads import HeaderReader
 from transforms.rejects import RejectReason
 
-TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tbz", ".tar.xz", ".txz", ".tar.zst", ".tzst")
+TAR_ENDINGS = (
+    ".tar",
+    ".tar.gz",
+    ".tgz",
+    ".tar.bz2",
+    ".tbz2",
+    ".tbz",
+    ".tar.xz",
+    ".txz",
+    ".tar.zst",
+    ".tzst",
+)
 _MAGICS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-_LONG_HEADERS = frozenset((tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE))
-_MAX_HEADER_BYTES = 1 << 20  # of names and pax records, which are held in memory; a bomb claims more
+_LONG_HEADERS = frozenset(
+    (
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.SOLARIS_XHDTYPE,
+    )
+)
+_MAX_HEADER_BYTES = (
+    1 << 20
+)  # of names and pax records, which are held in memory; a bomb claims more
 _BUFFER_BYTES = 1 << 20
 
 
@@ -37,7 +63,9 @@ def is_tar_name(name: str) -> bool:
 
 def tar_stem(name: str) -> str:
     """A tar's name without its ending."""
-    ending = max((ending for ending in TAR_ENDINGS if name.lower().endswith(ending)), key=len, default="")
+    ending = max(
+        (ending for ending in TAR_ENDINGS if name.lower().endswith(ending)), key=len, default=""
+    )
     return name[: len(name) - len(ending)]
 
 
@@ -60,7 +88,9 @@ class TarReader:
         self._num_bytes = num_bytes
         with archive_faults():
             start = files_of(uri, storage).read_range(uri, 0, 6)
-        self.compression = next((name for magic, name in _MAGICS.items() if start.startswith(magic)), None)
+        self.compression = next(
+            (name for magic, name in _MAGICS.items() if start.startswith(magic)), None
+        )
 
     def members(self) -> Iterator[Member]:
         """Every file in the archive, in order; then the links, as the files that they lead to, which costs a second pass.
@@ -105,14 +135,22 @@ class TarReader:
 
     def _headers(self) -> Iterator[tuple[tarfile.TarFile, tarfile.TarInfo]]:
         with archive_faults(), self._open() as file:
-            tar = tarfile.TarFile(fileobj=file, tarinfo=_Header, encoding="utf-8", errors="surrogateescape")
+            tar = tarfile.TarFile(
+                fileobj=file, tarinfo=_Header, encoding="utf-8", errors="surrogateescape"
+            )
             position = -1
             while (info := tar.next()) is not None:
                 tar.members.clear()  # type: ignore[attr-defined]  # it keeps them all
                 if info.size < 0 or tar.offset <= position:
-                    raise ArchiveFault(RejectReason.CORRUPT, f"the header of {info.name!r} states {info.size} bytes")
+                    raise ArchiveFault(
+                        RejectReason.CORRUPT,
+                        f"the header of {info.name!r} states {info.size} bytes",
+                    )
                 if self.compression is None and info.offset_data + info.size > self._num_bytes:
-                    raise ArchiveFault(RejectReason.TRUNCATED, f"it ends inside {info.name!r}, at byte {self._num_bytes}")
+                    raise ArchiveFault(
+                        RejectReason.TRUNCATED,
+                        f"it ends inside {info.name!r}, at byte {self._num_bytes}",
+                    )
                 position = tar.offset
                 yield tar, info
 
@@ -126,9 +164,18 @@ class TarReader:
             if is_remote(self.uri):
                 raw = stack.enter_context(files_of(self.uri, self._storage).open_input(self.uri))
             else:
-                raw = stack.enter_context(open(self.uri, "rb", _BUFFER_BYTES if self.compression else -1))
+                raw = stack.enter_context(
+                    open(self.uri, "rb", _BUFFER_BYTES if self.compression else -1)
+                )
             if self.compression == "zstd":
-                yield cast("IO[bytes]", _Forwards(stack.enter_context(pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd"))))
+                yield cast(
+                    "IO[bytes]",
+                    _Forwards(
+                        stack.enter_context(
+                            pa.CompressedInputStream(pa.PythonFile(raw, "r"), "zstd")
+                        )
+                    ),
+                )
             elif self.compression:
                 yield stack.enter_context(_OPENERS[self.compression](raw))
             else:
@@ -149,8 +196,12 @@ class _Header(tarfile.TarInfo):
             raise
         except tarfile.HeaderError as error:
             if len(buf) < tarfile.BLOCKSIZE:
-                raise ArchiveFault(RejectReason.TRUNCATED, "it has no end mark: its end is missing") from error
-            raise ArchiveFault(RejectReason.CORRUPT, f"{error} where a member should begin") from error
+                raise ArchiveFault(
+                    RejectReason.TRUNCATED, "it has no end mark: its end is missing"
+                ) from error
+            raise ArchiveFault(
+                RejectReason.CORRUPT, f"{error} where a member should begin"
+            ) from error
         if found.type in _LONG_HEADERS and found.size > _MAX_HEADER_BYTES:
             raise ArchiveFault(RejectReason.CORRUPT, f"a header of {found.size} bytes")
         return found
@@ -191,7 +242,11 @@ def _nothing() -> IO[bytes]:
 
 def _target(info: tarfile.TarInfo) -> str:
     """The path that a link leads to: a hard link names it from the root, a symbolic one from its own folder."""
-    return normal_path(info.linkname if info.islnk() else posixpath.join(posixpath.dirname(info.name), info.linkname))
+    return normal_path(
+        info.linkname
+        if info.islnk()
+        else posixpath.join(posixpath.dirname(info.name), info.linkname)
+    )
 
 
 def _end_of(name: str, links: dict[str, str]) -> str:

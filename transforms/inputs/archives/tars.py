@@ -7,7 +7,14 @@ from typing import ClassVar
 
 from shardwright.errors import MissingError
 from transforms.inputs.archives.archive_members import ArchiveFault
-from transforms.inputs.archives.archive_source import ArchiveSource, Look, Rows, find_archives, layout_of, look_into
+from transforms.inputs.archives.archive_source import (
+    ArchiveSource,
+    Look,
+    Rows,
+    find_archives,
+    layout_of,
+    look_into,
+)
 from transforms.inputs.archives.tar_members import TarReader, is_tar_name
 from transforms.inputs.input_files import FileState, InputFile, state_of
 from transforms.inputs.source import SourceFormat, SourceRequest
@@ -29,7 +36,9 @@ class TarSource(ArchiveSource):
         reader = TarReader(archive.uri, self.request.storage, state.num_bytes)
         if reader.compression is None:
             return self.references(archive, state, reader.members(), None)
-        return self.spooled(archive, state, lambda writer: self.references(archive, state, reader.members(), writer))
+        return self.spooled(
+            archive, state, lambda writer: self.references(archive, state, reader.members(), writer)
+        )
 
 
 class TarFormat(SourceFormat):
@@ -44,7 +53,10 @@ class TarFormat(SourceFormat):
         if not archives:
             return None
         request.refuse_columns("made of tar archives")
-        looks = [look_into_tar(archive, request) for archive in dict.fromkeys((archives[0], archives[-1]))]
+        looks = [
+            look_into_tar(archive, request)
+            for archive in dict.fromkeys((archives[0], archives[-1]))
+        ]
         base = archives[0].uri.removesuffix(archives[0].name)
         return TarSource(request, base, layout_of(looks, archives), len(archives))
 
@@ -52,7 +64,9 @@ class TarFormat(SourceFormat):
 def look_into_tar(archive: InputFile, request: SourceRequest) -> Look:
     """The first members of a tar; none where it cannot be read."""
     try:
-        reader = TarReader(archive.uri, request.storage, state_of(archive.uri, request.storage).num_bytes)
+        reader = TarReader(
+            archive.uri, request.storage, state_of(archive.uri, request.storage).num_bytes
+        )
     except (ArchiveFault, MissingError):  # told when it is listed
         return Look([], whole=False)
     return look_into(reader.members())

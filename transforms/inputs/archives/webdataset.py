@@ -65,7 +65,13 @@ class WebDatasetSource(TarSource):
         number = f"{self.count} WebDataset shards" if self.count > 1 else "a WebDataset shard"
         return f"{number} at {self.request.uri}{self.samples.describe()}{self.layout.describe()}"
 
-    def references(self, archive: InputFile, state: FileState, members: Iterable[Member], writer: SpoolWriter | None) -> Rows:
+    def references(
+        self,
+        archive: InputFile,
+        state: FileState,
+        members: Iterable[Member],
+        writer: SpoolWriter | None,
+    ) -> Rows:
         pending: list[tuple[int, Sample, SampleRow]] = []
         found = read_samples(members, Place(archive.uri, 0, state.etag), writer)
         for number, sample in enumerate(with_fault(archive, found)):
@@ -81,7 +87,9 @@ class WebDatasetSource(TarSource):
         if pending:
             yield self._references(archive, pending)
 
-    def _row(self, archive: InputFile, sample: Sample | tuple[str, Problem] | Reject) -> SampleRow | Reject:
+    def _row(
+        self, archive: InputFile, sample: Sample | tuple[str, Problem] | Reject
+    ) -> SampleRow | Reject:
         if isinstance(sample, Reject):
             return sample
         if isinstance(sample, tuple):
@@ -92,10 +100,17 @@ class WebDatasetSource(TarSource):
                 return self.samples.row_of(sample)
             except ValueError as error:
                 missing = self.samples.main_image(sample) is None
-                problem = (RejectReason.NOT_AN_IMAGE if missing else RejectReason.BAD_VALUE), str(error)
-        return Reject(f"{tar_stem(archive.name)}/{sample.key}", f"{archive.uri}#{sample.key}", *problem)
+                problem = (
+                    (RejectReason.NOT_AN_IMAGE if missing else RejectReason.BAD_VALUE),
+                    str(error),
+                )
+        return Reject(
+            f"{tar_stem(archive.name)}/{sample.key}", f"{archive.uri}#{sample.key}", *problem
+        )
 
-    def _references(self, archive: InputFile, found: Sequence[tuple[int, Sample, SampleRow]]) -> pa.RecordBatch:
+    def _references(
+        self, archive: InputFile, found: Sequence[tuple[int, Sample, SampleRow]]
+    ) -> pa.RecordBatch:
         rows = [row for _, _, row in found]
         places = [self.layout.place_of(archive, f"{sample.key}.") for _, sample, _ in found]
         stem = tar_stem(archive.name)
@@ -108,9 +123,15 @@ class WebDatasetSource(TarSource):
             "num_bytes": [row.num_bytes for row in rows],
             "etag": [row.picture.etag for row in rows],
             "row": [number for number, _, _ in found],
-            "split": [row.texts.get("split") or split for row, (split, _) in zip(rows, places, strict=True)],
+            "split": [
+                row.texts.get("split") or split
+                for row, (split, _) in zip(rows, places, strict=True)
+            ],
             "group": [row.texts.get("group") for row in rows],
-            "label": [row.texts.get("label") if has_label else label for row, (_, label) in zip(rows, places, strict=True)],
+            "label": [
+                row.texts.get("label") if has_label else label
+                for row, (_, label) in zip(rows, places, strict=True)
+            ],
         }
         for place, (name, _) in enumerate(self.samples.columns):
             columns[extra_name(name)] = [row.extras[place] for row in rows]
@@ -128,15 +149,32 @@ class WebDatasetFormat(SourceFormat):
         archives = find_archives(request, is_tar_name, forced=forced, what="tar archives")
         if not archives:
             return None
-        looks = [list(_look_into(archive, request)) for archive in dict.fromkeys((archives[0], archives[-1]))]
+        looks = [
+            list(_look_into(archive, request))
+            for archive in dict.fromkeys((archives[0], archives[-1]))
+        ]
         if not forced and not is_webdataset(looks[0]):
             return None
         samples = list(chain.from_iterable(looks))
         if not samples:
-            raise UsageError(f"{archives[0].uri} has no samples: members named KEY.SUFFIX, such as 000017.jpg and 000017.cls")
-        paths = [Look([f"{sample.key}.{suffix}" for sample in look for suffix in sample.sizes], whole=False) for look in looks]
+            raise UsageError(
+                f"{archives[0].uri} has no samples: members named KEY.SUFFIX, such as 000017.jpg and 000017.cls"
+            )
+        paths = [
+            Look(
+                [f"{sample.key}.{suffix}" for sample in look for suffix in sample.sizes],
+                whole=False,
+            )
+            for look in looks
+        ]
         base = archives[0].uri.removesuffix(archives[0].name)
-        return WebDatasetSource(request, base, layout_of(paths, archives), len(archives), learn_layout(samples, request.columns))
+        return WebDatasetSource(
+            request,
+            base,
+            layout_of(paths, archives),
+            len(archives),
+            learn_layout(samples, request.columns),
+        )
 
 
 def _look_into(archive: InputFile, request: SourceRequest) -> Iterator[Sample]:

@@ -12,7 +12,16 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.schema import Feature, FeatureKind
 from transforms.inputs.archives.archive_members import Place
-from transforms.inputs.archives.webdataset_samples import CAPTION, COMPANIONS, LABEL, Sample, fits, infer_fields, is_image_suffix, read_json
+from transforms.inputs.archives.webdataset_samples import (
+    CAPTION,
+    COMPANIONS,
+    LABEL,
+    Sample,
+    fits,
+    infer_fields,
+    is_image_suffix,
+    read_json,
+)
 from transforms.inputs.file_rules import SPLIT_FOLDERS
 from transforms.inputs.tables.table_columns import extra_feature
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
@@ -58,17 +67,27 @@ class SampleLayout:
     def columns(self) -> tuple[tuple[str, pa.DataType], ...]:
         """Name and type of each extra column."""
         captions = ((CAPTION, pa.string()),) if self.has_captions else ()
-        return (*captions, *self.fields, *((_picture_name(suffix), PICTURE_TYPE) for suffix in self.pictures))
+        return (
+            *captions,
+            *self.fields,
+            *((_picture_name(suffix), PICTURE_TYPE) for suffix in self.pictures),
+        )
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in self.columns)])
+        return pa.schema(
+            [*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in self.columns)]
+        )
 
     @property
     def features(self) -> tuple[Feature, ...]:
         captions = (Feature(CAPTION, FeatureKind.TEXT),) if self.has_captions else ()
         fields = (_json_feature(name, kind) for name, kind in self.fields)
-        return (*captions, *fields, *(Feature(_picture_name(suffix), _picture_kind(suffix)) for suffix in self.pictures))
+        return (
+            *captions,
+            *fields,
+            *(Feature(_picture_name(suffix), _picture_kind(suffix)) for suffix in self.pictures),
+        )
 
     def describe(self) -> str:
         """For the log: where labels come from, which features there are, and what is left out."""
@@ -90,15 +109,21 @@ class SampleLayout:
         fields = _fields_of(sample)
         for name, kind in self.fields:
             if not fits(fields.get(name), kind):
-                raise ValueError(f"the json's {name!r} is {_shown(fields[name])}, and others are {kind}")
+                raise ValueError(
+                    f"the json's {name!r} is {_shown(fields[name])}, and others are {kind}"
+                )
         extras: list[Any] = [_text_of(sample, CAPTION)] if self.has_captions else []
         extras += [fields.get(name) for name, _ in self.fields]
         extras += [_picture(sample, suffix) for suffix in self.pictures]
-        return SampleRow(sample.pictures[main], sample.sizes[main], self._texts(sample, fields), tuple(extras))
+        return SampleRow(
+            sample.pictures[main], sample.sizes[main], self._texts(sample, fields), tuple(extras)
+        )
 
     def main_image(self, sample: Sample) -> str | None:
         """The suffix of a sample's own image."""
-        return next((suffix for suffix in sample.image_suffixes if suffix not in self.pictures), None)
+        return next(
+            (suffix for suffix in sample.image_suffixes if suffix not in self.pictures), None
+        )
 
     def _texts(self, sample: Sample, fields: Mapping[str, Any]) -> dict[str, str | None]:
         texts = {role: _role_text(fields.get(name), name) for role, name in self.roles}
@@ -134,11 +159,21 @@ def learn_layout(samples: Sequence[Sample], columns: Mapping[str, str | None]) -
     has_labels = any(LABEL in sample.texts for sample in samples)
     roles = _find_roles(kinds, columns, has_labels)
     suffixes = dict.fromkeys(suffix for sample in samples for suffix in sample.sizes)
-    pictures = tuple(dict.fromkeys(suffix for sample in samples for suffix in sample.image_suffixes[1:]))
+    pictures = tuple(
+        dict.fromkeys(suffix for sample in samples for suffix in sample.image_suffixes[1:])
+    )
     names = {CAPTION, *map(_picture_name, pictures), *_TAKEN_NAMES}
-    fields = tuple((name, kind) for name, kind in kinds.items() if name not in names and name not in roles.values())
+    fields = tuple(
+        (name, kind)
+        for name, kind in kinds.items()
+        if name not in names and name not in roles.values()
+    )
     used = {*dict(fields), *roles.values()}
-    unread = [f".{suffix}" for suffix in suffixes if suffix not in COMPANIONS and not is_image_suffix(suffix)]
+    unread = [
+        f".{suffix}"
+        for suffix in suffixes
+        if suffix not in COMPANIONS and not is_image_suffix(suffix)
+    ]
     return SampleLayout(
         has_labels=has_labels,
         has_integer_labels=_all_whole(samples, kinds.get(roles.get("label", ""))),
@@ -146,21 +181,37 @@ def learn_layout(samples: Sequence[Sample], columns: Mapping[str, str | None]) -
         roles=tuple(roles.items()),
         fields=fields,
         pictures=pictures,
-        ignored=(*unread, *(f"the json's {name}" for name in (*kinds, *others) if name not in used)),
+        ignored=(
+            *unread,
+            *(f"the json's {name}" for name in (*kinds, *others) if name not in used),
+        ),
     )
 
 
-def _find_roles(kinds: Mapping[str, pa.DataType], columns: Mapping[str, str | None], has_labels: bool) -> dict[str, str]:
+def _find_roles(
+    kinds: Mapping[str, pa.DataType], columns: Mapping[str, str | None], has_labels: bool
+) -> dict[str, str]:
     roles = {}
     for role, given in columns.items():
         if given is not None and role not in _JSON_ROLES:
-            raise UsageError(f"--{role}-column is for a table: a sample's image is the member that is one")
+            raise UsageError(
+                f"--{role}-column is for a table: a sample's image is the member that is one"
+            )
         if given is not None and given not in kinds:
-            raise UsageError(f"--{role}-column {given!r} is no field of the samples' json, which has {', '.join(kinds) or 'none'}")
+            raise UsageError(
+                f"--{role}-column {given!r} is no field of the samples' json, which has {', '.join(kinds) or 'none'}"
+            )
         if given is not None:
             roles[role] = given
     for role in ("split",) if has_labels else ("label", "split"):
-        usual = next((name for name in ROLE_COLUMNS[role] if name in kinds and kinds[name] in (pa.string(), pa.int64())), None)
+        usual = next(
+            (
+                name
+                for name in ROLE_COLUMNS[role]
+                if name in kinds and kinds[name] in (pa.string(), pa.int64())
+            ),
+            None,
+        )
         if usual is not None:
             roles.setdefault(role, usual)
     return roles
@@ -170,7 +221,9 @@ def _all_whole(samples: Sequence[Sample], field: pa.DataType | None) -> bool:
     if field is not None:
         return bool(field == pa.int64())
     labels = [sample.texts[LABEL].strip() for sample in samples if LABEL in sample.texts]
-    return bool(labels) and all(_WHOLE_NUMBER.fullmatch(label.decode("ascii", "replace")) for label in labels)
+    return bool(labels) and all(
+        _WHOLE_NUMBER.fullmatch(label.decode("ascii", "replace")) for label in labels
+    )
 
 
 def _fields_of(sample: Sample) -> Mapping[str, Any]:

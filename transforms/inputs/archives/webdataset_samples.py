@@ -88,7 +88,10 @@ def read_samples(
         found = split_key(member.path)
         problem = path_problem(member.path)
         if found is None or problem:
-            yield member.path, problem or (RejectReason.OTHER_FILE, "of no sample: its name has no suffix")
+            yield (
+                member.path,
+                problem or (RejectReason.OTHER_FILE, "of no sample: its name has no suffix"),
+            )
             continue
         key, suffix = found
         if sample is not None and (sample.key != key or suffix in sample.sizes):
@@ -101,7 +104,15 @@ def read_samples(
         yield sample
 
 
-def _take(sample: Sample, suffix: str, member: Member, archive: Place, writer: SpoolWriter | None, *, places: bool) -> None:
+def _take(
+    sample: Sample,
+    suffix: str,
+    member: Member,
+    archive: Place,
+    writer: SpoolWriter | None,
+    *,
+    places: bool,
+) -> None:
     if is_image_suffix(suffix) and places:
         found = member_problem(member) or place_member(member, archive, writer)
         if isinstance(found, Place):
@@ -110,7 +121,10 @@ def _take(sample: Sample, suffix: str, member: Member, archive: Place, writer: S
             sample.problem = sample.problem or found
     elif suffix in _TEXTS:
         if member.problem or member.num_bytes > _MAX_TEXT_BYTES:
-            problem = member.problem or (RejectReason.BAD_VALUE, f"its .{suffix} has {member.num_bytes} bytes")
+            problem = member.problem or (
+                RejectReason.BAD_VALUE,
+                f"its .{suffix} has {member.num_bytes} bytes",
+            )
             sample.problem = sample.problem or problem
             return
         with archive_faults(), member.open() as file:
@@ -135,10 +149,14 @@ def read_json(sample: Sample) -> Mapping[str, Any] | None:
     if JSON not in sample.texts:
         return None
     raw = sample.texts[JSON]
-    text = raw.decode(json.detect_encoding(raw))  # json.loads itself lets half of a surrogate pair pass
+    text = raw.decode(
+        json.detect_encoding(raw)
+    )  # json.loads itself lets half of a surrogate pair pass
     fields = json.loads(text)
     if "\\u" in text:
-        json.dumps(fields, ensure_ascii=False).encode()  # such a half may be written as an escape, too
+        json.dumps(
+            fields, ensure_ascii=False
+        ).encode()  # such a half may be written as an escape, too
     if not isinstance(fields, dict):
         raise ValueError("it is no object with fields")
     return fields
@@ -154,8 +172,16 @@ def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.Dat
                 seen[name] = _merge(seen[name], kind) if name in seen else kind
             elif name not in seen:
                 seen[name] = pa.null()
-    kinds = {name: kind for name, kind in seen.items() if name and kind is not None and not _is_empty(kind)}
-    kinds = {name: kind for name, kind in kinds.items() if all(_is_exact(record.get(name), kind) for record in records)}
+    kinds = {
+        name: kind
+        for name, kind in seen.items()
+        if name and kind is not None and not _is_empty(kind)
+    }
+    kinds = {
+        name: kind
+        for name, kind in kinds.items()
+        if all(_is_exact(record.get(name), kind) for record in records)
+    }
     return kinds, [name for name in seen if name not in kinds]
 
 

@@ -18,17 +18,33 @@ from typing import IO, Any, ClassVar
 from shardwright.errors import MissingError
 from shardwright.storage import StorageOptions, files_of, is_remote
 from shardwright.storage.reads import map_reads
-from transforms.inputs.archives.archive_members import ArchiveFault, Member, archive_faults, normal_path
-from transforms.inputs.archives.archive_source import ArchiveSource, Look, Rows, find_archives, layout_of, look_into
+from transforms.inputs.archives.archive_members import (
+    ArchiveFault,
+    Member,
+    archive_faults,
+    normal_path,
+)
+from transforms.inputs.archives.archive_source import (
+    ArchiveSource,
+    Look,
+    Rows,
+    find_archives,
+    layout_of,
+    look_into,
+)
 from transforms.inputs.file_rules import Problem
 from transforms.inputs.input_files import FileState, InputFile
 from transforms.inputs.source import SourceFormat, SourceRequest
 from transforms.rejects import RejectReason
 
-_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, lengths of name and extra field; then these two, and the data
+_LOCAL_HEADER = struct.Struct(
+    "<4s22xHH"
+)  # signature, lengths of name and extra field; then these two, and the data
 _SIGNATURE = b"PK\3\4"
 _ENCRYPTED, _UTF8 = 1, 0x800
-_UNPACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA})
+_UNPACKED = frozenset(
+    {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA}
+)
 _LOOKED_UP = 1024  # local headers read at a time
 
 
@@ -44,7 +60,10 @@ class ZipReader:
         self._uri = uri
         self._storage = storage
         self._archive = archive
-        self._infos = sorted((info for info in archive.infolist() if not info.is_dir()), key=lambda info: info.header_offset)
+        self._infos = sorted(
+            (info for info in archive.infolist() if not info.is_dir()),
+            key=lambda info: info.header_offset,
+        )
 
     @classmethod
     @contextmanager
@@ -62,14 +81,19 @@ class ZipReader:
                 try:
                     archive = zipfile.ZipFile(raw)
                 except zipfile.BadZipFile as error:
-                    raise ArchiveFault(RejectReason.TRUNCATED, f"{error}: its end, which lists its members, is missing") from error
+                    raise ArchiveFault(
+                        RejectReason.TRUNCATED,
+                        f"{error}: its end, which lists its members, is missing",
+                    ) from error
             with archive:
                 yield cls(uri, storage, archive)
 
     @property
     def is_stored(self) -> bool:
         """Whether no member needs unpacking."""
-        return all(info.compress_type == zipfile.ZIP_STORED or _problem(info) for info in self._infos)
+        return all(
+            info.compress_type == zipfile.ZIP_STORED or _problem(info) for info in self._infos
+        )
 
     def members(self, *, places: bool = True) -> Iterator[Member]:
         """Every file in the archive, in the order of their bytes.
@@ -82,9 +106,20 @@ class ZipReader:
             offsets = self._offsets(some) if places else [0] * len(some)
             for info, offset in zip(some, offsets, strict=True):
                 problem = _problem(info) or (offset if not isinstance(offset, int) else None)
-                start = offset if isinstance(offset, int) and info.compress_type == zipfile.ZIP_STORED else None
+                start = (
+                    offset
+                    if isinstance(offset, int) and info.compress_type == zipfile.ZIP_STORED
+                    else None
+                )
                 open_member = functools.partial(self._open_member, info)
-                yield Member(normal_path(info.filename), info.file_size, start, open_member, problem, stands_alone=True)
+                yield Member(
+                    normal_path(info.filename),
+                    info.file_size,
+                    start,
+                    open_member,
+                    problem,
+                    stands_alone=True,
+                )
 
     def _open_member(self, info: zipfile.ZipInfo) -> IO[bytes]:
         return self._archive.open(info)
@@ -102,7 +137,10 @@ class ZipReader:
                 return RejectReason.CORRUPT, "there is no member where the archive's directory says"
             _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
             if name_bytes != _name_bytes(info):
-                return RejectReason.CORRUPT, "the member and the archive's directory have different names for it"
+                return (
+                    RejectReason.CORRUPT,
+                    "the member and the archive's directory have different names for it",
+                )
             return info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
 
         return list(map_reads(look, infos) if is_remote(self._uri) else map(look, infos))
@@ -118,7 +156,10 @@ def _problem(info: zipfile.ZipInfo) -> Problem | None:
     if stat.S_ISLNK(info.external_attr >> 16):
         return RejectReason.OTHER_FILE, "a link"
     if info.compress_type not in _UNPACKED:
-        return RejectReason.UNSUPPORTED_FORMAT, f"compressed by method {info.compress_type}: pack the archive with deflate or none"
+        return (
+            RejectReason.UNSUPPORTED_FORMAT,
+            f"compressed by method {info.compress_type}: pack the archive with deflate or none",
+        )
     return None
 
 
@@ -139,7 +180,11 @@ class ZipSource(ArchiveSource):
             if reader.is_stored:
                 yield from self.references(archive, state, reader.members(), None)
             else:
-                yield from self.spooled(archive, state, lambda writer: self.references(archive, state, reader.members(), writer))
+                yield from self.spooled(
+                    archive,
+                    state,
+                    lambda writer: self.references(archive, state, reader.members(), writer),
+                )
 
 
 class ZipFormat(SourceFormat):
@@ -154,7 +199,9 @@ class ZipFormat(SourceFormat):
         if not archives:
             return None
         request.refuse_columns("made of zip archives")
-        looks = [_look_into(archive, request) for archive in dict.fromkeys((archives[0], archives[-1]))]
+        looks = [
+            _look_into(archive, request) for archive in dict.fromkeys((archives[0], archives[-1]))
+        ]
         base = archives[0].uri.removesuffix(archives[0].name)
         return ZipSource(request, base, layout_of(looks, archives), len(archives))
 

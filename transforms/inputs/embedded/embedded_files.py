@@ -35,7 +35,9 @@ def is_arrow_name(name: str) -> bool:
 
 
 @contextmanager
-def open_rows(uri: str, storage: StorageOptions) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+def open_rows(
+    uri: str, storage: StorageOptions
+) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """The schema of a file, and its rows in order, up to `ROWS_AT_A_TIME` in a batch.
 
     Raises:
@@ -46,7 +48,10 @@ def open_rows(uri: str, storage: StorageOptions) -> Iterator[tuple[pa.Schema, It
         with files_of(uri, storage).open_input(uri) as file:
             if uri.lower().endswith(_PARQUET):
                 with pq.ParquetFile(file, pre_buffer=False) as parquet:
-                    yield parquet.schema_arrow, parquet.iter_batches(batch_size=ROWS_AT_A_TIME, use_threads=False)
+                    yield (
+                        parquet.schema_arrow,
+                        parquet.iter_batches(batch_size=ROWS_AT_A_TIME, use_threads=False),
+                    )
             else:
                 yield _open_arrow(file)
     except (pa.ArrowException, OSError) as error:
@@ -59,7 +64,9 @@ def _open_arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch
     file.seek(0)
     if is_file:
         reader = pa.ipc.open_file(file)
-        return reader.schema, _cut(reader.get_batch(number) for number in range(reader.num_record_batches))
+        return reader.schema, _cut(
+            reader.get_batch(number) for number in range(reader.num_record_batches)
+        )
     stream = pa.ipc.open_stream(file)
     return stream.schema, _cut(iter(stream))
 
@@ -74,7 +81,9 @@ def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
     """Column -> the class names of its whole numbers, as Hugging Face's library states them; also of columns of lists of them."""
     try:
         features = json.loads((schema.metadata or {})[_METADATA])["info"]["features"]
-        return {name: names for name, feature in features.items() if (names := _class_names(feature))}
+        return {
+            name: names for name, feature in features.items() if (names := _class_names(feature))
+        }
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
 

@@ -69,7 +69,9 @@ class EmbeddedLayout:
             return Feature(extra, FeatureKind.IMAGE, default="")  # a row may have none
         if extra in self.class_names:
             shape = (None,) if is_list(kind) else ()
-            return Feature(extra, FeatureKind.CLASS_LABEL, shape=shape, names=self.class_names[extra])
+            return Feature(
+                extra, FeatureKind.CLASS_LABEL, shape=shape, names=self.class_names[extra]
+            )
         return extra_feature(extra, kind)
 
 
@@ -77,7 +79,10 @@ def picture_parts(column: pa.Array) -> list[tuple[bytes | None, str | None]]:
     """The (bytes, path) of each row of a column that may hold pictures; the path counts only where there are no bytes."""
     if not pa.types.is_struct(column.type):
         return [(value, None) for value in column.to_pylist()]
-    return [(None, None) if value is None else (value.get(_BYTES), value.get(_PATH)) for value in column.to_pylist()]
+    return [
+        (None, None) if value is None else (value.get(_BYTES), value.get(_PATH))
+        for value in column.to_pylist()
+    ]
 
 
 def make_layout(
@@ -104,15 +109,25 @@ def make_layout(
         BuildError: A column's type does not suit its role.
     """
     said = said_kinds(columns, kinds)
-    pictures = [name for name, column in zip(rows.schema.names, rows.columns, strict=True) if _is_picture(column, said.get(name))]
+    pictures = [
+        name
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        if _is_picture(column, said.get(name))
+    ]
     image = _image_column(rows, pictures, columns.get("image"), place, forced=forced)
     if image is None:
         return None
     doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if doubled:
         raise UsageError(f"{place} has two columns called {doubled[0]!r}: rename one")
-    names = {name: words for name, words in stated_class_names(schema).items() if name in schema.names and _is_integers(schema, name)}
-    roles = {role: _role_column(schema, role, columns.get(role), place, pictures) for role in _ROLES}
+    names = {
+        name: words
+        for name, words in stated_class_names(schema).items()
+        if name in schema.names and _is_integers(schema, name)
+    }
+    roles = {
+        role: _role_column(schema, role, columns.get(role), place, pictures) for role in _ROLES
+    }
     classes = [name for name in names if not is_list(schema.field(name).type)]
     if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
         roles["label"] = classes[0]
@@ -122,24 +137,38 @@ def make_layout(
     return EmbeddedLayout(schema.remove_metadata(), image, others, names, **roles)
 
 
-def _image_column(rows: pa.RecordBatch, pictures: Sequence[str], given: str | None, place: str, *, forced: bool) -> str | None:
+def _image_column(
+    rows: pa.RecordBatch, pictures: Sequence[str], given: str | None, place: str, *, forced: bool
+) -> str | None:
     if given is not None and given not in rows.schema.names:
-        raise UsageError(f"--image-column {given!r} is not in {place}, which has the columns {_listed(rows.schema)}")
+        raise UsageError(
+            f"--image-column {given!r} is not in {place}, which has the columns {_listed(rows.schema)}"
+        )
     if given in pictures:
         return given
-    lists = [name for name, column in zip(rows.schema.names, rows.columns, strict=True) if _holds_lists(column)]
+    lists = [
+        name
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+        if _holds_lists(column)
+    ]
     if given in lists or (lists and not pictures and given is None):
         raise UsageError(
             f"column {given or lists[0]!r} of {place} holds lists of images, and a record has one main image: "
             "write a row for each image, or a column for each place in the list"
         )
     if given is None and pictures:
-        usual = [name for wanted in IMAGE_NAMES for name in pictures if name.strip().lower() == wanted]
+        usual = [
+            name for wanted in IMAGE_NAMES for name in pictures if name.strip().lower() == wanted
+        ]
         if usual or len(pictures) == 1:
             return (usual or list(pictures))[0]
-        raise UsageError(f"{place} has several columns of images, {', '.join(map(repr, pictures))}: name the main one by --image-column")
+        raise UsageError(
+            f"{place} has several columns of images, {', '.join(map(repr, pictures))}: name the main one by --image-column"
+        )
     if forced:
-        raise UsageError(f"no column of {place} holds encoded images (JPEG, PNG, ...); it has the columns {_listed(rows.schema)}")
+        raise UsageError(
+            f"no column of {place} holds encoded images (JPEG, PNG, ...); it has the columns {_listed(rows.schema)}"
+        )
     return None
 
 
@@ -154,7 +183,9 @@ def _holds_pictures(column: pa.Array) -> bool:
     """Whether a column can hold pictures, and in some row there is one."""
     if not _can_hold_pictures(column.type):
         return False
-    return any(has_image_magic(data) if data else bool(path) for data, path in picture_parts(column))
+    return any(
+        has_image_magic(data) if data else bool(path) for data, path in picture_parts(column)
+    )
 
 
 def _can_hold_pictures(kind: pa.DataType) -> bool:
@@ -176,15 +207,21 @@ def _is_integers(schema: pa.Schema, name: str) -> bool:
     return bool(pa.types.is_integer(kind.value_type if is_list(kind) else kind))
 
 
-def _role_column(schema: pa.Schema, role: str, given: str | None, place: str, pictures: Sequence[str]) -> str | None:
+def _role_column(
+    schema: pa.Schema, role: str, given: str | None, place: str, pictures: Sequence[str]
+) -> str | None:
     if given is not None:
         if given not in schema.names:
-            raise UsageError(f"--{role}-column {given!r} is not in {place}, which has the columns {_listed(schema)}")
+            raise UsageError(
+                f"--{role}-column {given!r} is not in {place}, which has the columns {_listed(schema)}"
+            )
         return given
     usable = {
         field.name.strip().lower(): field.name
         for field in reversed(list(schema))
-        if field.name not in pictures and not pa.types.is_nested(field.type) and not pa.types.is_floating(field.type)
+        if field.name not in pictures
+        and not pa.types.is_nested(field.type)
+        and not pa.types.is_floating(field.type)
     }
     return next((usable[name] for name in ROLE_COLUMNS[role] if name in usable), None)
 

@@ -22,12 +22,20 @@ from transforms.references import BATCH_ROWS, PICTURE_TYPE, concat, extra_name, 
 from transforms.rejects import Reject, RejectReason
 
 _BATCH_BYTES = 16 << 20  # of what a batch holds besides images
-Found = dict[str, Any] | Problem | None  # a PICTURE_TYPE value, or why there is none, or that nothing is named
+Found = (
+    dict[str, Any] | Problem | None
+)  # a PICTURE_TYPE value, or why there is none, or that nothing is named
 _NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
 
 
 def list_rows(
-    batches: Iterator[pa.RecordBatch], file: InputFile, layout: EmbeddedLayout, writer: SpoolWriter, *, root: str, storage: StorageOptions
+    batches: Iterator[pa.RecordBatch],
+    file: InputFile,
+    layout: EmbeddedLayout,
+    writer: SpoolWriter,
+    *,
+    root: str,
+    storage: StorageOptions,
 ) -> Iterator[pa.RecordBatch | Reject]:
     """The rows of one file as references, and a reject for each that can be none.
 
@@ -45,11 +53,16 @@ def list_rows(
     pending: list[pa.RecordBatch] = []
     first_row = 0
     for raw in batches:
-        references, rejects = _references(_as_declared(raw, layout, file), file, layout, writer, first_row, root, storage)
+        references, rejects = _references(
+            _as_declared(raw, layout, file), file, layout, writer, first_row, root, storage
+        )
         yield from rejects
         first_row += raw.num_rows
         pending.append(references)
-        if sum(batch.num_rows for batch in pending) >= BATCH_ROWS or sum(batch.nbytes for batch in pending) >= _BATCH_BYTES:
+        if (
+            sum(batch.num_rows for batch in pending) >= BATCH_ROWS
+            or sum(batch.nbytes for batch in pending) >= _BATCH_BYTES
+        ):
             yield concat(pending)
             pending = []
     if any(batch.num_rows for batch in pending):
@@ -69,7 +82,11 @@ def _as_declared(raw: pa.RecordBatch, layout: EmbeddedLayout, file: InputFile) -
         )
     columns = []
     for wanted in layout.columns:
-        column = raw.column(wanted.name) if wanted.name in raw.schema.names else pa.nulls(raw.num_rows, wanted.type)
+        column = (
+            raw.column(wanted.name)
+            if wanted.name in raw.schema.names
+            else pa.nulls(raw.num_rows, wanted.type)
+        )
         try:
             columns.append(column if column.type == wanted.type else column.cast(wanted.type))
         except pa.ArrowException as error:
@@ -79,18 +96,33 @@ def _as_declared(raw: pa.RecordBatch, layout: EmbeddedLayout, file: InputFile) -
 
 
 def _references(
-    raw: pa.RecordBatch, file: InputFile, layout: EmbeddedLayout, writer: SpoolWriter, first_row: int, root: str, storage: StorageOptions
+    raw: pa.RecordBatch,
+    file: InputFile,
+    layout: EmbeddedLayout,
+    writer: SpoolWriter,
+    first_row: int,
+    root: str,
+    storage: StorageOptions,
 ) -> tuple[pa.RecordBatch, list[Reject]]:
     def text(column: str | None) -> pa.Array:
-        return pa.nulls(raw.num_rows, pa.string()) if column is None else as_text(raw.column(column), column)
+        return (
+            pa.nulls(raw.num_rows, pa.string())
+            if column is None
+            else as_text(raw.column(column), column)
+        )
 
     rows = np.arange(first_row, first_row + raw.num_rows)
     numbered = pa.array([f"{file.name}#{row}" for row in rows.tolist()], pa.string())
     ids = numbered if layout.id is None else empty_as_null(text(layout.id))
-    problems: list[Problem | None] = [None if there else (RejectReason.BAD_ID, "the id is empty") for there in ids.is_valid().to_pylist()]
+    problems: list[Problem | None] = [
+        None if there else (RejectReason.BAD_ID, "the id is empty")
+        for there in ids.is_valid().to_pylist()
+    ]
     pictures = {}
     for name in (layout.image, *layout.others):
-        pictures[name] = _places(raw.column(name), writer, problems, root, storage, is_main=name == layout.image)
+        pictures[name] = _places(
+            raw.column(name), writer, problems, root, storage, is_main=name == layout.image
+        )
     main = pictures[layout.image]
     columns: dict[str, pa.Array] = {
         "id": pc.coalesce(ids, numbered),
@@ -99,25 +131,49 @@ def _references(
         "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
         "etag": main.field("etag"),
         "row": pa.array(rows),
-        "split": canonical_splits(text(layout.split)) if layout.split else pa.array([file.split] * raw.num_rows, pa.string()),
+        "split": canonical_splits(text(layout.split))
+        if layout.split
+        else pa.array([file.split] * raw.num_rows, pa.string()),
         "group": empty_as_null(text(layout.group)),
-        "label": empty_as_null(text(layout.label)) if layout.label not in layout.class_names else _named(raw, layout, layout.label or ""),
+        "label": empty_as_null(text(layout.label))
+        if layout.label not in layout.class_names
+        else _named(raw, layout, layout.label or ""),
     }
     for name in layout.extras:
         is_named = name in layout.class_names
-        columns[extra_name(name)] = pictures[name] if name in pictures else _named(raw, layout, name) if is_named else raw.column(name)
+        columns[extra_name(name)] = (
+            pictures[name]
+            if name in pictures
+            else _named(raw, layout, name)
+            if is_named
+            else raw.column(name)
+        )
     batch = pa.RecordBatch.from_pydict(columns)
-    told = zip(columns["id"].to_pylist(), columns["uri"].to_pylist(), rows.tolist(), problems, strict=True)
-    rejects = [Reject(one, uri, problem[0], f"row {row} of {file.name}: {problem[1]}") for one, uri, row, problem in told if problem]
+    told = zip(
+        columns["id"].to_pylist(), columns["uri"].to_pylist(), rows.tolist(), problems, strict=True
+    )
+    rejects = [
+        Reject(one, uri, problem[0], f"row {row} of {file.name}: {problem[1]}")
+        for one, uri, row, problem in told
+        if problem
+    ]
     return keep_rows(batch, np.array([problem is None for problem in problems])), rejects
 
 
 def _places(
-    column: pa.Array, writer: SpoolWriter, problems: list[Problem | None], root: str, storage: StorageOptions, *, is_main: bool
+    column: pa.Array,
+    writer: SpoolWriter,
+    problems: list[Problem | None],
+    root: str,
+    storage: StorageOptions,
+    *,
+    is_main: bool,
 ) -> pa.Array:
     """Where each row's picture is, PICTURE_TYPE; a row without one that needs it gets a problem, if it has none yet."""
     parts = picture_parts(column)
-    found = _look_at_files([None if data is not None else path for data, path in parts], root, storage)
+    found = _look_at_files(
+        [None if data is not None else path for data, path in parts], root, storage
+    )
     for row, (data, _) in enumerate(parts):
         if data is not None and problems[row] is None:
             found[row] = size_problem(len(data)) or {
@@ -141,12 +197,22 @@ def _look_at_files(paths: Sequence[str | None], root: str, storage: StorageOptio
     uris = addresses.to_pylist()
     for row, uri, look in zip(named, uris, look_at_each(uris, storage), strict=True):
         problem = look.problem and (look.problem[0], f"{uri}: {look.problem[1]}")
-        result[row] = problem or {"uri": uri, "offset": None, "num_bytes": look.num_bytes, "etag": look.etag}
+        result[row] = problem or {
+            "uri": uri,
+            "offset": None,
+            "num_bytes": look.num_bytes,
+            "etag": look.etag,
+        }
     return result
 
 
 def _spool(data: bytes, writer: SpoolWriter) -> dict[str, Any]:
-    return {"uri": writer.uri, "offset": writer.add(data), "num_bytes": len(data), "etag": writer.etag}
+    return {
+        "uri": writer.uri,
+        "offset": writer.add(data),
+        "num_bytes": len(data),
+        "etag": writer.etag,
+    }
 
 
 def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array:
@@ -162,13 +228,17 @@ def _named(raw: pa.RecordBatch, layout: EmbeddedLayout, name: str) -> pa.Array:
     if not is_list(column.type):
         return _names_of(column, names)
     lists = column.cast(pa.list_(column.type.value_type))
-    return pa.ListArray.from_arrays(lists.offsets, _names_of(lists.values, names), mask=lists.is_null())
+    return pa.ListArray.from_arrays(
+        lists.offsets, _names_of(lists.values, names), mask=lists.is_null()
+    )
 
 
 def _names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
     """The name of each number; null for -1, with which data sets say that it is not known; any other number stays itself, as a text."""
     numbers = numbers.cast(pa.int64())
     known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
-    named = pa.array(names, pa.string()).take(pc.if_else(known, numbers, pa.scalar(None, pa.int64())))
+    named = pa.array(names, pa.string()).take(
+        pc.if_else(known, numbers, pa.scalar(None, pa.int64()))
+    )
     stated = pc.if_else(pc.equal(numbers, -1), pa.scalar(None, pa.int64()), numbers)
     return pc.coalesce(named, stated.cast(pa.string()))

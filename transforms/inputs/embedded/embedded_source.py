@@ -45,7 +45,9 @@ class EmbeddedSource(InputSource):
     names_state_splits: bool
 
     def describe(self) -> str:
-        roles = ", ".join(f"{role}={column!r}" for role in _ROLES if (column := getattr(self.layout, role)))
+        roles = ", ".join(
+            f"{role}={column!r}" for role in _ROLES if (column := getattr(self.layout, role))
+        )
         extras = f"; features from {', '.join(self.layout.extras)}" if self.layout.extras else ""
         files = "a file" if self.num_files == 1 else f"{self.num_files} files"
         return f"{files} with images in a column at {self.request.uri}, columns {roles}{extras}"
@@ -68,11 +70,21 @@ class EmbeddedSource(InputSource):
                 yield from list_rows(batches, file, self.layout, writer, root=root, storage=storage)
 
         rules = rules_digest(file, self.layout, self.request.image_root)
-        yield from spooled(self.request.spool, part, f"{state.etag}-{state.num_bytes}-{rules}", storage, make)
+        yield from spooled(
+            self.request.spool, part, f"{state.etag}-{state.num_bytes}-{rules}", storage, make
+        )
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([*REFERENCE_SCHEMA, *(pa.field(extra_name(name), self.layout.type_of(name)) for name in self.layout.extras)])
+        return pa.schema(
+            [
+                *REFERENCE_SCHEMA,
+                *(
+                    pa.field(extra_name(name), self.layout.type_of(name))
+                    for name in self.layout.extras
+                ),
+            ]
+        )
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -89,7 +101,11 @@ class EmbeddedSource(InputSource):
     @property
     def has_integer_labels(self) -> bool:
         label = self.layout.label
-        return label is not None and label not in self.layout.class_names and pa.types.is_integer(self.layout.columns.field(label).type)
+        return (
+            label is not None
+            and label not in self.layout.class_names
+            and pa.types.is_integer(self.layout.columns.field(label).type)
+        )
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -100,14 +116,18 @@ class EmbeddedFormat(SourceFormat):
     """Parquet and Arrow files, where one of their columns holds images. Tables that only name images are left to `table`."""
 
     name: ClassVar[str] = "embedded"
-    summary: ClassVar[str] = "Parquet or Arrow files with encoded images in a column (Hugging Face hub): a file, a wildcard or a folder"
+    summary: ClassVar[str] = (
+        "Parquet or Arrow files with encoded images in a column (Hugging Face hub): a file, a wildcard or a folder"
+    )
     rank: ClassVar[int] = 25
 
     def open(self, request: SourceRequest, *, forced: bool) -> EmbeddedSource | None:
         files = find_files(request, is_embedded_name)
         if not files:
             if forced:
-                raise UsageError(f"{request.argument} {request.uri} holds no Parquet or Arrow files (.parquet, .arrow, .feather)")
+                raise UsageError(
+                    f"{request.argument} {request.uri} holds no Parquet or Arrow files (.parquet, .arrow, .feather)"
+                )
             return None
         only_here = forced or is_arrow_name(files[0].uri)
         try:
@@ -119,12 +139,16 @@ class EmbeddedFormat(SourceFormat):
         if layout is None:
             return None
         if request.columns.get("size") is not None:
-            raise UsageError(f"--size-column is for a table of paths, and {request.argument} {request.uri} holds the images themselves")
+            raise UsageError(
+                f"--size-column is for a table of paths, and {request.argument} {request.uri} holds the images themselves"
+            )
         root = files[0].uri.removesuffix(files[0].name).rstrip("/")
         return EmbeddedSource(request, root, layout, len(files), common_split_names(files))
 
 
-def _look(files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool) -> EmbeddedLayout | None:
+def _look(
+    files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool
+) -> EmbeddedLayout | None:
     """What the first file with rows holds."""
     for file in files:
         if not state_of(file.uri, request.storage).num_bytes:
@@ -132,7 +156,9 @@ def _look(files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool)
         with open_rows(file.uri, request.storage) as (schema, batches):
             rows = next((batch for batch in batches if batch.num_rows), None)
             if rows is not None:
-                return make_layout(rows, schema, request.columns, file.uri, kinds=request.kinds, forced=forced)
+                return make_layout(
+                    rows, schema, request.columns, file.uri, kinds=request.kinds, forced=forced
+                )
     if forced:
         raise UsageError(f"{request.argument} {request.uri}: its files have no rows")
     return None

@@ -38,7 +38,9 @@ class FolderSource(InputSource):
         return bool(self.split_folders)
 
     def describe(self) -> str:
-        kind = f"split folders ({', '.join(self.split_folders)})" if self.split_folders else "a folder"
+        kind = (
+            f"split folders ({', '.join(self.split_folders)})" if self.split_folders else "a folder"
+        )
         return f"{kind} at {self.root}"
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
@@ -75,13 +77,21 @@ class FolderFormat(SourceFormat):
                 raise UsageError(f"{request.argument} {root} is no folder")
             return None
         request.refuse_columns("a folder")
-        splits = find_split_prefixes(root, request.storage) if request.is_remote else find_split_folders(root)
+        splits = (
+            find_split_prefixes(root, request.storage)
+            if request.is_remote
+            else find_split_folders(root)
+        )
         return FolderSource(root, splits, request.storage)
 
 
 def file_references(rows: Sequence[FileRow]) -> pa.RecordBatch:
     """What listing found, as a reference batch of whole files."""
-    columns: dict[str, Sequence[object]] = dict(zip(FileRow._fields, zip(*rows, strict=True), strict=True))
+    columns: dict[str, Sequence[object]] = dict(
+        zip(FileRow._fields, zip(*rows, strict=True), strict=True)
+    )
     nothing = [None] * len(rows)
     columns |= {"offset": nothing, "row": [0] * len(rows), "group": nothing}
-    return pa.RecordBatch.from_pydict({field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA)
+    return pa.RecordBatch.from_pydict(
+        {field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA
+    )

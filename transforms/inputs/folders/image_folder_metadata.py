@@ -49,13 +49,17 @@ class MetadataFolderSource(InputSource):
     split_folders: tuple[str, ...] = ()
 
     def describe(self) -> str:
-        kind = f"split folders ({', '.join(self.split_folders)})" if self.split_folders else "a folder"
+        kind = (
+            f"split folders ({', '.join(self.split_folders)})" if self.split_folders else "a folder"
+        )
         return f"{kind} at {self.root} with {self.table.describe()}"
 
     def parts(self) -> Iterator[str]:
         yield from self.table.parts()
         for folder in self.split_folders:  # their images have no rows
-            if not any(name.startswith(f"{folder}/") or "/" not in name for name in self.table.files):
+            if not any(
+                name.startswith(f"{folder}/") or "/" not in name for name in self.table.files
+            ):
                 yield f"{folder}/"
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
@@ -66,7 +70,10 @@ class MetadataFolderSource(InputSource):
                     named |= {found.uri, f"{self.root}/{found.id}"}
                     yield found
                 else:
-                    further = (pc.struct_field(found.column(name), "uri") for name in picture_columns(found.schema))
+                    further = (
+                        pc.struct_field(found.column(name), "uri")
+                        for name in picture_columns(found.schema)
+                    )
                     for uris in (found.column("uri"), *further):
                         named.update(uris.to_pylist())
                     yield self._with_splits(found)
@@ -77,7 +84,9 @@ class MetadataFolderSource(InputSource):
         if not self.split_folders:
             return batch
         below = (uri.removeprefix(f"{self.root}/") for uri in batch.column("uri").to_pylist())
-        folders = pa.array([place_of(self.split_folders, relative)[0] for relative in below], pa.string())
+        folders = pa.array(
+            [place_of(self.split_folders, relative)[0] for relative in below], pa.string()
+        )
         return set_column(batch, "split", pc.coalesce(batch.column("split"), folders))
 
     def _without_rows(self, part: str, named: set[str | None]) -> Iterator[Reject]:
@@ -85,12 +94,18 @@ class MetadataFolderSource(InputSource):
         folder = posixpath.dirname(part)
         root = f"{self.root}/{folder}" if folder else self.root
         known = named | set(map(self.table.path_of, self.table.files))
-        for row in list_prefix(root, (), self.table.storage) if is_remote(root) else list_folder(root, ()):
+        for row in (
+            list_prefix(root, (), self.table.storage) if is_remote(root) else list_folder(root, ())
+        ):
             if row.uri in known:
                 continue
             row_id = f"{folder}/{row.id}" if folder else row.id
             if isinstance(row, FileRow):
-                told = "no row of the metadata names it" if named else "there is no metadata file with a row for it"
+                told = (
+                    "no row of the metadata names it"
+                    if named
+                    else "there is no metadata file with a row for it"
+                )
                 yield Reject(row_id, row.uri, RejectReason.MISSING_LABEL, told)
             else:
                 yield dataclasses.replace(row, id=row_id)
@@ -103,7 +118,10 @@ class MetadataFolderSource(InputSource):
     def features(self) -> tuple[Feature, ...]:
         taken = _OWN_NAMES | set(self.table.columns.names)
         pictures = self.table.pictures
-        return tuple(_picture_feature(feature.name, taken) if feature.name in pictures else feature for feature in self.table.features)
+        return tuple(
+            _picture_feature(feature.name, taken) if feature.name in pictures else feature
+            for feature in self.table.features
+        )
 
     def for_features(self, features: Sequence[Feature]) -> MetadataFolderSource:
         return dataclasses.replace(self, table=self.table.for_features(features))
@@ -121,11 +139,15 @@ class MetadataFolderFormat(SourceFormat):
     """A folder with metadata files that name its images."""
 
     name: ClassVar[str] = "image-folder"
-    summary: ClassVar[str] = "a folder of images with metadata.csv, .jsonl or .parquet (Hugging Face ImageFolder)"
+    summary: ClassVar[str] = (
+        "a folder of images with metadata.csv, .jsonl or .parquet (Hugging Face ImageFolder)"
+    )
     rank: ClassVar[int] = 60
 
     def open(self, request: SourceRequest, *, forced: bool) -> MetadataFolderSource | None:
-        is_folder = not has_wildcard(request.uri) and (request.is_remote or os.path.isdir(request.uri))
+        is_folder = not has_wildcard(request.uri) and (
+            request.is_remote or os.path.isdir(request.uri)
+        )
         files, splits = _metadata_files(request) if is_folder else ((), ())
         image, pictures = _picture_columns(request, files) if files else (None, ())
         if image is None:
@@ -141,9 +163,13 @@ class MetadataFolderFormat(SourceFormat):
                 f"name the metadata file itself as {request.argument}"
             )
         columns = {**request.columns, "image": image}
-        table = detect_tables(request.uri, files, columns, argument=request.argument, storage=request.storage)
+        table = detect_tables(
+            request.uri, files, columns, argument=request.argument, storage=request.storage
+        )
         roles = {table.image, table.label, table.id, table.split, table.group, table.size}
-        table = dataclasses.replace(table, pictures=tuple(name for name in pictures if name not in roles))
+        table = dataclasses.replace(
+            table, pictures=tuple(name for name in pictures if name not in roles)
+        )
         return MetadataFolderSource(request.uri, table, splits)
 
 
@@ -153,7 +179,11 @@ def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str,
         return (), ()
     folder = Folder(request.uri, request.storage)
     here = _metadata_in(folder, "")
-    splits = find_split_prefixes(request.uri, request.storage) if request.is_remote else find_split_folders(request.uri)
+    splits = (
+        find_split_prefixes(request.uri, request.storage)
+        if request.is_remote
+        else find_split_folders(request.uri)
+    )
     if here:
         return (here,), splits
     below = (_metadata_in(folder, f"{split}/") for split in splits)
@@ -162,17 +192,25 @@ def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str,
 
 def _metadata_in(folder: Folder, prefix: str) -> str | None:
     """The metadata file in a folder. Asked for by name: images need not be listed to know."""
-    found = [f"{prefix}{name}" for name in _METADATA if folder.num_bytes_of(f"{prefix}{name}") is not None]
+    found = [
+        f"{prefix}{name}"
+        for name in _METADATA
+        if folder.num_bytes_of(f"{prefix}{name}") is not None
+    ]
     if len(found) > 1:
         raise UsageError(f"{folder} has {' and '.join(found)}: keep one")
     return found[0] if found else None
 
 
-def _picture_columns(request: SourceRequest, files: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+def _picture_columns(
+    request: SourceRequest, files: tuple[str, ...]
+) -> tuple[str | None, tuple[str, ...]]:
     """The column of the image, None where there is none, and those of further pictures."""
     kinds = {table_format(name) for name in files}
     if len(kinds) > 1:
-        raise UsageError(f"{request.argument} {request.uri} has metadata files of several formats, {', '.join(files)}: write all as one")
+        raise UsageError(
+            f"{request.argument} {request.uri} has metadata files of several formats, {', '.join(files)}: write all as one"
+        )
     paths = [f"{request.uri}/{name}" for name in files]
     names = read_table_schema(paths, kinds.pop() or "", request.storage).names
     pictures = [name for name in names if name == _FILE_NAME or name.endswith(f"_{_FILE_NAME}")]
@@ -184,4 +222,9 @@ def _picture_columns(request: SourceRequest, files: tuple[str, ...]) -> tuple[st
 def _picture_feature(column: str, taken: set[str] | frozenset[str]) -> Feature:
     """A picture's feature, called as the column without `_file_name` where nothing else is; a row may have none."""
     name = column.removesuffix(f"_{_FILE_NAME}")
-    return Feature(column if name in taken else name, FeatureKind.IMAGE, column="" if name in taken else column, default="")
+    return Feature(
+        column if name in taken else name,
+        FeatureKind.IMAGE,
+        column="" if name in taken else column,
+        default="",
+    )

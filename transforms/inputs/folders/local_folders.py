@@ -49,7 +49,12 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[FileRow | R
             relative.encode("utf-8")
         except UnicodeEncodeError:
             shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
-            yield Reject("", f"{root}/{shown}", RejectReason.BAD_ID, "the file's name is not UTF-8: rename it")
+            yield Reject(
+                "",
+                f"{root}/{shown}",
+                RejectReason.BAD_ID,
+                "the file's name is not UTF-8: rename it",
+            )
             continue
         if problem:
             yield Reject(relative, os.path.join(root, relative), *problem)
@@ -57,11 +62,18 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[FileRow | R
             yield _reference(split_folders, relative, entry)
 
 
-def _reference(split_folders: Sequence[str], relative: str, entry: os.DirEntry[str]) -> FileRow | Reject:
+def _reference(
+    split_folders: Sequence[str], relative: str, entry: os.DirEntry[str]
+) -> FileRow | Reject:
     try:
         status = entry.stat()
     except FileNotFoundError:
-        return Reject(relative, entry.path, RejectReason.MISSING_FILE, "a broken link, or a file that is gone since it was listed")
+        return Reject(
+            relative,
+            entry.path,
+            RejectReason.MISSING_FILE,
+            "a broken link, or a file that is gone since it was listed",
+        )
     except OSError as error:
         return Reject(relative, entry.path, RejectReason.UNREADABLE, error.strerror or str(error))
     problem = file_problem(status) or _other_file(entry)
@@ -100,7 +112,11 @@ def walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | No
             yield relative, entry, problem
         else:
             # Asked for links only: it costs a look at every folder above.
-            real = os.path.realpath(entry.path) if entry.is_symlink() else os.path.join(real_folder, entry.name)
+            real = (
+                os.path.realpath(entry.path)
+                if entry.is_symlink()
+                else os.path.join(real_folder, entry.name)
+            )
             if real in above:
                 yield relative, entry, (RejectReason.OTHER_FILE, "a link back to a folder above it")
             else:
@@ -108,16 +124,26 @@ def walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | No
                 above.add(real)
 
 
-def _entries(folder: str, prefix: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
+def _entries(
+    folder: str, prefix: str
+) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
     try:
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
     except OSError as error:
-        yield prefix.rstrip("/"), None, (RejectReason.UNREADABLE, f"cannot list the folder: {error.strerror}")
+        yield (
+            prefix.rstrip("/"),
+            None,
+            (RejectReason.UNREADABLE, f"cannot list the folder: {error.strerror}"),
+        )
         return
     for entry in entries:
         litter = is_litter(entry.name)
-        yield prefix + entry.name, entry, (RejectReason.OTHER_FILE, "hidden, or left by an operating system") if litter else None
+        yield (
+            prefix + entry.name,
+            entry,
+            (RejectReason.OTHER_FILE, "hidden, or left by an operating system") if litter else None,
+        )
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -46,7 +46,9 @@ def find_split_prefixes(uri: str, options: StorageOptions) -> tuple[str, ...]:
     return ()
 
 
-def list_prefix(uri: str, split_folders: Sequence[str], options: StorageOptions) -> Iterator[FileRow | Reject]:
+def list_prefix(
+    uri: str, split_folders: Sequence[str], options: StorageOptions
+) -> Iterator[FileRow | Reject]:
     """Every object below the prefix, in no order: its row, or a reject for what can be no record.
 
     Objects that stand for folders (no bytes, and no dot in the name) are nobody's images: other files.
@@ -61,7 +63,13 @@ def list_prefix(uri: str, split_folders: Sequence[str], options: StorageOptions)
             if problem:
                 yield Reject(relative, address, *problem)
             else:
-                yield FileRow(relative, address, row.num_bytes, row.etag or None, *place_of(split_folders, relative))
+                yield FileRow(
+                    relative,
+                    address,
+                    row.num_bytes,
+                    row.etag or None,
+                    *place_of(split_folders, relative),
+                )
 
 
 def _problem(relative: str, row: ObjectRow) -> Problem | None:
@@ -74,9 +82,15 @@ def _problem(relative: str, row: ObjectRow) -> Problem | None:
     return size_problem(row.num_bytes)
 
 
-def _look_into_others(store: str, page: Sequence[ObjectRow], problems: list[Problem | None], options: StorageOptions) -> None:
+def _look_into_others(
+    store: str, page: Sequence[ObjectRow], problems: list[Problem | None], options: StorageOptions
+) -> None:
     """Fill in the problems of objects that are not named as images are: their first bytes tell, as those of local files do."""
-    others = [place for place, row in enumerate(page) if problems[place] is None and not has_image_name(row.key)]
+    others = [
+        place
+        for place, row in enumerate(page)
+        if problems[place] is None and not has_image_name(row.key)
+    ]
     looks = map_reads(lambda place: _look(f"{store}/{page[place].key}", options), others)
     for place, problem in zip(others, looks, strict=True):
         problems[place] = problem

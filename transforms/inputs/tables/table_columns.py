@@ -32,8 +32,15 @@ def check_text(kind: pa.DataType, name: str) -> None:
     """
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if not (pa.types.is_null(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text(kind)):
-        raise BuildError(f"column {name!r} is of type {kind}; ids, paths, labels and splits are text or whole numbers")
+    if not (
+        pa.types.is_null(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or is_text(kind)
+    ):
+        raise BuildError(
+            f"column {name!r} is of type {kind}; ids, paths, labels and splits are text or whole numbers"
+        )
 
 
 def as_text(column: pa.Array, name: str) -> pa.Array:
@@ -51,7 +58,10 @@ def as_text(column: pa.Array, name: str) -> pa.Array:
 def canonical_splits(column: pa.Array) -> pa.Array:
     """Split names as folders spell them: "Val" is "validation"; a name of the user's own stays."""
     names = column.dictionary_encode()
-    spelled = [name and SPLIT_FOLDERS.get(name.strip().lower(), name.strip()) for name in names.dictionary.to_pylist()]
+    spelled = [
+        name and SPLIT_FOLDERS.get(name.strip().lower(), name.strip())
+        for name in names.dictionary.to_pylist()
+    ]
     return pa.array(spelled, pa.string()).take(names.indices)
 
 
@@ -68,16 +78,31 @@ def check_sizes(kind: pa.DataType, name: str) -> None:
         BuildError: It does not hold whole numbers.
     """
     if not pa.types.is_integer(kind):
-        raise BuildError(f"--size-column {name!r} is of type {kind}; it must hold bytes as whole numbers")
+        raise BuildError(
+            f"--size-column {name!r} is of type {kind}; it must hold bytes as whole numbers"
+        )
 
 
 def settle_sizes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
     """References whose `num_bytes` a table states, as int64; a size that no image has is a reject."""
-    sizes = batch.column("num_bytes").cast(pa.float64(), safe=False).fill_null(-1).to_numpy(zero_copy_only=False)
+    sizes = (
+        batch.column("num_bytes")
+        .cast(pa.float64(), safe=False)
+        .fill_null(-1)
+        .to_numpy(zero_copy_only=False)
+    )
     rules = (
-        (sizes < 0, RejectReason.BAD_VALUE, "row {row}: the size is {num_bytes}, which is no number of bytes"),
+        (
+            sizes < 0,
+            RejectReason.BAD_VALUE,
+            "row {row}: the size is {num_bytes}, which is no number of bytes",
+        ),
         (sizes == 0, RejectReason.EMPTY_FILE, "row {row}: the size is 0"),
-        (sizes > MAX_IMAGE_BYTES, RejectReason.TOO_LARGE, f"{{num_bytes}} bytes; an image may have up to {MAX_IMAGE_BYTES}"),
+        (
+            sizes > MAX_IMAGE_BYTES,
+            RejectReason.TOO_LARGE,
+            f"{{num_bytes}} bytes; an image may have up to {MAX_IMAGE_BYTES}",
+        ),
     )
     for mask, reason, detail in rules:
         yield from reject_rows(batch, mask, reason, detail)
@@ -101,7 +126,9 @@ def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.float32()
     if is_text(kind) or any(test(kind) for test in _BYTES_TYPES):
         return pa.binary()
-    raise BuildError(f"column {name!r} is of type {kind}, which no tf.Example feature holds: cast it to text or a number, or drop it")
+    raise BuildError(
+        f"column {name!r} is of type {kind}, which no tf.Example feature holds: cast it to text or a number, or drop it"
+    )
 
 
 def extra_feature(name: str, kind: pa.DataType) -> Feature:

@@ -51,7 +51,9 @@ def table_format(path: str) -> str | None:
     return TABLE_EXTENSIONS.get(extension)
 
 
-def read_table_schema(paths: str | Sequence[str], kind: str, storage: StorageOptions = NO_OPTIONS) -> pa.Schema:
+def read_table_schema(
+    paths: str | Sequence[str], kind: str, storage: StorageOptions = NO_OPTIONS
+) -> pa.Schema:
     """The columns and types of a table of one file, or of several that hold its rows in turn.
 
     Raises:
@@ -59,8 +61,17 @@ def read_table_schema(paths: str | Sequence[str], kind: str, storage: StorageOpt
     """
     paths = [paths] if isinstance(paths, str) else paths
     if kind in ("csv", "tsv"):
-        return _unify_csv(paths, list(map_reads(lambda path: _look_through_csv(path, kind, storage), paths, _FILES_AT_A_TIME)))
-    schemas = list(map_reads(lambda path: _stated_schema(path, kind, storage), paths, _FILES_AT_A_TIME))
+        return _unify_csv(
+            paths,
+            list(
+                map_reads(
+                    lambda path: _look_through_csv(path, kind, storage), paths, _FILES_AT_A_TIME
+                )
+            ),
+        )
+    schemas = list(
+        map_reads(lambda path: _stated_schema(path, kind, storage), paths, _FILES_AT_A_TIME)
+    )
     return schemas[0] if len(schemas) == 1 else _unify_stated(paths, kind, schemas)
 
 
@@ -72,7 +83,9 @@ def _stated_schema(path: str, kind: str, storage: StorageOptions) -> pa.Schema:
             return pq.read_schema(file).remove_metadata()
 
 
-def read_table_file(path: str, kind: str, schema: pa.Schema, storage: StorageOptions = NO_OPTIONS) -> Iterator[pa.RecordBatch | Reject]:
+def read_table_file(
+    path: str, kind: str, schema: pa.Schema, storage: StorageOptions = NO_OPTIONS
+) -> Iterator[pa.RecordBatch | Reject]:
     """The table's rows, in order, in batches of up to `BATCH_ROWS`; a line with a wrong number of fields is a reject.
 
     Args:
@@ -93,7 +106,9 @@ def _open(path: str, storage: StorageOptions) -> pa.NativeFile:
     return pa.CompressedInputStream(file, "gzip") if path.lower().endswith(_GZIP) else file
 
 
-def _read_parts(path: str, kind: str, schema: pa.Schema, storage: StorageOptions) -> Iterator[pa.RecordBatch | Reject]:
+def _read_parts(
+    path: str, kind: str, schema: pa.Schema, storage: StorageOptions
+) -> Iterator[pa.RecordBatch | Reject]:
     if kind == "parquet":
         with _open(path, storage) as source, pq.ParquetFile(source) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS):
@@ -119,7 +134,9 @@ def _table_faults(path: str) -> Iterator[None]:
         raise BuildError(f"cannot read the table {path}: {text}") from error
 
 
-def _read_json_lines(path: str, storage: StorageOptions, schema: pa.Schema | None = None) -> pa.Table:
+def _read_json_lines(
+    path: str, storage: StorageOptions, schema: pa.Schema | None = None
+) -> pa.Table:
     with _open(path, storage) as file:
         table = pa_json.read_json(
             file,
@@ -143,7 +160,11 @@ def _dates_as_text(schema: pa.Schema) -> pa.Schema:
 
 
 def _open_csv(
-    path: str, kind: str, types: dict[str, pa.DataType], bad_lines: list[Reject], storage: StorageOptions
+    path: str,
+    kind: str,
+    types: dict[str, pa.DataType],
+    bad_lines: list[Reject],
+    storage: StorageOptions,
 ) -> pa_csv.CSVStreamingReader:
     def skip(line: pa_csv.InvalidRow) -> str:
         found = f"a line of {path} has {line.actual_columns} fields where {line.expected_columns} are expected: "
@@ -153,16 +174,26 @@ def _open_csv(
     return pa_csv.open_csv(
         _open(path, storage),
         read_options=pa_csv.ReadOptions(block_size=BLOCK_BYTES),
-        parse_options=pa_csv.ParseOptions(delimiter="\t" if kind == "tsv" else ",", newlines_in_values=True, invalid_row_handler=skip),
+        parse_options=pa_csv.ParseOptions(
+            delimiter="\t" if kind == "tsv" else ",",
+            newlines_in_values=True,
+            invalid_row_handler=skip,
+        ),
         convert_options=pa_csv.ConvertOptions(
-            column_types=types, strings_can_be_null=False, null_values=[""], true_values=_TRUE, false_values=_FALSE
+            column_types=types,
+            strings_can_be_null=False,
+            null_values=[""],
+            true_values=_TRUE,
+            false_values=_FALSE,
         ),
     )
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch of one file of several with the columns and types of all."""
-    return pa.RecordBatch.from_arrays([as_plain(batch.column(field.name)).cast(field.type) for field in schema], schema=schema)
+    return pa.RecordBatch.from_arrays(
+        [as_plain(batch.column(field.name)).cast(field.type) for field in schema], schema=schema
+    )
 
 
 def as_plain(column: pa.Array) -> pa.Array:
@@ -177,21 +208,41 @@ def _unify_stated(paths: Sequence[str], kind: str, schemas: Sequence[pa.Schema])
         if kind == "parquet":
             _check_same_columns(paths[0], schemas[0].names, path, schema.names)
         try:
-            whole = pa.unify_schemas([whole, _without_dictionaries(schema)], promote_options="permissive")
+            whole = pa.unify_schemas(
+                [whole, _without_dictionaries(schema)], promote_options="permissive"
+            )
         except pa.ArrowException as error:
-            raise BuildError(f"{path} is not of one table with {paths[0]}: {error}. Cast the column to one type in all files") from error
+            raise BuildError(
+                f"{path} is not of one table with {paths[0]}: {error}. Cast the column to one type in all files"
+            ) from error
     return whole
 
 
 def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([(field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type) for field in schema])
+    return pa.schema(
+        [
+            (
+                field.name,
+                field.type.value_type if pa.types.is_dictionary(field.type) else field.type,
+            )
+            for field in schema
+        ]
+    )
 
 
-def _check_same_columns(first_path: str, first: Sequence[str], path: str, names: Sequence[str]) -> None:
+def _check_same_columns(
+    first_path: str, first: Sequence[str], path: str, names: Sequence[str]
+) -> None:
     if sorted(first) != sorted(names):
         lacks, adds = sorted(set(first) - set(names)), sorted(set(names) - set(first))
-        told = [f"it lacks {lacks}" if lacks else "", f"it also has {adds}" if adds else "", "" if lacks or adds else "one stands twice"]
-        raise BuildError(f"{path} has other columns than {first_path} ({', '.join(filter(None, told))}): files of one table have the same")
+        told = [
+            f"it lacks {lacks}" if lacks else "",
+            f"it also has {adds}" if adds else "",
+            "" if lacks or adds else "one stands twice",
+        ]
+        raise BuildError(
+            f"{path} has other columns than {first_path} ({', '.join(filter(None, told))}): files of one table have the same"
+        )
 
 
 # A column's name -> the types that can hold every value in a file, narrowest first; None where it has no values there.
@@ -206,7 +257,11 @@ def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]
     chosen = []
     for name in names:
         possible = [kinds for _, by_name in found if (kinds := by_name[name]) is not None]
-        held = [kind for kind in _NARROWEST_FIRST if possible and all(kind in kinds for kinds in possible)]
+        held = [
+            kind
+            for kind in _NARROWEST_FIRST
+            if possible and all(kind in kinds for kinds in possible)
+        ]
         chosen.append((name, held[0] if held else pa.string()))
     return pa.schema(chosen)
 
@@ -224,7 +279,11 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
                     values = column.filter(pc.not_equal(column, ""))
                     if len(values):
                         known = possible[name]
-                        possible[name] = [kind for kind in (_NARROWEST_FIRST if known is None else known) if _holds(kind, values)]
+                        possible[name] = [
+                            kind
+                            for kind in (_NARROWEST_FIRST if known is None else known)
+                            if _holds(kind, values)
+                        ]
                 if batch.num_rows and batch.num_columns:
                     last = batch.columns[-1][-1].as_py()
         _check_last_quote(path, last, storage)
@@ -267,9 +326,13 @@ def _holds(kind: pa.DataType, values: pa.Array) -> bool:
     return not pc.any(pc.match_substring_regex(values, _NO_FLOAT)).as_py()
 
 
-def _read_csv(path: str, kind: str, schema: pa.Schema, storage: StorageOptions) -> Iterator[pa.RecordBatch | Reject]:
+def _read_csv(
+    path: str, kind: str, schema: pa.Schema, storage: StorageOptions
+) -> Iterator[pa.RecordBatch | Reject]:
     bad_lines: list[Reject] = []
-    with _open_csv(path, kind, dict(zip(schema.names, schema.types, strict=True)), bad_lines, storage) as reader:
+    with _open_csv(
+        path, kind, dict(zip(schema.names, schema.types, strict=True)), bad_lines, storage
+    ) as reader:
         for block in reader:
             for start in range(0, block.num_rows, BATCH_ROWS):
                 yield block.slice(start, BATCH_ROWS)

@@ -33,9 +33,16 @@ def look_at_pictures(
         there = paths.is_valid().to_numpy(zero_copy_only=False)
         places: list[dict[str, object] | None] = [None] * batch.num_rows
         rows = np.flatnonzero(there).tolist()
-        for row, look in zip(rows, look_at_each(uris.filter(paths.is_valid()).to_pylist(), storage), strict=True):
+        for row, look in zip(
+            rows, look_at_each(uris.filter(paths.is_valid()).to_pylist(), storage), strict=True
+        ):
             uri = uris[row].as_py()
-            places[row] = {"uri": uri, "offset": None, "num_bytes": look.num_bytes, "etag": look.etag}
+            places[row] = {
+                "uri": uri,
+                "offset": None,
+                "num_bytes": look.num_bytes,
+                "etag": look.etag,
+            }
             if look.problem and keep[row]:
                 reason, detail = look.problem
                 keep[row] = False

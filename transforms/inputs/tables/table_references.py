@@ -17,10 +17,29 @@ from shardwright.errors import StorageError
 from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote, parse_address
 from shardwright.storage.objects import head_object
 from shardwright.storage.reads import map_reads
-from transforms.inputs.file_rules import IMAGE_EXTENSIONS, Problem, etag_of, file_problem, size_problem
-from transforms.inputs.tables.table_columns import as_text, canonical_splits, empty_as_null, in_detail, settle_sizes
+from transforms.inputs.file_rules import (
+    IMAGE_EXTENSIONS,
+    Problem,
+    etag_of,
+    file_problem,
+    size_problem,
+)
+from transforms.inputs.tables.table_columns import (
+    as_text,
+    canonical_splits,
+    empty_as_null,
+    in_detail,
+    settle_sizes,
+)
 from transforms.inputs.tables.table_files import read_table_file
-from transforms.references import PICTURE_TYPE, REFERENCE_SCHEMA, extra_name, keep_rows, reject_rows, set_column
+from transforms.references import (
+    PICTURE_TYPE,
+    REFERENCE_SCHEMA,
+    extra_name,
+    keep_rows,
+    reject_rows,
+    set_column,
+)
 from transforms.rejects import Reject, RejectReason, reason_of
 
 if TYPE_CHECKING:
@@ -42,7 +61,9 @@ def list_table(source: TableSource, name: str = "") -> Iterator[pa.RecordBatch |
         name: Which of `source.files`; "" for a table that is one file. Rows are numbered in each.
     """
     first_row = 0
-    for part in read_table_file(source.path_of(name), source.format, source.columns, source.storage):
+    for part in read_table_file(
+        source.path_of(name), source.format, source.columns, source.storage
+    ):
         if isinstance(part, Reject):
             yield part
             continue
@@ -52,7 +73,9 @@ def list_table(source: TableSource, name: str = "") -> Iterator[pa.RecordBatch |
         first_row += part.num_rows
 
 
-def table_references(source: TableSource, raw: pa.RecordBatch, first_row: int, name: str = "") -> Iterator[pa.RecordBatch | Reject]:
+def table_references(
+    source: TableSource, raw: pa.RecordBatch, first_row: int, name: str = ""
+) -> Iterator[pa.RecordBatch | Reject]:
     """One raw batch as references and rejects."""
     for part in _references(source, raw, first_row, name):
         if isinstance(part, Reject) or part.num_rows:
@@ -61,12 +84,17 @@ def table_references(source: TableSource, raw: pa.RecordBatch, first_row: int, n
 
 def reference_schema_of(source: TableSource) -> pa.Schema:
     """The columns its reference batches have."""
-    types = {name: PICTURE_TYPE if name in source.pictures else source.columns.field(name).type for name in source.extra_columns}
+    types = {
+        name: PICTURE_TYPE if name in source.pictures else source.columns.field(name).type
+        for name in source.extra_columns
+    }
     extras = [pa.field(extra_name(name), kind) for name, kind in types.items()]
     return pa.schema([*REFERENCE_SCHEMA, *extras])
 
 
-def _references(source: TableSource, raw: pa.RecordBatch, first_row: int, name: str) -> Iterator[pa.RecordBatch | Reject]:
+def _references(
+    source: TableSource, raw: pa.RecordBatch, first_row: int, name: str
+) -> Iterator[pa.RecordBatch | Reject]:
     """References whose extra columns are still those of the table."""
     batch = _raw_references(source, raw, first_row, name)
     for column, pattern, reason, detail in _text_rules(source):
@@ -87,7 +115,12 @@ def _references(source: TableSource, raw: pa.RecordBatch, first_row: int, name: 
 def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, str]]:
     """(column, pattern of what it may not be, reason, detail)"""
     if source.names_files or source.id is None or source.key != "id":
-        yield "uri", _EMPTY, RejectReason.BAD_VALUE, f"row {{row}}: the image column {in_detail(source.image)} is empty"
+        yield (
+            "uri",
+            _EMPTY,
+            RejectReason.BAD_VALUE,
+            f"row {{row}}: the image column {in_detail(source.image)} is empty",
+        )
     yield "id", _EMPTY, RejectReason.BAD_ID, "row {row}: the id is empty"
     if source.names_files:
         yield (
@@ -98,9 +131,15 @@ def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, s
         )
 
 
-def _raw_references(source: TableSource, raw: pa.RecordBatch, first_row: int, name: str) -> pa.RecordBatch:
+def _raw_references(
+    source: TableSource, raw: pa.RecordBatch, first_row: int, name: str
+) -> pa.RecordBatch:
     def text(column: str | None) -> pa.Array:
-        return pa.nulls(raw.num_rows, pa.string()) if column is None else as_text(raw.column(column), column)
+        return (
+            pa.nulls(raw.num_rows, pa.string())
+            if column is None
+            else as_text(raw.column(column), column)
+        )
 
     folder = source.folder_of(name)
     relative, uris = resolve_paths(pc.fill_null(text(source.image), ""), folder)
@@ -110,7 +149,9 @@ def _raw_references(source: TableSource, raw: pa.RecordBatch, first_row: int, na
         "id": _ids(source, relative, text(source.id)),
         "uri": uris,
         "offset": pa.nulls(raw.num_rows, pa.int64()),
-        "num_bytes": pa.nulls(raw.num_rows, pa.int64()) if source.size is None else raw.column(source.size),
+        "num_bytes": pa.nulls(raw.num_rows, pa.int64())
+        if source.size is None
+        else raw.column(source.size),
         "etag": pa.nulls(raw.num_rows, pa.string()),
         "row": pa.array(np.arange(first_row, first_row + raw.num_rows)),
         "split": canonical_splits(text(source.split)),
@@ -130,10 +171,14 @@ def _ids(source: TableSource, paths: pa.Array, stated: pa.Array) -> pa.Array:
 
 def stems_of(paths: pa.Array) -> pa.Array:
     """The file names of paths, without an image's extension; what else stands behind a dot may belong to the name."""
-    return pc.replace_substring_regex(pc.replace_substring_regex(paths, r"(?s)^.*/", ""), _IMAGE_ENDING, r"\1")
+    return pc.replace_substring_regex(
+        pc.replace_substring_regex(paths, r"(?s)^.*/", ""), _IMAGE_ENDING, r"\1"
+    )
 
 
-def look_at_files(batch: pa.RecordBatch, storage: StorageOptions = NO_OPTIONS) -> tuple[list[Reject], pa.RecordBatch]:
+def look_at_files(
+    batch: pa.RecordBatch, storage: StorageOptions = NO_OPTIONS
+) -> tuple[list[Reject], pa.RecordBatch]:
     """Fill in each file's length and what changes with its content; what is missing or can be no image is a reject."""
     uris = batch.column("uri").to_pylist()
     found = look_at_each(uris, storage)
@@ -145,7 +190,9 @@ def look_at_files(batch: pa.RecordBatch, storage: StorageOptions = NO_OPTIONS) -
         etags.append(look.etag)
     batch = set_column(batch, "num_bytes", pa.array(sizes, pa.int64()))
     batch = set_column(batch, "etag", pa.array(etags, pa.string()))
-    return rejects, keep_rows(batch, batch.column("num_bytes").is_valid().to_numpy(zero_copy_only=False))
+    return rejects, keep_rows(
+        batch, batch.column("num_bytes").is_valid().to_numpy(zero_copy_only=False)
+    )
 
 
 def look_at_each(uris: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> Iterator[Look]:
@@ -168,9 +215,13 @@ def _look_at_file(uri: str) -> Look:
     try:
         status = os.stat(uri)
     except (FileNotFoundError, NotADirectoryError):
-        return Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such file"))
+        return Look(
+            problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such file")
+        )
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
-        return Look(problem=(RejectReason.UNREADABLE, str(getattr(error, "strerror", None) or error)))
+        return Look(
+            problem=(RejectReason.UNREADABLE, str(getattr(error, "strerror", None) or error))
+        )
     problem = file_problem(status)
     return Look(problem=problem) if problem else Look(status.st_size, etag_of(status))
 
@@ -185,7 +236,9 @@ def _look_at_object(uri: str, storage: StorageOptions) -> Look:
             raise
         return Look(problem=(reason, str(error)))
     if found is None:
-        return Look(problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such object"))
+        return Look(
+            problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such object")
+        )
     problem = size_problem(found.num_bytes)
     return Look(problem=problem) if problem else Look(found.num_bytes, found.etag)
 
@@ -200,7 +253,9 @@ def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
     below = pc.if_else(pc.equal(paths, ""), "", pc.binary_join_element_wise(folder, paths, ""))
     whole = pc.match_substring_regex(paths, f"^/|{_SCHEME}")
     uris = pc.if_else(whole, paths, below)
-    relative = pc.if_else(pc.starts_with(paths, folder), pc.utf8_slice_codeunits(paths, len(folder)), paths)
+    relative = pc.if_else(
+        pc.starts_with(paths, folder), pc.utf8_slice_codeunits(paths, len(folder)), paths
+    )
     odd = pc.match_substring_regex(pc.replace_substring_regex(paths, _STORE, ""), _ODD_PATH)
     if not pc.any(odd).as_py():
         return relative, uris

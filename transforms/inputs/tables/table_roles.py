@@ -24,7 +24,9 @@ ROLE_COLUMNS = {
 _TEXT_ROLES = ("image", "label", "id", "split", "group")
 
 
-def find_roles(path: str, schema: pa.Schema, given: Mapping[str, str | None], *, needs_image: bool) -> dict[str, str | None]:
+def find_roles(
+    path: str, schema: pa.Schema, given: Mapping[str, str | None], *, needs_image: bool
+) -> dict[str, str | None]:
     """Role -> column, None for a role that no column has.
 
     Args:
@@ -40,7 +42,9 @@ def find_roles(path: str, schema: pa.Schema, given: Mapping[str, str | None], *,
     roles = {role: _role_column(path, schema, role, given.get(role)) for role in ROLE_COLUMNS}
     roles["image"] = roles["image"] or (None if needs_image else roles["id"] or _stems(schema))
     if roles["image"] is None:
-        raise UsageError(f"{path} has the columns {_listed(schema)}: name the one with the image paths by --image-column")
+        raise UsageError(
+            f"{path} has the columns {_listed(schema)}: name the one with the image paths by --image-column"
+        )
     return roles
 
 
@@ -48,7 +52,15 @@ def roles_as_text(schema: pa.Schema, roles: Mapping[str, str | None]) -> pa.Sche
     """A CSV has no types: a class "1.5" or an id "true" is text. Whole numbers stay, so that labels sort by value."""
     text = {roles[role] for role in _TEXT_ROLES}
     return pa.schema(
-        [(field.name, pa.string() if field.name in text and not pa.types.is_integer(field.type) else field.type) for field in schema]
+        [
+            (
+                field.name,
+                pa.string()
+                if field.name in text and not pa.types.is_integer(field.type)
+                else field.type,
+            )
+            for field in schema
+        ]
     )
 
 
@@ -80,7 +92,9 @@ def _check_names(path: str, schema: pa.Schema) -> None:
 def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> str | None:
     if given is not None:
         if given not in schema.names:
-            raise UsageError(f"--{role}-column {given!r} is not in {path}, which has the columns {_listed(schema)}")
+            raise UsageError(
+                f"--{role}-column {given!r} is not in {path}, which has the columns {_listed(schema)}"
+            )
         return given
     # A column of lists has several labels a row, and is no label; a schema may ask for it.
     names = [field.name for field in schema if role != "label" or not is_list(field.type)]

@@ -25,7 +25,9 @@ from transforms.inputs.tables.table_references import list_table, reference_sche
 from transforms.inputs.tables.table_roles import check_roles, find_roles, roles_as_text
 from transforms.rejects import Reject
 
-_TEXT_KINDS = frozenset({FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
+_TEXT_KINDS = frozenset(
+    {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
+)
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 _PACKED = 4  # Parquet and gzip take tables of paths to a quarter, about
 
@@ -102,7 +104,9 @@ class TableSource(InputSource):
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        return tuple(extra_feature(name, self.columns.field(name).type) for name in self.extra_columns)
+        return tuple(
+            extra_feature(name, self.columns.field(name).type) for name in self.extra_columns
+        )
 
     @property
     def states_splits(self) -> bool:
@@ -112,7 +116,11 @@ class TableSource(InputSource):
         names = ("image", "label", "id", "split", "group", "size")
         roles = [f"{role}={getattr(self, role)!r}" for role in names if getattr(self, role)]
         extras = f"; features from {', '.join(self.extra_columns)}" if self.extra_columns else ""
-        place = f"table of {len(self.files)} files below {self.path}" if self.files else f"table at {self.path}"
+        place = (
+            f"table of {len(self.files)} files below {self.path}"
+            if self.files
+            else f"table at {self.path}"
+        )
         return f"a {self.format} {place}, columns {', '.join(roles)}{extras}"
 
     def parts(self) -> Iterator[str]:
@@ -123,17 +131,32 @@ class TableSource(InputSource):
             if isinstance(found, Reject) or not self.pictures:
                 yield found
             else:
-                yield from look_at_pictures(found, self.pictures, self.folder_of(part), self.storage)
+                yield from look_at_pictures(
+                    found, self.pictures, self.folder_of(part), self.storage
+                )
 
     def for_features(self, features: Sequence[Feature]) -> TableSource:
         """The same table, of which just the columns of these features are brought: paths of pictures looked up, and what is to be
         text read as it is written in text formats, where "1.50" could be a number."""
-        wanted = {feature.column_name: feature for feature in features if feature.column_name in self.columns.names}
+        wanted = {
+            feature.column_name: feature
+            for feature in features
+            if feature.column_name in self.columns.names
+        }
         pictures = tuple(name for name, feature in wanted.items() if feature.kind in PICTURES)
-        texts = {name for name, feature in wanted.items() if feature.kind in _TEXT_KINDS and name != self.label}
+        texts = {
+            name
+            for name, feature in wanted.items()
+            if feature.kind in _TEXT_KINDS and name != self.label
+        }
         columns = self.columns
         if self.format in ("csv", "tsv"):
-            columns = pa.schema([(field.name, pa.string() if field.name in texts else field.type) for field in columns])
+            columns = pa.schema(
+                [
+                    (field.name, pa.string() if field.name in texts else field.type)
+                    for field in columns
+                ]
+            )
         return replace(self, brought=tuple(wanted), pictures=pictures, columns=columns)
 
     def of_labels(self, key: str = "id", root: str | None = None) -> TableSource:
@@ -150,7 +173,9 @@ class TableFormat(SourceFormat):
     """A file whose name ends as a table's does, several that a wildcard names, or a folder of nothing else."""
 
     name: ClassVar[str] = "table"
-    summary: ClassVar[str] = "a .csv, .tsv, .jsonl or .parquet that names images, a wildcard such as part-*.csv.gz, or a folder of them"
+    summary: ClassVar[str] = (
+        "a .csv, .tsv, .jsonl or .parquet that names images, a wildcard such as part-*.csv.gz, or a folder of them"
+    )
     rank: ClassVar[int] = 30
 
     def open(self, request: SourceRequest, *, forced: bool) -> TableSource | None:
@@ -172,7 +197,9 @@ def open_label_table(request: SourceRequest, *, key: str, root: str | None) -> T
         BuildError: It cannot be read.
     """
     if not _is_table(request) and not has_wildcard(request.uri) and not request.is_file:
-        raise UsageError(f"{request.argument} {request.uri} is a folder; give a .csv, .tsv, .jsonl or .parquet table")
+        raise UsageError(
+            f"{request.argument} {request.uri} is a folder; give a .csv, .tsv, .jsonl or .parquet table"
+        )
     return _open_table(request, needs_image=False).of_labels(key, root)
 
 
@@ -194,7 +221,9 @@ def _is_table(request: SourceRequest) -> bool:
 
 def _holds_tables(names: Sequence[str]) -> bool:
     """Whether what is in a folder is a table; names that begin with "_" are marks of the program that wrote it."""
-    kinds = {table_format(name) for name in names if not is_litter(name) and not name.startswith("_")}
+    kinds = {
+        table_format(name) for name in names if not is_litter(name) and not name.startswith("_")
+    }
     return len(kinds) == 1 and None not in kinds and not any("/" in name for name in names)
 
 
@@ -203,12 +232,22 @@ def _is_table_name(name: str) -> bool:
 
 
 def _open_table(request: SourceRequest, *, needs_image: bool) -> TableSource:
-    if not has_wildcard(request.uri) and (request.is_file if request.is_remote else os.path.isfile(request.uri)):
-        source = detect_table(request.uri, request.columns, argument=request.argument, storage=request.storage, needs_image=needs_image)
+    if not has_wildcard(request.uri) and (
+        request.is_file if request.is_remote else os.path.isfile(request.uri)
+    ):
+        source = detect_table(
+            request.uri,
+            request.columns,
+            argument=request.argument,
+            storage=request.storage,
+            needs_image=needs_image,
+        )
         return replace(source, image_root=request.image_root)
     found = find_files(request, _is_table_name)
     if not found:
-        raise UsageError(f"{request.argument} {request.uri} names no file whose name is a table's ({_ENDINGS})")
+        raise UsageError(
+            f"{request.argument} {request.uri} names no file whose name is a table's ({_ENDINGS})"
+        )
     kinds = {table_format(file.uri) for file in found}
     if len(kinds) > 1:
         raise UsageError(
@@ -216,10 +255,16 @@ def _open_table(request: SourceRequest, *, needs_image: bool) -> TableSource:
             "name those of one, such as *.parquet"
         )
     source = _detect(
-        [file.uri for file in found], request.columns, argument=request.argument, storage=request.storage, needs_image=needs_image
+        [file.uri for file in found],
+        request.columns,
+        argument=request.argument,
+        storage=request.storage,
+        needs_image=needs_image,
     )
     folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
-    return replace(source, path=folder, files=tuple(file.name for file in found), image_root=request.image_root)
+    return replace(
+        source, path=folder, files=tuple(file.name for file in found), image_root=request.image_root
+    )
 
 
 def detect_table(
@@ -246,21 +291,41 @@ def detect_table(
 
 
 def detect_tables(
-    root: str, names: Sequence[str], columns: Mapping[str, str | None], *, argument: str = "INPUT", storage: StorageOptions = NO_OPTIONS
+    root: str,
+    names: Sequence[str],
+    columns: Mapping[str, str | None],
+    *,
+    argument: str = "INPUT",
+    storage: StorageOptions = NO_OPTIONS,
 ) -> TableSource:
     """The same of several files below a folder, which hold the rows of one table in turn. Raises as `detect_table`."""
     paths = [f"{root.rstrip('/')}/{name}" for name in names]
-    return replace(_detect(paths, columns, argument=argument, storage=storage, needs_image=True), path=root, files=tuple(names))
+    return replace(
+        _detect(paths, columns, argument=argument, storage=storage, needs_image=True),
+        path=root,
+        files=tuple(names),
+    )
 
 
 def _detect(
-    paths: Sequence[str], columns: Mapping[str, str | None], *, argument: str, storage: StorageOptions, needs_image: bool
+    paths: Sequence[str],
+    columns: Mapping[str, str | None],
+    *,
+    argument: str,
+    storage: StorageOptions,
+    needs_image: bool,
 ) -> TableSource:
     """A source of its first file, with the columns and types of all."""
     kind = table_format(paths[0])
     if kind is None:
-        hint = "; a .json is read where it is COCO's, with a list of `images`" if paths[0].lower().endswith(".json") else ""
-        raise UsageError(f"{argument} {paths[0]} is a file, and its name is not a table's ({_ENDINGS}); give a folder or a table{hint}")
+        hint = (
+            "; a .json is read where it is COCO's, with a list of `images`"
+            if paths[0].lower().endswith(".json")
+            else ""
+        )
+        raise UsageError(
+            f"{argument} {paths[0]} is a file, and its name is not a table's ({_ENDINGS}); give a folder or a table{hint}"
+        )
     schema = read_table_schema(paths, kind, storage)
     roles = find_roles(paths[0], schema, columns, needs_image=needs_image)
     if kind in ("csv", "tsv"):

@@ -60,15 +60,25 @@ def read_stated(folder: Folder) -> Stated:
         StorageError: They cannot be read.
     """
     names = set(folder.names())
-    if naming.MANIFEST in names and "format_version" in (_read_object(folder, naming.MANIFEST) or {}):
+    if naming.MANIFEST in names and "format_version" in (
+        _read_object(folder, naming.MANIFEST) or {}
+    ):
         return _of_manifest(read_manifest(folder), folder)
     if naming.PLAN in names and naming.INDEX_DIR in names:
-        raise UsageError(f"{folder} holds an unfinished build of shardwright: run its command again first")
+        raise UsageError(
+            f"{folder} holds an unfinished build of shardwright: run its command again first"
+        )
     files = {name.removesuffix(_LABELS): name for name in names if name.endswith(_LABELS)}
     content = _read_object(folder, naming.FEATURES) if naming.FEATURES in names else None
     if content is not None and "featuresDict" in content:
         return _of_tfds(content, {key: _read_names(folder, name) for key, name in files.items()})
-    single = next(iter(files.values()), None) if len(files) == 1 else "labels.txt" if "labels.txt" in names else None
+    single = (
+        next(iter(files.values()), None)
+        if len(files) == 1
+        else "labels.txt"
+        if "labels.txt" in names
+        else None
+    )
     return Stated(names={"": _read_names(folder, single)}) if single else NOTHING_STATED
 
 
@@ -83,14 +93,18 @@ def _read_names(folder: Folder, name: str) -> tuple[str, ...]:
     try:
         text = folder.read_bytes(name).decode("utf-8-sig")
     except (UnicodeDecodeError, MissingError) as error:
-        raise UsageError(f"{folder.path(name)} is no file of class names, one a line in UTF-8: {error}") from error
+        raise UsageError(
+            f"{folder.path(name)} is no file of class names, one a line in UTF-8: {error}"
+        ) from error
     return tuple(line.strip() for line in text.split("\n") if line.strip())
 
 
 def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
     schema = manifest.schema
     if schema.image.encoding in ("raw", "tensor"):
-        raise UsageError(f"the images of {folder} are {schema.image.encoding} pixels, which no INPUT has: build from their files instead")
+        raise UsageError(
+            f"the images of {folder} are {schema.image.encoding} pixels, which no INPUT has: build from their files instead"
+        )
     shards = (name.shard for split in manifest.splits for name in manifest.shard_names(split))
     by_source = {feature.source: feature.name for feature in reversed(schema.features)}
     label = by_source.get(Source.LABEL)
@@ -99,7 +113,9 @@ def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
         image=schema.image.name,
         label=label,
         id=by_source.get(Source.ID),
-        derived=frozenset(feature.name for feature in schema.features if feature.source in _DERIVED),
+        derived=frozenset(
+            feature.name for feature in schema.features if feature.source in _DERIVED
+        ),
         names={label: schema.class_names} if label else {},
         shards=frozenset(shards),
     )
@@ -108,19 +124,42 @@ def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
 def _own_features(schema: ExampleSchema) -> Iterator[Feature]:
     """The features of the user's own, as what a source brings. Texts that were turned into indices stay indices."""
     for feature in schema.features:
-        if feature.source not in (Source.COLUMN, Source.ORIENTATION):  # the images no longer say how they were held
+        if feature.source not in (
+            Source.COLUMN,
+            Source.ORIENTATION,
+        ):  # the images no longer say how they were held
             continue
         if feature.kind in _WITH_WORDS:
             for stored in feature.stored:
-                yield Feature(stored.key, FeatureKind.FLOAT32 if stored.key != feature.stored[0].key else FeatureKind.INT64, shape=(None,))
+                yield Feature(
+                    stored.key,
+                    FeatureKind.FLOAT32
+                    if stored.key != feature.stored[0].key
+                    else FeatureKind.INT64,
+                    shape=(None,),
+                )
         else:
-            yield dataclasses.replace(feature, source=Source.COLUMN, column="", encoding=None, names=schema.names_of(feature))
+            yield dataclasses.replace(
+                feature,
+                source=Source.COLUMN,
+                column="",
+                encoding=None,
+                names=schema.names_of(feature),
+            )
 
 
 def _of_tfds(content: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) -> Stated:
     features = {feature.name: feature for feature in _tfds_features("", content, labels)}
-    classes = [name for name, feature in features.items() if feature.kind == FeatureKind.CLASS_LABEL and not feature.shape]
-    images = [name for name, feature in features.items() if feature.kind == FeatureKind.IMAGE and not feature.sequence]
+    classes = [
+        name
+        for name, feature in features.items()
+        if feature.kind == FeatureKind.CLASS_LABEL and not feature.shape
+    ]
+    images = [
+        name
+        for name, feature in features.items()
+        if feature.kind == FeatureKind.IMAGE and not feature.sequence
+    ]
     label = "label" if "label" in classes else classes[0] if len(classes) == 1 else None
     return Stated(
         features=features,
@@ -130,7 +169,9 @@ def _of_tfds(content: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) 
     )
 
 
-def _tfds_features(name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) -> Iterator[Feature]:
+def _tfds_features(
+    name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]
+) -> Iterator[Feature]:
     """The leaves of a features.json, as far as there is a kind for them; what else is stored is found by looking."""
     if "featuresDict" in node:
         for key, child in node["featuresDict"]["features"].items():
@@ -140,7 +181,11 @@ def _tfds_features(name: str, node: Mapping[str, Any], labels: Mapping[str, tupl
         size = None if length < 0 else length
         sequence = name if "featuresDict" in child else ""
         for feature in _tfds_features(name, child, labels):
-            if None not in feature.shape and not feature.sequence and feature.kind not in (FeatureKind.IMAGE, FeatureKind.MASK):
+            if (
+                None not in feature.shape
+                and not feature.sequence
+                and feature.kind not in (FeatureKind.IMAGE, FeatureKind.MASK)
+            ):
                 yield dataclasses.replace(feature, shape=(size, *feature.shape), sequence=sequence)
     else:
         leaf = _tfds_leaf(name, node, labels)
@@ -148,13 +193,19 @@ def _tfds_features(name: str, node: Mapping[str, Any], labels: Mapping[str, tupl
             yield leaf
 
 
-def _tfds_leaf(name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) -> Feature | None:
+def _tfds_leaf(
+    name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]
+) -> Feature | None:
     if "image" in node:
         is_mask = node.get("pythonClassName", "").endswith("LabeledImage")
         return Feature(name, FeatureKind.MASK if is_mask else FeatureKind.IMAGE)
     if "classLabel" in node:
         numbers = map(str, range(int(node["classLabel"].get("numClasses", 0))))
-        return Feature(name, FeatureKind.CLASS_LABEL, names=labels.get(name.replace("/", "-")) or tuple(numbers))
+        return Feature(
+            name,
+            FeatureKind.CLASS_LABEL,
+            names=labels.get(name.replace("/", "-")) or tuple(numbers),
+        )
     if "boundingBox" in node:
         return Feature(name, FeatureKind.BOX, shape=(4,))
     if "text" in node:
@@ -164,7 +215,10 @@ def _tfds_leaf(name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[st
 
 def _tfds_tensor(name: str, tensor: Mapping[str, Any]) -> Feature | None:
     """A tensor that is stored as a list of its values, with a first dimension, at most, of any length."""
-    shape = tuple(None if size == "-1" else int(size) for size in tensor.get("shape", {}).get("dimensions", ()))
+    shape = tuple(
+        None if size == "-1" else int(size)
+        for size in tensor.get("shape", {}).get("dimensions", ())
+    )
     if tensor.get("encoding", "none") != "none" or None in shape[1:]:
         return None
     dtype = tensor.get("dtype", "")

@@ -33,7 +33,9 @@ def is_tfrecord_name(name: str) -> bool:
 
 
 @contextmanager
-def open_tfrecord(uri: str, storage: StorageOptions) -> Iterator[tuple[BinaryIO, Compression | None]]:
+def open_tfrecord(
+    uri: str, storage: StorageOptions
+) -> Iterator[tuple[BinaryIO, Compression | None]]:
     """A TFRecord file, to be read from its start as if it were not compressed, and how it is compressed.
 
     Raises:
@@ -90,14 +92,18 @@ def _compression_of(header: bytes) -> Compression | None:
         return None
     if header.startswith(b"\x1f\x8b\x08"):
         return Compression.GZIP
-    is_zlib = len(header) > 1 and header[0] & 0x0F == 8 and int.from_bytes(header[:2], "big") % 31 == 0  # RFC 1950
+    is_zlib = (
+        len(header) > 1 and header[0] & 0x0F == 8 and int.from_bytes(header[:2], "big") % 31 == 0
+    )  # RFC 1950
     return Compression.ZLIB if is_zlib else None
 
 
 def _unpacked(file: BinaryIO, compression: Compression | None) -> BinaryIO:
     if compression == Compression.GZIP:
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
-    return cast(BinaryIO, io.BufferedReader(_Inflated(file), _BUFFER_BYTES)) if compression else file
+    return (
+        cast(BinaryIO, io.BufferedReader(_Inflated(file), _BUFFER_BYTES)) if compression else file
+    )
 
 
 class _Inflated(io.RawIOBase):

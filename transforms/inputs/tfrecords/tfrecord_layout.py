@@ -21,8 +21,16 @@ from transforms.references import PICTURE_TYPE
 LABEL_NAMES = ("label", "image/class/label", "class", "class_id", "category", "target", "labels")
 # Of those that are there, the first is the id. Other names of files are none: they may be the same in several classes.
 ID_NAMES = ("id", "image_id", "image/filename")
-_TYPES: Mapping[str, pa.DataType] = {"bytes_list": pa.binary(), "float_list": pa.float32(), "int64_list": pa.int64()}
-_KINDS = {pa.binary(): FeatureKind.BYTES, pa.float32(): FeatureKind.FLOAT32, pa.int64(): FeatureKind.INT64}
+_TYPES: Mapping[str, pa.DataType] = {
+    "bytes_list": pa.binary(),
+    "float_list": pa.float32(),
+    "int64_list": pa.int64(),
+}
+_KINDS = {
+    pa.binary(): FeatureKind.BYTES,
+    pa.float32(): FeatureKind.FLOAT32,
+    pa.int64(): FeatureKind.INT64,
+}
 # What Model Garden's records say of the encoded image itself, or of its label: it is found out anew when a record is written.
 _DERIVED = ("image/format", "image/height", "image/width")
 _LABEL_TEXT = "image/class/text"
@@ -130,7 +138,9 @@ def look_at(records: Iterable[bytes], place: str) -> Look:
     for data in records:
         total += 1
         if is_sequence_example(data):
-            raise UsageError(f"{place} holds tf.SequenceExample records; one tf.Example a picture can be read: write the frames as records")
+            raise UsageError(
+                f"{place} holds tf.SequenceExample records; one tf.Example a picture can be read: write the frames as records"
+            )
         try:
             features = {key: parse_feature(feature) for key, feature in split_example(data).items()}
         except ExampleFault:
@@ -140,7 +150,12 @@ def look_at(records: Iterable[bytes], place: str) -> Look:
             found.setdefault(key, Seen()).add(kind, values)
     if not good:
         raise UsageError(
-            f"{place}: " + (f"none of the first {total} records is a tf.Example with features" if total else "no sound record")
+            f"{place}: "
+            + (
+                f"none of the first {total} records is a tf.Example with features"
+                if total
+                else "no sound record"
+            )
         )
     return Look(good, dict(sorted(found.items())))
 
@@ -168,7 +183,9 @@ def make_layout(
     look = _as_said(look, said_kinds(columns, kinds))
     image = _image_key(look, columns.get("image"), place, stated)
     roles = {
-        "label": _role_key(look, "label", columns, (*filter(None, [stated.label]), *LABEL_NAMES), place),
+        "label": _role_key(
+            look, "label", columns, (*filter(None, [stated.label]), *LABEL_NAMES), place
+        ),
         "id": _role_key(look, "id", columns, (*filter(None, [stated.id]), *ID_NAMES), place),
         "split": _role_key(look, "split", columns, (), place),
         "group": _role_key(look, "group", columns, (), place),
@@ -177,15 +194,24 @@ def make_layout(
     left_out = tuple(key for key in look.features if key in stated.derived)
     if image == "image/encoded" and not stated.derived:
         left_out = tuple(key for key in _DERIVED if key in look.features)
-    others = [key for key in _in_order(look, stated) if key not in types and key not in left_out and key != image]
+    others = [
+        key
+        for key in _in_order(look, stated)
+        if key not in types and key not in left_out and key != image
+    ]
     features = [_feature_of(key, look, stated) for key in others]
     return RecordLayout(
         image=image,
-        columns={key: _column_type(key, feature, look) for key, feature in zip(others, features, strict=True)},
+        columns={
+            key: _column_type(key, feature, look)
+            for key, feature in zip(others, features, strict=True)
+        },
         features=tuple(features),
         **roles,
         types=types,
-        class_names=stated.class_names_of(roles["label"]) if roles["label"] and types[roles["label"]] == pa.int64() else None,
+        class_names=stated.class_names_of(roles["label"])
+        if roles["label"] and types[roles["label"]] == pa.int64()
+        else None,
         left_out=left_out,
     )
 
@@ -195,34 +221,50 @@ def _as_said(look: Look, said: Mapping[str, FeatureKind]) -> Look:
     features = dict(look.features)
     for key in said.keys() & features.keys():
         seen = features[key]
-        features[key] = Seen(seen.kinds, seen.lengths, seen.kinds["bytes_list"] if said[key] in PICTURES else 0)
+        features[key] = Seen(
+            seen.kinds, seen.lengths, seen.kinds["bytes_list"] if said[key] in PICTURES else 0
+        )
     return Look(look.num_records, features)
 
 
 def _image_key(look: Look, given: str | None, place: str, stated: Stated) -> str:
     if given is not None:
         if given not in look.features:
-            raise UsageError(f"--image-column {given!r} is not in the records of {place}, which have {look}")
+            raise UsageError(
+                f"--image-column {given!r} is not in the records of {place}, which have {look}"
+            )
         if not look.has_images(given):
-            raise UsageError(f"--image-column {given!r} of {place} does not hold one encoded image in each record (JPEG, PNG, ...)")
+            raise UsageError(
+                f"--image-column {given!r} of {place} does not hold one encoded image in each record (JPEG, PNG, ...)"
+            )
         return given
     images = [key for key in look.features if look.has_images(key)]
     wanted = [key for key in (*filter(None, [stated.image]), *IMAGE_NAMES) if key in images]
     if wanted or len(images) == 1:
         return (wanted or images)[0]
     if images:
-        raise UsageError(f"the records of {place} hold several images, {', '.join(map(repr, images))}: name the main one by --image-column")
-    raise UsageError(f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {look}")
+        raise UsageError(
+            f"the records of {place} hold several images, {', '.join(map(repr, images))}: name the main one by --image-column"
+        )
+    raise UsageError(
+        f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {look}"
+    )
 
 
-def _role_key(look: Look, role: str, columns: Mapping[str, str | None], names: Sequence[str], place: str) -> str | None:
+def _role_key(
+    look: Look, role: str, columns: Mapping[str, str | None], names: Sequence[str], place: str
+) -> str | None:
     given = columns.get(role)
     if given is None:
         return next((name for name in names if name in look.features and _suits(look, name)), None)
     if given not in look.features:
-        raise UsageError(f"--{role}-column {given!r} is not in the records of {place}, which have {look}")
+        raise UsageError(
+            f"--{role}-column {given!r} is not in the records of {place}, which have {look}"
+        )
     if not _suits(look, given):
-        raise UsageError(f"--{role}-column {given!r} of {place} must be one whole number or text in each record")
+        raise UsageError(
+            f"--{role}-column {given!r} of {place} must be one whole number or text in each record"
+        )
     return given
 
 
@@ -242,8 +284,17 @@ def _feature_of(key: str, look: Look, stated: Stated) -> Feature:
     if look.has_images(key):
         if known is not None and known.kind in PICTURES:
             return known
-        return Feature(name, FeatureKind.IMAGE, column=column, default="" if look.features[key].images < look.num_records else None)
-    if known is not None and known.kind not in PICTURES and ARROW_TYPES[known.kind] == look.stored(key):
+        return Feature(
+            name,
+            FeatureKind.IMAGE,
+            column=column,
+            default="" if look.features[key].images < look.num_records else None,
+        )
+    if (
+        known is not None
+        and known.kind not in PICTURES
+        and ARROW_TYPES[known.kind] == look.stored(key)
+    ):
         return replace(known, column="")
     shape = () if look.is_scalar(key) else (None,)
     return Feature(name, _KINDS[look.stored(key)], shape=shape, column=column)

@@ -18,7 +18,12 @@ from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
 from transforms.rejects import Reject, RejectReason
 
 MAX_BATCH_BYTES = 16 << 20  # of values in a batch: a feature may be large
-_KINDS = {pa.binary(): "bytes_list", pa.float32(): "float_list", pa.int64(): "int64_list", pa.string(): "int64_list"}
+_KINDS = {
+    pa.binary(): "bytes_list",
+    pa.float32(): "float_list",
+    pa.int64(): "int64_list",
+    pa.string(): "int64_list",
+}
 Place = tuple[int, int]  # offset, number of bytes
 Keep = Callable[
     [bytes, int, Span], int
@@ -81,7 +86,12 @@ def list_records(
             rows.append(maker.make(frame, number))
         except _Misfit as misfit:
             reason, detail = misfit.problem
-            yield Reject(f"{file.name}#{number}", file.uri, reason, f"record {number} at byte {frame.offset}: {detail}")
+            yield Reject(
+                f"{file.name}#{number}",
+                file.uri,
+                reason,
+                f"record {number} at byte {frame.offset}: {detail}",
+            )
             continue
         num_bytes += maker.value_bytes
         if len(rows) == BATCH_ROWS or num_bytes >= MAX_BATCH_BYTES:
@@ -94,8 +104,15 @@ def list_records(
 def _broken(fault: RecordFault, file: InputFile, number: int) -> Reject:
     ends = "the file ends" in fault.what or "unpacked" in fault.what
     reason = RejectReason.TRUNCATED if ends else RejectReason.CORRUPT
-    rest = "" if fault.next_offset is not None else "; it and whatever follows in the file is left out"
-    return Reject(f"{file.name}#{number}", file.uri, reason, f"record {number}, {str(fault).removeprefix('record ')}{rest}")
+    rest = (
+        "" if fault.next_offset is not None else "; it and whatever follows in the file is left out"
+    )
+    return Reject(
+        f"{file.name}#{number}",
+        file.uri,
+        reason,
+        f"record {number}, {str(fault).removeprefix('record ')}{rest}",
+    )
 
 
 class _RowMaker:
@@ -105,13 +122,17 @@ class _RowMaker:
         value_bytes: The length of the last record's bytes values, its images left out.
     """
 
-    def __init__(self, layout: RecordLayout, file: InputFile, uri: str, etag: str | None, keep: Keep) -> None:
+    def __init__(
+        self, layout: RecordLayout, file: InputFile, uri: str, etag: str | None, keep: Keep
+    ) -> None:
         self._layout = layout
         self._file = file
         self._split = file.split
         self._uri, self._etag, self._keep = uri, etag, keep
         self._keys = {key.encode() for key in layout.keys}
-        self._names = {feature.column_name: feature.names for feature in layout.features if feature.names}
+        self._names = {
+            feature.column_name: feature.names for feature in layout.features if feature.names
+        }
         self.value_bytes = 0
 
     def make(self, frame: RecordSpan, number: int) -> dict[str, Any]:
@@ -145,30 +166,45 @@ class _RowMaker:
         except (ExampleFault, UnicodeError) as error:
             raise _Misfit(RejectReason.BAD_VALUE, str(error)) from error
         if block is not data and is_sequence_example(data):
-            raise _Misfit(RejectReason.BAD_VALUE, "a tf.SequenceExample; one tf.Example a picture can be read")
+            raise _Misfit(
+                RejectReason.BAD_VALUE, "a tf.SequenceExample; one tf.Example a picture can be read"
+            )
         unknown = spans.keys() - self._keys
         if unknown:
             name = min(unknown).decode(errors="replace")
-            raise _Misfit(RejectReason.BAD_VALUE, f"it has the feature {name!r}, which none of the first records has")
+            raise _Misfit(
+                RejectReason.BAD_VALUE,
+                f"it has the feature {name!r}, which none of the first records has",
+            )
         return block, spans
 
-    def _picture(self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan) -> Place:
+    def _picture(
+        self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan
+    ) -> Place:
         """Where a picture is in what is read later."""
         found = spans.get(key.encode())
         span = None if found is None else bytes_span(block, found)
         if span is None:
-            raise _Misfit(RejectReason.BAD_VALUE, f"its image, {key!r}, is missing or not one value of bytes")
+            raise _Misfit(
+                RejectReason.BAD_VALUE, f"its image, {key!r}, is missing or not one value of bytes"
+            )
         start, stop = span
         if problem := size_problem(stop - start):
             raise _Misfit(*problem)
-        if block is not frame.data:  # put together anew by protobuf; the picture is one run of bytes in the record all the same
+        if (
+            block is not frame.data
+        ):  # put together anew by protobuf; the picture is one run of bytes in the record all the same
             start = frame.data.index(block[start:stop])
         return self._keep(frame.data, frame.offset, (start, start + stop - span[0])), stop - span[0]
 
-    def _column(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span], frame: RecordSpan) -> Any:
+    def _column(
+        self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span], frame: RecordSpan
+    ) -> Any:
         if kind == PICTURE_TYPE:
             span = bytes_span(block, spans[key.encode()]) if key.encode() in spans else None
-            is_empty = span[0] == span[1] if span else not self._values(key, pa.binary(), block, spans)
+            is_empty = (
+                span[0] == span[1] if span else not self._values(key, pa.binary(), block, spans)
+            )
             if is_empty:  # how this project, too, stores that there is none
                 return None
             offset, num_bytes = self._picture(key, block, spans, frame)
@@ -180,7 +216,10 @@ class _RowMaker:
         if is_list:
             return values
         if len(values) > 1:
-            raise _Misfit(RejectReason.BAD_VALUE, f"{key!r} has {len(values)} values, and one in the first records")
+            raise _Misfit(
+                RejectReason.BAD_VALUE,
+                f"{key!r} has {len(values)} values, and one in the first records",
+            )
         return values[0] if len(values) else None
 
     def _label(self, block: Block, spans: dict[bytes, Span]) -> str | None:
@@ -196,14 +235,19 @@ class _RowMaker:
             return None
         values = self._values(key, self._layout.types[key], block, spans)
         if len(values) > 1:
-            raise _Misfit(RejectReason.BAD_VALUE, f"{key!r} has {len(values)} values, and one in the first records")
+            raise _Misfit(
+                RejectReason.BAD_VALUE,
+                f"{key!r} has {len(values)} values, and one in the first records",
+            )
         value = values[0] if len(values) else None
         if not isinstance(value, bytes):
             return None if value is None else str(value)
         try:
             return value.decode().strip() or None
         except UnicodeDecodeError as error:
-            raise _Misfit(RejectReason.BAD_VALUE, f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
+            raise _Misfit(
+                RejectReason.BAD_VALUE, f"{key!r} is {value[:40]!r}, which is not UTF-8"
+            ) from error
 
     def _values(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
         """The values of a feature, [] where the record has none."""
@@ -215,7 +259,10 @@ class _RowMaker:
         except ExampleFault as error:
             raise _Misfit(RejectReason.BAD_VALUE, f"{key!r}: {error}") from error
         if len(values) and found != _KINDS[kind]:
-            raise _Misfit(RejectReason.BAD_VALUE, f"{key!r} is a {found}, and a {_KINDS[kind]} in the first records")
+            raise _Misfit(
+                RejectReason.BAD_VALUE,
+                f"{key!r} is a {found}, and a {_KINDS[kind]} in the first records",
+            )
         if found == "bytes_list":
             self.value_bytes += sum(map(len, values))
         return values

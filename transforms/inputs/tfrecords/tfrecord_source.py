@@ -14,7 +14,13 @@ from shardwright.errors import RecordFault, UsageError
 from shardwright.records import RecordSpan
 from shardwright.schema import Feature
 from shardwright.storage import Folder, StorageOptions
-from transforms.inputs.input_files import FileState, InputFile, common_split_names, find_files, state_of
+from transforms.inputs.input_files import (
+    FileState,
+    InputFile,
+    common_split_names,
+    find_files,
+    state_of,
+)
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
@@ -24,7 +30,10 @@ from transforms.inputs.tfrecords.tfrecord_references import list_records
 from transforms.references import REFERENCE_SCHEMA, extra_name
 from transforms.rejects import Reject, RejectReason
 
-LOOK_FILES, LOOK_RECORDS = 3, 100  # what is looked at: the first records of the first files that have any
+LOOK_FILES, LOOK_RECORDS = (
+    3,
+    100,
+)  # what is looked at: the first records of the first files that have any
 _MODEL_GARDEN = "image/"
 
 
@@ -48,7 +57,11 @@ class TFRecordSource(InputSource):
 
     def describe(self) -> str:
         layout = self.layout
-        roles = ", ".join(f"{role}={key!r}" for role in ("image", "label", "id", "split", "group") if (key := getattr(layout, role)))
+        roles = ", ".join(
+            f"{role}={key!r}"
+            for role in ("image", "label", "id", "split", "group")
+            if (key := getattr(layout, role))
+        )
         extras = f"; features from {', '.join(layout.columns)}" if layout.columns else ""
         anew = f"; found anew: {', '.join(layout.left_out)}" if layout.left_out else ""
         files = "a TFRecord file" if self.num_files == 1 else f"{self.num_files} TFRecord files"
@@ -62,16 +75,25 @@ class TFRecordSource(InputSource):
         file = InputFile(part, part.removeprefix(f"{self.root}/"))
         state = state_of(file.uri, self.request.storage)
         if not state.num_bytes:
-            yield Reject(file.name, file.uri, RejectReason.OTHER_FILE, "the file has no bytes, and so no records")
+            yield Reject(
+                file.name,
+                file.uri,
+                RejectReason.OTHER_FILE,
+                "the file has no bytes, and so no records",
+            )
             return
         with open_tfrecord(file.uri, self.request.storage) as (stream, compression):
             if compression is None:
                 frames = read_frames(stream, state.num_bytes)
-                yield from list_records(frames, file, self.layout, schema=self.schema, uri=file.uri, state=state)
+                yield from list_records(
+                    frames, file, self.layout, schema=self.schema, uri=file.uri, state=state
+                )
             else:
                 yield from self._list_compressed(file, state, stream)
 
-    def _list_compressed(self, file: InputFile, state: FileState, stream: BinaryIO) -> Iterator[pa.RecordBatch | Reject]:
+    def _list_compressed(
+        self, file: InputFile, state: FileState, stream: BinaryIO
+    ) -> Iterator[pa.RecordBatch | Reject]:
         """Nothing in a compressed file can be read by its offset: the images go to the spool."""
 
         def make(writer: SpoolWriter) -> Iterator[pa.RecordBatch | Reject]:
@@ -82,11 +104,22 @@ class TFRecordSource(InputSource):
             )  # fmt: skip
 
         rules = rules_digest(file, self.layout)
-        yield from spooled(self.request.spool, file.uri, f"{state.etag}-{state.num_bytes}-{rules}", self.request.storage, make)
+        yield from spooled(
+            self.request.spool,
+            file.uri,
+            f"{state.etag}-{state.num_bytes}-{rules}",
+            self.request.storage,
+            make,
+        )
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([*REFERENCE_SCHEMA, *(pa.field(extra_name(key), kind) for key, kind in self.layout.columns.items())])
+        return pa.schema(
+            [
+                *REFERENCE_SCHEMA,
+                *(pa.field(extra_name(key), kind) for key, kind in self.layout.columns.items()),
+            ]
+        )
 
     @property
     def features(self) -> tuple[Feature, ...]:
@@ -102,12 +135,20 @@ class TFRecordSource(InputSource):
 
     @property
     def feature_names(self) -> str | None:
-        return "model-garden" if any(feature.name.startswith(_MODEL_GARDEN) for feature in self.layout.features) else None
+        return (
+            "model-garden"
+            if any(feature.name.startswith(_MODEL_GARDEN) for feature in self.layout.features)
+            else None
+        )
 
     @property
     def has_integer_labels(self) -> bool:
         layout = self.layout
-        return layout.label is not None and layout.class_names is None and layout.types[layout.label] == pa.int64()
+        return (
+            layout.label is not None
+            and layout.class_names is None
+            and layout.types[layout.label] == pa.int64()
+        )
 
     @property
     def labels_are_indices(self) -> bool:
@@ -122,33 +163,45 @@ class TFRecordFormat(SourceFormat):
     """Files whose names are those of TFRecord files."""
 
     name: ClassVar[str] = "tfrecord"
-    summary: ClassVar[str] = "TFRecord files of tf.Example: a file, a wildcard or a folder (TFDS, Model Garden, shardwright, ...)"
+    summary: ClassVar[str] = (
+        "TFRecord files of tf.Example: a file, a wildcard or a folder (TFDS, Model Garden, shardwright, ...)"
+    )
     rank: ClassVar[int] = 20
 
     def open(self, request: SourceRequest, *, forced: bool) -> TFRecordSource | None:
         files, stated = _files_of(request, forced=forced)
         if not files:
             if forced:
-                raise UsageError(f"{request.argument} {request.uri} holds no files; give a TFRecord file, a wildcard or a folder")
+                raise UsageError(
+                    f"{request.argument} {request.uri} holds no files; give a TFRecord file, a wildcard or a folder"
+                )
             return None
         if request.columns.get("size") is not None:
-            raise UsageError(f"--size-column is for a table, and {request.argument} {request.uri} is of TFRecord files")
+            raise UsageError(
+                f"--size-column is for a table, and {request.argument} {request.uri} is of TFRecord files"
+            )
         if request.image_root is not None:
-            raise UsageError(f"--image-root is for paths of images, and {request.argument} {request.uri} holds the images themselves")
+            raise UsageError(
+                f"--image-root is for paths of images, and {request.argument} {request.uri} holds the images themselves"
+            )
         look = look_at(_first_records(files, request.storage), request.uri)
         layout = make_layout(look, request.columns, request.uri, stated, kinds=request.kinds)
         root = files[0].uri.removesuffix(files[0].name).rstrip("/")
         return TFRecordSource(request, root, layout, len(files), common_split_names(files))
 
 
-def _files_of(request: SourceRequest, *, forced: bool = True) -> tuple[tuple[InputFile, ...], Stated]:
+def _files_of(
+    request: SourceRequest, *, forced: bool = True
+) -> tuple[tuple[InputFile, ...], Stated]:
     """The TFRecord files of INPUT, and what is said of them; of a dataset, without what an older build left beside its shards."""
     files = find_files(request, is_tfrecord_name) or (find_files(request, bool) if forced else ())
     if not files:
         return (), NOTHING_STATED
     stated = read_stated(Folder(os.path.dirname(files[0].uri), request.storage))
     if stated.shards is not None:
-        files = tuple(file for file in files if os.path.basename(file.uri) in stated.shards) or files
+        files = (
+            tuple(file for file in files if os.path.basename(file.uri) in stated.shards) or files
+        )
     return files, stated
 
 
@@ -172,4 +225,6 @@ def _first_records(files: tuple[InputFile, ...], storage: StorageOptions) -> Ite
         if looked_into == LOOK_FILES:
             return
     if not looked_into:
-        raise fault or UsageError(f"{files[0].uri} has no records, nor has any other of {len(files)} TFRecord files")
+        raise fault or UsageError(
+            f"{files[0].uri} has no records, nor has any other of {len(files)} TFRecord files"
+        )
