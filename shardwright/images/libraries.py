@@ -1,7 +1,8 @@
-"""The libraries that decode, imported when the first image is decoded: reading without decoding does not need them.
+"""Import the decoding libraries on first use: reading without decoding does not need them.
 
-OpenCV divides the work on a large image among threads of its own, one pool a process, which `cv2.setNumThreads` sets. Two calls never
-share it: a call that finds it busy runs on its caller's thread. So it cannot multiply the reader's threads, and is left as it is.
+OpenCV splits large images among its own threads, one pool per process (`cv2.setNumThreads`). Calls
+do not share the pool: one that finds it busy runs on its caller's thread. So OpenCV cannot multiply
+the reader's threads, and keeps its default.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import functools
 import importlib
 from typing import Any
 
+import numpy as np
+
 from shardwright.errors import UsageError
+from shardwright.images.forks import enter_thread
 
 
 @functools.cache
 def load_library(module: str) -> Any:
-    """An optional module.
+    """Import an optional module.
 
     Raises:
         UsageError: It is not installed.
@@ -28,10 +32,19 @@ def load_library(module: str) -> Any:
 
 
 def cv2() -> Any:
-    """OpenCV."""
-    return load_library("cv2")
+    """Return OpenCV, ready for calls in this thread."""
+    library = load_library("cv2")
+    enter_thread(lambda: _call_once(library))
+    return library
+
+
+def _call_once(library: Any) -> None:
+    """Call all functions that decoding uses, so that later calls need no lock of the process."""
+    pixels = np.zeros((2, 2, 3), np.uint8)
+    library.imdecode(library.imencode(".png", pixels)[1], library.IMREAD_COLOR_RGB)
+    library.flip(library.resize(pixels, (1, 1)), 1)
 
 
 def simplejpeg() -> Any:
-    """libjpeg-turbo."""
+    """Return simplejpeg, a wrapper of libjpeg-turbo."""
     return load_library("simplejpeg")

@@ -1,0 +1,98 @@
+"""Forks wait for the threads that OpenCV's lock may belong to (`shardwright.images.forks`)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from shardwright.images import forks
+from shardwright.images.libraries import cv2
+
+PAUSE_S = 0.2
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    cv2()  # this thread's own first call
+    monkeypatch.setattr(forks, "_numbers", {})
+
+
+def seconds_to_fork() -> float:
+    """Return how long a fork took whose child has decoded in a thread of its own."""
+    start = time.monotonic()
+    child = os.fork()
+    if not child:
+        thread = threading.Thread(target=cv2)
+        thread.start()
+        thread.join()
+        os._exit(0)
+    took = time.monotonic() - start
+    assert os.waitpid(child, 0)[1] == 0
+    return took
+
+
+def test_a_fork_waits_for_a_first_call() -> None:
+    started = threading.Event()
+
+    def first_call() -> None:
+        started.set()
+        time.sleep(PAUSE_S)
+
+    thread = threading.Thread(target=forks.enter_thread, args=[first_call])
+    thread.start()
+    started.wait()
+    assert seconds_to_fork() > PAUSE_S / 2
+    thread.join()
+
+
+def test_a_fork_waits_until_the_system_has_released_an_ended_thread() -> None:
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join()
+    # Another thread's number stands for that of one which has ended in Python alone.
+    other = threading.Thread(target=time.sleep, args=[PAUSE_S])
+    other.start()
+    forks._numbers[ended] = other.native_id or 0
+    assert seconds_to_fork() > PAUSE_S / 2
+    assert forks._numbers == {}
+
+
+def test_a_number_that_was_given_to_another_thread_delays_a_fork_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(forks, "_DEADLINE_S", PAUSE_S)
+    ended = threading.Thread(target=lambda: None)
+    ended.start()
+    ended.join()
+    forks._numbers[ended] = threading.get_native_id()
+    assert seconds_to_fork() > PAUSE_S / 2
+    assert forks._numbers == {}
+
+
+def test_running_threads_delay_no_fork() -> None:
+    stop = threading.Event()
+    threads = [threading.Thread(target=lambda: (cv2(), stop.wait())) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(forks._numbers) < len(threads):
+        time.sleep(0.001)
+    assert seconds_to_fork() < PAUSE_S
+    stop.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_each_thread_makes_one_first_call() -> None:
+    calls: list[int] = []
+
+    def decode() -> None:
+        for _ in range(3):
+            forks.enter_thread(lambda: calls.append(1))
+
+    thread = threading.Thread(target=decode)
+    thread.start()
+    thread.join()
+    assert calls == [1]
