@@ -1,12 +1,13 @@
-"""Keep a tmpfs's memory in the machine's hands between runs, so that each run finds it equally warm.
+"""Keep the memory of a tmpfs allocated between runs, so that every run finds it equally warm.
 
-A virtual machine may hand free memory back to its host (free page reporting). The next use of such a page
-waits for the host: writing then costs 1 to 3 s per GB, more or less by chance, and every fast system looks
-as slow as that. Deleting one run's output and letting the next allocate anew does just this.
+A virtual machine may return free memory to its host (free page reporting). The next use of such a
+page waits for the host: writing then takes 1 to 3 s per GB, varying by chance, and every fast
+system looks as slow as that. Deleting the output of one run before the next one causes exactly
+this.
 
-So deleted output is replaced at once, piece by piece, by ballast files in the same memory, and while a run
-grows, ballast is deleted a little ahead of it: what it allocates was in use a moment ago. This costs the
-measuring process about 0.1 s of CPU per GB during a run, the same for every system.
+So deleted output is replaced immediately, piece by piece, by ballast files in the same memory.
+While a run grows, ballast is deleted slightly ahead of it, so the run allocates pages that were
+just in use. This costs the measuring process about 0.1 s of CPU per GB, the same for every system.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pathlib import Path
 
 _PIECE_BYTES = 64 * 2**20
 _ZEROS = bytes(2**20)
-# Further ahead than any system allocates between two looks; less than a host takes back at once.
+# More than any system allocates between two samples; less than a host reclaims at once.
 _AHEAD_BYTES = 512 * 2**20
 
 
 def _bytes_used(folder: Path) -> int:
-    """Memory taken by the files of a folder that may be changing."""
+    """Return the memory used by the files of a folder, which may be changing."""
     used = 0
     for where, _, names in os.walk(folder):
         for name in names:
@@ -34,7 +35,7 @@ def _bytes_used(folder: Path) -> int:
 
 
 class Ballast:
-    """Pieces of 64 MB in a folder beside the output. With `size` 0 (on a disk) it does nothing."""
+    """Ballast files of 64 MiB in a folder beside the output; none with `size` 0, on a disk."""
 
     def __init__(self, folder: Path, size: int) -> None:
         self.folder = folder
@@ -52,7 +53,10 @@ class Ballast:
         self._pieces.append(path)
 
     def swap(self, out: Path) -> None:
-        """Deletes OUT from the end of its files, each freed piece taken over at once, and fills up."""
+        """Delete OUT, replacing each freed piece with ballast, and restore the full size.
+
+        Files are truncated from their end, so that memory never stays free for long.
+        """
         for path in sorted(path for path in out.rglob("*") if path.is_file()):
             while self._wanted and (size := path.stat().st_size) > 0:
                 os.truncate(path, max(0, size - _PIECE_BYTES))
@@ -64,7 +68,7 @@ class Ballast:
         self._released = 0
 
     def follow(self, out: Path, rss_bytes: int) -> None:
-        """Called all through a run: releases what it has used so far, and some more."""
+        """Release the memory that a run has used so far, and some more; call it during the run."""
         while self._pieces and self._released < _bytes_used(out) + rss_bytes + _AHEAD_BYTES:
             self._pieces.pop().unlink()
             self._released += _PIECE_BYTES

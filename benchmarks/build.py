@@ -1,20 +1,20 @@
 #!/usr/bin/env python
-"""Measure whole builds, shardwright and its peers side by side (`make bench`).
+"""Measure whole builds of shardwright and its peers (`make bench`).
 
-Every system turns the same folders of JPEGs (see photos.py) into its output (see systems.py). Each run is
-one command measured as a whole process tree (see measure.py): imports, listing, planning, reading,
-writing and closing, all included. Runs follow one another, rounds are interleaved (every system once in
-each round, another one first each time), outputs are checked and deleted after each run. On a tmpfs the
-memory is kept in use in between (see ballast.py), or the first system of a round would pay for the rest.
+Every system converts the same folders of JPEGs (see photos.py) to its output (see systems.py). Each
+run is one command, measured as a whole process tree (see measure.py): imports, listing, planning,
+reading, writing and closing. Rounds are interleaved: every round runs each system once and starts
+with another one. Outputs are checked and deleted after each run. On a tmpfs, their memory stays in
+use between runs (see ballast.py), or the first system of a round would pay for the others.
 
-Two speeds come out of it:
-  whole   files / wall clock of the whole command, start-up included
-  slope   (80,000 - 40,000) / (t80,000 - t40,000): the speed of a long build, start-up left out
+There are two throughputs:
+  whole   files / wall time of the whole command, including start-up
+  slope   (80,000 - 40,000) / (t80,000 - t40,000): steady state, excluding start-up
 
-Beam's stock parts hold the whole input in memory several times over, so they run only up to
---beam-max-files. Their start-up is measured on 8 files and taken off: (8,000 - 8) / (t8,000 - t8).
+Beam's stock transforms hold several copies of the input in memory, so they run only up to
+--beam-max-files. Their start-up is measured with 8 files: (8,000 - 8) / (t8,000 - t8).
 
-Exit code 1 when a required target fails (--no-check to leave that out). Takes about 10 minutes.
+Exit code 1 if a required target fails, unless --no-check is given. Takes about 10 minutes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from photos import PhotoSet, make_photos
 from report import BASE_FILES, BEAM, OURS, Results
 from systems import NAMES, command
 
-# What the peers print would not change a figure, but it would fill the logs.
+# The peers' log lines would not change a figure, but fill the logs.
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
-_BYTES_PER_FILE = 100_000  # generous: 80 KB of image and each format's own bytes
+_BYTES_PER_FILE = 100_000  # generous: 80 KB of image and each format's overhead
 
 
 def _numbers(text: str) -> list[int]:
@@ -74,13 +74,13 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         "--photos",
         type=int,
         default=8000,
-        help="different pictures behind them (default %(default)s)",
+        help="different photos among them (default %(default)s)",
     )
     add(
         "--rounds",
         type=int,
         default=3,
-        help="runs of each; tables show the median (default %(default)s)",
+        help="runs of each system; tables show the median (default %(default)s)",
     )
     add(
         "--beam-max-files",
@@ -98,14 +98,14 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add(
         "--clean",
         action="store_true",
-        help="delete the photos at the end too (they are kept for next time)",
+        help="also delete the photos at the end (default: keep them for the next run)",
     )
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")
     add(
         "--quick",
         action="store_true",
-        help="one round of 2,000 files, no targets: it all runs (CI)",
+        help="one round of 2,000 files without targets, for CI",
     )
     args = parser.parse_args(argv)
     if args.quick:
@@ -123,13 +123,13 @@ def _photo_set(root: Path, files: int, photos: int) -> PhotoSet:
 
 
 def _warm(photos: PhotoSet) -> None:
-    """Reads every file once, so that no system pays for the disk's first read."""
+    """Read every file once, so that no system pays for the first read from disk."""
     for path in photos.folder.rglob("*.jpg"):
         path.read_bytes()
 
 
 class Bench:
-    """Runs the systems below one work folder and collects the results."""
+    """The runs of all systems in one work folder, and their results."""
 
     def __init__(self, folder: Path, build_args: list[str], max_out_bytes: int) -> None:
         self.out, self.logs = folder / "out", folder / "logs"
@@ -144,7 +144,7 @@ class Bench:
         self.ballast.follow(self.out, 0)
         if self.on_disk:
             _warm(photos)
-            os.sync()  # or the last run's bytes would be written back during this one
+            os.sync()  # else the last run's bytes would be written back during this one
 
     def run(self, system: str, photos: PhotoSet, round_number: int) -> None:
         self._prepare(photos)
@@ -173,7 +173,8 @@ class Bench:
         self.ballast.swap(self.out)
         self.results.add_start_up(photos.files, seconds)
         _say(
-            f"round {round_number}: {OURS} start-up {photos.files:>6} files  {seconds:6.2f} s ({name})"
+            f"round {round_number}: {OURS} start-up {photos.files:>6} files  {seconds:6.2f} s "
+            f"({name})"
         )
 
     def close(self) -> None:
@@ -186,7 +187,7 @@ def _say(line: str) -> None:
 
 
 def _run_round(bench: Bench, args: argparse.Namespace, sets: list[PhotoSet], number: int) -> None:
-    # Another system first in each round: what comes first may find a colder machine.
+    # Each round starts with another system, because the first may find a colder machine.
     turn = number % len(args.systems)
     for photos in sets:
         for system in args.systems[turn:] + args.systems[:turn]:
@@ -210,7 +211,7 @@ def main() -> int:
     try:
         for number in range(args.rounds):
             _run_round(bench, args, sets, number)
-    except RunFailedError as failure:  # figures beside a broken run would be no comparison
+    except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
     finally:
         bench.close()

@@ -1,9 +1,11 @@
 #!/usr/bin/env python
-"""What a build on Dataflow costs: measured CPU an image, times list prices. Prints the table of docs/runners.md.
+"""Estimate the cost of a build on Dataflow and print the table of docs/runners.md.
 
-Nothing here was run on Dataflow: CPU is that of RESULTS.md, of images of 80 KB, on this project's machine. Prices are list prices of
-us-central1 in US dollars; cloud.google.com/storage/pricing as read on 2026-09-20; cloud.google.com/dataflow/pricing as it is quoted
-elsewhere, to be looked up again before it is relied on. No network is charged: bucket and workers are in one region.
+The cost is measured CPU per image times list prices. Nothing was run on Dataflow: CPU figures are
+those of RESULTS.md, for images of 80 KB, on this project's machine. Prices are list prices of
+us-central1 in US dollars: cloud.google.com/storage/pricing as read on 2026-09-20, and
+cloud.google.com/dataflow/pricing as quoted elsewhere, so look them up again before relying on them.
+Network traffic is free, because bucket and workers are in one region.
 """
 
 from __future__ import annotations
@@ -12,29 +14,27 @@ from dataclasses import dataclass
 
 IMAGE_BYTES, SHARD_BYTES = 80_000, 150_000_000
 VCPU_HOUR, GB_HOUR, DISK_GB_HOUR, SHUFFLE_GB = 0.056, 0.003557, 0.000054, 0.011
-WRITE_REQUEST, READ_REQUEST = (
-    0.005 / 1000,
-    0.0004 / 1000,
-)  # class A (put, part, list) and class B (get) of Standard storage
-VCPUS, GB_PER_VCPU, DISK_GB = 4, 4, 30  # of a worker
-START_S = 240  # a worker's machine, image and processes, before its first image
+# Class A (put, part, list) and class B (get) of Standard storage.
+WRITE_REQUEST, READ_REQUEST = 0.005 / 1000, 0.0004 / 1000
+VCPUS, GB_PER_VCPU, DISK_GB = 4, 4, 30  # per worker
+START_S = 240  # until a worker's first image: machine, container image and processes
 UPLOAD_PART_BYTES = 5 << 20  # shardwright/storage/uploads.py
-REQUESTS_A_SHARD = (
-    SHARD_BYTES // UPLOAD_PART_BYTES + 1 + 2 + 1
-)  # parts, begin and complete, sidecar
+# Parts, begin and complete, sidecar.
+REQUESTS_A_SHARD = SHARD_BYTES // UPLOAD_PART_BYTES + 1 + 2 + 1
 KEYS_A_LISTING = 1000
-SHUFFLE_BYTES = 1000  # an image, in all shuffles together: references only, a few hundred bytes packed; taken high
+# Per image in all shuffles: references only, a few hundred bytes packed; a high estimate.
+SHUFFLE_BYTES = 1000
 PLAN_CPU_S = 15e-6  # "Planning without the images" (8 us a row) and "Listing" (7 us a key)
 
 
 @dataclass(frozen=True)
 class Mode:
-    """How images are written.
+    """A way to write images.
 
     Attributes:
-        name: What the table calls it.
-        cpu_s: Of a worker, an image.
-        busy: The part of their time in which vCPUs compute; the rest waits for the store.
+        name: Name in the table.
+        cpu_s: CPU seconds per image on a worker.
+        busy: Fraction of time in which vCPUs compute, 0 to 1; otherwise they wait for the store.
     """
 
     name: str
@@ -42,15 +42,17 @@ class Mode:
     busy: float
 
 
-# "Whole builds from S3": to S3, 0.68 cores at 915 images/s; there 62 to 74 % of the machine were at work, here less is assumed.
+# "Whole builds from S3": to S3, 0.68 cores at 915 images/s. That machine was 62 to 74 % busy; a
+# lower value is assumed here.
 AS_THEY_ARE = Mode("as they are", 0.68 / 915, 0.5)
-# "Encoding anew", 500 x 375 to 256 x 256, 185 images/s a core, beside the reading and writing above.
+# "Re-encoding", 500 x 375 to 256 x 256: 185 images/s per core, plus the reading and writing
+# above.
 ENCODED = Mode("`--encode jpeg --resize 256x256`", 1 / 185 + 0.68 / 915, 0.85)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A build of `images` with so many workers."""
+    """A build with a number of images and of workers."""
 
     images: int
     mode: Mode
@@ -58,7 +60,7 @@ class Run:
 
     @property
     def images_per_s(self) -> float:
-        """While images are read, which is also the number of GET requests a second."""
+        """The throughput in steady state, which is also the number of GET requests per second."""
         return self.workers * VCPUS * self.mode.busy / (self.mode.cpu_s + PLAN_CPU_S)
 
     @property
@@ -66,7 +68,7 @@ class Run:
         return (self.images / self.images_per_s + START_S) / 3600
 
     def dollars(self) -> dict[str, float]:
-        """The parts of the bill."""
+        """Return the cost of each item in US dollars."""
         vcpu_hours = self.hours * self.workers * VCPUS
         shards = self.images * IMAGE_BYTES / SHARD_BYTES
         return {
@@ -89,7 +91,7 @@ RUNS = (
 
 
 def table() -> str:
-    """Markdown."""
+    """Return the table in Markdown."""
     parts = list(RUNS[0].dollars())
     head = [
         "images",

@@ -1,10 +1,12 @@
-"""How fast libraries turn JPEGs into training images, and how far their pixels are from TensorFlow's.
+"""Measure how fast libraries decode JPEGs to training images, and compare pixels with TensorFlow's.
 
     python benchmarks/decoders.py [--photos 2000] [--rounds 3] [--write]
 
-Each makes the same 224 x 224 images of the same photographs: the same random rectangle, bilinear, mirrored or not, written to one
-array. In threads of one process, blocks of 16 at a time; TensorFlow in tf.data with a pool of as many threads. The methods take turns
-in each round, so that what else the machine does hits all of them; the median of the rounds counts.
+Each method makes the same 224 x 224 images from the same photographs, with the same random crops,
+bilinear resizing and flips, into one array. It runs in threads of one process, in blocks of 16
+images; TensorFlow runs in tf.data with a pool of the same number of threads. The methods alternate
+within each round, so that other load on the machine affects all of them. The median of the rounds
+counts.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ Slot = NDArray[np.uint8]
 
 
 class Job(NamedTuple):
-    """One image: its file, and what is drawn for it."""
+    """One image: the bytes of its file, and the random crop and flip drawn for it."""
 
     data: bytes
     draw: int
@@ -52,7 +54,7 @@ class Job(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A way to make one image, and how it decodes a whole file (for the comparison of pixels)."""
+    """A way to make one image, and to decode a whole file for the comparison of pixels."""
 
     fill: Callable[[Job, Slot], object] | None  # None: TensorFlow makes all of them in one graph
     decode: Callable[[bytes], Any]
@@ -71,7 +73,7 @@ def _resize(pixels: Slot, job: Job, slot: Slot) -> None:
 def _by_pillow(job: Job, slot: Slot) -> None:
     top, left, height, width = job.crop
     image = Image.open(io.BytesIO(job.data)).convert("RGB")
-    # Without the antialiasing that Pillow alone would add, and with which it would take three times as long.
+    # Without antialiasing, which only Pillow would add and which would take three times as long.
     part = image.transform(
         (SIZE, SIZE),
         Image.Transform.EXTENT,
@@ -147,7 +149,7 @@ def make_jobs(folder: Path, num_jobs: int) -> list[Job]:
 
 
 def run(method: Method, jobs: list[Job], slots: Slot, threads: int) -> None:
-    """Makes all images, into the slots."""
+    """Make all images, into the slots, uint8 [images, 224, 224, 3]."""
     if method.fill is None:
         for start, images in _batches(method, jobs, threads):
             slots[start : start + len(images)] = images
@@ -181,7 +183,7 @@ def _batches(method: Method, jobs: list[Job], threads: int) -> Iterator[tuple[in
 
 
 def measure(jobs: list[Job], rounds: int) -> dict[tuple[str, int], list[float]]:
-    """Images/s of each (method, threads), one figure a round."""
+    """Return the images/s of each (method, threads), one value per round."""
     slots = np.empty((len(jobs), SIZE, SIZE, 3), np.uint8)
     for method in METHODS.values():
         run(method, jobs[: 8 * BLOCK], slots[: 8 * BLOCK], 1)
@@ -198,7 +200,7 @@ def measure(jobs: list[Job], rounds: int) -> dict[tuple[str, int], list[float]]:
 
 
 class Difference(NamedTuple):
-    """From TensorFlow, of 255: the mean of all values, and the greatest of any."""
+    """The absolute differences from TensorFlow's pixels, 0 to 255: mean and maximum."""
 
     mean: float
     greatest: int
@@ -212,7 +214,7 @@ def _difference(pairs: Iterator[tuple[Slot, Slot]]) -> Difference:
 
 
 def compare(jobs: list[Job]) -> dict[str, tuple[Difference, Difference]]:
-    """Of each method: the decoded files, and the 224 x 224 images, against those of TensorFlow."""
+    """Compare each method's decoded files and its 224 x 224 images with those of TensorFlow."""
     reference = METHODS["tf.io, decoding all"]
     made = {}
     for name, method in METHODS.items():
@@ -244,8 +246,9 @@ def render(
     ]
     return "\n".join([
         "## Decoding", "", *lines, "", *page.table(head, rows), "",
-        "JPEGs of 500 x 375 pixels to random rectangles of 224 x 224, mirrored one time in two; the median of the rounds. To the right,",
-        "how far pixels are from those of `tf.io.decode_jpeg` and `tf.image.resize`, of 255.",
+        "JPEGs of 500 x 375 pixels to random crops of 224 x 224, half of them flipped; the median",
+        "of the rounds. The right columns are the difference of pixel values, 0 to 255, from "
+        "`tf.io.decode_jpeg` and `tf.image.resize`.",
     ])  # fmt: skip
 
 
@@ -253,12 +256,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--photos", type=int, default=2000, help="how many (default %(default)s)")
     parser.add_argument(
-        "--rounds", type=int, default=3, help="the median counts (default %(default)s)"
+        "--photos", type=int, default=2000, help="number of photos (default %(default)s)"
     )
     parser.add_argument(
-        "--dir", type=Path, help="where photos are made, or were (default: a tmpfs with room)"
+        "--rounds", type=int, default=3, help="number of rounds (default %(default)s)"
+    )
+    parser.add_argument(
+        "--dir", type=Path, help="folder of the photos (default: a tmpfs with enough space)"
     )
     parser.add_argument(
         "--write", action="store_true", help="write the section of benchmarks/RESULTS.md"

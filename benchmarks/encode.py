@@ -1,13 +1,15 @@
 #!/usr/bin/env python
-"""Measure re-encoding: what a build does with an image's bytes, against a plain Pillow loop, and memory with large images in the mix.
+"""Measure re-encoding against a plain Pillow loop, and the memory of a build with large images.
 
     python benchmarks/encode.py [--photos 1000] [--rounds 3] [--write]
 
-Three kinds of work on the same JPEGs, read before the clock starts. "One core" is one thread; "all cores" is, for Pillow, a process a
-core, which is how such scripts are made fast, and for shardwright the threads of one build. The ways take turns in each round, so that
-what else the machine does hits all of them. Processes are started before the clock.
+There are three kinds of work on the same JPEGs, which are read before timing starts. "One core" is
+one thread. "All cores" is, for Pillow, one process per core, the usual way to speed up such a
+script, and for shardwright the threads of one build. Processes start before timing. The routes
+alternate within each round, so that other load on the machine affects all of them.
 
-Memory is that of a whole build, all its processes together: photographs and, every so often, a JPEG of 50 megapixels.
+Memory is that of a whole build, summed over its processes: photographs, and one JPEG of 50
+megapixels per hundred.
 """
 
 from __future__ import annotations
@@ -36,18 +38,18 @@ from transforms.writing.read_ahead import ReadAhead
 
 CORES = os.cpu_count() or 1
 BLOCK = 16
-LARGE_SIZE, LARGE_SHARE = (8000, 6250), 100  # pixels; one in so many
+LARGE_SIZE, LARGE_SHARE = (8000, 6250), 100  # pixels; one large image per 100 photos
 MOST_BYTES = 10**9
 
 Size = tuple[int, int]
 
 
 class Work(NamedTuple):
-    """What is done to each image: as JPEG of quality 90, of this size, or as large as it is."""
+    """One kind of work: re-encode as JPEG of quality 90, resized to `size` or in the same size."""
 
     name: str
     size: Size | None
-    scale: int = 1  # the photographs are made so many times as large first
+    scale: int = 1  # the photographs are first enlarged by this factor
 
 
 WORKS = (
@@ -64,7 +66,7 @@ ROUTES = (
 
 
 def by_pillow(size: Size | None, data: bytes) -> bytes:
-    """The plain loop's body: what a careful script does."""
+    """Return the image re-encoded as a careful script would do it."""
     image = Image.open(io.BytesIO(data)).convert("RGB")
     if size:
         image = image.resize(size, Image.Resampling.BICUBIC)
@@ -82,7 +84,7 @@ def in_order(encode: Callable[[bytes], bytes], images: Sequence[bytes]) -> list[
 
 
 def in_threads(encode: Callable[[bytes], bytes], images: Sequence[bytes]) -> list[bytes]:
-    """As a shard is written: chunks in the pool of a build, taken in order."""
+    """Encode in chunks in the thread pool of a build, in order, as for a shard."""
     blocks = (
         functools.partial(in_order, encode, images[start : start + BLOCK])
         for start in range(0, len(images), BLOCK)
@@ -102,7 +104,7 @@ def enlarged(data: bytes, scale: int) -> bytes:
 
 
 def images_of(work: Work, files: Sequence[Path]) -> list[bytes]:
-    """The images of one kind of work: fewer of larger ones, so that all take about as long."""
+    """Return the images of one kind of work: fewer if larger, so that all take equally long."""
     return [
         enlarged(path.read_bytes(), work.scale)
         for path in files[: max(2 * BLOCK * CORES, len(files) // work.scale**2)]
@@ -110,7 +112,7 @@ def images_of(work: Work, files: Sequence[Path]) -> list[bytes]:
 
 
 def speeds(work: Work, images: list[bytes], rounds: int) -> dict[str, list[float]]:
-    """Images a second of each route, one figure a round."""
+    """Return the images/s of each route, one value per round."""
     pillow, ours = functools.partial(by_pillow, work.size), functools.partial(by_us, work.size)
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
         pool.map(pillow, images[: BLOCK * CORES], BLOCK)
@@ -132,7 +134,7 @@ def speeds(work: Work, images: list[bytes], rounds: int) -> dict[str, list[float
 
 
 def peak_memory(folder: Path, photos: Sequence[Path]) -> tuple[int, int]:
-    """Peak RSS in bytes of a build with large images in the mix, and how many of these there are."""
+    """Return the peak RSS in bytes of a build with large images, and their number."""
     mixed = folder / "mixed" / "class"
     mixed.mkdir(parents=True, exist_ok=True)
     soft = Image.open(photos[0]).resize(LARGE_SIZE, Image.Resampling.BILINEAR)
@@ -162,7 +164,7 @@ def shown(values: list[float]) -> str:
 def targets(
     found: dict[str, dict[str, list[float]]], peak_bytes: int
 ) -> Iterator[tuple[str, str, bool]]:
-    """(what is asked for, what was found, whether that is enough)"""
+    """Yield (target, measured value, passed)."""
     for work, rates in found.items():
         one = ratios(rates["shardwright, one core"], rates["Pillow, one core"])
         yield (
@@ -199,9 +201,11 @@ def render(
         for what, value, passed in targets(found, peak_bytes)
     ]
     return "\n".join([
-        "## Encoding anew", "", *lines, "", *page.table(["images/s", *found], rows), "",
-        "JPEG to JPEG of quality 90; the median of the rounds. The largest ones are decoded by libjpeg at a fraction of their size,",
-        f"twice that of the result. Memory: a build of {photos:,} photographs and {large} JPEGs of 50 megapixels, `--encode jpeg`.", "",
+        "## Re-encoding", "", *lines, "", *page.table(["images/s", *found], rows), "",
+        "JPEG to JPEG of quality 90; the median of the rounds. The largest ones are decoded by "
+        "libjpeg at a fraction of their size,",
+        f"twice that of the result. Memory: a build of {photos:,} photographs and {large} "
+        "JPEGs of 50 megapixels, `--encode jpeg`.", "",
         *page.table(["target", "found", ""], checks),
     ])  # fmt: skip
 
@@ -210,16 +214,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--photos", type=int, default=1000, help="how many (default %(default)s)")
     parser.add_argument(
-        "--rounds", type=int, default=3, help="the median counts (default %(default)s)"
+        "--photos", type=int, default=1000, help="number of photos (default %(default)s)"
     )
-    parser.add_argument("--dir", type=Path, help="work here (default: a tmpfs with room)")
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="number of rounds (default %(default)s)"
+    )
+    parser.add_argument("--dir", type=Path, help="work here (default: a tmpfs with enough space)")
     parser.add_argument(
         "--write", action="store_true", help="write the section of benchmarks/RESULTS.md"
     )
     parser.add_argument(
-        "--no-check", action="store_true", help="exit code 0 even when a target fails"
+        "--no-check", action="store_true", help="exit with 0 even if a target fails"
     )
     args = parser.parse_args()
     folder = (args.dir or page.default_directory(MOST_BYTES)).resolve()

@@ -1,4 +1,4 @@
-"""The runners that `runners.py` compares: what a build is told, and which processes beside the build's own work for it."""
+"""The runners that `runners.py` compares: their build arguments and their server processes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ REPO = Path(__file__).resolve().parent.parent
 _FLINK = {"Flink-2": 2, "Flink-4": 4}  # Python workers
 PRISM = REPO / ".engines" / "prism" / "prism"
 CORES = os.cpu_count() or 1
-# One process, with the threads of a build; a process a core; a thread a core of Beam's own.
+# One process with the threads of a build; one process per core; one of Beam's threads per core.
 THREADS, PROCESSES, BEAM_THREADS = "FnApiRunner", "FnApiRunner-processes", "FnApiRunner-threads"
 OFFLINE = "DirectRunner-offline"
-# No network but this machine: Beam's DirectRunner finds no Prism to download.
+# No network beyond this machine, so Beam's DirectRunner cannot download Prism.
 _OFFLINE = {"https_proxy": "http://127.0.0.1:9", "HOME": tempfile.gettempdir()}
 
 
 class MissingError(Exception):
-    """An engine is not installed; the message says what installs it."""
+    """An engine is not installed; the message is the command that installs it."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class Engine:
     """A runner that is ready.
 
     Attributes:
-        arguments: What `shardwright build` is told.
-        environment: More environment variables of the build.
-        servers: Process ids of what serves it and is no child of the build's process.
+        arguments: Arguments for `shardwright build`.
+        environment: Additional environment variables of the build.
+        servers: Ids of its server processes that are not children of the build's process.
     """
 
     arguments: Sequence[str]
@@ -73,10 +73,8 @@ def _prism() -> Iterator[Group]:
 @contextmanager
 def _flink() -> Iterator[Group]:
     sys.path.insert(0, str(REPO))
-    from deploy.flink.cluster import (
-        FlinkMissingError,
-        cluster,
-    )  # here: the others need nothing of it
+    # Imported here, because the other engines do not need it.
+    from deploy.flink.cluster import FlinkMissingError, cluster
 
     with tempfile.TemporaryDirectory(prefix="flink-bench-") as folder:
         try:
@@ -100,7 +98,7 @@ def _flink() -> Iterator[Group]:
             starting.__exit__(None, None, None)
 
 
-# What is served together is measured together; nothing is left running beside the runners of another group.
+# Runners that share servers are measured together. No server of one group runs during another.
 _GROUPS = (
     ((THREADS, PROCESSES, BEAM_THREADS, OFFLINE), _local),
     (("Prism",), _prism),
@@ -110,7 +108,10 @@ NAMES = tuple(name for names, _ in _GROUPS for name in names)
 
 
 def groups(chosen: Sequence[str]) -> Iterator[tuple[list[str], AbstractContextManager[Group]]]:
-    """The chosen runners in groups, each with what makes them ready; entering it raises MissingError where it is not installed."""
+    """Yield the chosen runners in groups, each with the context manager that starts its engines.
+
+    Entering it raises MissingError if the engine is not installed.
+    """
     for names, start in _GROUPS:
         wanted = [name for name in names if name in chosen]
         if wanted:

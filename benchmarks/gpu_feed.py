@@ -1,15 +1,17 @@
 #!/usr/bin/env python
-"""Does the reader keep a GPU busy? ResNet-50 in bfloat16 fed by it, against the same on images that are on the GPU already.
+"""Measure whether the reader keeps a GPU busy: ResNet-50 in bfloat16, against synthetic images.
 
     .torch/bin/python benchmarks/gpu_feed.py --dataset DATASET [--rounds 3] [--compile]
 
-  synthetic     one batch of random uint8 on the GPU, used again and again
-  reader        shardwright.Reader, exactly shuffled, random-resized crops to 224x224: its NumPy batches, pinned and copied in a thread
-  reader.torch  the same by Reader.torch() in a DataLoader
+  synthetic     one batch of random uint8 images that stays on the GPU
+  reader        shardwright.Reader with exact shuffle and random-resized crops to 224x224; a thread
+                pins its NumPy batches and copies them to the GPU
+  reader.torch  the same with Reader.torch() in a DataLoader
 
-Forward, backward and an SGD step are measured after some that are not, with the images' normalising on the GPU; rounds are interleaved.
-Exit code 1 when `reader` or `reader.torch` makes less than 0.97 of the synthetic rate. --smoke shows on a CPU that it all runs, with
-a few tiny batches in float32; its figures say nothing. Needs torch and torchvision (`make .torch/.peers`).
+A step is forward, backward and SGD, with normalization on the GPU; warm-up steps are not measured.
+Rounds are interleaved. Exit code 1 if `reader` or `reader.torch` reaches less than 0.97 of the
+synthetic rate. --smoke is a functional test on the CPU, with a few tiny batches in float32; its
+figures mean nothing. Needs torch and torchvision (`make .torch/.peers`).
 """
 
 from __future__ import annotations
@@ -28,11 +30,9 @@ from typing import Any
 
 NEED = 0.97
 SIDE, CLASSES = 224, 1000
-_AHEAD = 2  # batches on the GPU beside the one in work
-_MEAN, _STD = (
-    (123.675, 116.28, 103.53),
-    (58.395, 57.12, 57.375),
-)  # of ImageNet, as torchvision's, times 255
+_AHEAD = 2  # prefetched batches on the GPU
+# Of ImageNet: torchvision's values, times 255.
+_MEAN, _STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -40,19 +40,19 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--dataset", required=True, help="what `shardwright build` wrote, or its address")
+    add("--dataset", required=True, help="path or address of a dataset of `shardwright build`")
     add("--split", default="train", help="(default %(default)s)")
     add("--batch-size", type=int, default=256, help="(default %(default)s)")
-    add("--steps", type=int, default=100, help="measured in each round (default %(default)s)")
-    add("--warm-up-steps", type=int, default=20, help="before those (default %(default)s)")
+    add("--steps", type=int, default=100, help="measured steps per round (default %(default)s)")
+    add("--warm-up-steps", type=int, default=20, help="steps before those (default %(default)s)")
     add("--rounds", type=int, default=3, help="(default %(default)s)")
     add(
         "--compile",
         action="store_true",
-        help="torch.compile the model: a faster GPU asks for more images",
+        help="torch.compile the model: it then needs more images per second",
     )
-    add("--smoke", action="store_true", help="a few tiny batches on the CPU: it all runs")
-    add("--json", type=Path, help="write the figures to this file too")
+    add("--smoke", action="store_true", help="functional test with tiny batches on the CPU")
+    add("--json", type=Path, help="also write the figures to this file")
     args = parser.parse_args(argv)
     args.side = SIDE
     if args.smoke:
@@ -61,7 +61,10 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 
 
 class Ahead:
-    """Batches on the device before they are asked for: a thread pins and copies them, on a stream of its own where there is a GPU."""
+    """Prefetched batches on the device.
+
+    A thread pins and copies them, on its own stream if there is a GPU.
+    """
 
     def __init__(self, batches: Iterator[tuple[Any, Any]], device: Any) -> None:
         self._batches, self._device = batches, device
@@ -129,13 +132,12 @@ class Trainer:
         self.std = torch.tensor(_STD, device=device).view(1, 3, 1, 1)
 
     def step(self, images: Any, labels: Any) -> None:
-        """One step on uint8 images [b, 3, h, w], channels last in memory."""
+        """Run one step on uint8 images [batch, 3, height, width], channels last in memory."""
         import torch
 
         normal = (images - self.mean) / self.std
-        with torch.autocast(
-            self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"
-        ):  # a CPU may only emulate it
+        # Not on a CPU, which may only emulate bfloat16.
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
             loss = torch.nn.functional.cross_entropy(self.forward(normal), labels)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
@@ -148,7 +150,7 @@ class Trainer:
             torch.cuda.synchronize()
 
     def rate(self, batches: Iterator[tuple[Any, Any]], args: argparse.Namespace) -> float:
-        """Images per second over `args.steps`, after the warm-up."""
+        """Return the images per second over `args.steps`, after the warm-up."""
         for _ in range(args.warm_up_steps):
             self.step(*next(batches))
         self.wait()
@@ -229,7 +231,7 @@ FEEDS: dict[str, Feed] = {
 
 
 def measure_all(args: argparse.Namespace, device: Any) -> dict[str, list[float]]:
-    """Images per second of each feed, round by round, another first each time."""
+    """Return the images/s of each feed per round; every round starts with another feed."""
     trainer = Trainer(device, compiled=args.compile)
     rates: dict[str, list[float]] = {name: [] for name in FEEDS}
     names = list(FEEDS)
@@ -246,7 +248,7 @@ def measure_all(args: argparse.Namespace, device: Any) -> dict[str, list[float]]
 
 
 def ratios(rates: dict[str, list[float]]) -> dict[str, float]:
-    """The median over the rounds of each feed's rate over the synthetic one's."""
+    """Return the median over the rounds of each feed's rate divided by the synthetic rate."""
     base = rates["synthetic"]
     return {
         name: median(own / ideal for own, ideal in zip(found, base, strict=True))
@@ -262,23 +264,27 @@ def main() -> int:
         import torchvision
     except ImportError as failure:
         sys.exit(
-            f"{failure}: run this with torch and torchvision, such as .torch/bin/python after `make .torch/.peers`"
+            f"{failure}: run this with torch and torchvision, such as .torch/bin/python after "
+            "`make .torch/.peers`"
         )
     if not args.smoke and not torch.cuda.is_available():
         sys.exit(
-            "no GPU that torch can use is here, so there is nothing to measure; --smoke runs a few tiny batches on the CPU"
+            "torch finds no GPU, so there is nothing to measure; --smoke runs a few tiny batches "
+            "on the CPU"
         )
     device = torch.device("cpu" if args.smoke else "cuda")
     rates = measure_all(args, device)
     found = ratios(rates)
     name = "CPU, smoke" if args.smoke else torch.cuda.get_device_name()
     print(
-        f"{name}; torch {torch.__version__}, torchvision {torchvision.__version__}; ResNet-50, batch {args.batch_size}"
+        f"{name}; torch {torch.__version__}, torchvision {torchvision.__version__}; ResNet-50, "
+        f"batch {args.batch_size}"
     )
     for feed, values in rates.items():
         share = f", {found[feed]:.3f} of synthetic" if feed in found else ""
         print(
-            f"{feed:<12} {median(values):8,.4g} images/s ({min(values):,.4g}-{max(values):,.4g}){share}"
+            f"{feed:<12} {median(values):8,.4g} images/s "
+            f"({min(values):,.4g}-{max(values):,.4g}){share}"
         )
     if args.json:
         args.json.write_text(json.dumps({"device": name, "rates": rates, "ratios": found}))

@@ -1,9 +1,10 @@
-"""What one look at an image costs: microseconds per image, by method and format, in one thread.
+"""Measure image checks: microseconds per image, by method and format, in one thread.
 
     .venv/bin/python benchmarks/headers.py
 
-Everything but the full decode holds the GIL, so that a microsecond here is one per image for all threads together.
-The images are made here: 500 x 375 pixels with the noise of a photograph. `imagesize` is measured where installed.
+Everything except the full decode holds the GIL, so its time adds up over all threads. The images
+are made here: 500 x 375 pixels with the noise of a photograph. `imagesize` is measured if
+installed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Method = Callable[[bytes], object]
 
 
 def photograph() -> Image.Image:
-    """Soft shapes under noise: a JPEG of quality 90 takes some 80 KB."""
+    """Return soft shapes with noise; as JPEG of quality 90 they take about 80 KB."""
     noise = random.Random(0)
     soft = Image.frombytes("RGB", (25, 19), noise.randbytes(25 * 19 * 3)).resize(
         SIZE, Image.Resampling.BICUBIC
@@ -41,7 +42,7 @@ def photograph() -> Image.Image:
 
 
 def files() -> dict[str, bytes]:
-    """One file per name; 'jpeg, phone' has EXIF, and bytes behind its end."""
+    """Return name -> file; 'jpeg, phone' has EXIF, and bytes after its end."""
     image = photograph()
     made = {}
     for name in ("jpeg", "png", "gif", "webp", "bmp"):
@@ -73,7 +74,7 @@ def methods() -> dict[str, Method]:
 
 
 def microseconds(method: Method, data: bytes) -> float:
-    """The median over rounds of the mean over calls."""
+    """Return the median over rounds of the mean time per call, in microseconds."""
     method(data)  # imports and caches
     start = time.perf_counter()
     method(data)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python
-"""Measure what --labels adds to `shardwright plan`: a table of labels joined with a listing of as many images.
+"""Measure the overhead of --labels in `shardwright plan`: a join with a listing of equal length.
 
-Both are Parquet tables: the listing with paths and sizes, so that no files are needed, the labels with the same paths in another
-order. The small one is held in memory by every worker, the large one is joined by key. Each is one whole command (see
-measure.py); the same plan without --labels stands beside it.
+Both are Parquet tables. The listing has paths and sizes, so that no files are needed; the labels
+have the same paths in another order. Every worker holds the small table of labels in memory, while
+the large one is joined by key. Each run is one whole command (see measure.py), with and without
+--labels.
 
-Exit code 1 when a plan does not have every row, or takes more memory than it may (--no-check to leave that out).
+Exit code 1 if a plan lacks rows or exceeds its memory target, unless --no-check is given.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _path_of(number: int) -> str:
 
 
 def make_tables(folder: Path, rows: int) -> tuple[Path, Path]:
-    """The listing and the labels of that many rows; made once, then kept."""
+    """Return the tables of listing and labels with this number of rows; made once, then kept."""
     listing, labels = (folder / f"{name}-{rows}.parquet" for name in ("listing", "labels"))
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(rows)
@@ -88,7 +89,7 @@ def _run(folder: Path, rows: int, *, labels: bool) -> Usage:
 
 
 def check_plan(text: str, rows: int, *, classes: int) -> None:
-    """Raises RunFailedError unless every image is in the plan, and every class was found."""
+    """Raise RunFailedError unless the plan has every image and every class."""
     try:
         plan = json.loads(text)
     except ValueError as error:
@@ -116,7 +117,8 @@ def _render(runs: list[Run], checks: list[Target], circumstances: list[str]) -> 
     verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
     lines = ["## Joining a table of labels", "", *circumstances]
     lines += [
-        "- Measured: `shardwright plan LISTING OUT --size-column num_bytes --json [--labels LABELS]`, the whole command",
+        "- Measured: `shardwright plan LISTING OUT --size-column num_bytes --json [--labels "
+        "LABELS]`, the whole command",
         "",
     ]
     return "\n".join(
@@ -157,7 +159,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add(
         "--clean",
         action="store_true",
-        help="delete the tables at the end too (they are kept for next time)",
+        help="also delete the tables at the end (default: keep them for the next run)",
     )
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")

@@ -1,12 +1,12 @@
-"""Run one command and measure its whole process tree: wall clock, CPU and peak memory.
+"""Run one command and measure its whole process tree: wall time, CPU and peak memory.
 
-A system under test may start workers, so nothing here looks at one process only:
+A system under test may start workers, so every figure covers all processes:
 
-* wall: from just before the start to the moment the kernel hands back the command's exit status;
-* CPU: user + system time by `wait4`, which covers every descendant that was waited for, or the sum of
-  what /proc last showed for every process of the tree (a killed worker is only in this), the larger one;
-* memory: /proc is looked at every 100 ms and the resident sizes (RSS) of all processes of the tree are
-  added up. RSS counts a page shared by two processes twice, so the proportional size (PSS) is given too.
+* wall: from just before the start until the kernel returns the command's exit status; * CPU: user +
+system time, the larger of two sums: by `wait4`, which covers every descendant that was waited for,
+and the last value in /proc of every process, which also covers a killed worker; * memory: the
+resident sizes (RSS) of all processes, summed from /proc every 100 ms. RSS counts a page shared by
+two processes twice, so the proportional size (PSS) is given too.
 
 Linux only. No third-party imports: the parent must stay small and idle.
 """
@@ -24,15 +24,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SAMPLE_S = 0.1
-# Reading PSS makes the kernel walk page tables (about 1 ms per GB), so it is read at every 5th sample.
+# For PSS the kernel walks page tables (about 1 ms per GB), so it is read at every 5th sample.
 PSS_EVERY = 5
-# A pool's helper processes may need a moment to see that their parent is gone.
+# Helper processes of a pool may need a moment to notice that their parent is gone.
 GRACE_S = 2.0
 # Commands run from here, so that `python -m pipelines...` works without an installation.
 _REPO = Path(__file__).resolve().parent.parent
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# What a build writes beside its shards; names of unfinished files may carry more dots behind these.
+# Files of a build that are not shards; names of unfinished files may have further suffixes.
 _NOT_SHARDS = (".json", ".parquet", ".txt", ".pbtxt", ".html", ".lock", ".log")
 
 
@@ -42,7 +42,7 @@ class RunFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Usage:
-    """What one command used, all of its processes together."""
+    """The resources that one command used, summed over its processes."""
 
     wall_s: float
     cpu_s: float
@@ -60,23 +60,23 @@ class _Stat:
 
 
 def _read_stat(pid: int) -> _Stat | None:
-    """The few fields of /proc/PID/stat needed here; None when the process is gone."""
+    """Return the needed fields of /proc/PID/stat, or None if the process is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
-    fields = text.rpartition(")")[2].split()  # the name before it may hold blanks and brackets
+    fields = text.rpartition(")")[2].split()  # the name before may contain blanks and brackets
     cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     return _Stat(int(fields[1]), int(fields[3]), fields[0] == "Z", cpu_s)
 
 
 def cpu_seconds_of_children() -> dict[str, float]:
-    """CPU seconds so far of the processes that this one started and that still run, by their names."""
+    """Return name -> CPU seconds so far of the running child processes of this one."""
     found: dict[str, float] = {}
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
         stat = _read_stat(pid)
         if stat is not None and stat.parent == os.getpid():
-            with contextlib.suppress(OSError):  # gone between the two looks
+            with contextlib.suppress(OSError):  # it ended meanwhile
                 name = Path(f"/proc/{pid}/comm").read_text().strip()
                 found[name] = found.get(name, 0.0) + stat.cpu_s
     return found
@@ -98,12 +98,12 @@ def _pss_bytes(pid: int) -> int:
 
 
 class _Tree:
-    """The processes of one command. The command leads its own session, so orphans are found too."""
+    """The processes of one command, which leads its own session, so that orphans are found too."""
 
     def __init__(self, root: int) -> None:
         self.root = root
         self._ours = {root}
-        self._others: set[int] = set()  # remembered, so that each foreign process is read only once
+        self._others: set[int] = set()  # so that each foreign process is read only once
 
     def pids(self) -> list[int]:
         alive = {int(name) for name in os.listdir("/proc") if name.isdigit()}
@@ -127,26 +127,26 @@ class _Tree:
 
 
 class Servers:
-    """Processes that work for a measured command and are not its children, each with all that it starts.
+    """Server processes that work for a measured command without being its children.
 
     Args:
-        roots: Their process ids; each leads a session of its own.
+        roots: Process ids of the servers; each leads its own session.
     """
 
     def __init__(self, roots: Sequence[int]) -> None:
         self._trees = [_Tree(root) for root in roots]
 
     def rss_bytes(self) -> int:
-        """Their resident sizes, added up."""
+        """Return the sum of the resident sizes."""
         return sum(map(_rss_bytes, self.pids()))
 
     def pids(self) -> list[int]:
-        """All of them, now."""
+        """Return the ids of the servers and of their descendants, as of now."""
         return [pid for tree in self._trees for pid in tree.pids()]
 
 
 class _Sampler(threading.Thread):
-    """Looks at a tree until stopped; kills it when it runs past its time."""
+    """A thread that samples a process tree until stopped, and kills it at the deadline."""
 
     def __init__(
         self, tree: _Tree, timeout_s: float, each_look: Callable[[int], None] | None
@@ -184,7 +184,7 @@ class _Sampler(threading.Thread):
                 self._cpu_s[pid] = stat.cpu_s
 
     def stop(self) -> float:
-        """Ends the sampling and returns the CPU seconds seen."""
+        """Stop sampling and return the CPU seconds seen."""
         self._stop_asked.set()
         self.join()
         return sum(self._cpu_s.values())
@@ -229,11 +229,13 @@ def measure(
     timeout_s: float = 1800,
     each_look: Callable[[int], None] | None = None,
 ) -> Usage:
-    """Runs the command to its end. Output goes to LOG.out and LOG.err.
+    """Run a command to its end, with its output in LOG.out and LOG.err.
 
-    `each_look` is called every 100 ms with the tree's RSS in bytes, beside the running command.
-    Raises RunFailedError on a non-zero exit, past `timeout_s`, and when processes stay behind (their work
-    would be missing from the wall clock).
+    `each_look` is called every 100 ms with the tree's RSS in bytes while the command runs.
+
+    Raises:
+        RunFailedError: The exit code is not 0, `timeout_s` is over, or processes are left running,
+            whose work would be missing from the wall time.
     """
     start = time.perf_counter()
     child = _start(command, log, env)
@@ -258,14 +260,14 @@ def measure(
 
 
 def _first_shard(folder: Path) -> Path | None:
-    """Any file under the folder with bytes in it that could be a shard, finished or not."""
+    """Return a non-empty file below the folder that may be a shard, finished or not."""
     for where, _, names in os.walk(folder):
         for name in names:
             path = Path(where, name)
             try:
                 if not any(end in name for end in _NOT_SHARDS) and path.stat().st_size > 0:
                     return path
-            except FileNotFoundError:  # renamed between the listing and the look
+            except FileNotFoundError:  # renamed since the listing
                 continue
     return None
 
@@ -278,18 +280,17 @@ def seconds_to_first_shard(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 120,
 ) -> tuple[float, str]:
-    """Time from the start to the first byte of the first shard under `out`, and that file's name.
+    """Return the seconds until the first byte of the first shard below `out`, and its name.
 
-    The command is killed then: the looking costs CPU, so the rest of this run would be no measurement.
+    The command is then killed: this polling costs CPU and would distort the rest of the run.
     """
     start = time.perf_counter()
     child = _start(command, log, env)
     tree = _Tree(child.pid)
     try:
         while time.perf_counter() - start < timeout_s:
-            ended = (
-                child.poll() is not None
-            )  # asked first: a run may write all and end between two looks
+            # Before looking for a shard: a run may write it and end in between.
+            ended = child.poll() is not None
             found = _first_shard(out)
             if found is not None:
                 return time.perf_counter() - start, found.name

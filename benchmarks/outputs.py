@@ -1,7 +1,7 @@
-"""Count what a system wrote, so that a run that lost images cannot score.
+"""Count the records that a system wrote, so that a run that lost images does not count.
 
-Both containers are walked header by header without reading the images and without the libraries under
-test: a TFRecord file is length, crc, payload, crc; a tar file is a 512-byte header and padded content.
+Files are walked header by header, without reading the images and without the libraries under test:
+a TFRecord is length, crc, payload, crc; a tar member is a 512-byte header and padded content.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ _TAR_FILE_TYPES = (b"0", b"\0")
 
 
 def _tfrecord_sizes(path: Path) -> Iterator[int]:
-    """The payload size of each record; raises when the file ends inside one."""
+    """Yield the payload size of each record. Raises RunFailedError if the last one is cut off."""
     with open(path, "rb") as file:
         end, at = os.fstat(file.fileno()).st_size, 0
         while at < end:
             head = os.pread(file.fileno(), 8, at)
-            (size,) = struct.unpack(
-                "<Q", head.ljust(8, b"\xff")
-            )  # a short head becomes an absurd size
+            # The padding turns a truncated length into an absurd one.
+            (size,) = struct.unpack("<Q", head.ljust(8, b"\xff"))
             at += 8 + 4 + size + 4
             if at > end:
                 raise RunFailedError(f"{path.name}: the last record is cut off")
@@ -33,7 +32,7 @@ def _tfrecord_sizes(path: Path) -> Iterator[int]:
 
 
 def _tar_sizes(path: Path) -> Iterator[int]:
-    """The size of each image in a tar file (links, folders and label files are not images)."""
+    """Yield the size of each image in a tar file, but not of links, folders and label files."""
     with open(path, "rb") as file:
         at = 0
         while (head := os.pread(file.fileno(), _TAR_BLOCK, at)).strip(b"\0"):
@@ -47,7 +46,7 @@ def _tar_sizes(path: Path) -> Iterator[int]:
 
 
 def check_output(system: str, out: Path, *, files: int, num_bytes: int) -> None:
-    """Raises RunFailedError unless OUT holds one record per file and at least the images' bytes."""
+    """Raise RunFailedError unless OUT holds one record per file and at least the images' bytes."""
     paths = [path for path in sorted(out.rglob("*")) if path.is_file()]
     sizes: list[int] = []
     for path in paths:
@@ -57,8 +56,8 @@ def check_output(system: str, out: Path, *, files: int, num_bytes: int) -> None:
             sizes.extend(_tfrecord_sizes(path))
     if len(sizes) != files or sum(sizes) < num_bytes:
         raise RunFailedError(
-            f"{system}: found {len(sizes)} records of {sum(sizes)} bytes, expected {files} records of at "
-            f"least {num_bytes} bytes. The run does not count; look at what it wrote."
+            f"{system}: found {len(sizes)} records of {sum(sizes)} bytes, expected {files} records "
+            f"of at least {num_bytes} bytes. The run does not count: check its output."
         )
     if system == "shardwright" and not (out / "manifest.json").exists():
         raise RunFailedError("shardwright: no manifest.json, so the dataset is not finished")

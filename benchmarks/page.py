@@ -1,6 +1,6 @@
-"""What every results page needs: where to measure, what was measured on, and the page itself.
+"""Shared parts of the results pages: the work folder, the circumstances and the page itself.
 
-A page is read by strangers, so it names the machine's kind and the versions, never a host, a user or an
+The page is public, so it states the machine's type and the versions, never a host, a user or an
 absolute path.
 """
 
@@ -30,20 +30,23 @@ def _meminfo_bytes(key: str) -> int:
 
 
 def _mounts() -> list[tuple[str, str]]:
-    """(mount point, file system type)"""
+    """Return (mount point, file system type) of every mount."""
     lines = Path("/proc/mounts").read_text().splitlines()
     return [(fields[1], fields[2]) for fields in map(str.split, lines)]
 
 
 def directory_kind(folder: Path) -> str:
-    """`tmpfs` or `disk`, by the innermost mount that holds the folder."""
+    """Return `tmpfs` or `disk`, by the innermost mount that holds the folder."""
     folder = folder.resolve()
     holding = [(len(where), kind) for where, kind in _mounts() if folder.is_relative_to(where)]
     return "tmpfs" if holding and max(holding)[1] == "tmpfs" else "disk"
 
 
 def default_directory(need_bytes: int) -> Path:
-    """A tmpfs with room, so that one slow disk does not make all systems equal; else the temp folder."""
+    """Return a tmpfs with enough space, or else the temp folder.
+
+    On one slow disk all systems would look equal.
+    """
     memory_left = _meminfo_bytes("MemAvailable") - need_bytes
     for where, kind in _mounts():
         usable = kind == "tmpfs" and os.access(where, os.W_OK) and memory_left > _MEMORY_FOR_SYSTEMS
@@ -53,12 +56,13 @@ def default_directory(need_bytes: int) -> Path:
 
 
 def require_room(folder: Path, need_bytes: int) -> None:
-    """Stops before the work, not in the middle of it."""
+    """Exit if the folder has too little space, before the work and not in the middle of it."""
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < need_bytes:
         sys.exit(
-            f"--dir: {need_bytes / 1e9:.1f} GB are needed there, {free / 1e9:.1f} GB are free; name another folder or smaller --sizes"
+            f"--dir needs {need_bytes / 1e9:.1f} GB of free space, got {free / 1e9:.1f} GB: choose "
+            "another folder or smaller --sizes"
         )
 
 
@@ -70,7 +74,7 @@ def _git_sha() -> str:
     sha = git("rev-parse", "--short", "HEAD")
     if not sha:
         return "no commit"
-    # The page itself is rewritten by the run before, which says nothing about the program.
+    # The previous run rewrote the page itself; that is no change of the program.
     return sha + (
         " with changes" if git("status", "--porcelain", "--", ":!benchmarks/RESULTS.md") else ""
     )
@@ -89,7 +93,7 @@ def _cpu_model() -> str:
 
 
 def _shown_command(script: str, argv: list[str]) -> str:
-    """The command as typed; a path would tell about the machine, so `--dir` keeps its name only."""
+    """Return the command as typed, without the path of `--dir`, which is private."""
     text = " ".join(["python", f"benchmarks/{script}", *argv])
     return re.sub(r"(--dir[= ])\S+", r"\1DIR", text)
 
@@ -97,11 +101,12 @@ def _shown_command(script: str, argv: list[str]) -> str:
 def circumstances(
     script: str, argv: list[str], *, rounds: int, folder: Path, more: tuple[str, ...] = ()
 ) -> list[str]:
-    """The lines that say how the figures came about."""
+    """Return the lines about the machine, the versions and the command."""
     versions = ", ".join(f"{name} {_version(name)}" for name in (*_PACKAGES, *more))
     memory = _meminfo_bytes("MemTotal") / 1e9
     return [
-        f"- Machine: {_cpu_model()}, {os.cpu_count()} cores, {memory:.0f} GB of memory, {platform.system()}",
+        f"- Machine: {_cpu_model()}, {os.cpu_count()} cores, {memory:.0f} GB of memory, "
+        f"{platform.system()}",
         f"- Versions: Python {platform.python_version()}, {versions}, shardwright git {_git_sha()}",
         f"- Command: `{_shown_command(script, argv)}`; {rounds} round{'s' if rounds > 1 else ''}; "
         f"input and output on {directory_kind(folder)}; {datetime.date.today().isoformat()}",
@@ -109,13 +114,13 @@ def circumstances(
 
 
 def table(head: list[str], rows: list[list[str]]) -> list[str]:
-    """A markdown table: the first column to the left, figures to the right."""
+    """Return a Markdown table, with the first column left-aligned and figures right-aligned."""
     rule = ["---", *["---:"] * (len(head) - 1)]
     return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)]
 
 
 def write_section(name: str, text: str, path: Path = RESULTS) -> None:
-    """Puts the text between <!-- NAME:start --> and <!-- NAME:end -->, leaving the rest of the page alone."""
+    """Write the text between <!-- NAME:start --> and <!-- NAME:end -->; the rest is unchanged."""
     start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
     block = f"{start}\n{text.strip()}\n{end}"
     page = path.read_text() if path.exists() else "# Results\n"

@@ -1,14 +1,14 @@
 #!/usr/bin/env python
-"""Make a folder of real-photo JPEGs to measure with.
+"""Make a folder of realistic JPEG photos for benchmarks.
 
-The pictures are crops of scikit-learn's two sample photographs (china.jpg and flower.jpg): moved,
-flipped, enlarged, lightened or darkened and given sensor noise, then saved at JPEG quality 90 to 95.
-That gives 500x375 files of about 80 KB: as hard to compress as a camera's, no two alike, and the same
-for the same seed. Nothing is downloaded.
+The photos are crops of scikit-learn's two sample photographs (china.jpg and flower.jpg): shifted,
+flipped, enlarged, brightened or darkened, with sensor noise, saved at JPEG quality 90 to 95. They
+have 500x375 pixels and about 80 KB, compress as badly as a camera's, are all different, and are the
+same for the same seed. Nothing is downloaded.
 
-Each photo appears under NAMES names (hard links, or copies where the file system has none), so that a
-folder of 80,000 files costs the space of 8,000. Names are ordered so that all photos of a class (64 MB)
-pass before the first comes again: a second read of the same bytes does not find them in the CPU's cache.
+Each photo gets NAMES names (hard links, or copies if the file system has none), so that a folder of
+80,000 files takes the space of 8,000. In name order, all photos of a class (64 MB) come before the
+first one repeats, so a repeated read does not hit the CPU's cache.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from PIL import Image, ImageOps
 
 WIDTH, HEIGHT = 500, 375
 CLASSES = 10
-VERSION = 1  # raise it when the pictures change: folders of another version are made anew
+VERSION = 1  # increase it when the pictures change: folders of another version are made again
 
 
 @dataclass(frozen=True)
 class PhotoSet:
-    """A finished folder: CLASS/NAME.jpg, `files` of them, `num_bytes` in all (links counted each time)."""
+    """A finished folder of CLASS/NAME.jpg; `num_bytes` counts a file once per link."""
 
     folder: Path
     files: int
@@ -43,20 +43,20 @@ class PhotoSet:
 
 @functools.cache
 def _sources() -> list[Image.Image]:
-    from sklearn.datasets import load_sample_images  # 2 s, so only where pictures are really made
+    from sklearn.datasets import load_sample_images  # takes 2 s, so only if photos are made
 
     return [Image.fromarray(picture) for picture in load_sample_images().images]
 
 
 @functools.cache
 def _noise() -> NDArray[np.float32]:
-    """One field of noise, larger than a photo; each photo takes another window of it (cheaper than new)."""
+    """Return a noise field larger than a photo; a new window of it is cheaper than new noise."""
     rng = np.random.default_rng(0)
     return rng.standard_normal((HEIGHT + 256, WIDTH + 256, 1), dtype=np.float32)
 
 
 def render_photo(number: int, seed: int = 0) -> bytes:
-    """The JPEG bytes of photo `number`: a pure function of its arguments."""
+    """Return the JPEG bytes of photo `number`: a pure function of its arguments."""
     rng = np.random.default_rng((seed, number))
     source = _sources()[number % 2]
     scale = rng.uniform(1.0, 1.4)
@@ -85,7 +85,7 @@ def _write_one(job: tuple[Path, int, int]) -> int:
 
 
 def _render_all(folder: Path, photos: int, seed: int) -> int:
-    """Writes the photos with all cores; returns their bytes."""
+    """Write the photos with all cores and return their total bytes."""
     jobs = [(folder, number, seed) for number in range(photos)]
     if photos < 64:  # a pool would cost more than it saves
         return sum(map(_write_one, jobs))
@@ -101,7 +101,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _read_marker(marker: Path, wanted: dict[str, int]) -> int | None:
-    """The set's bytes, when its marker is there and tells of the same set."""
+    """Return the total bytes of a finished set, or None if the marker is missing or differs."""
     if not marker.exists():
         return None
     found = json.loads(marker.read_text())
@@ -109,11 +109,10 @@ def _read_marker(marker: Path, wanted: dict[str, int]) -> int | None:
 
 
 def make_photos(root: Path, *, photos: int, names: int = 1, seed: int = 0) -> PhotoSet:
-    """Makes ROOT/photos-PHOTOSxNAMES, or returns at once when it is there already."""
+    """Make ROOT/photos-PHOTOSxNAMES unless it exists, and return it."""
     folder = root / f"photos-{photos}x{names}"
-    marker = folder.with_suffix(
-        ".json"
-    )  # beside the folder: inside it would be one input file more
+    # Beside the folder: inside, it would be one more input file.
+    marker = folder.with_suffix(".json")
     wanted = {"version": VERSION, "photos": photos, "names": names, "seed": seed}
     num_bytes = _read_marker(marker, wanted)
     if num_bytes is None:

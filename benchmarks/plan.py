@@ -1,11 +1,11 @@
 #!/usr/bin/env python
 """Measure `shardwright plan` on a table of 5,000,000 images.
 
-The table is Parquet with the columns path, label and num_bytes. No such files exist: with a size column
-there is nothing to open, planning is arithmetic on references. So this measures reading the table, the
+The table is Parquet with the columns path, label and num_bytes. The files do not exist: with a size
+column, planning opens none and is arithmetic on references. So this measures reading the table, the
 split, the global order and packing into shards, as one whole command (see measure.py).
 
-Exit code 1 when a target fails: under 60 s, under 2 GB (--no-check to leave that out).
+Exit code 1 if a target fails (under 60 s, under 2 GB), unless --no-check is given.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OPTIONS = [*_COLUMNS, "--split", "train=0.9,validation=0.05,test=0.05", "--json
 
 
 def _rows(start: int, count: int) -> pa.Table:
-    """Rows start..start+count: the same for every run, classes mixed, sizes like photos' (median 110 KB)."""
+    """Return `count` rows from `start`, always the same, with sizes of photos (median 110 KB)."""
     rng = np.random.default_rng(start)
     labels = [f"class_{number:03d}" for number in rng.integers(0, _CLASSES, count)]
     numbers = range(start, start + count)
@@ -47,7 +47,7 @@ def _rows(start: int, count: int) -> pa.Table:
 
 
 def make_table(folder: Path, rows: int) -> Path:
-    """The table of that many rows; made once, then kept."""
+    """Return the table with this number of rows; made once, then kept."""
     path = folder / f"table-{rows}.parquet"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def make_table(folder: Path, rows: int) -> Path:
 
 
 def _sums(value: object, sums: dict[str, int], key: str = "") -> dict[str, int]:
-    """The whole numbers of a JSON document, added up by the key they stand under."""
+    """Return the sum of the integers in a JSON document by their key."""
     if isinstance(value, dict):
         for name, inner in value.items():
             _sums(inner, sums, name)
@@ -73,10 +73,10 @@ def _sums(value: object, sums: dict[str, int], key: str = "") -> dict[str, int]:
 
 
 def check_plan(text: str, rows: int) -> None:
-    """Raises RunFailedError unless the plan accounts for every row.
+    """Raise RunFailedError unless the plan accounts for every row.
 
-    Only this is asked of the JSON: the values of some key add up to the rows (or to twice the rows, when
-    it stands in the splits and in a total), so that the plan's format can change without this file.
+    The values of some key must sum to the rows, or to twice the rows if splits and total have it.
+    Nothing else is checked, so that the plan's format can change without a change here.
     """
     try:
         sums = _sums(json.loads(text), {})
@@ -143,7 +143,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add(
         "--clean",
         action="store_true",
-        help="delete the table at the end too (it is kept for next time)",
+        help="also delete the table at the end (default: keep it for the next run)",
     )
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")

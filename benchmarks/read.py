@@ -1,16 +1,19 @@
 #!/usr/bin/env python
-"""Measure reading: shardwright's readers and their peers side by side (`make bench-read`).
+"""Measure reading with shardwright's readers and their peers (`make bench-read`).
 
-The same photos (see photos.py) are read from TFRecord shards, and from each peer's own format (see read_data.py), on all cores. Each loader
-runs in a process of its own (read_systems.py, read_torch.py), rounds are interleaved, another one first each time.
+The same photos (see photos.py) are read from TFRecord shards, and from each peer's own format (see
+read_data.py), on all cores. Each loader runs in its own process (read_systems.py, read_torch.py).
+Rounds are interleaved and start with another loader each.
 
-  feed    images/s: 224x224 random-resized crops with flips, in batches of uint8, after a warm-up; first batch, memory
+  feed    images/s of 224x224 random-resized crops with flips, in batches of uint8, after a
+          warm-up; first batch, memory
   raw     records/s without decoding
   start   from imports to the first batch, on a dataset of 10,000 shards
-  memory  the reader for a minute: does it grow?
+  memory  growth of the reader's memory in a minute
 
-The tf.data pipeline to compare with is tuned first: its variants are tried, the fastest takes part. torch's loaders need an environment
-of their own (--torch-python). Exit code 1 when a required target fails (--no-check to leave that out). Takes about 20 minutes, and 4 GB.
+The tf.data pipeline is tuned first: the fastest of its variants takes part. torch's loaders need
+their own environment (--torch-python). Exit code 1 if a required target fails, unless --no-check is
+given. Takes about 20 minutes, and 4 GB.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from read_report import (
 from systems import HERE
 
 PARTS = ("feed", "raw", "start", "memory")
-# The package a torch loader needs beside torch itself.
+# The package that a torch loader needs besides torch.
 _IN_TORCH = {
     "torch": "torchvision",
     "webdataset": "webdataset",
@@ -55,10 +58,12 @@ _IN_TORCH = {
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "tensorflow"}
 _BYTES_PER_PHOTO = 500_000  # 80 KB of photo in six formats
 _TINY_BYTES_PER_SHARD = 40_000
-_LOOK = """import importlib.metadata as found, importlib.util, json, sys
+_LOOK = """import importlib.metadata, importlib.util, json, sys
 names, modules = sys.argv[1].split(","), sys.argv[2].split(",")
-have = {item.metadata["Name"].lower(): item.version for item in found.distributions()}
-print(json.dumps([{n: have[n] for n in names if n in have}, [m for m in modules if importlib.util.find_spec(m)]]))
+installed = importlib.metadata.distributions()
+have = {item.metadata["Name"].lower(): item.version for item in installed}
+found = [m for m in modules if importlib.util.find_spec(m)]
+print(json.dumps([{n: have[n] for n in names if n in have}, found]))
 """
 
 
@@ -92,16 +97,16 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         "--rounds",
         type=int,
         default=3,
-        help="runs of each; tables show the median (default %(default)s)",
+        help="runs of each loader; tables show the median (default %(default)s)",
     )
-    add("--photos", type=int, default=6000, help="different pictures (default %(default)s)")
+    add("--photos", type=int, default=6000, help="number of different photos (default %(default)s)")
     add(
         "--images",
         type=int,
         default=6000,
-        help="images that each loader is timed for (default %(default)s)",
+        help="timed images per loader (default %(default)s)",
     )
-    add("--warm-up", type=int, default=1500, help="images before that (default %(default)s)")
+    add("--warm-up", type=int, default=1500, help="images before those (default %(default)s)")
     add(
         "--records",
         type=int,
@@ -113,19 +118,19 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         "--shards",
         type=int,
         default=10_000,
-        help="of the dataset that `start` opens (default %(default)s)",
+        help="shards of the dataset of `start` (default %(default)s)",
     )
     add(
         "--seconds",
         type=float,
         default=60.0,
-        help="of the run that `memory` looks at (default %(default)s)",
+        help="duration of the run of `memory` (default %(default)s)",
     )
     add(
         "--cores",
         type=int,
         default=os.cpu_count(),
-        help="workers or threads, where a peer wants a number (default: all)",
+        help="workers or threads, if a peer needs a number (default: all)",
     )
     add(
         "--torch-python",
@@ -136,9 +141,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
     add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")
-    add(
-        "--quick", action="store_true", help="one round of few images, no targets: it all runs (CI)"
-    )
+    add("--quick", action="store_true", help="one round of few images without targets, for CI")
     args = parser.parse_args(argv)
     if args.quick:
         args.rounds, args.photos, args.images, args.warm_up, args.batch_size, args.no_check = (
@@ -154,14 +157,15 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 
 
 def look_at_torch(python: Path, systems: list[str]) -> tuple[str, list[str]]:
-    """The versions in torch's environment, and which of the systems it lacks. Ends the program where it is not there at all."""
+    """Return a line about torch's environment, and the systems it lacks; exit if it is missing."""
     wanted = {name: _IN_TORCH[name] for name in systems if name in _IN_TORCH}
     if not wanted:
         return "", []
     if not python.exists():
         sys.exit(
-            f"--torch-python {python}: not there, and {', '.join(wanted)} need it; `make .torch/.peers` makes it, "
-            f"or leave them out: --systems {','.join(name for name in systems if name not in wanted)}"
+            f"--torch-python {python} does not exist, and {', '.join(wanted)} need it: run `make "
+            ".torch/.peers`, or leave them out: --systems "
+            f"{','.join(name for name in systems if name not in wanted)}"
         )
     words = [str(python), "-c", _LOOK, ",".join(report.TORCH_PACKAGES), ",".join(wanted.values())]
     versions, found = json.loads(
@@ -175,7 +179,7 @@ def look_at_torch(python: Path, systems: list[str]) -> tuple[str, list[str]]:
 
 
 def cases_of(part: str, systems: list[str]) -> list[Case]:
-    """What is run in each round. Peers are run as one trains with them, shuffled."""
+    """Return the cases of each round. Peers run only as in training, shuffled."""
     if part == "feed":
         orders = {
             name: (IN_ORDER, SHUFFLED) if name in (*OURS, TF) else (SHUFFLED,) for name in systems
@@ -190,7 +194,7 @@ def cases_of(part: str, systems: list[str]) -> list[Case]:
 
 
 def turned(cases: list[Case], round_number: int, rounds: int) -> list[Case]:
-    """Another first in each round: what comes first may find a colder machine."""
+    """Return the cases rotated by round, because the first one may find a colder machine."""
     turn = round_number * max(1, len(cases) // rounds) % len(cases)
     return cases[turn:] + cases[:turn]
 
@@ -200,7 +204,7 @@ def _say(line: str) -> None:
 
 
 class Bench:
-    """Runs loaders on the data below one folder and collects what they took."""
+    """The runs of all loaders on the data in one folder, and their results."""
 
     def __init__(self, folder: Path, args: argparse.Namespace) -> None:
         self.folder, self.args = folder, args
@@ -211,7 +215,7 @@ class Bench:
     def _measure(
         self, name: str, task: str, words: list[str]
     ) -> tuple[dict[str, object], int, list[tuple[float, int]]]:
-        """What the loader's process told, its peak RSS, and its RSS over time."""
+        """Return the JSON of the loader's process, its peak RSS, and (time, RSS) samples."""
         looks: list[tuple[float, int]] = []
         program = (
             [str(self.args.torch_python), "read_torch.py"]
@@ -249,7 +253,8 @@ class Bench:
         self.tuned = rates
         self.chosen = max(rates, key=lambda name: rates[name])
         _say(
-            f"tf.data's variants: {', '.join(f'{name} {rate:,.0f}/s' for name, rate in rates.items())}"
+            "tf.data's variants: "
+            f"{', '.join(f'{name} {rate:,.0f}/s' for name, rate in rates.items())}"
         )
 
     def run(self, case: Case, data: Path, *words: str) -> None:
@@ -268,7 +273,7 @@ class Bench:
 
 
 def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | None) -> None:
-    """Everything that is asked for, in rounds; the long look at memory once."""
+    """Run the chosen parts in rounds, and the long run for memory once."""
     if "feed" in args.parts and TF in args.systems:
         bench.tune(data)
     warm_up = ["--warm-up-items", str(args.warm_up)]
@@ -290,12 +295,12 @@ def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | N
 
 
 def shown(argv: list[str]) -> list[str]:
-    """The command line without the path of an environment, which would tell about the machine."""
+    """Return the command line without the path of torch's Python, which is private."""
     return re.sub(r"(--torch-python)[= ]\S+", r"\1 PYTHON", " ".join(argv)).split()
 
 
 def in_order(results: Results, systems: list[str]) -> Results:
-    """The cases in the tables' order, whichever round they were first in."""
+    """Return the results in the order of the tables."""
     listed = [case for part in PARTS for case in cases_of(part, systems)]
     return {case: results[case] for case in sorted(results, key=listed.index)}
 
@@ -321,7 +326,7 @@ def main() -> int:
         )
         many = make_many_shards(folder, args.shards) if "start" in args.parts else None
         run_parts(bench, args, data, many)
-    except RunFailedError as failure:  # figures beside a broken run would be no comparison
+    except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
     lines = page.circumstances(
         "read.py", shown(argv), rounds=args.rounds, folder=folder, more=report.PACKAGES

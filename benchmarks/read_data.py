@@ -1,7 +1,8 @@
-"""What `read.py` reads: the same photos as files, as a dataset of shards, and in each peer's own format. Made once, kept for the next run.
+"""Make the data for `read.py`: photos as files, as a dataset of shards, and in each peer's format.
 
-All hold the JPEG files' bytes as they are, in shards of up to 32 MB where a format has shards. The dataset of many shards has 40,000 tiny
-images, 4 to a shard.
+It is made once and kept for the next run. All formats hold the unchanged bytes of the JPEG files,
+in shards of at most 32 MB if a format has shards. The dataset of many shards has 40,000 tiny
+images, 4 per shard.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from photos import make_photos
 from PIL import Image
 from systems import HERE, shardwright_command
 
-_PHOTO_BYTES, _FEWEST_SHARDS = 80_000, 8  # a shard or more for each worker, of few photos too
+_PHOTO_BYTES, _FEWEST_SHARDS = 80_000, 8  # at least one shard per worker, even with few photos
 RECORDS_A_TINY_SHARD = 4
 _TINY_CLASSES = 10
 _LABEL_BYTES = 8
-Maker = Callable[[Path, int], None]  # of a format in a data folder, in shards of so many bytes
+Maker = Callable[[Path, int], None]  # writes a format, from (data folder, bytes per shard)
 
 
 def labelled(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Each file of CLASS/NAME with its class's number."""
+    """Yield each file of CLASS/NAME with the number of its class."""
     for label, name in enumerate(sorted(os.listdir(folder))):
         for file in sorted(os.listdir(folder / name)):
             yield folder / name / file, label
@@ -61,7 +62,7 @@ def _make_tars(data: Path, shard_bytes: int) -> None:
     with ShardWriter(
         f"{data}/tars/%06d.tar", maxcount=10**9, maxsize=shard_bytes, verbose=0
     ) as writer:
-        # In another order than the files', as no shard should hold one class only.
+        # Not in the order of the files, so that no shard holds only one class.
         for number, (path, label) in enumerate(
             sorted(labelled(data / "photos"), key=lambda pair: pair[0].name)
         ):
@@ -69,7 +70,7 @@ def _make_tars(data: Path, shard_bytes: int) -> None:
 
 
 def pack(image: bytes, label: int) -> bytes:
-    """An ArrayRecord's record: the label in 8 bytes, then the JPEG."""
+    """Return a record for ArrayRecord: the label in 8 bytes, little-endian, then the JPEG."""
     return label.to_bytes(_LABEL_BYTES, "little") + image
 
 
@@ -86,7 +87,7 @@ def _make_array_records(data: Path, shard_bytes: int) -> None:
         if writer is None or used > shard_bytes:
             if writer is not None:
                 writer.close()
-            # One record a group: what the format's documentation asks for where records are read at random.
+            # One record per group, as the format's documentation advises for random access.
             writer = ArrayRecordWriter(
                 f"{data}/array_record/photos-{shard:05d}.arrayrecord", "group_size:1"
             )
@@ -107,7 +108,7 @@ def _make_by_torch(name: str, torch_python: Path) -> Maker:
 
 
 def formats(torch_python: Path) -> dict[str, tuple[str, Maker]]:
-    """The folder each system reads below the data's, and what makes it."""
+    """Return system -> (folder that it reads, below the data folder; function that makes it)."""
     dataset, tars, records = (
         ("dataset", _make_dataset),
         ("tars", _make_tars),
@@ -122,7 +123,7 @@ def formats(torch_python: Path) -> dict[str, tuple[str, Maker]]:
 
 
 def make_data(root: Path, photos: int, systems: list[str], torch_python: Path) -> Path:
-    """ROOT/read-PHOTOS with the photos and every format that the systems read; what is there already stays."""
+    """Make ROOT/read-PHOTOS with the photos and the formats of the systems, unless they exist."""
     data = root / f"read-{photos}"
     data.mkdir(parents=True, exist_ok=True)
     made = make_photos(root / "photos", photos=photos)
@@ -144,7 +145,7 @@ def _once(data: Path, name: str, make: Callable[[], None]) -> None:
 
 
 def _write_tiny_images(folder: Path, count: int) -> None:
-    """JPEGs of 16x16 and under 1 KB, each of its own colour."""
+    """Write JPEGs of 16x16 pixels and less than 1 KB, each in its own color."""
     for label in range(_TINY_CLASSES):
         (folder / f"class_{label:02d}").mkdir(parents=True)
     for number in range(count):
@@ -156,7 +157,7 @@ def _write_tiny_images(folder: Path, count: int) -> None:
 
 
 def make_many_shards(root: Path, shards: int) -> Path:
-    """A folder with `dataset` in it, of as many shards as asked for, each of 4 tiny images."""
+    """Make a folder with a dataset of this number of shards, each of 4 tiny images."""
     data = root / f"read-shards-{shards}"
     data.mkdir(parents=True, exist_ok=True)
 

@@ -1,8 +1,9 @@
-"""One loader, timed in a process of its own. `read_systems.py` and `read_torch.py` are the two scripts that do so, each in its environment.
+"""Time one loader in its own process, for `read_systems.py` and `read_torch.py`.
 
-A loader is a function that opens an endless iterator of batches, of arrays with a `shape`: images uint8, or records as stored. The clock
-starts when everything is imported. The line of JSON that is printed at the end gives times of the machine's monotonic clock, so that the
-process that looks at memory meanwhile (see measure.py) can say how much there was when.
+These two scripts run in different environments. A loader is a function that opens an endless
+iterator of batches, arrays with a `shape`: uint8 images, or records as stored. Timing starts after
+all imports. The line of JSON at the end has times of the monotonic clock, so that the process that
+samples memory (see measure.py) can assign its samples to them.
 """
 
 from __future__ import annotations
@@ -20,17 +21,15 @@ from typing import Any
 from measure import cpu_seconds_of_children
 
 SIDE = 224
-SCALE, RATIO = (
-    (0.08, 1.0),
-    (3 / 4, 4 / 3),
-)  # of the random-resized crop: what all of these libraries default to
+# Of the random-resized crop, the default of all these libraries.
+SCALE, RATIO = (0.08, 1.0), (3 / 4, 4 / 3)
 ORDERS = ("sequential", "shuffled")
-_PARTS = 6  # of a run that are timed apart, so that a page can say how even it was
+_PARTS = 6  # a run is timed in equal parts, to see whether it changes over time
 
 
 @dataclass(frozen=True)
 class Feed:
-    """What a loader is asked for. `data` holds the formats that `read_data.py` made; `settings` are what tuning found, or nothing."""
+    """The arguments of a loader: `data` from `read_data.py`, `settings` from tuning or empty."""
 
     data: Path
     shuffle: bool
@@ -44,14 +43,14 @@ class Feed:
 
 @dataclass(frozen=True)
 class Loader:
-    """A function from a feed to its batches, and what it imports: `module` or `module:attribute`."""
+    """A function from a feed to its batches, and its imports: `module` or `module:attribute`."""
 
     open: Callable[[Feed], Iterable[Any]]
     imports: tuple[str, ...]
 
 
 def forever(loader: Iterable[Any]) -> Iterator[Any]:
-    """Epoch after epoch."""
+    """Yield the items epoch after epoch."""
     while True:
         yield from loader
 
@@ -65,7 +64,10 @@ def import_all(names: Iterable[str]) -> None:
 
 
 def check_images(batch: Any, batch_size: int) -> None:
-    """That it did the same work as the others: a batch of uint8 images, channels first or last."""
+    """Exit unless the batch has uint8 images of the right size, channels first or last.
+
+    This ensures that all loaders do the same work.
+    """
     shape = tuple(int(side) for side in batch.shape)
     if (
         sorted(shape[1:]) != [3, SIDE, SIDE]
@@ -73,7 +75,8 @@ def check_images(batch: Any, batch_size: int) -> None:
         or "uint8" not in str(batch.dtype)
     ):
         raise SystemExit(
-            f"batches are {batch.dtype} {shape}, not uint8 of at most {batch_size} images of {SIDE}x{SIDE}"
+            f"batches are {batch.dtype} {shape}, not uint8 of at most {batch_size} images of "
+            f"{SIDE}x{SIDE}"
         )
 
 
@@ -81,7 +84,8 @@ def check_records(batch: Any, batch_size: int) -> None:
     first = bytes(batch.numpy()[0] if hasattr(batch, "numpy") else batch[0])
     if not 0 < int(batch.shape[0]) <= batch_size or len(first) < 1000:
         raise SystemExit(
-            f"batches are {batch.shape} with a first record of {len(first)} bytes, not records of images"
+            f"batches are {batch.shape} with a first record of {len(first)} bytes, not records of "
+            "images"
         )
 
 
@@ -91,7 +95,7 @@ def _cpu_s() -> float:
 
 
 class _Marks:
-    """When each part of the items had come. A run by time has no parts before it ends."""
+    """The times at which each part of the items was complete, for a run with a fixed number."""
 
     def __init__(self, items: int) -> None:
         self.items, self.times = items, [time.monotonic()]
@@ -104,7 +108,7 @@ class _Marks:
 def time_batches(
     batches: Iterator[Any], *, warm_up_items: int, items: int, seconds: float = 0.0
 ) -> dict[str, Any]:
-    """Takes `warm_up_items`, then times `items`, or as many as come in `seconds`. Whole batches, so some more."""
+    """Take `warm_up_items`, then time `items`, or all within `seconds`, in whole batches."""
     count = 0
     while count < warm_up_items:
         count += int(next(batches).shape[0])
@@ -123,7 +127,7 @@ def time_batches(
 def run_feed(
     loader: Loader, feed: Feed, args: argparse.Namespace, check: Callable[[Any, int], None]
 ) -> dict[str, Any]:
-    """Seconds from the imports' end to the first batch, then the speed after a warm-up."""
+    """Time the first batch, from the end of imports, and then a run after a warm-up."""
     import_all(loader.imports)
     start = time.monotonic()
     batches = iter(loader.open(feed))
@@ -139,27 +143,27 @@ def run_feed(
 
 
 def parser(doc: str | None, tasks: Iterable[str]) -> argparse.ArgumentParser:
-    """The command line that both scripts share."""
+    """Return the parser of both scripts."""
     made = argparse.ArgumentParser(
         description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = made.add_argument
     add("task", choices=list(tasks))
     add("name", help="the loader")
-    add("--data", type=Path, required=True, help="the folder that read_data.py filled")
+    add("--data", type=Path, required=True, help="folder made by read_data.py")
     add("--order", choices=ORDERS, default="sequential")
     add("--batch-size", type=int, default=64)
     add("--items", type=int, default=0, help="images or records to time after the warm-up")
-    add("--seconds", type=float, default=0.0, help="time as many as come in this time instead")
+    add("--seconds", type=float, default=0.0, help="time all items within this time instead")
     add("--warm-up-items", type=int, default=0)
     add(
         "--cores",
         type=int,
         default=os.cpu_count() or 1,
-        help="workers or threads, where a loader wants a number",
+        help="workers or threads, if a loader needs a number",
     )
-    add("--shard-bytes", type=int, default=32_000_000, help="of a format to make")
-    add("--settings", type=json.loads, default={}, help="of a tuned loader, as JSON")
+    add("--shard-bytes", type=int, default=32_000_000, help="shard size of a format to make")
+    add("--settings", type=json.loads, default={}, help="settings of a tuned loader, as JSON")
     return made
 
 

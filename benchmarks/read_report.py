@@ -1,7 +1,7 @@
-"""From the runs of `read.py` to its tables and targets. Pure functions over `Results`; nothing is run here.
+"""Make the tables and targets of `read.py` from its runs, with pure functions over `Results`.
 
-Ratios are worked out within each round, against the hand-tuned tf.data pipeline of the same order in that round; the median of the rounds
-decides, with the smallest and the largest behind it.
+Ratios are computed within each round, against the hand-tuned tf.data pipeline of the same order.
+The median of the rounds decides; the tables also show the smallest and the largest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ SYSTEMS = (*OURS, TF, *PEERS)
 RAW, INTERLEAVED = "tfrecord", "tfrecord-interleave"
 IN_ORDER, SHUFFLED = "sequential", "shuffled"
 _PARTS = ("feed", "raw", "start", "memory")
-# What two runs of the same program differ by on a quiet machine: a ratio of 1.0 cannot be told from one so much below.
+# Difference between two runs of the same program on a quiet machine: a ratio of 1.0 cannot be
+# distinguished from one smaller by this.
 NOISE = 0.03
 _START_LIMIT_S = 3.0
 _GROWTH_LIMIT = 1.05
@@ -36,7 +37,10 @@ class Case(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One loader's run: `items` images or records after the warm-up. `rss_bytes`: the process tree's mean in each part of that time."""
+    """One run of a loader: `items` images or records after the warm-up.
+
+    `rss_bytes` is the mean of the process tree's RSS in each part of that time.
+    """
 
     items: int
     wall_s: float
@@ -51,7 +55,7 @@ class Run(NamedTuple):
 
     @property
     def thirds(self) -> list[float]:
-        """Mean RSS in bytes of the first, the second and the last third."""
+        """The mean RSS in bytes of the first, the second and the last third."""
         size = len(self.rss_bytes) // 3
         return (
             [mean(self.rss_bytes[place : place + size]) for place in range(0, 3 * size, size)]
@@ -64,7 +68,10 @@ Results = dict[Case, list[Run]]
 
 
 def mean_between(samples: Sequence[tuple[float, int]], times: Sequence[float]) -> tuple[int, ...]:
-    """Of (time, bytes) samples, the mean in each interval of `times`; one too short to hold a sample takes the nearest."""
+    """Return the mean of (time, bytes) samples in each interval of `times`.
+
+    An interval without a sample takes the nearest one.
+    """
     if not samples:
         return ()
     found = []
@@ -78,7 +85,7 @@ def mean_between(samples: Sequence[tuple[float, int]], times: Sequence[float]) -
 
 
 def brief(run: Run) -> str:
-    """One line of progress."""
+    """Return a line of progress."""
     speed = f"{run.rate:9,.0f}/s  CPU {run.cpu_s:6.2f} s  " if run.items else ""
     return f"{speed}first batch {run.first_batch_s:5.2f} s  RSS {run.peak_rss_bytes / 1e6:6,.0f} MB"
 
@@ -88,7 +95,7 @@ def _rates(results: Results, case: Case) -> list[float]:
 
 
 def ratios(results: Results, case: Case, base: Case) -> list[float]:
-    """Speeds of a case over those of another, round by round; none where one of them was not run in each."""
+    """Return a case's rates divided by another's per round, or [] if a round is missing."""
     ours, theirs = _rates(results, case), _rates(results, base)
     return (
         [our / their for our, their in zip(ours, theirs, strict=True)]
@@ -178,7 +185,7 @@ def _memory_table(results: Results) -> list[str]:
 
 
 def tuning_table(rates: dict[str, float]) -> list[str]:
-    """The variants of the tf.data pipeline, the fastest first."""
+    """Return the variants of the tf.data pipeline, the fastest first."""
     rows = [
         [name, f"{rate:,.0f}"] for name, rate in sorted(rates.items(), key=lambda item: -item[1])
     ]
@@ -221,7 +228,7 @@ def _feed_targets(results: Results) -> list[Target]:
 
 
 def _ahead(results: Results, name: str) -> Target:
-    """Against the peer that comes nearest."""
+    """Compare with the fastest peer."""
     text = f"{name}, shuffled, ahead of all others"
     ours = Case("feed", name, SHUFFLED)
     found = {peer: ratios(results, ours, Case("feed", peer, SHUFFLED)) for peer in PEERS}
@@ -276,7 +283,7 @@ def _memory_target(results: Results) -> Target:
 
 
 def targets(results: Results) -> list[Target]:
-    """Every required target, measured or not."""
+    """Return every required target, measured or not."""
     return [
         *_feed_targets(results),
         *_raw_targets(results),
@@ -287,12 +294,15 @@ def targets(results: Results) -> list[Target]:
 
 def _notes(chosen: str) -> list[str]:
     return [
-        "Medians (smallest-largest) of the rounds; peaks are the worst round, summed RSS of all processes, sampled every 100 ms. Images of "
-        "500x375 and 80 KB become 224x224 random-resized crops, flipped at random, in batches of uint8.",
-        "The others read their own formats: keras and torch the JPEG files, grain ArrayRecord, webdataset tars, streaming MDS, litdata its "
-        "chunks. keras makes no random-resized crop: it resizes the whole image to 256x256 and takes a window of 224x224. "
-        "grain-simplejpeg is Grain with the decoder that the reader uses. load is shardwright.load without decoding, with the "
-        f"crop of the tf.data pipeline in a map. That pipeline's variant: {chosen}.",
+        "Medians (smallest-largest) of the rounds; peaks are the worst round, summed RSS of all "
+        "processes, sampled every 100 ms. Images of 500x375 and 80 KB become 224x224 "
+        "random-resized crops, flipped at random, in batches of uint8.",
+        "The others read their own formats: keras and torch the JPEG files, grain ArrayRecord, "
+        "webdataset tars, streaming MDS, litdata its chunks. keras makes no random-resized crop: "
+        "it resizes the whole image to 256x256 and takes a window of 224x224. grain-simplejpeg "
+        "is Grain with the decoder that the reader uses. load is shardwright.load without "
+        "decoding, with the crop of the tf.data pipeline in a map. That pipeline's variant: "
+        f"{chosen}.",
     ]
 
 
@@ -305,7 +315,7 @@ def render(
     chosen: str,
     shards: int,
 ) -> str:
-    """The whole section as markdown."""
+    """Return the whole section as Markdown."""
     verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
     lines = [
         "## Reading",

@@ -1,14 +1,16 @@
 #!/usr/bin/env python
-"""The loaders that `read.py` compares, all but torch's (read_torch.py): shardwright's own, tf.data, Keras and Grain.
+"""The loaders that `read.py` compares: shardwright's own, tf.data, Keras and Grain.
+
+torch's are in read_torch.py.
 
 feed NAME   224x224 random-resized crops with flips, batches of uint8
   reader            shardwright.Reader, NumPy batches
   reader.tf_data    shardwright.Reader(...).tf_data()
-  load              shardwright.load(decode=False), cropped by a map with tf.io's decoder as in `tf.data`
+  load              shardwright.load(decode=False), cropped in a map as in `tf.data`
   tf.data           a hand-tuned pipeline on the same shards (read_tf.py)
-  keras             keras.utils.image_dataset_from_directory on the JPEG files (read_tf.py says what it does)
+  keras             keras.utils.image_dataset_from_directory on the JPEG files (see read_tf.py)
   grain             Grain's threads on ArrayRecord files, decoded and resized by OpenCV
-  grain-simplejpeg  the same, decoded by simplejpeg with fast DCT and upsampling, as shardwright does
+  grain-simplejpeg  the same, decoded by simplejpeg with fast DCT and upsampling, as in shardwright
 raw NAME    batches of records or images as stored: tfrecord, tfrecord-interleave, reader, load
 start NAME  the first batch of a dataset of many shards: reader, load
 tune        the variants of the tf.data pipeline
@@ -94,7 +96,7 @@ def open_keras(feed: Feed) -> Iterator[Any]:
 
 
 def _draw_crop(height: int, width: int, rng: Any) -> tuple[int, int, int, int]:
-    """(top, left, height, width) of a random-resized crop, as torchvision draws it."""
+    """Return (top, left, height, width) of a random-resized crop, drawn as in torchvision."""
     for _ in range(10):
         area = height * width * rng.uniform(*SCALE)
         ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
@@ -105,7 +107,10 @@ def _draw_crop(height: int, width: int, rng: Any) -> tuple[int, int, int, int]:
 
 
 def _open_grain(feed: Feed, decoder: str) -> Iterator[Any]:
-    """Reading and decoding in Grain's threads. OpenCV lets go of Python's lock, and worker processes were slower by what they copy."""
+    """Read and decode in Grain's threads.
+
+    OpenCV releases the GIL, and worker processes were slower because of their copies.
+    """
     import cv2
     import grain
     import numpy as np

@@ -1,8 +1,9 @@
-"""The hand-tuned tf.data pipeline that `read.py` compares with, its variants, and Keras's loader of folders.
+"""The hand-tuned tf.data pipeline of `read.py` with its variants, and Keras's loader of folders.
 
-The pipeline is what a TensorFlow user ends up with after tuning: shards interleaved, records parsed, a random part of each JPEG decoded
-(`tf.io.decode_and_crop_jpeg` decodes no more than that part), resized, flipped, back to uint8, batched, prefetched. `VARIANTS` are tried
-before the rounds, and the fastest is the one to beat.
+The pipeline is the result of typical tuning: shards are interleaved, records parsed, a random crop
+of each JPEG decoded (`tf.io.decode_and_crop_jpeg` decodes only that part), resized, flipped,
+converted to uint8, batched and prefetched. `VARIANTS` are tried before the rounds, and the fastest
+is the baseline.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from read_feeds import RATIO, SCALE, SIDE, Feed, check_images
 _BUFFER_BYTES = 8 << 20
 _CYCLE = 4
 SHUFFLE_BUFFER_RECORDS = 2048
-# Threads that parse and decode: None is AUTOTUNE, else times the cores. `reads`: the same for the interleave, 0 for shards one by one.
-# `fast_dct`: the less exact DCT and upsampling. `private`: a thread pool of one thread a core, and ops that use one thread each.
+# `decodes`: threads per core that parse and decode, None for AUTOTUNE. `reads`: the same for the
+# interleave, 0 for shards one by one. `fast_dct`: the less exact DCT and upsampling. `private`: a
+# thread pool with one thread per core, and ops with one thread each.
 Variant = dict[str, Any]
 VARIANTS: dict[str, Variant] = {
     "AUTOTUNE": {"decodes": None, "reads": None},
@@ -46,7 +48,7 @@ def parallel_calls(share: int | None, cores: int) -> Any:
 
 
 def random_crop(variant: Variant) -> Callable[[tf.Tensor], tf.Tensor]:
-    """From a JPEG to uint8 [224, 224, 3]: a random-resized crop and a flip."""
+    """Return a function from a JPEG to a random-resized, flipped crop, uint8 [224, 224, 3]."""
     fast = (
         {"dct_method": "INTEGER_FAST", "fancy_upscaling": False} if variant.get("fast_dct") else {}
     )
@@ -70,7 +72,7 @@ def random_crop(variant: Variant) -> Callable[[tf.Tensor], tf.Tensor]:
 
 
 def read_records(feed: Feed, variant: Variant) -> tf.data.Dataset:
-    """Serialized examples without end: shards in turn, their order and a buffer shuffled where asked."""
+    """Return endless serialized examples; to shuffle, the order of shards and a buffer are."""
     shards = feed.files("dataset/*.tfrecord-*")
     names = tf.data.Dataset.from_tensor_slices(shards)
     if feed.shuffle:
@@ -91,7 +93,7 @@ def read_records(feed: Feed, variant: Variant) -> tf.data.Dataset:
 def finish(
     images: tf.data.Dataset, feed: Feed, variant: Variant, batch_size: int | None
 ) -> Iterator[Any]:
-    """Batches and what a pipeline ends with."""
+    """Return an iterator of batches, prefetched, with the variant's threading options."""
     options = tf.data.Options()
     if variant.get("private"):
         options.threading.private_threadpool_size = feed.cores
@@ -101,7 +103,7 @@ def finish(
 
 
 def open_pipeline(feed: Feed) -> Iterator[Any]:
-    """(image, label), as a trainer wants them; the image is handed on."""
+    """Return batches of images; labels are parsed too, as for a trainer, and then dropped."""
     variant = variant_of(feed)
     crop = random_crop(variant)
     spec = {
@@ -122,7 +124,7 @@ def open_pipeline(feed: Feed) -> Iterator[Any]:
 
 
 def tune(feed: Feed, items: int) -> dict[str, float]:
-    """Images per second of each variant, the better of two runs; the second runs come after all the first ones."""
+    """Return the images/s of each variant: the better of two runs, which are interleaved."""
     rates = dict.fromkeys(VARIANTS, 0.0)
     for _ in range(2):
         for name in VARIANTS:
@@ -137,19 +139,22 @@ def tune(feed: Feed, items: int) -> dict[str, float]:
             for _ in range(count):
                 next(batches)
             rates[name] = max(rates[name], count * feed.batch_size / (time.monotonic() - start))
-            del batches  # and with it its threads, before the next is timed
+            del batches  # ends its threads before the next is timed
     return rates
 
 
 def open_raw(feed: Feed) -> Iterator[Any]:
-    """Records as stored, in batches: `TFRecordDataset` over the shards one by one, or interleaved."""
+    """Return batches of records as stored, with `TFRecordDataset`, in order or interleaved."""
     variant: Variant = {"reads": feed.settings.get("reads", 0)}
     return finish(read_records(feed, variant), feed, variant, feed.batch_size)
 
 
 def open_keras(feed: Feed) -> Iterator[Any]:
-    """`image_dataset_from_directory` as its documentation uses it: every JPEG decoded whole and resized to 256x256, batched, then a random
-    224x224 window and flips by Keras's layers. That is no random-resized crop: Keras resizes the whole image first."""
+    """Return batches of `image_dataset_from_directory`, used as in its documentation.
+
+    It decodes and resizes every whole JPEG to 256x256 and batches them; Keras layers then take a
+    random 224x224 window and flip it. This is not a random-resized crop.
+    """
     import keras
 
     dataset = keras.utils.image_dataset_from_directory(

@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""The torch loaders that `read.py` compares, in an environment of their own: no TensorFlow, and nothing of shardwright's.
+"""The torch loaders that `read.py` compares, in an environment without TensorFlow and shardwright.
 
   torch       torchvision.datasets.ImageFolder on the JPEG files, in a DataLoader
   webdataset  its own tar shards, decoded by Pillow, in its WebLoader, a shuffle buffer of 1,000
   streaming   MosaicML Streaming: its own MDS shards, StreamingDataset in a DataLoader
   litdata     LitData: its own binary chunks, StreamingDataset in its StreamingDataLoader
 
-All give torchvision's random-resized crop with bilinear resizing and a flip, as uint8, in batches that its workers put together, one
-worker per core. `make` writes streaming's and litdata's formats.
+All use torchvision's random-resized crop with bilinear resizing and a flip, as uint8, with one
+worker per core that assembles batches. `make` writes the formats of streaming and litdata.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _jpeg_bytes(sample: tuple[str, int]) -> dict[str, Any]:
 
 
 def make(name: str, data: Path, shard_bytes: int) -> None:
-    """Writes a format from DATA/photos, the files' bytes as they are."""
+    """Write a format from DATA/photos, with the unchanged bytes of the files."""
     out = data / {"streaming": "mds"}.get(name, name)
     shutil.rmtree(out, ignore_errors=True)
     if name == "litdata":
@@ -163,7 +163,7 @@ def make(name: str, data: Path, shard_bytes: int) -> None:
         out=str(out), columns={"image": "jpeg", "label": "int"}, size_limit=shard_bytes
     ) as writer:
         for path, label in _labelled(data / "photos"):
-            with Image.open(path) as image:  # an opened JPEG is copied, not encoded anew
+            with Image.open(path) as image:  # an opened JPEG is copied, not re-encoded
                 writer.write({"image": image, "label": label})
 
 

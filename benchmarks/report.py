@@ -1,7 +1,7 @@
-"""From the runs of `build.py` to its tables and targets. Pure functions over `Results`; nothing is run here.
+"""Make the tables and targets of `build.py` from its runs, with pure functions over `Results`.
 
-Figures are medians over the rounds with the smallest and the largest behind them. A slope is worked out
-within each round first, then the median of the rounds is taken.
+Figures are medians over the rounds, with the smallest and the largest. A slope is the median of the
+slopes of the rounds.
 """
 
 from __future__ import annotations
@@ -15,10 +15,8 @@ from page import table
 from systems import NAMES
 
 OURS, BEAM = "shardwright", "beam-stock"
-WHOLE_FILES = 80_000  # where whole commands are compared: start-up is a small part of the time
-BASE_FILES = (
-    8  # enough for one pass through every part of Beam, few enough to cost no time of their own
-)
+WHOLE_FILES = 80_000  # whole commands are compared here, where start-up is a small part of the time
+BASE_FILES = 8  # enough to pass through every part of Beam, too few to take time themselves
 
 
 @dataclass
@@ -39,7 +37,7 @@ class Results:
         return [name for name in NAMES if name in run]
 
     def sizes(self, system: str | None = None) -> list[int]:
-        """The sizes run (by this system), the one behind Beam's start-up left out."""
+        """Return the sizes that were run (by this system), except the one for Beam's start-up."""
         found = {files for name, files in self.usages if system in (None, name)}
         return sorted(found - {BASE_FILES})
 
@@ -47,13 +45,13 @@ class Results:
         return [usage.wall_s for usage in self.usages.get((system, files), [])]
 
     def peaks(self, system: str, files: int) -> list[int]:
-        """The peak RSS of each round, in bytes."""
+        """Return the peak RSS of each round, in bytes."""
         return [usage.peak_rss_bytes for usage in self.usages.get((system, files), [])]
 
 
 @dataclass(frozen=True)
 class Target:
-    """One required figure. `passed` is None when this run did not measure it."""
+    """One required figure; `passed` is None if this run did not measure it."""
 
     text: str
     found: str
@@ -61,9 +59,11 @@ class Target:
 
 
 def slopes(results: Results, system: str) -> list[float]:
-    """Images per second of each round without start-up: between the two largest sizes, or, for
-    beam-stock, between its 8 files and its largest size. A round in which the smaller size took longer, as noise can do to
-    small sizes, has none."""
+    """Return the images/s of each round in steady state, from two sizes.
+
+    They are the two largest sizes or, for beam-stock, 8 files and its largest size. A round in
+    which the smaller size took longer, because of noise, has none.
+    """
     sizes = results.sizes(system)
     if system == BEAM:
         sizes = [BASE_FILES, *sizes]
@@ -75,7 +75,7 @@ def slopes(results: Results, system: str) -> list[float]:
 
 
 def spread(values: Sequence[float], form: str) -> str:
-    """Median (smallest-largest), or the value alone when there is only one."""
+    """Return "median (smallest-largest)", or a single value alone."""
     if not values:
         return "-"
     middle = format(median(values), form)
@@ -107,7 +107,7 @@ def _run_rows(results: Results, files: int) -> list[list[str]]:
 
 
 def _ratio(results: Results, other: str, need: float, *, note: str = "") -> Target:
-    """Our slope against another system's."""
+    """Return the target for our slope divided by another system's."""
     ours, theirs = slopes(results, OURS), slopes(results, other)
     text = f"slope at least {need:g}x {other}'s{note}"
     if not ours or not theirs:
@@ -144,7 +144,7 @@ def _memory_targets(results: Results) -> list[Target]:
     )
     if not peaks:
         return [Target(text, "not measured", None) for text in texts]
-    worst = max(map(max, peaks))  # not the median: memory that ran out once has run out
+    worst = max(map(max, peaks))  # not the median: one run out of memory is a failure
     small = Target(texts[0], f"{worst / 1e9:.2f} GB", worst < 1e9)
     if len(peaks) < 2 or sizes[-1] != 2 * sizes[-2]:
         return [small, Target(texts[1], "not measured", None)]
@@ -153,9 +153,9 @@ def _memory_targets(results: Results) -> list[Target]:
 
 
 def targets(results: Results) -> list[Target]:
-    """Every required target, measured or not."""
+    """Return every required target, measured or not."""
     return [
-        _ratio(results, BEAM, 10, note=" own rate, its start-up left out"),
+        _ratio(results, BEAM, 10, note=" own rate, excluding its start-up"),
         _ratio(results, "tf-loop", 1.2),
         _ratio(results, "tar", 0.7),
         _start_up_target(results),
@@ -170,14 +170,16 @@ def verdict(passed: bool | None) -> str:
 
 def _notes(results: Results, beam_max_files: int) -> list[str]:
     notes = [
-        "Wall and CPU seconds are medians (smallest-largest); peak memory is the worst round, all processes "
-        "together, sampled every 100 ms. RSS counts shared pages once per process, PSS once in all."
+        "Wall and CPU seconds are medians (smallest-largest); peak memory is the worst round, all "
+        "processes together, sampled every 100 ms. RSS counts shared pages once per process, PSS "
+        "once in all."
     ]
     sizes = results.sizes(BEAM)
     if sizes and sizes != results.sizes():
         peak = max(results.peaks(BEAM, sizes[-1])) / 1e9
         notes.append(
-            f"beam-stock is not run above {beam_max_files:,} files: it holds the images in memory, {peak:.1f} GB at {sizes[-1]:,} files."
+            f"beam-stock is not run above {beam_max_files:,} files: it holds the images in memory, "
+            f"{peak:.1f} GB at {sizes[-1]:,} files."
         )
     if BEAM in results.systems():
         start_up = spread(results.walls(BEAM, BASE_FILES), ".2f")
@@ -188,13 +190,13 @@ def _notes(results: Results, beam_max_files: int) -> list[str]:
 def render(
     results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, beam_max_files: int
 ) -> str:
-    """The whole section as markdown."""
+    """Return the whole section as Markdown."""
     head = ["system", "files", "wall s", "images/s", "CPU s", "peak RSS GB", "peak PSS GB"]
     rows = [row for files in results.sizes() for row in _run_rows(results, files)]
     lines = ["## Whole builds", "", *circumstances, "", *table(head, rows), ""]
     rates = [[system, spread(slopes(results, system), ",.0f")] for system in results.systems()]
     lines += [
-        "Speed of a long build, start-up left out:",
+        "Throughput in steady state, excluding start-up:",
         "",
         *table(["system", "slope images/s"], rates),
         "",

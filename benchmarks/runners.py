@@ -1,14 +1,15 @@
 #!/usr/bin/env python
-"""Measure whole builds on every runner that is installed: are their bytes equal, how fast are they, how much memory do they take
-(`make bench-runners`).
+"""Measure time, memory and equal bytes of builds on every installed runner (`make bench-runners`).
 
-    python benchmarks/runners.py [--runners FnApiRunner,Prism] [--datasets digits,photos] [--photos 8000] [--rounds 3] [--write]
+    python benchmarks/runners.py [--runners FnApiRunner,Prism] [--datasets digits,photos]
+                                 [--photos 8000] [--rounds 3] [--write]
 
-Each run is `shardwright build` measured as a whole process tree (see measure.py), imports and planning included, with the processes of
-a cluster in the memory's sum (its start is in no time). Rounds are interleaved within a group of runners, another runner first in
-each. All shards of a run are hashed before it is deleted.
+Each run is `shardwright build`, measured as a whole process tree (see measure.py) with imports and
+planning. Memory includes the processes of a cluster; its start-up time is in no figure. Rounds are
+interleaved within a group of runners and start with another runner each. All shards of a run are
+hashed before it is deleted.
 
-Exit code 1 when a runner fails or writes other bytes. All of it takes about 25 minutes.
+Exit code 1 if a runner fails or writes different bytes. The default takes about 25 minutes.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 from demo_images import make_digits
 
 MOST_BYTES = 4 * 10**9
-MOST_DIFFERENT = 8000  # photos; more of them are the same under other names
+MOST_DIFFERENT = 8000  # photos; further files are the same ones under other names
 WORKS = ("digits", "photos", "re-encode")
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def works(chosen: Sequence[str], folder: Path, photos: int) -> list[Work]:
-    """The chosen work, its images made where they are not there yet."""
+    """Return the chosen work, after making its images unless they exist."""
     digits, pictures = folder / "digits", folder / "photos"
     different = min(photos, MOST_DIFFERENT)
     large = make_photos(pictures, photos=different, names=photos // different)
@@ -56,7 +57,7 @@ def works(chosen: Sequence[str], folder: Path, photos: int) -> list[Work]:
 
 
 def digest(out: Path) -> str:
-    """One sha256 for all shards, as `sha256sum *.tfrecord-* | sha256sum` in their folder gives it."""
+    """Return one sha256 of all shards, that of `sha256sum *.tfrecord-* | sha256sum`."""
     shards = sorted(path for path in out.iterdir() if ".tfrecord-" in path.name)
     lines = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in shards)
     return hashlib.sha256("".join(lines).encode()).hexdigest()
@@ -66,7 +67,7 @@ def run(engine: Engine, work: Work, folder: Path, timeout_s: float) -> Run:
     """Build once.
 
     Raises:
-        RunFailedError: It failed, or took longer.
+        RunFailedError: The build failed or took longer than `timeout_s`.
     """
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
@@ -98,7 +99,7 @@ def run_group(
     args: argparse.Namespace,
     results: Results,
 ) -> None:
-    """All rounds of the runners that are ready together."""
+    """Run all rounds of the runners of one group."""
     for number in range(args.rounds):
         turn = number % len(names)
         for work in todo:
@@ -144,12 +145,12 @@ def parse_args() -> argparse.Namespace:
         default=list(WORKS),
         help="of: " + ", ".join(WORKS),
     )
-    add("--photos", type=int, default=8000, help="how many (default %(default)s)")
+    add("--photos", type=int, default=8000, help="number of photos (default %(default)s)")
     add(
         "--rounds",
         type=int,
         default=3,
-        help="runs of each; tables show the median (default %(default)s)",
+        help="runs of each runner; tables show the median (default %(default)s)",
     )
     add(
         "--timeout",

@@ -1,6 +1,6 @@
-"""From the runs of `runners.py` to its tables. Pure functions over `Results`; nothing is run here.
+"""Make the tables of `runners.py` from its runs, with pure functions over `Results`.
 
-Figures are medians over the rounds; ratios are worked out within each round first.
+Figures are medians over the rounds; ratios are computed within each round.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from statistics import median
 from engines import BEAM_THREADS, PROCESSES, THREADS
 from page import table
 
-START = "8 photos"  # what a build costs before its images do
+START = "8 photos"  # the work that measures start-up time
 _LEAST_S = 1.0
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is built: `images` files of a folder, with these options."""
+    """A dataset to build: `images` files of a folder, with these options."""
 
     name: str
     source: Path
@@ -29,7 +29,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Run:
-    """One build: wall clock, CPU of its own processes, peak memory of all processes together, one sha256 for all shards."""
+    """One build: wall time, CPU without servers, peak memory with servers, sha256 of all shards."""
 
     wall_s: float
     cpu_s: float
@@ -39,7 +39,7 @@ class Run:
 
 @dataclass
 class Results:
-    """The runs of each (runner, work) in the order of the rounds, and what did not run."""
+    """The runs of each (runner, work) in the order of rounds, the failures and missing runners."""
 
     works: Sequence[Work]
     runs: dict[tuple[str, str], list[Run]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Results:
             self.runners.append(runner)
 
     def digests(self, work: str) -> list[str]:
-        """Different ones, the first run's first: where all bytes are equal there is one."""
+        """Return the distinct digests, the first run's first; one if all bytes are equal."""
         return list(
             dict.fromkeys(
                 run.digest for (_, name), runs in self.runs.items() if name == work for run in runs
@@ -74,7 +74,7 @@ class Results:
 
     @property
     def sound(self) -> bool:
-        """Nothing failed, and all runs of the same work wrote the same bytes."""
+        """True if nothing failed and all runs of the same work wrote the same bytes."""
         return not self.failures and all(len(self.digests(work.name)) <= 1 for work in self.works)
 
     def seconds(self, runner: str, work: Work) -> list[float]:
@@ -82,7 +82,7 @@ class Results:
 
 
 def _cells(results: Results, runner: str, work: Work) -> list[str]:
-    """Equal?, images a second, peak memory."""
+    """Return the cells for equal bytes, images/s and peak memory."""
     if (runner, work.name) in results.failures:
         return ["**failed**", "", ""]
     runs = results.runs.get((runner, work.name))
@@ -110,10 +110,11 @@ def _row(results: Results, runner: str) -> list[str]:
 
 
 def ratios(results: Results, runner: str, work: Work, *, of: str = "wall_s") -> list[float]:
-    """How many times as long as this runner the default takes for a long build, in each round.
+    """Return the default's time divided by this runner's in each round, excluding start-up.
 
     Args:
-        of: Wall clock or "cpu_s"; what 8 photos take is taken off, and what is left of too short a build is no measure.
+        of: "wall_s" or "cpu_s". Start-up is the time of 8 photos. A round is left out if the rest
+            is too short to measure.
     """
     theirs, ours = (
         [
@@ -137,7 +138,7 @@ def _comparison(results: Results) -> list[str]:
     measured = [work for work in results.works if work.name != START]
     rows = []
     for runner in (PROCESSES, BEAM_THREADS):
-        for what, of in (("speed", "wall_s"), ("images for a second of CPU", "cpu_s")):
+        for what, of in (("speed", "wall_s"), ("images per CPU second", "cpu_s")):
             found = [ratios(results, runner, work, of=of) for work in measured]
             if any(found):
                 shown = (
@@ -147,12 +148,15 @@ def _comparison(results: Results) -> list[str]:
                 rows.append([f"{runner}: {what}", *shown])
     if not rows:
         return []
-    text = f"Against the default, one process ({THREADS}), once a build has started (what {START} take is taken off both):"
+    text = (
+        f"Relative to the default, one process ({THREADS}), excluding start-up (the time of "
+        f"{START} is subtracted from both):"
+    )
     return ["", text, "", *table(["", *(work.name for work in measured)], rows)]
 
 
 def render(results: Results, circumstances: Sequence[str]) -> str:
-    """The whole section as markdown."""
+    """Return the whole section as Markdown."""
     measured = [work for work in results.works if work.name != START]
     head = [
         "runner",
@@ -168,12 +172,14 @@ def render(results: Results, circumstances: Sequence[str]) -> str:
         "",
     ]
     lines.append(
-        "Whole commands; memory is that of all processes together, a cluster's among them, whose own start is in no figure."
+        "Whole commands; memory is the sum over all processes, including a cluster's. The "
+        "cluster's own start-up is in no figure."
     )
     for work in results.works:
         found = ", ".join(f"`{each[:16]}`" for each in results.digests(work.name)) or "-"
         lines.append(
-            f"- {work.name}: {work.images:,} images, `{' '.join(work.options)}`; sha256 over all shards {found}"
+            f"- {work.name}: {work.images:,} images, `{' '.join(work.options)}`; sha256 over all "
+            f"shards {found}"
         )
     lines += _comparison(results)
     lines += [

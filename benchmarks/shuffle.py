@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""How well an epoch is shuffled when only some shards are shuffled with each other (`window=`).
+"""Measure the quality of a shuffle over a window of shards (`window=`).
 
-Two figures, each against a permutation of all records, over shards whose records are a random sample of the dataset, as
-`shardwright build` makes them:
+There are two figures, over shards that are random samples of the dataset, as `shardwright build`
+makes them. Both are relative to a permutation of all records, which is 1.00:
 
-  mates   how many pairs of records that share a batch in one epoch share one in the next as well
-  labels  the spread of the number of a class's records in a batch
+  mates   pairs of records that are batched together in two consecutive epochs
+  labels  spread of the number of records of a class in a batch
 
-1.00 is what a permutation of everything gives. A window of one shard keeps its records together for ever.
+With a window of one shard, its records are always batched together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLASSES = 10
 
 
 def batches_of(order: ShuffledOrder, epoch: int, batch: int) -> NDArray[np.int64]:
-    """The batch that each record is in, [records], counted through the shards."""
+    """Return the batch of each record, [records], in the order of shards."""
     places = np.arange(order.size)
     shards, rows = order.locate(np.full(order.size, epoch), places)
     starts = np.cumsum(order.sizes) - order.sizes
@@ -34,20 +34,20 @@ def batches_of(order: ShuffledOrder, epoch: int, batch: int) -> NDArray[np.int64
 
 
 def count_mates(first: NDArray[np.int64], second: NDArray[np.int64]) -> int:
-    """Pairs of records that share a batch in both epochs."""
+    """Return the number of pairs of records that share a batch in both epochs."""
     _, together = np.unique(first * (second.max() + 1) + second, return_counts=True)
     return int((together * (together - 1) // 2).sum())
 
 
 def label_spread(batches: NDArray[np.int64], labels: NDArray[np.int64]) -> float:
-    """Standard deviation of the number of records of class 0 in a batch."""
+    """Return the standard deviation of the number of records of class 0 in a batch."""
     return float(np.bincount(batches[labels == 0], minlength=batches.max() + 1)[:-1].std())
 
 
 def measure(
     num_shards: int, records: int, window: int, batch: int, epochs: int, seed: int
 ) -> tuple[float, float]:
-    """(pairs that meet again, spread of labels) of consecutive epochs, in the mean."""
+    """Return the means over the epochs of (repeated pairs, spread of labels)."""
     order = ShuffledOrder(np.full(num_shards, records), seed, window)
     labels = np.random.default_rng(seed).integers(0, CLASSES, order.size)
     found = [batches_of(order, epoch, batch) for epoch in range(epochs)]
@@ -74,7 +74,8 @@ def main() -> None:
     args = parser.parse_args()
     whole = measure(args.shards, args.records, args.shards, args.batch, args.epochs, 0)
     print(
-        f"{args.shards} shards of {args.records} records, batches of {args.batch}; times what a permutation of all records gives"
+        f"{args.shards} shards of {args.records} records, batches of {args.batch}; relative to a "
+        "permutation of all records"
     )
     print(f"{'window':>8} {'mates':>8} {'labels':>8}")
     for window in [*args.windows, args.shards]:

@@ -1,17 +1,20 @@
 #!/usr/bin/env python
-"""Measure the object stores' side of shardwright and of its peers (`make bench-storage`).
+"""Measure object stores with shardwright and its peers (`make bench-storage`).
 
-Real servers on this machine, versitygw for S3 and tests/servers/gcs for GCS, hold real photos (see photos.py). A proxy of its own process
-adds 30 and 100 ms to each request; with 0 there is none. Every client runs in a process of its own, rounds are interleaved, and clients,
-server and proxy share the machine: what each takes of it is given.
+Real servers on this machine, versitygw for S3 and tests/servers/gcs for GCS, hold photos (see
+photos.py). A proxy process adds 30 or 100 ms to each request; with 0 there is none. Every client
+runs in its own process and rounds are interleaved. Clients, server and proxy share the machine, so
+the CPU of each is reported.
 
   read    objects of 80 KB, many at a time: objects/s, CPU, memory (storage_reads.py)
-  build   whole builds from S3 with 30 ms added, to a folder and to S3, start-up left out by the slope between two sizes (storage_builds.py)
+  build   whole builds from S3 with 30 ms added, to a folder and to S3, in steady state: the slope
+          between two sizes (storage_builds.py)
   upload  one object of 150 MB from a stream
   list    200,000 keys, in 100 folders and in one
 
-The slower a client, the fewer objects it gets to read, so that each takes some seconds: rates do not depend on that. Exit code 1 when a
-required target fails (--no-check to leave that out). Takes about 14 minutes, and 6 GB.
+A slower client reads fewer objects, so that each takes some seconds; rates do not depend on that.
+Exit code 1 if a required target fails, unless --no-check is given. Takes about 14 minutes, and 6
+GB.
 """
 
 from __future__ import annotations
@@ -51,7 +54,7 @@ from systems import HERE
 
 PARTS = ("read", "build", "upload", "list")
 LAYOUTS = {"100 folders": 100, "one folder": 0}
-# Of --read-files and of the build's sizes: what takes about as long as shardwright takes for all.
+# Fraction of --read-files that takes about as long as all of them with shardwright.
 _SHARE = {
     "shardwright": 1.0,
     "obstore-threads": 1.0,
@@ -61,12 +64,13 @@ _SHARE = {
     "gcsfs": 1.0,
 }
 _BEAM_SHARE = {S3: 0.003, GCS: 0.01}
-# Of the smaller and the larger size: what starts slowly, and not the same each time, needs more between them.
+# Fractions of the smaller and the larger size. If start-up time is long and varies, the two sizes
+# must differ more.
 _BUILD_SHARE = {builds.OURS: (1.0, 1.0), builds.BOTO3: (0.1, 0.3), builds.BEAM: (0.002, 0.002)}
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 _BYTES_PER_FILE = 100_000
 _UPLOADS_A_ROUND = 2  # they take a second each
-PROXY_TRIAL_MSEC = 1  # what the proxy passes when hardly anything waits
+PROXY_TRIAL_MSEC = 1  # measures the throughput of the proxy itself
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
@@ -84,21 +88,22 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         "--rounds",
         type=int,
         default=3,
-        help="runs of each (builds one fewer, Beam and listings once); tables show the median (default %(default)s)",
+        help="runs of each client (builds one fewer, Beam and listings once); tables show the "
+        "median (default %(default)s)",
     )
     add(
         "--msec",
         type=_numbers,
         default=[0, 30, 100],
-        help="added to each request when reading (default 0,30,100)",
+        help="milliseconds added to each request when reading (default 0,30,100)",
     )
     add(
         "--build-msec",
         type=int,
         default=30,
-        help="added to each request when building (default %(default)s)",
+        help="milliseconds added to each request when building (default %(default)s)",
     )
-    add("--photos", type=int, default=2000, help="different pictures (default %(default)s)")
+    add("--photos", type=int, default=2000, help="number of different photos (default %(default)s)")
     add(
         "--read-files",
         type=int,
@@ -125,7 +130,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     add(
         "--quick",
         action="store_true",
-        help="one round of few objects, no targets: it all runs (CI)",
+        help="one round of few objects without targets, for CI",
     )
     args = parser.parse_args(argv)
     if args.quick:
@@ -139,7 +144,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     if unknown := set(args.parts) - set(PARTS):
         parser.error(f"--parts: unknown {sorted(unknown)}; choose from {', '.join(PARTS)}")
     if len(args.build_files) != 2 or args.build_files[0] == args.build_files[1]:
-        parser.error(f"--build-files {args.build_files}: must be two sizes")
+        parser.error(f"--build-files must be two different sizes, got {args.build_files}")
     return args
 
 
@@ -152,7 +157,7 @@ def _say(line: str) -> None:
 
 
 class Bench:
-    """Runs clients against the stores and collects what they took."""
+    """The runs of all clients against the stores, and their results."""
 
     def __init__(self, folder: Path, stores: Stores, args: argparse.Namespace) -> None:
         self.folder, self.stores, self.args = folder, stores, args
@@ -163,20 +168,21 @@ class Bench:
         return not (self.args.no_beam and client.startswith("beam"))
 
     def measured(self, endpoint: Endpoint, run: Callable[[], Run], *case: object) -> None:
-        """One run, and what the servers took meanwhile."""
+        """Record one run, with the CPU of the servers during it."""
         before = self.stores.cpu_s()
         found = run()
         took = {name: seconds - before[name] for name, seconds in self.stores.cpu_s().items()}
         found = found._replace(server_cpu_s=took[SERVERS[endpoint.scheme]], proxy_cpu_s=took[PROXY])
         self.results.add(case, found)
         _say(
-            f"{' '.join(map(str, case)):<52} {found.items:>7} in {found.wall_s:6.2f} s  {report.brief(found)}"
+            f"{' '.join(map(str, case)):<52} {found.items:>7} in {found.wall_s:6.2f} s  "
+            f"{report.brief(found)}"
         )
 
     def client(
         self, task: str, name: str, endpoint: Endpoint, bucket: str, *words: str
     ) -> Callable[[], Run]:
-        """A run of storage_clients.py."""
+        """Return a function that runs storage_clients.py."""
         place = [
             "--scheme",
             endpoint.scheme,
@@ -247,7 +253,10 @@ class Bench:
                 )
 
     def list(self) -> None:
-        """Once each: the figure is CPU a key, over hundreds of pages. Beam lists a tenth."""
+        """List once per client: the figure is CPU per key, over hundreds of pages.
+
+        Beam lists a tenth of the keys.
+        """
         for number, (layout, folders) in enumerate(LAYOUTS.items()):
             names = {
                 size: f"keys-{number}-{size}"
@@ -287,9 +296,8 @@ class Bench:
         )
         try:
             with self.stores.line(S3, self.args.build_msec) as endpoint:
-                for round_number in range(
-                    max(1, self.args.rounds - 1)
-                ):  # they are long, and differ much
+                # One round fewer: builds are long, and their differences large.
+                for round_number in range(max(1, self.args.rounds - 1)):
                     for name in filter(self.has, _turned(list(builds.NAMES), round_number)):
                         for size in (
                             sizes[name] if not (name == builds.BEAM and round_number) else ()
@@ -330,20 +338,20 @@ class Bench:
 
 
 def _turned(names: list[str], round_number: int) -> list[str]:
-    """Another first in each round: what comes first may find a colder machine."""
+    """Return the names rotated by round, because the first one may find a colder machine."""
     turn = round_number % len(names)
     return names[turn:] + names[:turn]
 
 
 def run_parts(bench: Bench, args: argparse.Namespace) -> None:
-    """All parts that are asked for, reading and uploading in rounds."""
+    """Run the chosen parts; reading and uploading in rounds."""
     if "read" in args.parts:
         bench.try_proxy()
     for number in range(args.rounds):
         for scheme in (S3, GCS):
             for msec in args.msec if "read" in args.parts else ():
                 bench.read(number, msec, scheme)
-            # A resumable upload goes where the GCS server says it is, which is not the proxy.
+            # A resumable upload goes to the address that the GCS server returns, not to the proxy.
             for msec in (
                 ((0, args.build_msec) if scheme == S3 else (0,)) if "upload" in args.parts else ()
             ):
@@ -370,7 +378,7 @@ def main() -> int:
             bench = Bench(folder, stores, args)
             bench.rows = put_photos(stores, photos)
             run_parts(bench, args)
-    except RunFailedError as failure:  # figures beside a broken run would be no comparison
+    except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
     lines = page.circumstances(
         "storage.py", argv, rounds=args.rounds, folder=folder, more=report.PACKAGES

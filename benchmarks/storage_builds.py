@@ -1,12 +1,16 @@
 #!/usr/bin/env python
-"""The whole builds from S3 that `storage.py` compares: `storage_builds.py SYSTEM IN OUT`, IN an s3:// bucket, OUT a folder or one.
+"""The whole builds from S3 that `storage.py` compares: `storage_builds.py SYSTEM IN OUT`.
+
+IN is an s3:// bucket, OUT a folder or a prefix in one.
 
   shardwright  `shardwright build IN OUT --shard-size 150MB`, its defaults
-  boto3-loop   a paginator, 64 threads of one shared client, tf.train.Example, tf.io.TFRecordWriter, shards of 150 MB; for an OUT on S3
-               each shard is written to a local file and put there by boto3's transfer manager, as TensorFlow has no S3
-  beam-stock   Beam's own parts: MatchFiles | ReadMatches | Map(to tf.train.Example) | WriteToTFRecord, on the in-memory runner
+  boto3-loop   a paginator, 64 threads with one shared client, tf.train.Example,
+               tf.io.TFRecordWriter, shards of 150 MB. For an OUT on S3, boto3's transfer manager
+               uploads each shard from a local file, because TensorFlow does not support S3
+  beam-stock   Beam's transforms: MatchFiles | ReadMatches | Map(to tf.train.Example) |
+               WriteToTFRecord, on the in-memory runner
 
-Store and keys are in the environment: AWS_ENDPOINT_URL and the others.
+The endpoint and the credentials are environment variables, such as AWS_ENDPOINT_URL.
 """
 
 from __future__ import annotations
@@ -29,7 +33,7 @@ NAMES = (OURS, BOTO3, BEAM)
 
 
 def build_command(name: str, source: str, out: str) -> list[str]:
-    """What to start."""
+    """Return the command of a system."""
     if name == OURS:
         return shardwright_command("build", source, out, "--shard-size", "150MB")
     return [sys.executable, str(HERE / "storage_builds.py"), name, source, out]
@@ -46,7 +50,7 @@ def _place(uri: str) -> Place:
 
 
 def _objects(client: Any, bucket: str) -> Iterator[tuple[str, int]]:
-    """(key, label), in key order, which is that of the labels."""
+    """Yield (key, label) in key order, which is also the order of labels."""
     names: list[str] = []
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket):
         for row in page.get("Contents", ()):
@@ -57,7 +61,7 @@ def _objects(client: Any, bucket: str) -> Iterator[tuple[str, int]]:
 
 
 def _images(client: Any, bucket: str) -> Iterator[tuple[bytes, str, int]]:
-    """In order, up to twice 64 images ahead."""
+    """Yield (image, key, label) in order, with at most 128 images requested ahead."""
     waiting: deque[tuple[Future[bytes], str, int]] = deque()
     with ThreadPoolExecutor(IN_FLIGHT) as pool:
         for key, label in _objects(client, bucket):
@@ -73,7 +77,7 @@ def _images(client: Any, bucket: str) -> Iterator[tuple[bytes, str, int]]:
 
 
 class _Shards:
-    """TFRecord files of up to 150 MB, in a folder or, by way of a temporary file, in a bucket."""
+    """TFRecord files of at most 150 MB, in a folder or, via a temporary file, in a bucket."""
 
     def __init__(self, client: Any, out: str, folder: str) -> None:
         self._client, self._remote = client, out.startswith("s3://")

@@ -1,7 +1,8 @@
-"""How each client reads many small objects: the way its own documentation says, 64 requests at a time where it lets one choose
-(shardwright: its default, 128).
+"""Read many small objects with each client, in the way that its own documentation recommends.
 
-Each is a function of the store and the rows (key, num_bytes, etag) that gives the number of bytes it got; nothing is kept of them.
+There are 64 requests at a time if the client allows a choice (shardwright: its default, 128). Each
+reader is a function of the store and of rows (key, num_bytes, etag). It returns the number of bytes
+read and keeps none of them.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 IN_FLIGHT = 64
-_BATCH = 200  # keys a call of fsspec's cat, which has up to 128 on their way
-_CHUNK = 50  # rows a chunk, as many as a build has in 4 MB
+_BATCH = 200  # keys per call of fsspec's cat, which has at most 128 requests in flight
+_CHUNK = 50  # rows per chunk, as in the 4 MB of a build
 
 
 @dataclass(frozen=True)
 class Place:
-    """A bucket, and the storage options (obstore's names) that reach it."""
+    """A bucket and its storage options, with obstore's names."""
 
     scheme: str
     bucket: str
@@ -47,7 +48,7 @@ def _threads(read: Callable[[str], bytes]) -> Read:
 
 
 def shardwright(place: Place) -> Read:
-    """The read path of a build: chunks of references, in order, their objects compared with what was listed."""
+    """Return a build's read path: chunks of references in order, checked against the listing."""
     import pyarrow as pa
 
     from shardwright.storage import StorageOptions
@@ -70,7 +71,7 @@ def shardwright(place: Place) -> Read:
 
 
 def obstore_threads(place: Place) -> Read:
-    """The client beneath it alone, nothing checked."""
+    """Return a reader with only the underlying client, without checks."""
     import obstore
     from obstore.store import GCSStore, S3Store
 
@@ -107,9 +108,8 @@ def google_bucket(place: Place) -> Any:
     client = storage.Client(
         "test", AnonymousCredentials(), client_options={"api_endpoint": place.endpoint}
     )
-    adapter = requests.adapters.HTTPAdapter(
-        pool_connections=IN_FLIGHT, pool_maxsize=IN_FLIGHT
-    )  # its own are 10
+    # The default is 10 connections.
+    adapter = requests.adapters.HTTPAdapter(pool_connections=IN_FLIGHT, pool_maxsize=IN_FLIGHT)
     client._http.mount("http://", adapter)
     return client.bucket(place.bucket)
 
@@ -141,7 +141,7 @@ def s3fs_cat(place: Place) -> Read:
 
 
 def gcsfs_cat(place: Place) -> Read:
-    # It would ask for the bucket's kind by gRPC, which no emulator answers, for a minute.
+    # It would query the bucket's type by gRPC for a minute; no emulator responds to that.
     os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
     from gcsfs import GCSFileSystem
 
@@ -149,8 +149,10 @@ def gcsfs_cat(place: Place) -> Read:
 
 
 def beam_options(place: Place) -> list[str]:
-    """Beam's options that reach the store; its GCS client goes by STORAGE_EMULATOR_HOST. By name, because DirectRunner would first
-    try to download Prism."""
+    """Return Beam's options for the store; its GCS client reads STORAGE_EMULATOR_HOST.
+
+    The runner is FnApiRunner, because DirectRunner would first try to download Prism.
+    """
     if place.scheme == "gs":
         return ["--runner=FnApiRunner", "--no_auth"]
     keys = ("access_key_id", "secret_access_key")
@@ -166,7 +168,10 @@ _found: list[int] = []
 
 
 def _keep(num_bytes: int) -> None:
-    """What a pipeline found: functions of modules are passed on by their names, so this process's list it is."""
+    """Append to this process's list.
+
+    A module-level function is pickled by its name, so the pipeline calls this very one.
+    """
     _found.append(num_bytes)
 
 

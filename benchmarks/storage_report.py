@@ -1,4 +1,4 @@
-"""From the runs of `storage.py` to its tables and targets. Pure functions over `Results`; nothing is run here."""
+"""Make the tables and targets of `storage.py` from its runs, with pure functions over `Results`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from storage_builds import BEAM, BOTO3, NAMES, OURS
 PACKAGES = ("obstore", "boto3", "google-cloud-storage", "s3fs", "gcsfs")
 _OUTPUTS = ("folder", "S3")
 _GROWTH_LIMIT = 64e6
-# Of all cores: the rest is what the measuring itself, the kernel's interrupts and the ends of runs take.
+# Fraction of all cores. The rest is used by the measurement, by interrupts and at the end of runs.
 _BUSY = 0.85
 
 
 class Run(NamedTuple):
-    """What one client took for `items` objects, keys or uploads; memory in bytes, growth is above what it had before."""
+    """The resources that one client used for `items` objects, keys or uploads.
+
+    Memory is in bytes; growth is relative to the memory before.
+    """
 
     items: int
     wall_s: float
@@ -35,12 +38,12 @@ class Run(NamedTuple):
 
     @property
     def cpu_rate(self) -> float:
-        """Per CPU second of the client."""
+        """The items per CPU second of the client."""
         return self.items / self.cpu_s
 
 
 class Results:
-    """Runs by case, in the order of the rounds; a case is (part, what is the same for its clients ..., client)."""
+    """The runs of each case, in the order of rounds; a case is (part, settings ..., client)."""
 
     def __init__(self) -> None:
         self.runs: dict[tuple[object, ...], list[Run]] = {}
@@ -52,8 +55,10 @@ class Results:
         return {case[1:]: runs for case, runs in self.runs.items() if case[0] == part}
 
     def slopes(self, output: str, name: str) -> list[Run]:
-        """Of each round: what the second, larger build took more than the first. A build of that system that was no slower for being
-        larger, as noise can do to small sizes, gives none."""
+        """Return the difference between the larger and the smaller build of each round.
+
+        A round in which the larger build was not slower, because of noise, has none.
+        """
         sizes = sorted(
             (case[2], runs) for case, runs in self.of("build").items() if case[:2] == (output, name)
         )
@@ -76,10 +81,10 @@ def _difference(small: Run, large: Run) -> Run:
 
 
 def brief(run: Run) -> str:
-    """One line of progress."""
+    """Return a line of progress."""
     return (
-        f"{run.rate:9,.0f}/s  CPU {run.cpu_s:6.2f} s  server {run.server_cpu_s:5.2f} s  proxy {run.proxy_cpu_s:5.2f} s  "
-        f"RSS {run.peak_rss_bytes / 1e6:5.0f} MB"
+        f"{run.rate:9,.0f}/s  CPU {run.cpu_s:6.2f} s  server {run.server_cpu_s:5.2f} s  proxy "
+        f"{run.proxy_cpu_s:5.2f} s  RSS {run.peak_rss_bytes / 1e6:5.0f} MB"
     )
 
 
@@ -127,7 +132,8 @@ def _proxy_note(results: Results) -> list[str]:
         rate = median(run.rate for run in runs)
         cost = median(run.proxy_cpu_s / run.items * 1e6 for run in runs)
         lines = [
-            f"The proxy with {msec} ms added passes {rate:,.0f} objects/s to obstore alone, at {cost:.0f} us of its own CPU each.",
+            f"The proxy with {msec} ms added passes {rate:,.0f} objects/s to obstore alone, at "
+            f"{cost:.0f} us of its own CPU each.",
             "",
         ]
     return lines
@@ -175,9 +181,12 @@ def _build_table(results: Results) -> list[str]:
         "proxy's",
         "peak RSS GB",
     ]
-    note = f"Cores: CPU seconds per second of that part of the run, of {os.cpu_count()} that all share."
+    note = (
+        f"Cores: CPU seconds per second of that part of the run, of {os.cpu_count()} that all "
+        "share."
+    )
     return (
-        ["### Whole builds from S3, start-up left out", "", *table(head, rows), "", note, ""]
+        ["### Whole builds from S3, excluding start-up", "", *table(head, rows), "", note, ""]
         if rows
         else []
     )
@@ -230,7 +239,10 @@ def _build_ratio(results: Results, output: str, other: str, need: float) -> Targ
 
 
 def _build_limit(results: Results, output: str) -> Target:
-    text = f"build from S3 to {output} bound by CPU, not by waiting: at least {_BUSY:.0%} of the machine at work"
+    text = (
+        f"build from S3 to {output} bound by CPU, not by waiting: at least {_BUSY:.0%} of the "
+        "machine at work"
+    )
     slopes = results.slopes(output, OURS)
     if not slopes:
         return Target(text, "not measured", None)
@@ -264,7 +276,7 @@ def _upload_targets(results: Results) -> list[Target]:
         ours = results.of("upload")[msec, scheme, OURS]
         ratios = [their.wall_s / our.wall_s for our, their in zip(ours, theirs, strict=True)]
         text = f"upload to {scheme}, {msec} ms added, at least as fast as {name}"
-        # Only boto3's is required; Google's stands beside it.
+        # Only the comparison with boto3 is required.
         passed = median(ratios) >= 1.0 if scheme == "s3" else None
         found.append(Target(text, f"{spread(ratios, '.2f')}x", passed))
     growths = [
@@ -309,7 +321,7 @@ def _list_targets(results: Results) -> list[Target]:
 
 
 def targets(results: Results) -> list[Target]:
-    """Every required target of the parts that were run."""
+    """Return every required target of the parts that were run."""
     builds = [
         check
         for output in _OUTPUTS
@@ -329,7 +341,7 @@ def targets(results: Results) -> list[Target]:
 
 
 def render(results: Results, checks: Sequence[Target], circumstances: Sequence[str]) -> str:
-    """The whole section as markdown."""
+    """Return the whole section as Markdown."""
     verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
     return "\n".join(
         [
@@ -341,7 +353,8 @@ def render(results: Results, checks: Sequence[Target], circumstances: Sequence[s
             *_build_table(results),
             *_upload_table(results),
             *_list_table(results),
-            "Medians (smallest-largest); peaks are the worst round. Clients, server and proxy run on the same cores.",
+            "Medians (smallest-largest); peaks are the worst round. Clients, server and proxy run "
+            "on the same cores.",
             "",
             *table(["required", "found", ""], verdicts),
         ]

@@ -1,7 +1,8 @@
-"""The object stores that `storage.py` measures against: real servers on this machine, what is in them, and a long line before them.
+"""The object stores of `storage.py`: real servers on this machine, their contents, and latency.
 
-versitygw serves S3 and tests/servers/gcs serves GCS, each a process of its own over a folder. `Stores.line` puts a proxy before one, which
-passes requests on later (tests/servers/gcs/latency). All three are built by `make servers`.
+versitygw serves S3 and tests/servers/gcs serves GCS, each in its own process from a folder.
+`Stores.line` starts a proxy that delays requests (tests/servers/gcs/latency). `make servers` builds
+all three.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ from shardwright.storage import StorageOptions
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import list_pages
 
-sys.path.append(str(page.REPO))  # the servers are the tests' own
+sys.path.append(str(page.REPO))  # for the servers of the tests
 
 from tests.servers.processes import BINARIES, start_gcs, start_versitygw
 from tests.servers.store_server import StoreServer
 
 PHOTOS_BUCKET, OUT_BUCKET = "photos", "out"
 S3, GCS = "s3", "gs"
-SERVERS = {S3: "versitygw", GCS: "gcs-server"}  # the names of their processes
+SERVERS = {S3: "versitygw", GCS: "gcs-server"}  # names of the processes
 PROXY = "latency-proxy"
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A store as a client sees it: as it is, or at the end of a long line."""
+    """The address of a store for a client, either the server or the delaying proxy."""
 
     scheme: str
     url: str
     options: dict[str, str]
 
     def env(self) -> dict[str, str]:
-        """What tells every client where it is and how to log in."""
+        """Return environment variables with the address and the credentials for every client."""
         if self.scheme == GCS:
             return {"STORAGE_EMULATOR_HOST": self.url}
         keys = {
@@ -58,7 +59,7 @@ class Endpoint:
 
 
 class Stores:
-    """Both servers with their folders, running as long as the block lasts."""
+    """Both servers with their folders, running until the block ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,7 +69,7 @@ class Stores:
     def __enter__(self) -> Stores:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.servers[S3] = self._stack.enter_context(start_versitygw(self.folder / "s3"))
-        # No token is asked for, because gcsfs and Beam have no way to give one to an emulator.
+        # Without a token, because gcsfs and Beam cannot send one to an emulator.
         self.servers[GCS] = self._stack.enter_context(start_gcs(self.folder / "gcs", token=None))
         return self
 
@@ -77,16 +78,16 @@ class Stores:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def remove_bucket(self, name: str) -> None:
-        """Bucket and objects, behind the server's back: requests for each would take minutes."""
+        """Delete a bucket from the server's disk: requests for each object would take minutes."""
         shutil.rmtree(self.bucket_folder(name))
 
     def bucket_folder(self, name: str) -> Path:
-        """Where versitygw keeps a bucket: as files, with their etags as attributes."""
+        """Return versitygw's folder of a bucket: files, with their etags as attributes."""
         return self.folder / "s3" / "buckets" / name
 
     @contextlib.contextmanager
     def line(self, scheme: str, msec: int) -> Iterator[Endpoint]:
-        """The store with `msec` added to each request; 0 is the server itself, without the proxy."""
+        """Yield the store with `msec` added to each request; with 0 there is no proxy."""
         server = self.servers[scheme]
         with contextlib.ExitStack() as stack:
             url = stack.enter_context(proxied(server.endpoint, msec)) if msec else server.endpoint
@@ -97,14 +98,14 @@ class Stores:
             yield Endpoint(scheme, url, changed)
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds so far, by the name of the process."""
+        """Return process name -> CPU seconds so far."""
         found = cpu_seconds_of_children()
         return {name: found.get(name, 0.0) for name in (*SERVERS.values(), PROXY)}
 
 
 @contextlib.contextmanager
 def proxied(endpoint: str, msec: int) -> Iterator[str]:
-    """The URL of a proxy before an endpoint that adds `msec` to each request."""
+    """Yield the URL of a proxy for an endpoint that adds `msec` to each request."""
     words = [
         str(BINARIES / PROXY),
         "-upstream",
@@ -125,7 +126,7 @@ def proxied(endpoint: str, msec: int) -> Iterator[str]:
 
 
 def client_of(server: StoreServer, bucket: str) -> Any:
-    """obstore's client, to fill a bucket quickly."""
+    """Return obstore's client, to fill a bucket quickly."""
     from obstore.store import GCSStore, S3Store
 
     options: Any = {key: value for key, value in server.options.items() if key != "allow_http"}
@@ -134,7 +135,7 @@ def client_of(server: StoreServer, bucket: str) -> Any:
 
 
 def put_photos(stores: Stores, photos: PhotoSet) -> dict[str, list[dict[str, object]]]:
-    """Uploads the photos to both stores; the rows (key, num_bytes, etag) of each as a build lists them."""
+    """Upload the photos to both stores; return scheme -> listed rows (key, num_bytes, etag)."""
     import obstore
 
     paths = sorted(photos.folder.rglob("*.jpg"))
@@ -160,7 +161,7 @@ def _putter(put: Callable[..., object], client: Any, folder: Path) -> Callable[[
 
 
 def link_bucket(stores: Stores, name: str, rows: Sequence[dict[str, object]], files: int) -> int:
-    """A bucket of `files` objects of S3, further names of the photos behind their servers' back; its bytes."""
+    """Make an S3 bucket of `files` hard links to the photos, on disk; return its bytes."""
     source, target = stores.bucket_folder(PHOTOS_BUCKET), stores.bucket_folder(name)
     stores.servers[S3].make_bucket(name)
     num_bytes = 0
@@ -176,7 +177,7 @@ def link_bucket(stores: Stores, name: str, rows: Sequence[dict[str, object]], fi
 
 
 def make_empty_objects(stores: Stores, name: str, keys: int, folders: int) -> None:
-    """A bucket of S3 with `keys` objects in `folders` folders, or in none: only their names are wanted."""
+    """Make an S3 bucket of empty objects, `keys` in number, in `folders` folders or in none."""
     target = stores.bucket_folder(name)
     stores.servers[S3].make_bucket(name)
     for folder in range(folders):
@@ -185,19 +186,22 @@ def make_empty_objects(stores: Stores, name: str, keys: int, folders: int) -> No
         parent = f"{target}/class_{number % folders:03d}" if folders else str(target)
         path = f"{parent}/img_{number:07d}.jpg"
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
-        os.setxattr(path, "user.etag", b'"%032x"' % number)  # where versitygw keeps it
+        os.setxattr(path, "user.etag", b'"%032x"' % number)  # versitygw's attribute
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, object]], count: int) -> Path:
-    """The objects a client is to read, in order; all again where there are not so many."""
+    """Write the objects that a client reads, in order, repeated up to `count`."""
     repeated = [rows[number % len(rows)] for number in range(count)]
     path.write_text(json.dumps(repeated))
     return path
 
 
 def server_versions() -> str:
-    """What serves, for the page."""
+    """Return the line about the servers for the page."""
     versitygw = (BINARIES.parent / "versitygw.version").read_text().strip().rpartition("@")[2]
     module = (page.REPO / "tests" / "servers" / "gcs" / "go.mod").read_text()
     found = re.search(r"fsouza/fake-gcs-server (v\S+)", module)
-    return f"- Servers: versitygw {versitygw} (S3), fake-gcs-server {found[1] if found else ''} with what obstore needs (GCS)"
+    return (
+        f"- Servers: versitygw {versitygw} (S3), fake-gcs-server {found[1] if found else ''} "
+        "with what obstore needs (GCS)"
+    )

@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""The systems that `build.py` compares, each as one command on a folder CLASS/NAME.jpg.
+"""The systems that `build.py` compares, each one command on a folder of CLASS/NAME.jpg.
 
 Each reads every image of IN once and writes it, with an id and a label, below OUT:
 
   tar          `tar cf`: no format work at all, the limit to aim at
   webdataset   webdataset.ShardWriter, shards of 150 MB
-  tf-loop      the plain loop: read, tf.train.Example, tf.io.TFRecordWriter, shards of 150 MB
-  beam-stock   Beam's own parts: MatchFiles | ReadMatches | Map(to tf.train.Example) | WriteToTFRecord,
-               on the in-memory runner, with the shard count that gives 150 MB
+  tf-loop      a plain loop: read, tf.train.Example, tf.io.TFRecordWriter, shards of 150 MB
+  beam-stock   Beam's transforms: MatchFiles | ReadMatches | Map(to tf.train.Example) |
+               WriteToTFRecord, on the in-memory runner, with the shard count for 150 MB
   shardwright  `shardwright build IN OUT --shard-size 150MB`, its defaults, the local runner
 """
 
@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 
 
 def shardwright_command(*arguments: str) -> list[str]:
-    """The installed command beside this Python, else the module that does the same."""
+    """Return the installed command beside this Python, else the equivalent module."""
     script = Path(sys.executable).with_name("shardwright")
     if script.exists():
         return [str(script), *arguments]
@@ -34,9 +34,9 @@ def shardwright_command(*arguments: str) -> list[str]:
 
 
 def command(name: str, source: Path, out: Path, extra: Sequence[str] = ()) -> list[str]:
-    """What to start. Programs are named directly, so that no Python of ours is measured with them."""
+    """Return the command of a system; programs are started directly, without Python around them."""
     if name == "tar":
-        # Without --hard-dereference tar would store a photo's further names as links, not as bytes.
+        # Without --hard-dereference tar would store the other names of a photo as links.
         return ["tar", "cf", str(out / "images.tar"), "--hard-dereference", "-C", str(source), "."]
     if name == "shardwright":
         return shardwright_command("build", str(source), str(out), "--shard-size", "150MB", *extra)
@@ -48,7 +48,7 @@ def _classes(source: Path) -> list[str]:
 
 
 def _list_images(source: Path) -> Iterator[tuple[str, str, int]]:
-    """(path, id, label) in name order."""
+    """Yield (path, id, label) in name order."""
     for label, class_name in enumerate(_classes(source)):
         for name in sorted(os.listdir(source / class_name)):
             yield f"{source}/{class_name}/{name}", f"{class_name}/{name}", label
@@ -60,8 +60,8 @@ def _read(path: str) -> bytes:
 
 
 def _example(image: bytes, key: str, label: int) -> bytes:
-    """What every TensorFlow tutorial does."""
-    import tensorflow as tf  # here, so that the systems without TensorFlow do not pay for it
+    """Return a serialized example, made as in TensorFlow's tutorials."""
+    import tensorflow as tf  # here, so that systems without TensorFlow do not pay for it
 
     feature = {
         "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),

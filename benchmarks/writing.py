@@ -1,10 +1,10 @@
-"""Where the time of writing a shard goes: microseconds per image of each step alone, and whole shards by number of threads.
+"""Measure the steps of writing a shard in microseconds per image, and whole shards by threads.
 
     python benchmarks/writing.py [--write]
 
-It says what to work on, and why one reading thread is the default where files are at hand: reading and writing 80 KB images is
-bound by memory, so that a second thread adds little to what the writing thread and one reading thread do. Figures are the best of
-some rounds, because what disturbs a round only ever makes it slower.
+It shows what to optimize, and why one reading thread is the default for local files: reading and
+writing 80 KB images is limited by memory bandwidth, so a second reading thread adds little. Figures
+are the best of several rounds, because other load only makes a round slower.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
 
 
 def best_us(function: Callable[[], object], images: int, rounds: int = ROUNDS) -> float:
-    """The best round's microseconds of wall clock per image."""
+    """Return the wall time of the best round in microseconds per image."""
     taken = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -51,7 +51,7 @@ def best_us(function: Callable[[], object], images: int, rounds: int = ROUNDS) -
 
 
 def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
-    """(step, microseconds an image), each step alone and in one thread."""
+    """Return (step, microseconds per image), each step alone and in one thread."""
     rows = [
         Place(*row)
         for row in zip(
@@ -90,7 +90,7 @@ def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
 
 
 def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> float:
-    """Microseconds an image of `write_shard`, reads, checks, sidecar and all."""
+    """Return the microseconds per image of `write_shard`, with reads, checks and sidecar."""
     job = WriteJob(
         Folder(str(folder)),
         image_classification().with_class_names(("a",)),
@@ -107,7 +107,7 @@ def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> floa
 
 
 def shuffled_references(photos: Path) -> pa.RecordBatch:
-    """Of all photos, in a shuffled order, as a build reads them."""
+    """Return the references of all photos in a shuffled order, as a build reads them."""
     batches = [
         batch
         for batch in list_source(FolderSource(str(photos)))
@@ -130,7 +130,7 @@ def render(
             "## Where the time of writing goes", "", *lines, "",
             *page.table(["step alone, one thread", "us per image"], rows), "",
             *page.table(["whole shards, reading threads", "us per image", "images/s"], shards), "",
-            "Best of the rounds. `tar` above is the same reading and writing with nothing in between.",
+            "Best of the rounds. `tar` above reads and writes the same bytes unprocessed.",
         ]
     )  # fmt: skip
 

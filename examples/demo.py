@@ -1,6 +1,7 @@
-"""The whole path on one machine, in about a minute: images -> dataset -> verify -> read back -> train. `make demo` runs it.
+"""Run the whole path on one machine: images -> dataset -> verify -> read back -> train.
 
-Everything is written below ./demo, which may be deleted at any time. A second run finds its datasets up to date.
+Takes about a minute (`make demo`). Everything is written below ./demo, which may be deleted at any
+time. A second run finds its datasets up to date.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ EXAMPLES = Path(__file__).resolve().parent
 
 
 class StepFailedError(Exception):
-    """A command of the demo ended with another exit code than 0."""
+    """A failed command of the demo."""
 
 
 def heading(text: str) -> None:
@@ -31,7 +32,7 @@ def heading(text: str) -> None:
 
 
 def shardwright(*args: str | Path) -> None:
-    """Run the command `shardwright` of this environment, as a user would."""
+    """Run the `shardwright` command of this environment, as a user would."""
     beside = Path(sys.executable).with_name("shardwright")
     program = str(beside) if beside.exists() else shutil.which("shardwright")
     if program is None:
@@ -42,7 +43,7 @@ def shardwright(*args: str | Path) -> None:
 
 
 def example(script: str, *args: str | Path) -> None:
-    """Run another example. What TensorFlow prints about the machine's devices is shown only if it fails."""
+    """Run another example; show its stderr (TensorFlow's device messages) only if it fails."""
     words = [str(arg) for arg in args]
     print(f"$ {shlex.join(['python', f'examples/{script}', *words])}", flush=True)
     done = subprocess.run(
@@ -58,17 +59,15 @@ def example(script: str, *args: str | Path) -> None:
 
 def _check(exit_code: int, step: str) -> None:
     if exit_code:
-        raise StepFailedError(
-            f"`{step}` ended with exit code {exit_code}; its own message is above"
-        )
+        raise StepFailedError(f"`{step}` failed with exit code {exit_code}; see its message above")
 
 
 def run_demo() -> None:
-    heading("1. Real images, made here from scikit-learn's own data")
+    heading("1. Make real images from scikit-learn's own data")
     print(f"{make_digits(DIGITS):,} handwritten digits as PNG in {DIGITS}/<0-9>/")
     print(f"{make_photo_crops(PHOTOS):,} crops of two photos as JPEG in {PHOTOS}/<china, flower>/")
 
-    heading("2. Build: images -> shuffled TFRecord shards, through Apache Beam")
+    heading("2. Build: images -> shuffled TFRecord shards, with Apache Beam")
     shardwright("build", DIGITS, DIGITS_DATASET, SPLIT, "--records-per-shard", "256")
     shardwright("build", PHOTOS, PHOTOS_DATASET, SPLIT, "--shard-size", "2MB")
 
@@ -91,8 +90,8 @@ def print_what_next() -> None:
     commands = {
         "make demo": "again: both datasets are up to date",
         f".venv/bin/shardwright show {DIGITS_DATASET} 0": "the first record",
-        ".venv/bin/shardwright build YOUR_IMAGES YOUR_DATASET": "class folders, a flat folder, or a table",
-        ".venv/bin/python examples/train_keras.py YOUR_DATASET": "a trainer of 100 lines to start from",
+        ".venv/bin/shardwright build YOUR_IMAGES YOUR_DATASET": "class folders, images or a table",
+        ".venv/bin/python examples/train_keras.py YOUR_DATASET": "a training script to start from",
     }
     print(f"images    {DIGITS}/  {PHOTOS}/")
     print(f"datasets  {DIGITS_DATASET}/  {PHOTOS_DATASET}/")
@@ -110,7 +109,8 @@ def main() -> int:
         print(f"\ndemo: failed: {error}", file=sys.stderr)
         return 1
     print(
-        f"\n== Done in {time.monotonic() - start:.0f} s: built, verified, read back, trained above {MIN_ACCURACY:.0%} test accuracy"
+        f"\n== Done in {time.monotonic() - start:.0f} s: "
+        f"built, verified, read back, trained to over {MIN_ACCURACY:.0%} test accuracy"
     )
     print_what_next()
     return 0

@@ -1,4 +1,4 @@
-"""Real images from what scikit-learn brings along, so that nothing is downloaded: class folders of PNG and JPEG files."""
+"""Make class folders of PNG and JPEG files from scikit-learn's own images, without downloads."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ CROPS_PER_PHOTO = 250
 
 
 def make_digits(root: Path) -> int:
-    """1,797 handwritten digits, `root`/<digit>/<number>.png, 32 x 32 gray. Returns how many there are."""
+    """Write 1,797 digits, 32 x 32 gray, to `root`/<digit>/<number>.png; return their number."""
     return _write_all(root, _digits())
 
 
 def make_photo_crops(root: Path) -> int:
-    """500 crops of two photographs, `root`/<china or flower>/<number>.jpg, 224 x 224. Returns how many there are."""
+    """Write 500 crops, 224 x 224, to `root`/<china or flower>/<number>.jpg; return their number."""
     return _write_all(root, _photo_crops())
 
 
@@ -48,7 +48,7 @@ def _photo_crops() -> Iterator[tuple[str, Image.Image]]:
 
 
 def _write_all(root: Path, images: Iterator[tuple[str, Image.Image]]) -> int:
-    """Files that are there stay as they are: a new time of change would make a finished dataset out of date."""
+    """Write missing files only: a new modification time would make a dataset out of date."""
     count = 0
     for name, image in images:
         path = root / name
@@ -60,5 +60,5 @@ def _write_all(root: Path, images: Iterator[tuple[str, Image.Image]]) -> int:
         image.save(buffer, "PNG" if path.suffix == ".png" else "JPEG", quality=90)
         partial = path.with_suffix(".part")
         partial.write_bytes(buffer.getvalue())
-        partial.replace(path)  # so that a demo stopped halfway leaves no half image
+        partial.replace(path)  # atomic: a stopped demo leaves no partial image
     return count

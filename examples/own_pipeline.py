@@ -1,9 +1,10 @@
-"""A Beam pipeline of your own around shardwright's transforms: list images, drop what you do not want, plan and write shards.
+"""Write your own Beam pipeline with shardwright's transforms: list, filter, plan, write shards.
 
-    python examples/own_pipeline.py INPUT OUTPUT [--min-kb 10] [Beam's options, such as --runner ...]
+    python examples/own_pipeline.py INPUT OUTPUT [--min-kb 10] [Beam options, such as --runner ...]
 
-What travels between the steps are Arrow batches of references, never pixels: `transforms/references.py` names the columns. A step of
-your own is any function of such a batch. Here images below a size are left out, and are listed with the rejects like all others.
+Between the steps travel Arrow batches of references, never pixels; `transforms/references.py`
+documents their columns. Your own step is any function of such a batch. The one here drops images
+below a size, and they are listed with the other rejects.
 """
 
 from __future__ import annotations
@@ -41,20 +42,19 @@ NAME, MAX_REJECT_FRACTION = "mine", 0.5
 
 
 def drop_small(batch: pa.RecordBatch, min_bytes: int) -> Iterator[pa.RecordBatch | Reject]:
-    """Your own step: references in, references and rejects out."""
+    """Reject references to small files: your own step."""
     small = batch.column("num_bytes").to_numpy() < min_bytes
     yield from reject_rows(
-        batch, small, RejectReason.BAD_VALUE, f"{{num_bytes}} bytes, and the least is {min_bytes}"
+        batch, small, RejectReason.BAD_VALUE, f"{{num_bytes}} bytes; the minimum is {min_bytes}"
     )
     yield keep_rows(batch, np.logical_not(small))
 
 
 def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> beam.PCollection:
-    """The graph; every step is a PTransform."""
+    """Build the graph; every step is a PTransform."""
     schema = image_classification()
-    settings = {
-        "min_bytes": min_bytes
-    }  # what decides the shards: another value here is another dataset
+    # The settings that determine the shards: other values make another dataset.
+    settings = {"min_bytes": min_bytes}
     listed = pipeline | ListImages(detect_source(uri, columns={}))  # references
     wanted = listed.main | "DropSmall" >> Route(drop_small, pa.RecordBatch, min_bytes=min_bytes)
     split = wanted.main | AssignSplits(parse_split("train=0.8,test=0.2"))
@@ -79,7 +79,7 @@ def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> be
         vocabularies=encoded.vocabularies,
         rejects=rejects,
         max_reject_fraction=MAX_REJECT_FRACTION,
-    )  # leave to write, once the plan is whole
+    )  # permission to write, given once the plan is complete
     written = planned.shards | WriteShards(
         WriteJob(root, schema, "header", EncodeOptions()), clearance=clearance
     )

@@ -1,4 +1,7 @@
-"""Read a dataset back and compare it with the files it was built from: python examples/read_back.py DATASET IMAGES"""
+"""Compare a dataset with the files it was built from.
+
+Usage: python examples/read_back.py DATASET IMAGES
+"""
 
 import os
 import sys

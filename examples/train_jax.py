@@ -1,9 +1,13 @@
-"""Train a small image classifier with JAX on all its devices: python examples/train_jax.py DATASET
+"""Train a small image classifier with JAX on all its devices.
 
-With --checkpoint FILE a run can be stopped (by --stop-after STEPS, in the middle of an epoch) and started again: it goes on with
-the very next batch, and ends with the weights and the order of records of a run that never stopped.
+    python examples/train_jax.py DATASET
 
-The dataset needs labels and the splits train and test, --batch-size must be a multiple of the number of devices.
+With --checkpoint FILE a run can be stopped (with --stop-after STEPS, even in mid-epoch) and
+started again: it resumes with the next batch, and ends with the same weights and order of records
+as an uninterrupted run.
+
+The dataset needs labels and the splits train and test. --batch-size must be a multiple of the
+number of devices.
 """
 
 import argparse
@@ -33,8 +37,8 @@ def make_params(num_classes: int) -> dict[str, Any]:
 
 
 def predict(params: Any, images: jax.Array) -> jax.Array:
-    """uint8 [b, side, side, 3] -> float32 [b, classes]."""
-    values = images / 255.0  # on the device: a quarter of the bytes travel there
+    """Compute class scores: uint8 [b, side, side, 3] -> float32 [b, classes]."""
+    values = images / 255.0  # on the device: uint8 is a quarter of the bytes to transfer
     for name in ("conv1", "conv2"):
         values = jax.nn.relu(
             jax.lax.conv_general_dilated(
@@ -63,7 +67,7 @@ def train_step(params: Any, momenta: Any, images: jax.Array, labels: jax.Array) 
 
 
 def accuracy(params: Any, dataset: str, side: int) -> tuple[float, int]:
-    """From 0 to 1, and of how many images."""
+    """Return the test accuracy, from 0 to 1, and the number of images."""
     test = sw.Reader(
         dataset,
         "test",
@@ -80,16 +84,17 @@ def accuracy(params: Any, dataset: str, side: int) -> tuple[float, int]:
 
 
 def train(args: argparse.Namespace) -> Any:
-    """The trained parameters; None where the run stopped before its end."""
+    """Return the trained parameters, or None if the run stopped before its end."""
     resumed = (
         pickle.loads(args.checkpoint.read_bytes())
         if args.checkpoint and args.checkpoint.exists()
         else None
     )
     reader = sw.Reader(
-        args.dataset, "train", global_batch_size=args.batch_size, shuffle=True, seed=0, epochs=args.epochs,
-        image=sw.TrainImage(args.image_size, scale=(0.8, 1.0), flip=False), features=["image", "label", "id"],
-        host_index=jax.process_index(), host_count=jax.process_count(), state=resumed and resumed["reader"],
+        args.dataset, "train", global_batch_size=args.batch_size, shuffle=True, seed=0,
+        epochs=args.epochs, image=sw.TrainImage(args.image_size, scale=(0.8, 1.0), flip=False),
+        features=["image", "label", "id"], host_index=jax.process_index(),
+        host_count=jax.process_count(), state=resumed and resumed["reader"],
     )  # fmt: skip
     params = make_params(reader.num_classes)
     momenta, step, records = jax.tree.map(np.zeros_like, params), 0, ""
@@ -97,11 +102,10 @@ def train(args: argparse.Namespace) -> Any:
         params, momenta, step, records = (
             resumed[name] for name in ("params", "momenta", "step", "records")
         )
-        print(f"goes on after step {step} of {len(reader)}")
+        print(f"resumed after step {step} of {len(reader)}")
     mesh = Mesh(jax.devices(), ("batch",))
-    params, momenta = jax.device_put(
-        (params, momenta), NamedSharding(mesh, PartitionSpec())
-    )  # the same on all
+    # The same weights on all devices; each takes its part of a batch.
+    params, momenta = jax.device_put((params, momenta), NamedSharding(mesh, PartitionSpec()))
     last_step = step + args.stop_after if args.stop_after else None
     for batch in reader.jax(NamedSharding(mesh, PartitionSpec("batch"))):
         params, momenta = train_step(params, momenta, batch["image"], batch["label"])
@@ -141,21 +145,25 @@ def main() -> None:
         help="images are resized to SIDE x SIDE (default: 32)",
     )
     parser.add_argument(
-        "--checkpoint", metavar="FILE", type=Path, help="go on from here, where it is there"
+        "--checkpoint", metavar="FILE", type=Path, help="resume from this file if it exists"
     )
     parser.add_argument(
         "--stop-after",
         type=int,
         metavar="STEPS",
-        help="stop after so many steps of this run; needs --checkpoint",
+        help="stop this run after STEPS steps; needs --checkpoint",
     )
     args = parser.parse_args()
     if args.stop_after and not args.checkpoint:
-        parser.error("--stop-after needs --checkpoint, where the run is kept")
+        parser.error("--stop-after needs --checkpoint, to save the run in")
     params = train(args)
     if params is not None:
         print(
-            f"weights {hashlib.sha256(b''.join(jax.device_get(params[name]).tobytes() for name in sorted(params))).hexdigest()}"
+            f"""weights {
+                hashlib.sha256(
+                    b"".join(jax.device_get(params[name]).tobytes() for name in sorted(params))
+                ).hexdigest()
+            }"""
         )
         print(
             "test accuracy {:.4f} on {} images".format(

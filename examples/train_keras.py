@@ -1,7 +1,10 @@
-"""Train a small image classifier on a dataset, and go on where it was stopped: python examples/train_keras.py DATASET
+"""Train a small image classifier with Keras, and resume it after a stop.
 
-The dataset needs labels and the splits train, validation and test. With --save DIR a training that was stopped, at any step, goes on
-from there when the same command is run again, and ends with exactly the weights of one that was never stopped.
+    python examples/train_keras.py DATASET
+
+The dataset needs labels and the splits train, validation and test. With --save DIR a run that was
+stopped at any step resumes when the same command runs again, and ends with exactly the weights of
+an uninterrupted run.
 """
 
 import argparse
@@ -22,7 +25,7 @@ def make_model(num_classes: int, image_size: int) -> keras.Model:
     return keras.Sequential(
         [
             keras.Input((image_size, image_size, 3)),
-            layers.Rescaling(1 / 255),  # the reader gives uint8
+            layers.Rescaling(1 / 255),  # the reader yields uint8
             layers.Conv2D(16, 3, activation="relu"),
             layers.MaxPooling2D(),
             layers.Conv2D(32, 3, activation="relu"),
@@ -35,7 +38,7 @@ def make_model(num_classes: int, image_size: int) -> keras.Model:
 
 
 class StopAfter(keras.callbacks.Callback):
-    """Stops a training in the middle of an epoch, as the end of a machine's time would."""
+    """A callback that stops training in mid-epoch, as a preempted machine would."""
 
     def __init__(self, num_steps: int) -> None:
         super().__init__()
@@ -54,12 +57,11 @@ def read(args: argparse.Namespace, split: str, **options: object) -> sw.Reader:
 
 
 def train(args: argparse.Namespace) -> keras.Model:
-    """Train on `train`, and watch `validation`."""
+    """Train on `train`, with validation on `validation`."""
     keras.utils.set_random_seed(0)
     tf.config.experimental.enable_op_determinism()
-    images = read(
-        args, "train", shuffle=True, seed=0
-    )  # without end; in another order in every epoch
+    # Without end, in a new order in each epoch.
+    images = read(args, "train", shuffle=True, seed=0)
     model = make_model(images.num_classes, args.image_size)
     model.compile("adam", loss="sparse_categorical_crossentropy", metrics=["accuracy"])
     callbacks = [images.keras_callback(args.save, every=50)] if args.save else []
@@ -70,14 +72,14 @@ def train(args: argparse.Namespace) -> keras.Model:
         epochs=args.epochs,
         validation_data=read(args, "validation", epochs=1).tf_data(as_supervised=True),
         callbacks=callbacks,
-        shuffle=False,  # the reader does
+        shuffle=False,  # the reader shuffles
         verbose=2,
     )
     return model
 
 
 def test(model: keras.Model, args: argparse.Namespace) -> float:
-    """The accuracy on `test`, from 0 to 1."""
+    """Return the accuracy on `test`, from 0 to 1."""
     images = read(args, "test", epochs=1)
     accuracy = float(
         model.evaluate(images.tf_data(as_supervised=True), verbose=0, return_dict=True)["accuracy"]
@@ -101,20 +103,20 @@ def main() -> int:
         help="images are resized to SIDE x SIDE (default: 32)",
     )
     parser.add_argument(
-        "--save", metavar="DIR", help="save the training here, and go on with what is saved here"
+        "--save", metavar="DIR", help="save the run to this folder, and resume from it"
     )
     parser.add_argument(
         "--stop-after",
         type=int,
         metavar="STEPS",
-        help="stop after so many steps, as if interrupted",
+        help="stop after STEPS steps, as if interrupted",
     )
     parser.add_argument(
         "--above",
         type=float,
         default=0.0,
         metavar="ACCURACY",
-        help="exit with 1 unless the test accuracy is above this",
+        help="exit with code 1 unless the test accuracy is above this",
     )
     args = parser.parse_args()
     model = train(args)
@@ -125,7 +127,7 @@ def main() -> int:
     accuracy = test(model, args)
     if accuracy <= args.above:
         print(
-            f"the test accuracy {accuracy:.4f} is not above the {args.above:g} asked for",
+            f"test accuracy {accuracy:.4f} is not above the required {args.above:g}",
             file=sys.stderr,
         )
         return 1

@@ -1,7 +1,10 @@
-"""Train a small image classifier with torch, from TFRecords and without TensorFlow: python examples/train_torch.py DATASET
+"""Train a small image classifier with torch, without TensorFlow.
 
-With --checkpoint FILE a run can be stopped (by --stop-after STEPS, in the middle of an epoch) and started again: it goes on with
-the very next batch, and ends with the weights and the order of records of a run that never stopped, on any number of workers.
+    python examples/train_torch.py DATASET
+
+With --checkpoint FILE a run can be stopped (with --stop-after STEPS, even in mid-epoch) and
+started again: it resumes with the next batch, and ends with the same weights and order of records
+as an uninterrupted run, with any number of workers.
 
 The dataset needs labels and the splits train and test.
 """
@@ -19,19 +22,19 @@ import shardwright as sw
 
 def make_model(num_classes: int) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3), nn.ReLU(), nn.MaxPool2d(2),
         nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, num_classes),
     )  # fmt: skip
 
 
 def as_input(images: torch.Tensor) -> torch.Tensor:
-    return (
-        images.float() / 255
-    )  # the reader gives uint8 [b, 3, h, w]: a quarter of the bytes to copy to a device
+    # The reader yields uint8 [b, 3, h, w], a quarter of the bytes to copy to a device.
+    return images.float() / 255
 
 
 def accuracy(model: nn.Module, dataset: str, side: int) -> tuple[float, int]:
-    """From 0 to 1, and of how many images."""
+    """Return the test accuracy, from 0 to 1, and the number of images."""
     test = sw.Reader(
         dataset,
         "test",
@@ -49,14 +52,14 @@ def accuracy(model: nn.Module, dataset: str, side: int) -> tuple[float, int]:
 
 
 def train(args: argparse.Namespace) -> nn.Module | None:
-    """The trained model; None where the run stopped before its end."""
+    """Return the trained model, or None if the run stopped before its end."""
     resumed = (
         torch.load(args.checkpoint) if args.checkpoint and os.path.exists(args.checkpoint) else None
     )
     reader = sw.Reader(
-        args.dataset, "train", global_batch_size=args.batch_size, shuffle=True, seed=0, epochs=args.epochs,
-        image=sw.TrainImage(args.image_size, scale=(0.8, 1.0), flip=False), features=["image", "label", "id"],
-        state=resumed and resumed["reader"],
+        args.dataset, "train", global_batch_size=args.batch_size, shuffle=True, seed=0,
+        epochs=args.epochs, image=sw.TrainImage(args.image_size, scale=(0.8, 1.0), flip=False),
+        features=["image", "label", "id"], state=resumed and resumed["reader"],
     )  # fmt: skip
     torch.manual_seed(0)
     model = make_model(reader.num_classes)
@@ -66,7 +69,7 @@ def train(args: argparse.Namespace) -> nn.Module | None:
         model.load_state_dict(resumed["model"])
         optimizer.load_state_dict(resumed["optimizer"])
         first_step, records = resumed["step"], resumed["records"]
-        print(f"goes on after step {first_step} of {len(reader)}")
+        print(f"resumed after step {first_step} of {len(reader)}")
     batches = reader.torch()
     for step, batch in enumerate(
         DataLoader(batches, batch_size=None, num_workers=args.workers), first_step + 1
@@ -77,9 +80,8 @@ def train(args: argparse.Namespace) -> nn.Module | None:
         optimizer.step()
         records = hashlib.sha256("\n".join([records, *batch["id"]]).encode()).hexdigest()
         if step - first_step == args.stop_after:
-            state = batches.state_after(
-                step - first_step
-            )  # that of the batches taken, whatever workers have read ahead
+            # The state after the batches taken, although workers have read further ahead.
+            state = batches.state_after(step - first_step)
             saved = {
                 "model": model.state_dict(),
                 "optimizer": optimizer.state_dict(),
@@ -111,18 +113,18 @@ def main() -> None:
         "--workers",
         type=int,
         default=0,
-        help="processes of the DataLoader (default: 0, the reader's own threads)",
+        help="DataLoader processes (default: 0, the reader's own threads)",
     )
-    parser.add_argument("--checkpoint", metavar="FILE", help="go on from here, where it is there")
+    parser.add_argument("--checkpoint", metavar="FILE", help="resume from this file if it exists")
     parser.add_argument(
         "--stop-after",
         type=int,
         metavar="STEPS",
-        help="stop after so many steps of this run; needs --checkpoint",
+        help="stop this run after STEPS steps; needs --checkpoint",
     )
     args = parser.parse_args()
     if args.stop_after and not args.checkpoint:
-        parser.error("--stop-after needs --checkpoint, where the run is kept")
+        parser.error("--stop-after needs --checkpoint, to save the run in")
     model = train(args)
     if model is not None:
         weights = b"".join(value.numpy().tobytes() for value in model.state_dict().values())

@@ -1,4 +1,4 @@
-"""The main application: `shardwright build`. `python -m pipelines.build_dataset` is the same."""
+"""The command `shardwright build`, also run by `python -m pipelines.build_dataset`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipelines.stock_build import run_stock_build
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`shardwright build`: exit code 0 done, 1 the build failed, 2 wrong usage."""
+    """Run the command and return its exit code: 0 done, 1 the build failed, 2 wrong usage."""
     return run_build(
         _run, lambda: prepare_job(parse_options(sys.argv[1:] if argv is None else argv))
     )

@@ -1,7 +1,8 @@
-"""What a Dataflow job is told beside the user's options: how its workers get this package, and what it is called.
+"""Complete the arguments of a Dataflow job: the package for its workers, its name and labels.
 
-Workers are fresh machines. They get the package either from an image (`deploy/Dockerfile`), or, the quick way, from a source
-distribution of a checkout, which brings no extras: what `[build]` stands for comes by a requirements file.
+Workers are fresh machines. They get the package from an image (`deploy/Dockerfile`) or, for a quick
+start, from a source distribution of a checkout. The latter has no extras, so a requirements file
+lists the packages of `[build]`.
 """
 
 from __future__ import annotations
@@ -23,16 +24,18 @@ if TYPE_CHECKING:
 _CHECKOUT = Path(__file__).resolve().parents[1]
 SETUP_FILE = _CHECKOUT / "setup.py"
 REQUIREMENTS = _CHECKOUT / "deploy" / "worker-requirements.txt"
-# Reads run ahead within a shard, 128 at a time, and Python's lock lets one thread compute: the second writes while the first waits
-# for its shard to be put together by the store. More would only hold more memory; Dataflow's own choice is 12.
+# One thread has 128 reads in flight, and the GIL lets one thread compute at a time. The second
+# thread writes while the store completes the first one's upload. More threads only take memory;
+# Dataflow's default is 12.
 WORKER_THREADS = 2
 
 
 def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> list[str]:
-    """The user's arguments and what they leave open: package, name, labels, threads.
+    """Return the user's arguments and the missing ones: package, name, labels, threads.
 
     Raises:
-        UsageError: Project, region or a place for Dataflow's files are missing, all told at once; or workers would not have this package.
+        UsageError: Project, region or temporary location is missing (the message lists all that
+            are), or workers would not have this package.
     """
     from apache_beam.options import pipeline_options as beam
 
@@ -48,14 +51,13 @@ def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -
     if debug.number_of_worker_harness_threads is None:
         added.append(f"--number_of_worker_harness_threads={WORKER_THREADS}")
     if options.view_as(beam.SetupOptions).save_main_session is None:
-        added.append(
-            "--no_save_main_session"
-        )  # modules are imported on workers; nothing lives in __main__
+        # Nothing is defined in __main__: workers import the modules.
+        added.append("--no_save_main_session")
     return [*beam_args, *added]
 
 
 def _settings(cloud: PipelineOptions) -> list[str]:
-    """Project and region as Google's own tools find them."""
+    """Return arguments for project and region, looked up as Google's own tools do."""
     from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
 
     project = cloud.project or os.environ.get("GOOGLE_CLOUD_PROJECT")
@@ -63,11 +65,11 @@ def _settings(cloud: PipelineOptions) -> list[str]:
     needed = {
         "--project=ID, or GOOGLE_CLOUD_PROJECT": project,
         "--region=REGION, such as us-central1, or CLOUDSDK_COMPUTE_REGION": region,
-        "--temp_location=gs://BUCKET/FOLDER, for what is staged": cloud.temp_location
+        "--temp_location=gs://BUCKET/FOLDER, for staged files": cloud.temp_location
         or cloud.staging_location,
     }
     if missing := [what for what, value in needed.items() if not value]:
-        raise UsageError(f"--runner DataflowRunner lacks {'; '.join(missing)}")
+        raise UsageError(f"--runner DataflowRunner needs {'; '.join(missing)}")
     return [
         f"--{name}={value}"
         for name, value in (("project", project), ("region", region))
@@ -76,7 +78,7 @@ def _settings(cloud: PipelineOptions) -> list[str]:
 
 
 def _package_arguments(options: PipelineOptions) -> list[str]:
-    """How workers get this package, and what it needs."""
+    """Return arguments that bring this package and its dependencies to the workers."""
     from apache_beam.options.pipeline_options import SetupOptions, WorkerOptions
 
     setup = options.view_as(SetupOptions)
@@ -86,39 +88,43 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
     if not (setup.setup_file or setup.extra_packages):
         if not SETUP_FILE.is_file():
             raise UsageError(
-                "--runner DataflowRunner: workers need this package, which is not installed from a checkout here: give "
-                "--sdk_container_image (deploy/Dockerfile makes one), or --setup_file of a checkout with --requirements_file"
+                "--runner DataflowRunner: workers need this package, and it is not installed from "
+                "a checkout: give --sdk_container_image (deploy/Dockerfile builds one), or "
+                "--setup_file of a checkout with --requirements_file"
             )
         added.append(f"--setup_file={SETUP_FILE}")
     if not setup.requirements_file:
         if not REQUIREMENTS.is_file():
             raise UsageError(
-                "--runner DataflowRunner: --setup_file and --extra_package bring no extras, and workers need those of [build]: give "
-                "--requirements_file (deploy/worker-requirements.txt of a checkout), or --sdk_container_image"
+                "--runner DataflowRunner: --setup_file and --extra_package install no extras, and "
+                "workers need [build]: give --requirements_file (deploy/worker-requirements.txt of "
+                "a checkout), or --sdk_container_image"
             )
         added.append(f"--requirements_file={REQUIREMENTS}")
         if setup.requirements_cache is None:
-            added.append(
-                "--requirements_cache=skip"
-            )  # workers fetch them; the submitter need not download for another platform
+            # Workers download them; the submitter may have another platform.
+            added.append("--requirements_cache=skip")
     elif not Path(setup.requirements_file).is_file():
-        raise UsageError(f"--requirements_file {setup.requirements_file}: there is no such file")
+        raise UsageError(f"--requirements_file {setup.requirements_file} does not exist")
     elif "tfx" not in Path(setup.requirements_file).read_text():
         raise UsageError(
-            f"--requirements_file {setup.requirements_file} does not name tfx-bsl, so workers would lack it: "
+            f"--requirements_file {setup.requirements_file} lacks tfx-bsl, which workers need: "
             f"add the lines of {REQUIREMENTS.parent.name}/{REQUIREMENTS.name}"
         )
     return added
 
 
 def job_name(dataset: str, output: str) -> str:
-    """The same for every build of one OUTPUT, so that Dataflow refuses a second one beside a running one."""
+    """Return the job name, the same for every build of one OUTPUT.
+
+    Dataflow then rejects a second job while one is running.
+    """
     place = hashlib.blake2b(output.rstrip("/").encode(), digest_size=4).hexdigest()
     return f"shardwright-{dataset.replace('_', '-')[:40].strip('-')}-{place}"
 
 
 def _label_keys(labels: Sequence[str]) -> set[str]:
-    """Of labels given as key=value or, all at once, as a JSON object."""
+    """Return the keys of labels given as key=value, or all together as a JSON object."""
     try:
         return {
             key
@@ -132,10 +138,10 @@ def _label_keys(labels: Sequence[str]) -> set[str]:
 
 
 def _label(text: str) -> str:
-    """As Google takes labels: lower-case letters, digits, dashes and underscores, 63 at most."""
+    """Return a valid label: at most 63 lower-case letters, digits, dashes and underscores."""
     return re.sub(r"[^a-z0-9_-]", "-", text.lower())[:63]
 
 
 def console_url(project: str, region: str, job_id: str) -> str:
-    """Where a job can be looked at."""
+    """Return the address of a job in the Google Cloud console."""
     return f"https://console.cloud.google.com/dataflow/jobs/{region}/{job_id}?project={project}"

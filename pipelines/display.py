@@ -1,4 +1,4 @@
-"""The progress of a local build: a bar on a terminal, a plain line now and then elsewhere."""
+"""Show the progress of a build: a bar on a terminal, elsewhere a plain line every ten seconds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _LINE_SECONDS = 10.0
 
 
 class ProgressDisplay:
-    """Shows counters until the block ends.
+    """A display of counters until the block ends.
 
     Args:
-        counters: What to show.
-        line_seconds: Time between two lines where stderr is no terminal.
+        counters: Counters to show.
+        line_seconds: Seconds between two lines if stderr is not a terminal.
     """
 
     def __init__(self, counters: Counters, *, line_seconds: float = _LINE_SECONDS) -> None:
@@ -81,13 +81,13 @@ class ProgressDisplay:
 
 
 class _Meter:
-    """Turns counters into a line; the rate is that of images written, from the moment the plan was made."""
+    """A formatter of counters. The rate counts written images, from the end of planning."""
 
     def __init__(self) -> None:
         self._start: float | None = None
 
     def look(self, counters: Counters) -> None:
-        """Called often, so that the start is seen when it happens."""
+        """Note the end of planning. Call it often: its precision is that of the calls."""
         if self._start is None and counters.total_images:
             self._start = monotonic()
 
@@ -96,6 +96,7 @@ class _Meter:
         rate = (counters.images - counters.reused_images) / seconds
         left = show_seconds((counters.total_images - counters.images) / rate) if rate else "?"
         return (
-            f"{counters.images}/{counters.total_images} images, {rate:.0f}/s, {show_bytes(counters.num_bytes / seconds)}/s, "
+            f"{counters.images}/{counters.total_images} images, {rate:.0f}/s, "
+            f"{show_bytes(counters.num_bytes / seconds)}/s, "
             f"{counters.shards}/{counters.total_shards} shards, {left} left"
         )

@@ -1,6 +1,7 @@
-"""The graphs of the application, each on one screen. Every step is a public PTransform of `transforms`.
+"""The Beam graphs of the application. Every step is a public PTransform of `transforms`.
 
-ListImages -> JoinLabels -> [DropDuplicates] -> AssignSplits -> EncodeFeatures -> PlanShards -> ClearOutput -> WriteShards -> PublishDataset
+ListImages -> [JoinLabels] -> [DropDuplicates] -> AssignSplits -> EncodeFeatures -> PlanShards
+    -> ClearOutput -> WriteShards -> PublishDataset
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from transforms.write_shards import WriteShards
 
 
 class ReferenceGraph(NamedTuple):
-    """What is known before the order is made: references with their features, one dict of vocabularies, and rejects."""
+    """The graph before planning: references with features, one dict of vocabularies, rejects."""
 
     references: beam.PCollection
     vocabularies: beam.PCollection
@@ -32,7 +33,7 @@ class ReferenceGraph(NamedTuple):
 
 
 class PlanGraph(NamedTuple):
-    """What the planning half of the graph gives: shard plans, one Layout, one dict of vocabularies, and rejects."""
+    """The graph after planning: shard plans, one Layout, one dict of vocabularies, rejects."""
 
     shards: beam.PCollection
     layout: beam.PCollection
@@ -41,7 +42,7 @@ class PlanGraph(NamedTuple):
 
 
 def reference_graph(pipeline: beam.Pipeline, job: BuildJob) -> ReferenceGraph:
-    """Metadata only: from listing to references that know their split and their features."""
+    """Add the steps from listing to references with split and features; metadata only."""
     listed = pipeline | "ListImages" >> ListImages(job.source)  # references
     labelled = (
         listed
@@ -79,7 +80,7 @@ def reference_graph(pipeline: beam.Pipeline, job: BuildJob) -> ReferenceGraph:
 
 
 def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | None:
-    """One SizeEstimate or None, where shards are to have a size that is not known before images are encoded."""
+    """Return one SizeEstimate if planning needs record sizes after encoding, else None."""
     if not job.samples_sizes:
         return None
     return listed.references | "EstimateSizes" >> EstimateSizes(
@@ -91,7 +92,7 @@ def size_estimate(listed: ReferenceGraph, job: BuildJob) -> beam.PCollection | N
 
 
 def plan_graph(pipeline: beam.Pipeline, job: BuildJob) -> PlanGraph:
-    """Metadata only: from listing to shard plans."""
+    """Add the steps from listing to shard plans; metadata only."""
     listed = reference_graph(pipeline, job)
     planned = listed.references | "PlanShards" >> PlanShards(
         name=job.options.name,
@@ -106,7 +107,7 @@ def plan_graph(pipeline: beam.Pipeline, job: BuildJob) -> PlanGraph:
 
 
 def build_graph(pipeline: beam.Pipeline, job: BuildJob) -> beam.PCollection:
-    """The whole build: one Manifest, written last."""
+    """Add all steps of a build and return one Manifest, which is written last."""
     plan = plan_graph(pipeline, job)
     clearance = plan.shards | "ClearOutput" >> ClearOutput(
         job.output_request,
@@ -116,9 +117,8 @@ def build_graph(pipeline: beam.Pipeline, job: BuildJob) -> beam.PCollection:
         max_reject_fraction=job.options.max_reject_fraction,
     )  # one Clearance
     shards = plan.shards
-    if not is_local(
-        job.options.beam_args
-    ):  # where a key's hash chose a worker, one of four got three times the shards of another
+    # Keys hash unevenly to workers: without this, one of four got three times another's shards.
+    if not is_local(job.options.beam_args):
         shards = shards | "SpreadShards" >> beam.Reshuffle()
     written = shards | "WriteShards" >> WriteShards(
         job.write_job, clearance=clearance

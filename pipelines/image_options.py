@@ -1,4 +1,4 @@
-"""The options of `build` and `plan` about images: what `--help` says, and the EncodeOptions that they make."""
+"""The image options of `build` and `plan`, and the EncodeOptions parsed from them."""
 
 from __future__ import annotations
 
@@ -13,71 +13,75 @@ from transforms.images.options import ColorProfile, Encode, Fit, TensorType
 from transforms.images.policy import Action
 
 _POLICY = f"""\
---on FAULT=keep|fix|reject says what is done about images that are not as a training set wants them. With --encode keep, `fix` encodes
-that image alone anew: a JPEG as JPEG, all else as PNG. What an encoding cannot hold is fixed by default, and so is exif wherever images
-are encoded anew. Fixes are counted in the report. TensorFlow decodes no WebP with alpha or animation, and few BMPs: these are rejects
-unless a fault of theirs is fixed.
+--on FAULT=keep|fix|reject sets what happens to images that a training set should not have. With
+--encode keep, `fix` re-encodes only such images: JPEG as JPEG, all others as PNG. By default,
+faults that --encode cannot store are fixed, and so is exif if images are re-encoded. The report
+counts fixes. TensorFlow cannot decode WebP with alpha or animation, nor most BMPs: these are
+rejected unless one of their faults is fixed.
 {policy_table()}"""
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
-    """The groups "images" and "image policy"."""
+    """Add the option groups "images" and "image policy"."""
     group = parser.add_argument_group("images")
     add = group.add_argument
     add(
         "--encode",
         choices=get_args(Encode),
         default="keep",
-        help="keep the files' bytes (default), or encode anew; raw is uint8 RGB, tensor a serialized TensorProto for tf.io.parse_tensor",
+        help="keep the bytes of the file (default), or re-encode; raw is uint8 RGB, tensor a "
+        "serialized TensorProto for tf.io.parse_tensor",
     )
     add(
         "--resize",
         metavar="WxH",
-        help="resize to exactly this; needs --encode jpeg, png, raw or tensor",
+        help="resize to exactly this size in pixels; needs --encode jpeg, png, raw or tensor",
     )
     add(
         "--fit",
         choices=get_args(Fit),
         default="stretch",
-        help="of another aspect ratio: stretch distorts (default), cover crops the middle, contain fills up with black",
+        help="resize to another aspect ratio: stretch distorts (default), cover crops the center, "
+        "contain pads with black",
     )
     add(
         "--max-side",
         type=int,
         metavar="N",
-        help="scale down images with a longer side than N pixels; never up",
+        help="scale images down until the longer side has at most N pixels; never up",
     )
-    add("--quality", type=int, default=90, help="of --encode jpeg, 1 to 100 (default: 90)")
-    add("--grayscale", action="store_true", help="store one channel of brightness")
+    add("--quality", type=int, default=90, help="JPEG quality, 1 to 100 (default: 90)")
+    add("--grayscale", action="store_true", help="store one channel, brightness")
     add(
         "--tensor-dtype",
         choices=get_args(TensorType),
         default="uint8",
-        help="of --encode tensor: 0 to 255 (default), or 0 to 1",
+        help="type of --encode tensor: uint8, 0 to 255 (default), or float32, 0 to 1",
     )
     add(
         "--strip-metadata",
         action="store_true",
-        help="cut EXIF, GPS, XMP, comments and thumbnails out of the bytes, pixels untouched; the orientation becomes a feature, "
-        "unless --on exif=fix applies it",
+        help="remove EXIF, GPS, XMP, comments and thumbnails, pixels unchanged; the orientation "
+        "becomes a feature, unless --on exif=fix applies it",
     )
     add(
         "--color-profile",
         choices=get_args(ColorProfile),
-        help="leave colour profiles in (default with --encode keep), take them out (default else), or convert pixels to sRGB",
+        help="keep color profiles (default with --encode keep), drop them (default otherwise), or "
+        "convert pixels to sRGB",
     )
     add(
         "--check",
         choices=CHECKS,
         default="header",
-        help="look at header and end of file (default), decode in full, or neither",
+        help="check header and end of file (default), decode every image, or check nothing",
     )
     add(
         "--max-reject-fraction",
         type=float,
         default=0.01,
         metavar="F",
-        help="of inputs that may be rejects, 0 to 1 (default: 0.01)",
+        help="fail if more than this fraction of the inputs is rejected, 0 to 1 (default: 0.01)",
     )
     _add_policy_options(parser)
 
@@ -97,21 +101,28 @@ def _add_policy_options(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=usual.max_pixels,
         metavar="N",
-        help=f"of one image; at most, and by default, {usual.max_pixels:,}",
+        help=f"limit for bomb: width times height (default and maximum: {usual.max_pixels:,})",
     )
     group.add_argument(
         "--max-aspect",
         type=float,
         metavar="R",
-        help="of the longer side to the shorter one (default: any)",
+        help="limit for aspect: longer side divided by shorter side (default: none)",
     )
     group.add_argument(
-        "--min-side", type=int, metavar="N", help="pixels of the shorter side (default: any)"
+        "--min-side",
+        type=int,
+        metavar="N",
+        help="limit for small: pixels of the shorter side (default: none)",
     )
 
 
 def parse_encode_options(known: argparse.Namespace) -> EncodeOptions:
-    """Raises UsageError for a value that breaks its rule, or values that do not go together."""
+    """Return the encode options of a command line.
+
+    Raises:
+        UsageError: A value is invalid, or two options contradict each other.
+    """
     resize = None if known.resize is None else _parse_resize(known.resize)
     actions = _parse_actions(known.on)
     try:
@@ -128,15 +139,13 @@ def parse_encode_options(known: argparse.Namespace) -> EncodeOptions:
             color_profile=known.color_profile,
         )
     except ValueError as error:
-        raise UsageError(f"--{error}") from error  # its messages begin with the option's name
+        raise UsageError(f"--{error}") from error  # the message begins with the option's name
 
 
 def _parse_resize(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", text.lower())
     if not match:
-        raise UsageError(
-            f"--resize {text!r} is no size; write width x height in pixels, such as 224x224"
-        )
+        raise UsageError(f"--resize must be WIDTHxHEIGHT in pixels, such as 224x224, got {text!r}")
     return int(match[1]), int(match[2])
 
 
@@ -145,10 +154,13 @@ def _parse_actions(texts: Sequence[str]) -> dict[PolicyFault, Action]:
     for text in texts:
         fault, _, action = text.partition("=")
         if fault not in list(PolicyFault) or action not in get_args(Action):
-            rule = f"write FAULT=ACTION; faults: {', '.join(PolicyFault)}; actions: {', '.join(get_args(Action))}"
+            rule = (
+                f"expected FAULT=ACTION; faults: {', '.join(PolicyFault)}; actions: "
+                f"{', '.join(get_args(Action))}"
+            )
             raise UsageError(f"--on {text!r}: {rule}")
         if actions.setdefault(PolicyFault(fault), action) != action:  # type: ignore[arg-type]
             raise UsageError(
-                f"--on {fault} is given as {actions[PolicyFault(fault)]} and as {action}: choose one"
+                f"--on {fault} is both {actions[PolicyFault(fault)]} and {action}: choose one"
             )
     return actions

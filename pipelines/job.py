@@ -1,4 +1,4 @@
-"""A build, ready to be made into a graph: the options, and what was found out about INPUT before any worker starts."""
+"""Prepare a build: combine its options with the facts about INPUT, before any worker starts."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
 
 @dataclass(frozen=True, eq=False)
 class BuildJob:
-    """Options and source, and the parts of the graph's configuration that follow from them.
+    """The options and the source of a build, and the configuration of the graph derived from them.
 
     Attributes:
-        options: As given.
-        source: What INPUT is.
-        label_table: What `--labels` is, or None.
-        class_names: From `--class-names`, or as the source states them; None to learn them.
-        declared: The schema that `--schema` gives, or None.
+        options: Options of the command line.
+        source: INPUT in its detected format.
+        label_table: Table of `--labels`, or None.
+        class_names: From `--class-names`, `--schema` or the source; None to learn them.
+        declared: Schema of `--schema`, or None.
     """
 
     options: BuildOptions
@@ -93,12 +93,15 @@ class BuildJob:
 
     @property
     def num_buckets(self) -> int:
-        """Few where one process holds the plan anyway, many where a bucket must fit a small worker."""
+        """The number of sort buckets.
+
+        Locally one process holds the whole plan, elsewhere a bucket must fit a small worker.
+        """
         return _LOCAL_BUCKETS if is_local(self.options.beam_args) else _REMOTE_BUCKETS
 
     @property
     def needs_label(self) -> bool:
-        """The user's own schema has a label: then a dataset without any is a mistake."""
+        """True if the user's own schema has a label, so that a dataset without labels fails."""
         return (
             self.declared is not None
             and self.declared.label is not None
@@ -113,7 +116,8 @@ class BuildJob:
         extras = _extras(self.source, self.label_table)
         if any(extra.name == "label" and extra.is_list for extra in extras):
             raise UsageError(
-                "the column 'label' has lists: give --schema multi_label, or name the column of labels by --label-column"
+                "column 'label' holds lists: give --schema multi_label, or another column with "
+                "--label-column"
             )
         schema = image_classification(
             feature_names=self.source.feature_names or self.options.feature_names,
@@ -127,7 +131,7 @@ class BuildJob:
 
     @property
     def digest_settings(self) -> bytes:
-        """What decides a shard's bytes besides its references."""
+        """The settings that determine a shard's bytes, beside its references."""
         settings = self.options.settings
         relevant = {
             key: settings[key]
@@ -150,14 +154,14 @@ class BuildJob:
         )
 
     def describe_inputs(self) -> str:
-        """What INPUT was found to be, and the table of labels, for the log."""
+        """Return the detected format of INPUT and the table of labels, for the log."""
         table = self.label_table
         labels = "" if table is None else f"; by {table.key}, labels from {table.describe()}"
         return f"INPUT is {self.source.describe()}{labels}"
 
     @property
     def samples_sizes(self) -> bool:
-        """Shards are to have a size, and images get another one on their way into them."""
+        """True if shards have a target size and images change theirs when they are written."""
         return _samples_sizes(self.options)
 
     @property
@@ -186,16 +190,16 @@ def _samples_sizes(options: BuildOptions) -> bool:
 
 
 def _plans_by_content(options: BuildOptions) -> bool:
-    """Pictures are read before the plan is made."""
+    """Return whether images are read before the plan is made."""
     return _samples_sizes(options) or options.duplicates != "keep"
 
 
 def prepare_job(options: BuildOptions) -> BuildJob:
-    """Look at INPUT, the tables and OUTPUT, so that a slip is told before any worker starts.
+    """Check INPUT, the tables and OUTPUT, so that mistakes fail before any worker starts.
 
     Raises:
-        UsageError: INPUT or an option that does not fit it.
-        BuildError: A table that cannot be read, or an OUTPUT that is another build's.
+        UsageError: INPUT is invalid, or an option does not fit it.
+        BuildError: A table cannot be read, or OUTPUT belongs to another build.
     """
     job = describe_job(options, Folder(options.root.path(naming.SPOOL_DIR), options.storage))
     check_output(job.output_request)
@@ -207,15 +211,15 @@ def prepare_job(options: BuildOptions) -> BuildJob:
 
 
 def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob:
-    """The same without a look at OUTPUT, for `plan`, which tells what is there and does not stop at it.
+    """Return a job without checking OUTPUT: `plan` reports its state instead of failing.
 
     Args:
-        options: As given.
-        spool: Where bytes may be put; None for a plan, which writes nothing.
+        options: Options of the command line.
+        spool: Folder for spooled bytes; None for a plan, which writes nothing.
 
     Raises:
-        UsageError: INPUT or an option that does not fit it.
-        BuildError: A table that cannot be read.
+        UsageError: INPUT is invalid, or an option does not fit it.
+        BuildError: A table cannot be read.
     """
     written = None if options.schema is None else read_schema(options.schema, options.storage)
     source = detect_source(
@@ -250,13 +254,15 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
     )
     if job.splits_given and options.split is not None:
         raise UsageError(
-            "--split draws splits, but INPUT already states them (split folders or a split column): leave --split out"
+            "--split draws splits, but INPUT already states them (split folders or a split "
+            "column): leave --split out"
         )
     if job.splits_given and job.split_lists is not None:
         raise UsageError(
-            "--split-ids lists splits, but INPUT already states them (split folders or a split column): leave --split-ids out"
+            "--split-ids lists splits, but INPUT already states them (split folders or a split "
+            "column): leave --split-ids out"
         )
-    _ = job.schema  # names that clash are told now
+    _ = job.schema  # fails now if feature names clash
     return job
 
 
@@ -270,11 +276,12 @@ def _declared_schema(
 ) -> ExampleSchema:
     if given not in READY_SCHEMAS and options.feature_names != BuildOptions.feature_names:
         raise UsageError(
-            f"--feature-names is for ready schemas, and --schema {given} names its own features: leave --feature-names out"
+            f"--feature-names is for ready schemas, and --schema {given} has its own names: leave "
+            "--feature-names out"
         )
     try:
         extras = _extras(source, table)
-    except BuildError:  # of a column that the schema need not ask for
+    except BuildError:  # maybe over a column that the schema does not use
         if given in WITH_ALL_COLUMNS:
             raise
         extras = ()
@@ -288,14 +295,14 @@ def _declared_schema(
 
 
 def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:
-    """The features of extra columns: those of the source, unless a table of labels has one of that name, then the table's."""
+    """Return the features of extra columns; the label table's replace those of the source."""
     of_table = () if table is None else table.features
     replaced = {feature.name for feature in of_table}
     return (*(feature for feature in source.features if feature.name not in replaced), *of_table)
 
 
 def _column_names(source: InputSource, table: TableSource | None) -> list[str]:
-    """What a schema's features can be filled from; in tables that is any column."""
+    """Return the columns that can fill a schema's features; in tables, that is any column."""
     of_source = (
         source.columns.names
         if isinstance(source, TableSource)
@@ -305,7 +312,7 @@ def _column_names(source: InputSource, table: TableSource | None) -> list[str]:
 
 
 def _columns(source: InputSource, table: TableSource | None) -> pa.Schema:
-    """The columns of references that have been joined with the table of labels."""
+    """Return the columns of references after the join with the label table."""
     columns = {
         field.name: field.type
         for each in (source, table)
@@ -316,7 +323,7 @@ def _columns(source: InputSource, table: TableSource | None) -> pa.Schema:
 
 
 def _may_have_labels(source: InputSource, table: TableSource | None) -> bool:
-    """Whether the label of references can be filled; those of a folder are known when it is listed."""
+    """Return whether references may have labels; for a folder only its listing shows that."""
     return (
         not isinstance(source, TableSource)
         or source.label is not None
@@ -325,14 +332,14 @@ def _may_have_labels(source: InputSource, table: TableSource | None) -> bool:
 
 
 def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
-    """With --labels the options name columns of that table, which has everything but sizes."""
+    """Return the column options for INPUT: with --labels, only --size-column is one of them."""
     if options.labels is None:
         return options.columns
     return {**dict.fromkeys(options.columns), "size": options.columns.get("size")}
 
 
 def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableSource:
-    """The table of labels; its paths are those of INPUT, so they start where INPUT's do."""
+    """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
     root = options.image_root or (source.root if isinstance(source, TableSource) else options.input)
     request = make_request(
         labels, {**options.columns, "size": None}, argument="--labels", storage=options.storage

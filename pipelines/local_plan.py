@@ -1,6 +1,7 @@
-"""The plan of a build, made on this machine, and what a build would make of it and of what OUTPUT holds.
+"""Plan a build on this machine, and predict what the build would do with the state of OUTPUT.
 
-Digests need a second shuffle of all references: they are made only where OUTPUT holds something to compare with.
+Digests need a second shuffle of all references, so they are computed only if OUTPUT holds a build
+to compare with.
 """
 
 from __future__ import annotations
@@ -46,29 +47,29 @@ _COUNTED_COLUMNS = ["id", "uri", "row", "split"]
 
 
 class BuildState(StrEnum):
-    """What a build would do now."""
+    """The action that a build would take."""
 
     NEW = "new"  # OUTPUT holds no build
-    RESUME = "resume"  # go on with an unfinished build
-    RESTART = "restart"  # start over: Beam's stock writer cannot go on
-    UP_TO_DATE = "up_to_date"  # nothing
-    OVERWRITE = "overwrite"  # replace what is there, as --if-exists overwrite asks
-    REFUSED = "refused"  # stop: what OUTPUT holds is not this build's
-    FAILED = "failed"  # stop: no images, or too many rejects
+    RESUME = "resume"  # resume an unfinished build
+    RESTART = "restart"  # start over: Beam's stock writer cannot resume
+    UP_TO_DATE = "up_to_date"  # nothing to do
+    OVERWRITE = "overwrite"  # replace the dataset, with --if-exists overwrite
+    REFUSED = "refused"  # fail: OUTPUT holds another build
+    FAILED = "failed"  # fail: no images, or too many rejects
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPlan:
-    """A plan, and what OUTPUT holds of it.
+    """A plan, compared with OUTPUT.
 
     Attributes:
-        layout: The shards of each split; `first_positions` are left out.
-        vocabularies: By feature name, its class names or words in index order.
-        rejects: Number of inputs left out so far, by reason; no image has been read.
-        fingerprint: Of the whole plan, or None where there was nothing to compare it with.
-        shards_done: Shards that are written already and would stay.
-        state: What a build would do.
-        reason: Why it would stop, or "".
+        layout: The shards of each split, without `first_positions`.
+        vocabularies: Feature name -> class names or words, in index order.
+        rejects: Number of rejects so far, by reason; images have not been checked yet.
+        fingerprint: Hash of the whole plan, or None if there is nothing to compare it with.
+        shards_done: Number of finished shards that a build would keep.
+        state: Action that a build would take.
+        reason: Why a build would fail, or "".
     """
 
     layout: Layout
@@ -81,7 +82,7 @@ class LocalPlan:
 
 
 def plan_locally(job: BuildJob) -> LocalPlan:
-    """Plan a build on this machine, whatever runner the build itself is to use. Nothing is written to OUTPUT.
+    """Plan a build on this machine, whatever its own runner. Nothing is written to OUTPUT.
 
     Raises:
         ShardwrightError: INPUT cannot be listed.
@@ -128,7 +129,7 @@ def _judge(
     manifest: Mapping[str, Any] | None,
     plan: Mapping[str, Any] | None,
 ) -> LocalPlan:
-    """The plan with the state a build would find, checked in the order of a build."""
+    """Return the plan with its state; the checks are in the same order as in a build."""
     options = job.options
     try:
         check_rejects(planned.rejects, planned.layout.num_records, options.max_reject_fraction)
@@ -161,7 +162,7 @@ def _is_earlier_try(job: BuildJob, plan: Mapping[str, Any] | None, planned: Loca
 
 
 def _count_in_place(root: Folder) -> int:
-    """The shards of a finished dataset that are there whole, whatever their digest."""
+    """Count the shards of a finished dataset that exist in full length, whatever their digest."""
     manifest = read_manifest(root)
     return sum(
         _is_in_place(root, name)
@@ -227,7 +228,7 @@ def _graph(
 
 
 def _narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Only what decides the order and the counts has to cross the shuffle."""
+    """Return the columns that decide order and counts: nothing else has to be shuffled."""
     return set_column(batch.select(_COUNTED_COLUMNS), KNOWN_BYTES, known_sizes(batch))
 
 

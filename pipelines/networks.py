@@ -1,4 +1,4 @@
-"""What keeps Beam from waiting for ever: for a download nobody asked for, and for its own processes through a proxy."""
+"""Keep Beam from waiting forever: for its download of Prism, or for local processes via a proxy."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
 def keep_proxies_out() -> None:
-    """Let gRPC reach the processes of this machine directly: under `https_proxy` it would ask the proxy for them, and wait for ever.
+    """Make gRPC connect directly to the processes of this machine.
 
-    Only gRPC reads `no_grpc_proxy`, before `no_proxy`, whose hosts are therefore taken over.
+    Under `https_proxy` it would connect through the proxy and wait forever. Only gRPC reads
+    `no_grpc_proxy`. It takes precedence over `no_proxy`, so the hosts of the latter are copied.
     """
     given = next(
         (os.environ[name] for name in (_NO_PROXY, "no_proxy", "NO_PROXY") if os.environ.get(name)),
@@ -32,16 +33,17 @@ def keep_proxies_out() -> None:
 
 @contextmanager
 def fetching_prism(beam_args: Sequence[str]) -> Iterator[None]:
-    """Give Beam's download of Prism, in the block, the time limit that it has not: behind a firewall that drops packets it would hang.
+    """Give Beam's download of Prism a timeout in the block.
 
-    Where DirectRunner gets no Prism, Beam goes on with its in-process runner, in this block.
+    Beam sets none, so behind a firewall that drops packets the download hangs. If DirectRunner
+    cannot get Prism, Beam falls back to its in-process runner.
 
     Args:
-        beam_args: As given.
+        beam_args: Options for Beam.
 
     Raises:
-        UsageError: `--prism_location` names no file.
-        BuildError: Prism was asked for by name, and cannot be fetched.
+        UsageError: The file of `--prism_location` does not exist.
+        BuildError: The runner is PrismRunner, and Prism cannot be downloaded.
     """
     runner = kind_of(beam_args)
     if runner not in ("prismrunner", "directrunner", "switchingdirectrunner"):
@@ -49,7 +51,7 @@ def fetching_prism(beam_args: Sequence[str]) -> Iterator[None]:
         return
     location = option_of(beam_args, "prism_location")
     if location and "://" not in location and not os.path.exists(location):
-        raise UsageError(f"--prism_location {location}: there is no such file")
+        raise UsageError(f"--prism_location {location} does not exist")
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_FETCH_SECONDS)
     try:
@@ -59,7 +61,7 @@ def fetching_prism(beam_args: Sequence[str]) -> Iterator[None]:
             isinstance(error, TimeoutError) or "fetch remote prism binary" in str(error)
         ):
             raise
-        way_on = "give the program's path by --prism_location, or leave --runner out"
-        raise BuildError(f"Prism could not be fetched ({error}): {way_on}") from error
+        way_on = "give the path of its binary with --prism_location, or leave --runner out"
+        raise BuildError(f"could not download Prism ({error}): {way_on}") from error
     finally:
         socket.setdefaulttimeout(before)

@@ -1,4 +1,4 @@
-"""The options of `build` and `plan`: parsed, checked, and kept apart from those of Beam."""
+"""Parse and check the options of `build` and `plan`, and separate them from those of Beam."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ _PLACES = ("--input", "--output")
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """Everything a build is told. Values are checked when it is made.
+    """The options of a build, checked on creation.
 
     Attributes:
-        input: A folder or a table.
-        output: The dataset's folder.
-        labels: A table of labels, or None.
-        labels_key: What its rows go by: "id", "path" or "stem".
-        input_format: Take INPUT for this, or None to look.
-        image_root: Where relative image paths start, or None for the format's own rule.
-        columns: role -> column of the table, None to look for a usual name.
-        split: How to draw splits, or None for what the input states, else all `train`.
-        stratify: The classes' fractions are to be alike in all splits.
-        split_ids: Files of ids whose split is known, each as FILE or SPLIT=FILE.
-        duplicates: "keep", "drop" or "reject": what becomes of images with the bytes of another one.
-        policy: How many shards.
-        seed: Of the shuffle.
-        encode: What becomes of image bytes.
-        check: How closely an image is looked at.
-        transforms: Functions of the user's on each record, in order.
-        max_reject_fraction: More than this of all inputs rejected fails the build.
-        schema: A ready schema's name or a file, or None for images with a label and what else the input brings.
+        input: Path or address of INPUT.
+        output: Folder or prefix of the dataset.
+        labels: Table of labels, or None.
+        labels_key: Join key of `labels`: "id", "path" or "stem".
+        input_format: Format of INPUT, or None to detect it.
+        image_root: Base of relative image paths, or None for the format's own rule.
+        columns: Role -> column of the table; None to find it by its usual names.
+        split: Rule to draw splits, or None for the splits of INPUT, else all `train`.
+        stratify: Every split gets the same class fractions.
+        split_ids: Files of ids with a known split, each as FILE or SPLIT=FILE.
+        duplicates: Treatment of images with identical bytes: "keep", "drop" or "reject".
+        policy: Target size or number of shards.
+        seed: Seed of the global shuffle.
+        encode: Encoding of images.
+        check: Check of images: "header", "decode" or "none".
+        transforms: The user's functions on each record, in order.
+        max_reject_fraction: The build fails if more than this fraction of inputs is rejected.
+        schema: Name of a ready schema, or a file; None for image, id, label and all other columns.
         feature_names: "tfds" or "model-garden".
-        class_names_file: A file of class names in label order, or None to learn them.
-        name: The dataset's name.
+        class_names_file: File of class names in label order, or None to learn them.
+        name: Name of the dataset.
         version: "major.minor.patch".
         if_exists: "resume", "overwrite" or "error".
         writer: "planned", or "beam" for Beam's stock WriteToTFRecord.
-        threads: Chunks of images worked on at a time in one process, or objects read at a time, or None for as many as pay.
-        storage: Options of the stores that INPUT, tables and OUTPUT are in.
+        threads: Threads per process, or concurrent reads from a store; None for automatic.
+        storage: Options of the stores of INPUT, tables and OUTPUT.
         shared_filesystem: Workers on other machines see local paths under the same names.
         beam_args: Options for Beam, as given.
     """
@@ -94,27 +94,27 @@ class BuildOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.max_reject_fraction <= 1:
             raise UsageError(
-                f"--max-reject-fraction is {self.max_reject_fraction:g}; it must be from 0 to 1"
+                f"--max-reject-fraction must be from 0 to 1, got {self.max_reject_fraction:g}"
             )
         if not is_dataset_name(self.name):
             raise UsageError(
-                f"--name {self.name!r} must be lower-case letters, digits and underscores, and start with a letter"
+                "--name must be lower-case letters, digits and underscores and start with a "
+                f"letter, got {self.name!r}"
             )
         if not re.fullmatch(r"\d+\.\d+\.\d+", self.version):
-            raise UsageError(f"--version {self.version!r} must be three numbers, such as 1.0.0")
+            raise UsageError(
+                f"--version must be three numbers, such as 1.0.0, got {self.version!r}"
+            )
         if self.threads is not None and self.threads < 1:
-            raise UsageError(f"--threads is {self.threads}; it must be 1 or more")
+            raise UsageError(f"--threads must be at least 1, got {self.threads}")
         if self.labels_key != "id" and self.labels is None:
-            raise UsageError(
-                f"--labels-key {self.labels_key} says what the rows of --labels go by: give --labels, or leave it out"
-            )
+            raise UsageError(f"--labels-key {self.labels_key} needs --labels")
         if self.stratify and self.split is None:
-            raise UsageError(
-                "--stratify says how splits are drawn, and none are: give --split, such as --split train=0.8,test=0.2"
-            )
+            raise UsageError("--stratify needs --split, such as --split train=0.8,test=0.2")
         if self.split_ids and self.split is not None and self.columns.get("group") is not None:
             raise UsageError(
-                "--split-ids puts single images in splits, so --split could tear groups: leave --group-column or --split out"
+                "--split-ids assigns single images, so --split could divide groups: leave "
+                "--group-column or --split out"
             )
         _check_places(self.input, self.output)
         places = {
@@ -124,11 +124,11 @@ class BuildOptions:
             "--image-root": self.image_root,
         }
         check_runner(self.beam_args, places, shared_filesystem=self.shared_filesystem)
-        _ = self.all_beam_args  # what a runner lacks is told now
+        _ = self.all_beam_args  # fails now if the runner needs more options
 
     @cached_property
     def all_beam_args(self) -> list[str]:
-        """What Beam is given: `beam_args`, and what they leave open."""
+        """The arguments for Beam: `beam_args`, completed for the runner."""
         return beam_arguments(self.beam_args, dataset=self.name, output=absolute(self.output))
 
     @property
@@ -138,7 +138,7 @@ class BuildOptions:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The options that decide the shards' bytes, as JSON: what a resumed build must have in common."""
+        """The options that determine the shards' bytes, as JSON; equal in a resumed build."""
         policy = self.policy
         settings: dict[str, Any] = {
             "seed": self.seed,
@@ -188,11 +188,12 @@ def _check_places(given_input: str, given_output: str) -> None:
     folder = source if is_remote(source) or os.path.isdir(source) else None
     if folder and (output == folder or output.startswith(folder.rstrip("/") + "/")):
         raise UsageError(
-            f"OUTPUT {given_output} is inside INPUT {given_input}: its shards would be taken for input; give a place outside"
+            f"OUTPUT {given_output} is inside INPUT {given_input}, so its shards would be read as "
+            "input: choose an OUTPUT outside INPUT"
         )
     if source.startswith(output.rstrip("/") + "/"):
         raise UsageError(
-            f"INPUT {given_input} is inside OUTPUT {given_output}: give an OUTPUT of its own"
+            f"INPUT {given_input} is inside OUTPUT {given_output}: choose another OUTPUT"
         )
 
 
@@ -202,11 +203,11 @@ def _real(uri: str) -> str:
 
 
 def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
-    """Options from a command line.
+    """Parse a command line.
 
     Raises:
-        UsageError: An option's value breaks a rule; the message names value, rule and fix.
-        SystemExit: With 2, from argparse, for a command line it cannot take apart; with 0 after `--help`.
+        UsageError: An option is invalid; the message has the value, the rule and the fix.
+        SystemExit: From argparse: 2 for a command line that it cannot parse, 0 after `--help`.
     """
     parser = make_parser(command)
     known, beam_args = parser.parse_known_args(
@@ -255,7 +256,10 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
 
 
 def _places_first(argv: Sequence[str]) -> list[str]:
-    """INPUT and OUTPUT given as `--input` and `--output`, which is all that some schedulers can pass, in their usual place."""
+    """Move `--input` and `--output` to the front, as INPUT and OUTPUT.
+
+    Some schedulers pass only named parameters.
+    """
     places: dict[str, str] = {}
     rest: list[str] = []
     args = iter(argv)
@@ -268,13 +272,13 @@ def _places_first(argv: Sequence[str]) -> list[str]:
     if len(places) == 1:
         missing = next(place for place in _PLACES if place not in places)
         raise UsageError(
-            f"{next(iter(places))} is given without {missing}: give both, or INPUT and OUTPUT without these names"
+            f"{next(iter(places))} needs {missing}: give both, or INPUT and OUTPUT without names"
         )
     return [*(places[place] for place in _PLACES if places), *rest]
 
 
 def _labels_for_beam(argv: Sequence[str]) -> list[str]:
-    """Beam also has a `--labels`, of the form key=value or of JSON, for Dataflow jobs; ours is a table's path."""
+    """Rename Beam's `--labels` (key=value or JSON, for Dataflow jobs); ours is a table's path."""
     result = []
     for arg, following in zip(argv, [*argv[1:], ""], strict=False):
         option, equals, value = arg.partition("=")
@@ -286,10 +290,9 @@ def _labels_for_beam(argv: Sequence[str]) -> list[str]:
 
 
 def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) -> None:
-    """An option that is neither ours nor Beam's is a slip, and a build that ignored it would surprise."""
-    from apache_beam.options.pipeline_options import (
-        PipelineOptions,
-    )  # 3 s: not before the rest is sound
+    """Raise UsageError for an option unknown to this command and to Beam, which would ignore it."""
+    # The import takes 3 s, so the other options are checked first.
+    from apache_beam.options.pipeline_options import PipelineOptions
 
     if _is_portable(beam_args):
         return
@@ -306,11 +309,11 @@ def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) 
         ]
         guess = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
         hint = f"; did you mean {guess[0]}?" if guess else f"; see `{parser.prog} --help`"
-        raise UsageError(f"{unknown[0]!r} is no option of shardwright or of Beam{hint}")
+        raise UsageError(f"{unknown[0]!r} is not an option of shardwright or Beam{hint}")
 
 
 def _is_portable(beam_args: Sequence[str]) -> bool:
-    """Portable runners take options that only their job server knows."""
+    """Return whether the runner is portable: only its job server knows all of its options."""
     return any(
         runner in arg
         for arg in beam_args

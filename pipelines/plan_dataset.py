@@ -1,4 +1,4 @@
-"""`shardwright plan`: the planning half of the build, and what it would write. No image is read, nothing is written."""
+"""The command `shardwright plan`: plan a build and show what it would write. Writes nothing."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from transforms.progress import PROGRESS
 
 _VERDICTS = {
     BuildState.NEW: "would write all shards",
-    BuildState.RESUME: "would go on with what is there",
-    BuildState.RESTART: "would start over: Beam's stock writer cannot go on",
+    BuildState.RESUME: "would resume",
+    BuildState.RESTART: "would start over: Beam's stock writer cannot resume",
     BuildState.UP_TO_DATE: "would find everything up to date",
-    BuildState.OVERWRITE: "would replace what is there",
+    BuildState.OVERWRITE: "would replace the dataset in OUTPUT",
     BuildState.REFUSED: "would be refused",
     BuildState.FAILED: "would fail",
 }
@@ -34,7 +34,11 @@ _STOPS = frozenset({BuildState.REFUSED, BuildState.FAILED})
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`shardwright plan`: exit code 0 a build would go through, 1 it would fail or be refused, 2 wrong usage."""
+    """Run the command and return its exit code.
+
+    Returns:
+        0 if a build would succeed, 1 if it would fail or be refused, 2 for wrong usage.
+    """
     logging.getLogger().setLevel(logging.WARNING)
     args = sys.argv[1:] if argv is None else argv
     try:
@@ -42,7 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(job.describe_inputs())
         if not is_local(job.options.beam_args):
             say(
-                f"a plan is made on this machine ({LOCAL_RUNNER}), not on {runner_of(job.options.beam_args)}"
+                f"planning on this machine ({LOCAL_RUNNER}), not on "
+                f"{runner_of(job.options.beam_args)}"
             )
         with ProgressDisplay(PROGRESS):
             plan = plan_locally(job)
@@ -60,13 +65,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
-    """What `--json` prints.
+    """Return the object that `--json` prints.
 
-    Keys: `fingerprint`, `settings`, `splits` as in `plan.json` (bytes are estimates), `num_records`, `num_shards`,
-    `num_bytes` and `num_classes` of the whole, `rejects` by reason so far, `shards_done` (written already and kept),
-    `shards_to_write`, `estimate` (a `SizeEstimate`, only where images get other sizes), `state` (see `BuildState`) and `reason`
-    (why a build would stop, else ""). `fingerprint` is null where OUTPUT holds nothing to compare it with: it costs a
-    second pass over the references.
+    Keys: `fingerprint`, `settings` and `splits` as in `plan.json` (bytes are estimates);
+    `num_records`, `num_shards`, `num_bytes` and `num_classes` of all splits; `rejects` by reason so
+    far; `shards_done` (finished and kept); `shards_to_write`; `estimate` (a `SizeEstimate`, only if
+    images change their size); `state` (see `BuildState`); `reason` (why a build would fail, else
+    ""). `fingerprint` needs a second pass over the references, so it is null if OUTPUT holds
+    nothing to compare it with.
     """
     layout = plan.layout
     return {
@@ -84,7 +90,7 @@ def outline(job: BuildJob, plan: LocalPlan) -> dict[str, Any]:
 
 
 def describe_plan(job: BuildJob, plan: LocalPlan) -> str:
-    """The same in words, a line a split."""
+    """Return the plan as text, with one line per split."""
     layout = plan.layout
     lines = []
     for split, cuts in layout.cuts.items():
@@ -114,7 +120,10 @@ def _class_names(job: BuildJob, plan: LocalPlan) -> tuple[str, ...]:
 def _describe_estimate(layout: Layout) -> str:
     mean = sum(layout.num_bytes.values()) / max(layout.num_records, 1)
     sampled = layout.estimate.num_sampled if layout.estimate else 0
-    return f"about {show_bytes(mean)} a record, estimated by encoding {sampled} of them; shards have a margin for what that may be off"
+    return (
+        f"about {show_bytes(mean)} per record, estimated by encoding {sampled} records; shard "
+        "sizes have a margin for the error"
+    )
 
 
 def _describe_cuts(cuts: ShardCuts) -> str:

@@ -1,4 +1,4 @@
-"""A job on other machines: where it can be seen, how far it is, and how it ended."""
+"""Follow a job on other machines: report its address, its progress and its outcome."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def follow(
     options: BuildOptions,
     say: Callable[[str], None],
 ) -> None:
-    """Wait for the end of a job; a stop on this side cancels it.
+    """Wait for a job to end; an interrupt cancels it.
 
     Raises:
-        BuildError: It ended otherwise than done, and did not say why.
-        Exception: What the runner raises for a job that failed.
+        BuildError: It ended in another state than DONE, without an error.
+        Exception: The runner's error for a failed job.
     """
     _say_where(result, beam_options, say)
     try:
@@ -44,19 +44,22 @@ def follow(
         result.cancel()
         raise
     if state not in (None, PipelineState.DONE):
-        raise BuildError(f"the job ended as {state}; run the same command again to go on")
+        raise BuildError(f"the job ended as {state}; run the same command again to resume")
 
 
 def _say_where(
     result: PipelineResult, options: PipelineOptions, say: Callable[[str], None]
 ) -> None:
-    if hasattr(result, "job_id"):  # Dataflow's
+    if hasattr(result, "job_id"):  # a Dataflow job
         cloud = options.view_as(GoogleCloudOptions)
         say(f"job {result.job_id()}: {console_url(cloud.project, cloud.region, result.job_id())}")
 
 
 class _RemoteProgress:
-    """Shows, until the block ends, what of the plan is in OUTPUT: all runners write that, and few tell their counters meanwhile."""
+    """The progress of a remote job, read from OUTPUT until the block ends.
+
+    Every runner writes there; few report counters while a job runs.
+    """
 
     def __init__(self, options: BuildOptions) -> None:
         self._options = options
@@ -81,12 +84,14 @@ class _RemoteProgress:
             try:
                 if (found := written_so_far(self._options)) is not None:
                     PROGRESS.show(found)
-            except ShardwrightError as error:  # the job goes on without being watched
-                _LOG.info("progress cannot be read now: %s", error)
+            except ShardwrightError as error:  # no reason to stop the job
+                _LOG.info("could not read the progress: %s", error)
 
 
 def written_so_far(options: BuildOptions) -> Progress | None:
-    """What of this build's plan is in OUTPUT, images and bytes by the shards that are done; None before it is planned.
+    """Return the progress of this build in OUTPUT, or None before it is planned.
+
+    Images and bytes are derived from the number of finished shards.
 
     Raises:
         StorageError: OUTPUT cannot be read.
@@ -115,9 +120,12 @@ def written_so_far(options: BuildOptions) -> Progress | None:
 
 
 def reason_of(error: BaseException) -> str:
-    """What a runner's error says, in one line: the last line of the worker's trace, else its first lines."""
+    """Return a runner's error in one line of at most 1000 characters.
+
+    It is the last line of the worker's traceback, or else the first five lines of the message.
+    """
     if isinstance(error, grpc.FutureTimeoutError):
-        return "its job server does not answer"
+        return "its job server did not respond"
     text: Any = getattr(error, "message", None) or str(error) or type(error).__name__
     lines = [line.strip() for line in str(text).replace("\\n", "\n").splitlines() if line.strip()]
     if "Traceback (most recent call last):" in lines:

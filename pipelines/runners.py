@@ -1,4 +1,7 @@
-"""Which runner a build runs on, and what it is told. The local one is named outright: nothing is ever downloaded for it."""
+"""Choose the runner of a build and complete its arguments.
+
+The local default is FnApiRunner, because Beam's DirectRunner would try to download Prism.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,14 @@ _LOCAL_RUNNERS = frozenset(
         "prismrunner",
     }
 )
-_REMOTE_RUNNERS = frozenset(
-    {"dataflowrunner", "flinkrunner", "portablerunner", "sparkrunner"}
-)  # others are for Beam to refuse
-# Beam's FlinkRunner starts a cluster of its own in this process where it is told of none.
+# Beam rejects all other names.
+_REMOTE_RUNNERS = frozenset({"dataflowrunner", "flinkrunner", "portablerunner", "sparkrunner"})
+# With these values of --flink_master, Beam's FlinkRunner starts a cluster in this process.
 _FLINK_HERE = ("", "[local]", "[auto]")
 
 
 def option_of(beam_args: Sequence[str], name: str) -> str:
-    """The value of Beam's option `--name`, the last one if it is given several times, "" if it is not."""
+    """Return the last value given for Beam's option `--name`, or "" if there is none."""
     value = ""
     for arg, following in zip(beam_args, [*beam_args[1:], ""], strict=False):
         if arg.startswith(f"--{name}="):
@@ -37,15 +39,16 @@ def option_of(beam_args: Sequence[str], name: str) -> str:
 
 
 def runner_of(beam_args: Sequence[str]) -> str:
-    """The runner the arguments name, the last one if several do, or the local default."""
+    """Return the last runner given in the arguments, or the local default."""
     return option_of(beam_args, "runner") or LOCAL_RUNNER
 
 
 def describe_runner(beam_args: Sequence[str]) -> str:
-    """The runner, for the log, and what is easily forgotten about it."""
+    """Return the runner for the log, with a warning if Dataflow's workers have no limit."""
     unbounded = is_dataflow(beam_args) and not option_of(beam_args, "max_num_workers")
     advice = (
-        "; without --max_num_workers it may start more workers than a store can serve (docs/runners.md)"
+        "; without --max_num_workers it may start more workers than a store can serve "
+        "(docs/runners.md)"
         if unbounded
         else ""
     )
@@ -53,7 +56,7 @@ def describe_runner(beam_args: Sequence[str]) -> str:
 
 
 def is_local(beam_args: Sequence[str]) -> bool:
-    """Whether the runner's workers are on this machine, whatever it is told."""
+    """Return whether the runner's workers are on this machine."""
     runner = kind_of(beam_args)
     elsewhere = (
         option_of(beam_args, "job_endpoint")
@@ -67,56 +70,59 @@ def is_dataflow(beam_args: Sequence[str]) -> bool:
 
 
 def kind_of(beam_args: Sequence[str]) -> str:
-    """The runner's class, in lower case and without its module, as Beam compares it."""
+    """Return the runner's class in lower case and without its module, as Beam compares it."""
     return runner_of(beam_args).rpartition(".")[2].lower()
 
 
 def check_runner(
     beam_args: Sequence[str], places: Mapping[str, str | None], *, shared_filesystem: bool
 ) -> None:
-    """Refuse places that the workers cannot reach, before anything is listed.
+    """Reject paths that the workers cannot reach, before anything is listed.
 
     Args:
         beam_args: Options for Beam.
-        places: What workers read and write, by what the command line calls it.
+        places: Name on the command line -> path or address that workers read or write, or None.
         shared_filesystem: Workers see local paths under the same names.
 
     Raises:
-        UsageError: The first such place, and the ways on; or a runner that nobody could reach.
+        UsageError: Workers cannot reach a path, or the runner has no job server.
     """
     if is_local(beam_args) or kind_of(beam_args) not in _REMOTE_RUNNERS:
         return
     runner = runner_of(beam_args)
     if kind_of(beam_args) == "portablerunner" and not option_of(beam_args, "job_endpoint"):
         raise UsageError(
-            f"--runner {runner} submits to a job server: give its address by --job_endpoint, such as localhost:8099"
+            f"--runner {runner} needs a job server: give its address with --job_endpoint, such as "
+            "localhost:8099"
         )
     if shared_filesystem and is_dataflow(beam_args):
         raise UsageError(
-            "--shared-filesystem: workers of Dataflow share no file system with anybody; give gs:// or s3:// places"
+            "--shared-filesystem: workers of Dataflow have no shared file system; give gs:// or "
+            "s3:// addresses"
         )
     for name, place in places.items():
         if place is not None and not is_remote(place) and not shared_filesystem:
             other = (
                 ""
                 if is_dataflow(beam_args)
-                else ", or --shared-filesystem where all workers see this path under the same name"
+                else ", or --shared-filesystem if all workers see this path under the same name"
             )
             raise UsageError(
-                f"{name} {place} is on this machine, and the workers of {runner} may be on others: give gs:// or s3://{other}"
+                f"{name} {place} is on this machine, and the workers of {runner} may be on others: "
+                f"give gs:// or s3://{other}"
             )
 
 
 def beam_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> list[str]:
-    """What Beam is given: the user's arguments, and what they leave open.
+    """Return the arguments for Beam: the user's, completed for the runner.
 
     Args:
-        beam_args: As given.
-        dataset: The dataset's name.
-        output: Where it is built.
+        beam_args: Options for Beam, as given.
+        dataset: Name of the dataset.
+        output: Path or address of OUTPUT.
 
     Raises:
-        UsageError: A Dataflow job would lack something.
+        UsageError: A Dataflow job needs more options.
     """
     if is_dataflow(beam_args):
         return dataflow_arguments(beam_args, dataset=dataset, output=output)

@@ -1,4 +1,7 @@
-"""Running a graph: the last lines a user reads, the exit code, and errors without a stack trace where they are the user's."""
+"""Run a graph, report the result in the last lines of the log and return the exit code.
+
+Errors of the user are reported without a stack trace.
+"""
 
 from __future__ import annotations
 
@@ -36,11 +39,15 @@ from transforms.rejects import RejectReason
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 _SHOWN_REJECTS = 5
-REPORT = 'internal_error is a bug, not a fault of your images: please report it (README.md, "Report a problem") with the line above'
+REPORT = (
+    "internal_error is a bug, not a fault of your images: please report it with the line "
+    'above (README.md, "Report a problem")'
+)
 _TRACE = "Traceback (most recent call last):"
-# What Beam adds to the message of an error raised on a worker: where it happened.
+# Beam's addition to the message of a worker's error: the step that raised it.
 _STEP = re.compile(r" \[while running '[^\n]*'\]$", re.MULTILINE)
-# After an error, Beam's worker threads may put a bundle away twice, and the second time hides the error behind one of their own.
+# After an error, Beam's worker threads may release a bundle twice. The second time raises a
+# KeyError, which hides the first error.
 _BEAM_RACE = re.compile(
     r"bundle_processor_cache\.release.*^KeyError: 'bundle_\d+'", re.DOTALL | re.MULTILINE
 )
@@ -50,13 +57,13 @@ _BEAM_LOGGERS = (
     "apache_beam.runners.worker.sdk_worker",
     "apache_beam.runners.portability.local_job_service",
     "apache_beam.runners.dataflow.dataflow_runner",
-    "PrismJobServer",  # what Prism writes to its own log
+    "PrismJobServer",  # the lines of Prism's own log
     "root",
 )
 
 
 def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) -> int:
-    """Prepare a job, run it, and say how it went."""
+    """Prepare a job, run it, report its result and return the exit code."""
     logging.getLogger().setLevel(logging.WARNING)
     started = monotonic()
     PROGRESS.start(total_images=0, total_shards=0)
@@ -68,16 +75,13 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
             with ProgressDisplay(PROGRESS):
                 run(job)
             if template := option_of(job.options.beam_args, "template_location"):
-                say(
-                    f"wrote the template {template}; nothing is built before a job is started from it"
-                )
+                say(f"wrote the template {template}; start a job from it to build the dataset")
             else:
                 _say_result(job, read_manifest(job.options.root), monotonic() - started)
         except (Exception, KeyboardInterrupt) as error:
-            if (
-                stop.signal is not None
-            ):  # a worker in this process turns the interrupt into an error of its own
-                say(f"stopped by {stop.signal.name}; run the same command again to go on")
+            # A worker in this process may turn the interrupt into another error.
+            if stop.signal is not None:
+                say(f"stopped by {stop.signal.name}; run the same command again to resume")
                 return 128 + stop.signal
             if isinstance(error, TooManyRejectsError):
                 _say_some_rejects(job.options.root)
@@ -91,14 +95,17 @@ def run_build(run: Callable[[BuildJob], None], prepare: Callable[[], BuildJob]) 
 
 @dataclass(slots=True)
 class Stop:
-    """Which signal asked the build to stop, None as long as none did."""
+    """The signal that stopped the build, or None."""
 
     signal: signal.Signals | None = None
 
 
 @contextmanager
 def stop_signals() -> Iterator[Stop]:
-    """Make SIGINT and SIGTERM stop the block by a KeyboardInterrupt, so that no temporary file is left; the second one kills."""
+    """Raise KeyboardInterrupt in the block on SIGINT or SIGTERM, so that it can clean up.
+
+    A second signal kills the process.
+    """
     stop = Stop()
 
     def handle(number: int, _: FrameType | None) -> None:
@@ -106,9 +113,8 @@ def stop_signals() -> Iterator[Stop]:
         signal.signal(number, signal.SIG_DFL)
         raise KeyboardInterrupt
 
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # Python lets no other thread set handlers
+    # Python lets only the main thread set signal handlers.
+    if threading.current_thread() is not threading.main_thread():
         yield stop
         return
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -123,9 +129,9 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
     """Run a graph to its end.
 
     Raises:
-        ShardwrightError: What a worker raised on purpose, whichever way the runner carried it here.
-        UsageError: Beam refuses its options.
-        BuildError: A job on other machines was refused, or failed.
+        ShardwrightError: A worker raised it, whatever the runner wrapped it in.
+        UsageError: Beam rejects its options.
+        BuildError: A job on other machines was rejected, or failed.
     """
     keep_proxies_out()
     options = PipelineOptions(job.options.all_beam_args)
@@ -157,28 +163,28 @@ def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: Buil
             follow(result, options, job.options, say)
     except ShardwrightError:
         raise
-    except Exception as error:  # the service's or the job server's: none of our code runs here but what was just built
+    except Exception as error:  # of the service or the job server: our own code runs on workers
         if worker_error(str(error)) is not None:
             raise
         raise BuildError(
-            f"{runner_of(job.options.beam_args)} did not do the job: {reason_of(error)}"
+            f"the job failed on {runner_of(job.options.beam_args)}: {reason_of(error)}"
         ) from error
 
 
 def _make_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """Raises UsageError for a runner that Beam does not know, or options that the runner does not take."""
+    """Return a pipeline. Raises UsageError if Beam does not know the runner or an option."""
     try:
         return beam.Pipeline(options=options)
-    except (
-        ValueError,
-        ImportError,
-        AttributeError,
-    ) as error:  # as Beam tells it, before anything runs
-        raise UsageError(f"Beam refuses its options: {error}") from error
+    # Beam's errors for invalid options, before anything runs.
+    except (ValueError, ImportError, AttributeError) as error:
+        raise UsageError(f"Beam rejects its options: {error}") from error
 
 
 def worker_error(text: str) -> ShardwrightError | None:
-    """The error of ours that a runner's message ends in, or None: one that led to another error is not the cause."""
+    """Return the ShardwrightError in the last traceback of a runner's message, or None.
+
+    A ShardwrightError that led to another error is not the cause.
+    """
     traces = text.split(_TRACE)
     while len(traces) > 1 and _BEAM_RACE.search(traces[-1]):
         traces.pop()
@@ -197,15 +203,17 @@ def worker_error(text: str) -> ShardwrightError | None:
 
 
 class _KnownFailures(logging.Filter):
-    """Keeps Beam from logging, with a stack trace, what the last line of the build says: a user's mistake, or a stop."""
+    """A filter for user errors and stops, which Beam would log with a stack trace.
+
+    The last line of the build reports them.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.exc_info and isinstance(record.exc_info[1], ShardwrightError | KeyboardInterrupt):
             return False
-        text = (
-            record.getMessage().replace("\\n", "\n").replace("\\'", "'")
-        )  # a worker process's log comes escaped
-        # Every worker process warns of a folder that only containers have.
+        # The log of a worker process is escaped.
+        text = record.getMessage().replace("\\n", "\n").replace("\\'", "'")
+        # Every worker process warns about a folder that only containers have.
         return worker_error(text) is None and "No semi_persistent_directory" not in text
 
 
@@ -213,13 +221,13 @@ _FILTER = _KnownFailures()
 
 
 def fail(error: ShardwrightError) -> int:
-    """Say why, and give the exit code."""
+    """Print an error and return its exit code."""
     say(f"error: {error}")
     return EXIT_USAGE if isinstance(error, UsageError) else EXIT_FAILED
 
 
 def say(line: str) -> None:
-    """One line for the user. On stderr: Airflow's Beam hook blocks on a child that fills stdout."""
+    """Print a line to stderr, because Airflow's Beam hook blocks on a child that fills stdout."""
     print(f"shardwright: {line}", file=sys.stderr, flush=True)
 
 
@@ -230,7 +238,8 @@ def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
         say(f"up to date: all {shards} shards were already written")
     for split in manifest.splits.values():
         say(
-            f"{split.name}: {split.num_records} records, {len(split.shards)} shards, {show_bytes(split.num_bytes)}"
+            f"{split.name}: {split.num_records} records, {len(split.shards)} shards, "
+            f"{show_bytes(split.num_bytes)}"
         )
     if sizes := record_bytes_of(manifest):
         say(average(sizes.values()).describe())
@@ -243,29 +252,31 @@ def _say_result(job: BuildJob, manifest: Manifest, seconds: float) -> None:
             say(REPORT)
     _say_retries()
     say(
-        f"{job.options.root}: {manifest.num_records} records in {shards} shards, {show_seconds(seconds)}"
+        f"{job.options.root}: {manifest.num_records} records in {shards} shards, "
+        f"{show_seconds(seconds)}"
     )
 
 
 def _say_splits(manifest: Manifest) -> None:
-    """How well classes were spread over splits, and images that are in two of them."""
+    """Report how far class fractions deviate, and images that are in two splits."""
     for name, split in manifest.splits.items():
         if (off := split.stats.get("label_deviation")) is not None:
             worst = f"{off['max']:.3%} ({manifest.schema.class_names[off['label']]})"
             say(
-                f"{name}: class fractions are off those of the whole by {off['mean']:.3%} on average, by {worst} at worst"
+                f"{name}: class fractions deviate by {off['mean']:.3%} on average, at most by "
+                f"{worst}"
             )
     for name, other in itertools.combinations(
         sorted(manifest.splits, key=lambda split: manifest.splits[split].num_records), 2
     ):
         if (leak := manifest.splits[name].stats.get(LEAKS, {}).get(other)) is not None:
             more = f", and perhaps {leak['unchecked']} more" if leak["unchecked"] else ""
-            fix = "report.html names some, and --duplicates drop leaves one of each"
+            fix = "report.html lists examples, and --duplicates drop keeps one of each"
             say(f"leakage: {leak['records']} images of {name} are also in {other}{more}; {fix}")
 
 
 def _say_retries() -> None:
-    """What the stores' bad moments cost, as far as this process saw them."""
+    """Report the storage requests that this process retried."""
     retries = {
         name.removeprefix("retries_"): number
         for name, number in COUNTERS.snapshot().items()
@@ -276,7 +287,7 @@ def _say_retries() -> None:
             f"{number} {kind}"
             for kind, number in sorted(retries.items(), key=lambda item: -item[1])
         )
-        say(f"storage: {sum(retries.values())} requests were repeated ({kinds})")
+        say(f"storage: {sum(retries.values())} requests were retried ({kinds})")
 
 
 def _say_some_rejects(root: Folder) -> None:

@@ -1,4 +1,4 @@
-"""`--schema`: a ready schema by its name, a Python file that defines SCHEMA, or a JSON file, held against what INPUT has."""
+"""Load the schema of `--schema` (ready, Python or JSON) and compare it with INPUT."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _NAMED = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})
 
 
 def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
-    """Return the schema of a `--schema` file, or None for a ready schema, which depends on the columns of INPUT.
+    """Return the schema of a `--schema` file, or None for a ready one, which depends on INPUT.
 
     Args:
-        given: The name of a ready schema, or a file.
-        storage: Options of the store that a JSON file is in.
+        given: Name of a ready schema, or a file.
+        storage: Options of the store of a JSON file.
 
     Raises:
-        UsageError: There is no such schema, or it is none that examples can have.
+        UsageError: The schema does not exist or is invalid.
     """
     if given in READY_SCHEMAS:
         return None
@@ -41,7 +41,8 @@ def read_schema(given: str, storage: StorageOptions) -> ExampleSchema | None:
         guess = difflib.get_close_matches(given, READY_SCHEMAS, 1)
         hint = f"; did you mean {guess[0]}?" if guess else ""
         raise UsageError(
-            f"--schema {given!r} is no ready schema ({', '.join(READY_SCHEMAS)}) and no .py or .json file{hint}"
+            f"--schema {given!r} is neither a ready schema ({', '.join(READY_SCHEMAS)}) nor a .py "
+            f"or .json file{hint}"
         )
     schema = _load_python(given) if given.lower().endswith(".py") else _load_json(given, storage)
     _check_declared(schema, given)
@@ -65,17 +66,17 @@ def load_schema(
     columns: Sequence[str],
     extras: Sequence[Feature],
 ) -> ExampleSchema:
-    """Return the schema that `--schema` names, for what INPUT has.
+    """Return the schema of `--schema` for the columns of INPUT.
 
     Args:
-        given: The name of a ready schema, or a file.
-        read: What `read_schema` gives for it.
-        feature_names: Of ready schemas: "tfds" or "model-garden".
-        columns: The source's extra columns.
-        extras: The features that the source would fill with them; what they say of classes' names counts for the schema too.
+        given: Name of a ready schema, or a file.
+        read: Result of `read_schema`.
+        feature_names: Feature names of ready schemas: "tfds" or "model-garden".
+        columns: Names of the source's extra columns.
+        extras: Their features without a schema; class names stated there are used in the schema.
 
     Raises:
-        UsageError: The columns do not make a schema.
+        UsageError: The ready schema cannot be made from the columns.
     """
     schema = READY_SCHEMAS[given](feature_names, columns, extras) if read is None else read
     stated = {extra.name: extra for extra in extras}
@@ -88,7 +89,10 @@ def load_schema(
 
 
 def _with_own_names(schema: ExampleSchema) -> ExampleSchema:
-    """The schema of a finished dataset brings vocabularies, which are then not learned anew."""
+    """Return the schema with its vocabularies as names, so that they are not learned again.
+
+    The schema of a finished dataset has vocabularies.
+    """
     names = {
         feature.name: feature.names or tuple(schema.vocabularies.get(feature.name, ()))
         for feature in schema.features
@@ -98,7 +102,7 @@ def _with_own_names(schema: ExampleSchema) -> ExampleSchema:
 
 
 def _with_stated_names(feature: Feature, stated: Feature | None) -> Feature:
-    """The feature with the class names that the source states for it, where the schema gives none."""
+    """Return the feature with the class names of the source, unless the schema has names."""
     if (
         stated is None
         or feature.kind not in _NAMED
@@ -111,12 +115,12 @@ def _with_stated_names(feature: Feature, stated: Feature | None) -> Feature:
 
 def _load_python(path: str) -> ExampleSchema:
     if not os.path.isfile(path):
-        raise UsageError(f"--schema {path} is not there: give a Python file that defines SCHEMA")
+        raise UsageError(f"--schema {path} does not exist: give a Python file that defines SCHEMA")
     try:
         found = runpy.run_path(path).get("SCHEMA")
     except UsageError as error:  # what it declares contradicts itself
         raise UsageError(f"--schema {path}: {error}") from error
-    except Exception as error:  # whatever a user's own code does
+    except Exception as error:  # any error of the user's own code
         raise UsageError(
             f"--schema {path} cannot be run: {type(error).__name__}: {error}"
         ) from error
@@ -141,21 +145,24 @@ def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         told = f"{type(error).__name__}: {error}"
         raise UsageError(
-            f"--schema {path} is not the JSON of an ExampleSchema, as its to_json gives it ({told}); kinds are {', '.join(FeatureKind)}"
+            f"--schema {path} is not the JSON of ExampleSchema.to_json ({told}); kinds are "
+            f"{', '.join(FeatureKind)}"
         ) from error
 
 
 def _check_declared(schema: ExampleSchema, given: str) -> None:
-    """Roles that every dataset needs once, and declarations that contradict themselves."""
+    """Raise UsageError for a missing image, a source used twice, or an invalid declaration."""
     for source in _ONE_EACH:
         found = [feature.name for feature in schema.features if feature.source == source]
         if len(found) > 1:
             raise UsageError(
-                f"--schema {given}: {found[0]!r} and {found[1]!r} both have the source {source}; only one can"
+                f"--schema {given}: features {found[0]!r} and {found[1]!r} both have the source "
+                f"{source}; only one may"
             )
     if schema.find(Source.IMAGE) is None:
         raise UsageError(
-            f"--schema {given} has no image: give one feature of kind image the source image (Source.IMAGE)"
+            f"--schema {given} has no image: give one feature of kind image the source image "
+            "(Source.IMAGE)"
         )
     for feature in schema.features:
         wanted = {Source.IMAGE: FeatureKind.IMAGE, Source.LABEL: FeatureKind.CLASS_LABEL}.get(
@@ -163,53 +170,57 @@ def _check_declared(schema: ExampleSchema, given: str) -> None:
         )
         if feature.kind != wanted or (feature.source == Source.LABEL and feature.shape):
             raise UsageError(
-                f"--schema {given}: feature {feature.name!r} of the source {feature.source} must be one {wanted}"
+                f"--schema {given}: feature {feature.name!r} with the source {feature.source} must "
+                f"be one {wanted}"
             )
         if None in feature.stored_shape[1:]:
             raise UsageError(
-                f"--schema {given}: feature {feature.name!r} has the shape {feature.shape}; only its first size may be None"
+                f"--schema {given}: feature {feature.name!r} has the shape {feature.shape}; only "
+                "the first dimension may be None"
             )
         if len(set(feature.names)) < len(feature.names):
             raise UsageError(
-                f"--schema {given}: the names of feature {feature.name!r} have one twice"
+                f"--schema {given}: the names of feature {feature.name!r} must be unique"
             )
 
 
 def check_columns(
     schema: ExampleSchema, columns: pa.Schema, *, known: Sequence[str], has_label: bool
 ) -> None:
-    """Whether a source can fill all features of a schema.
+    """Check that a source can fill all features of a schema.
 
     Args:
-        schema: The features.
-        columns: Of the source's references, once it fills this schema.
-        known: The names of all columns that it could bring.
-        has_label: The source may have labels; those of a folder are known when it is listed.
+        schema: Schema with the features.
+        columns: Columns of the source's references for this schema.
+        known: Names of all columns of the source.
+        has_label: The source may have labels; for a folder only its listing shows that.
 
     Raises:
-        UsageError: A column is not there; the message lists those that are.
-        BuildError: A column's type cannot be the feature's.
+        UsageError: A column is missing; the message lists the known ones.
+        BuildError: The type of a column does not fit its feature.
     """
     for feature in column_features(schema):
         name = extra_name(feature.column_name)
         if name not in columns.names:
             there = ", ".join(map(repr, known)) or "none"
             raise UsageError(
-                f"--schema: feature {feature.name!r} is filled from the column {feature.column_name!r}, which INPUT does not have; "
-                f"its columns are {there}. Name one of them as the feature's column"
+                f"--schema: feature {feature.name!r} needs the column {feature.column_name!r}, "
+                f"which INPUT does not have; its columns are {there}. Set the feature's column to "
+                "one of them"
             )
         check_column(columns.field(name).type, feature)
     if schema.label is not None and not has_label:
         raise UsageError(
-            "--schema has a label, and INPUT has none: name its column by --label-column, or give a schema without one"
+            "--schema has a label, and INPUT has none: give its column with --label-column, or a "
+            "schema without a label"
         )
 
 
 def as_encoded(schema: ExampleSchema, options: EncodeOptions) -> ExampleSchema:
-    """The schema of pictures that are stored as the options say.
+    """Return the schema with the encoding and the shape that the options give to images.
 
     Raises:
-        UsageError: A feature declares another encoding, or another shape.
+        UsageError: A feature declares another encoding or shape.
     """
     features = [
         _encoded(feature, options) if feature.kind in PICTURES else feature
@@ -237,11 +248,13 @@ def _encoded(feature: Feature, options: EncodeOptions) -> Feature:
         )
     if feature.encoding not in (None, encoding):
         raise UsageError(
-            f"--schema: feature {feature.name!r} has the encoding {feature.encoding!r}, and images are stored by --encode "
-            f"{options.encode}: give --encode {feature.encoding}, or declare none"
+            f"--schema: feature {feature.name!r} has the encoding {feature.encoding!r}, and images "
+            f"are stored with --encode {options.encode}: give --encode {feature.encoding}, or "
+            "declare no encoding"
         )
     if feature.shape and shape and feature.shape != shape:
         raise UsageError(
-            f"--schema: feature {feature.name!r} has the shape {feature.shape}, and --resize makes it {shape}"
+            f"--schema: feature {feature.name!r} has the shape {feature.shape}, and --resize makes "
+            f"it {shape}"
         )
     return replace(feature, encoding=encoding, shape=shape or feature.shape, dtype=dtype)

@@ -1,7 +1,8 @@
-"""`shardwright build --writer beam`: Beam's stock `WriteToTFRecord`, fed with the records of the planned writer.
+"""Build with `--writer beam`: Beam's stock `WriteToTFRecord` writes the planned writer's records.
 
-`WriteToTFRecord` takes its number of shards when the graph is built, so the plan is made on this machine first; the
-build plans again on its own runner and stops where that plan is another one. Its limits: `transforms.write_stock`.
+`WriteToTFRecord` takes its number of shards when the graph is built, so the plan is first made on
+this machine. The build plans again on its own runner and fails if the two plans differ. Limits:
+see `transforms.write_stock`.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from transforms.write_stock import WriteWithBeam, remove_leftovers
 
 
 def run_stock_build(job: BuildJob) -> None:
-    """Plan, and write what is not there yet. An unfinished build of this kind starts over.
+    """Plan, and write the dataset unless it is up to date. An unfinished build starts over.
 
     Raises:
-        UsageError: OUTPUT's path cannot be written by Beam.
-        BuildError: As the planned build; or INPUT changed between the two plans.
+        UsageError: Beam cannot write to the path of OUTPUT.
+        BuildError: As in a planned build, or INPUT changed between the two plans.
     """
     root = job.options.root
     _check_root(root.uri)
@@ -45,7 +46,7 @@ def run_stock_build(job: BuildJob) -> None:
         PROGRESS.add_reused(images=planned.layout.num_records, shards=num_shards)
         return
     if planned.state == BuildState.RESTART:
-        say("Beam's WriteToTFRecord cannot go on with an unfinished build: starting over")
+        say("Beam's WriteToTFRecord cannot resume an unfinished build: starting over")
     remove_leftovers(root.uri)
     try:
         run_pipeline(functools.partial(stock_graph, planned=cuts), job)
@@ -56,28 +57,30 @@ def run_stock_build(job: BuildJob) -> None:
 def _check_root(root: str) -> None:
     if is_remote(root):
         raise UsageError(
-            f"--writer beam writes to local folders only, and OUTPUT is {root}: use --writer planned, which writes to any store"
+            f"--writer beam writes only to local folders, and OUTPUT is {root}: use --writer "
+            "planned"
         )
     found = re.search(r"[*?[]", root)
     if found:
         raise UsageError(
-            f"OUTPUT {root} has {found[0]!r} in its path, which Beam's WriteToTFRecord takes for a pattern: "
-            "give another OUTPUT, or use --writer planned"
+            f"OUTPUT {root} has {found[0]!r} in its path, which Beam's WriteToTFRecord reads as a "
+            "pattern: choose another OUTPUT, or use --writer planned"
         )
 
 
 def stock_graph(
     pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str, ShardCuts]
 ) -> beam.PCollection:
-    """The whole build: one Manifest, written last.
+    """Add all steps of a build and return one Manifest, which is written last.
 
     Args:
-        planned: How each split was cut when the graph was built.
+        planned: Cuts of each split in the plan made before the graph.
     """
     plan = plan_graph(pipeline, job)
     layout = plan.layout | "AsPlanned" >> beam.Map(_check_planned, planned)  # one Layout
     clearance = plan.shards | "ClearOutput" >> ClearOutput(
-        # Nothing is resumed, and the records of a published shard must not be swapped under its manifest.
+        # Nothing is resumed, and the records of a published shard must not change under its
+        # manifest.
         replace(job.output_request, if_exists="overwrite", resumable=False),
         layout=layout,
         vocabularies=plan.vocabularies,
@@ -95,6 +98,6 @@ def stock_graph(
 def _check_planned(layout: Layout, planned: Mapping[str, ShardCuts]) -> Layout:
     if dict(layout.cuts) != dict(planned):
         raise BuildError(
-            "INPUT changed while it was planned (files added, removed or changed): run the build again"
+            "INPUT changed during planning (files added, removed or changed): run the build again"
         )
     return layout

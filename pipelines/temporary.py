@@ -1,4 +1,4 @@
-"""A temporary folder for one run of Beam, removed with all that Beam leaves in it."""
+"""A temporary folder for one run of Beam, which removes the files that Beam leaves behind."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _VARIABLE = "TMPDIR"
 
 @contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Give this process and those that it starts a temporary folder of their own in the block, and remove it afterwards.
+    """Give this process and its children a temporary folder, which is removed after the block.
 
-    Beam 2.77 leaves folders behind: of a pipeline that fails before it runs (`beam-pipeline-temp*`), and of each run of its
-    DirectRunner (`beam-temp*`, `beam-requirements-cache`, and staged files).
+    Beam 2.77 leaves folders behind: `beam-pipeline-temp*` of a pipeline that fails before it runs,
+    and `beam-temp*`, `beam-requirements-cache` and staged files of each run of its DirectRunner.
     """
     before, inherited = tempfile.tempdir, os.environ.get(_VARIABLE)
     with tempfile.TemporaryDirectory(prefix="shardwright-", ignore_cleanup_errors=True) as folder:

@@ -1,4 +1,4 @@
-"""What ready schemas have in common: the features of every image, and the usual names of a source's columns."""
+"""Helpers of the ready-made schemas: features of every image, and usual names of input columns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from shardwright.schema import Feature, Source
 
 
 def image_features(feature_names: str, *, labelled: bool = False) -> tuple[Feature, ...]:
-    """The image, its id and what is read off it, and with `labelled` its class label.
+    """Return the image, its id, its other image features and, with `labelled`, its class label.
 
     Args:
         feature_names: "tfds" or "model-garden".
-        labelled: With a label.
+        labelled: Include the label features.
     """
     labels = () if labelled else (Source.LABEL, Source.LABEL_TEXT)
     return tuple(
@@ -22,11 +22,11 @@ def image_features(feature_names: str, *, labelled: bool = False) -> tuple[Featu
 
 
 def usual_column(columns: Sequence[str], *names: str) -> str:
-    """The first of the usual names that a column has, in any case; the first name where none has one."""
+    """Return the column with the first of `names` that exists, ignoring case; else `names[0]`."""
     by_lower = {column.lower(): column for column in reversed(columns)}
     return next((by_lower[name] for name in names if name in by_lower), names[0])
 
 
 def unless_same(column: str, name: str) -> str:
-    """The `column` of a feature called `name`."""
+    """Return `Feature.column` of a feature called `name`: "" if the column has the same name."""
     return "" if column == name else column

@@ -1,4 +1,4 @@
-"""Images with boxes: TFDS's `objects`, a sequence of a `bbox` and a `label`."""
+"""Schema of images with boxes: TFDS's `objects`, a sequence of a `bbox` and a `label`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ OBJECTS = (
 def detection(
     feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
 ) -> ExampleSchema:
-    """The image, its id, and its objects: what COCO, Pascal VOC and YOLO files say of boxes and their classes."""
+    """Return the image, its id, and its boxes and classes from COCO, Pascal VOC or YOLO files."""
     del columns, extras
     return ExampleSchema((*image_features(feature_names), *OBJECTS))

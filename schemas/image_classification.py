@@ -1,6 +1,6 @@
-"""Images with one class label each: the schema of class folders, and of tables with a label column.
+"""Schema of images with one class label each: class folders, and tables with a label column.
 
-Two vocabularies of feature names are known: TFDS's (`image`, `label`, `id`) and that of TensorFlow Model Garden's readers
+Feature names are TFDS's (`image`, `label`, `id`), or those of TensorFlow Model Garden's readers
 (`official/vision/dataloaders/tf_example_decoder.py`: `image/encoded`, `image/class/label`, ...).
 """
 
@@ -37,15 +37,15 @@ def image_classification(
     oriented: bool = False,
     extras: tuple[Feature, ...] = (),
 ) -> ExampleSchema:
-    """The schema of labeled images; `with_class_names` completes it, or makes it that of unlabeled ones.
+    """Return the schema of labeled images; `with_class_names` completes it, or removes the label.
 
     Args:
         feature_names: "tfds" or "model-garden".
-        image_encoding: "jpeg", "png", "raw" or "tensor" where every image is stored so.
-        image_shape: (height, width, channels) where every image has that shape; None for what differs.
-        image_dtype: Of an image stored as a tensor of something else than uint8.
-        oriented: The EXIF orientation is a feature, because images are stored without their EXIF.
-        extras: Features of the user's own.
+        image_encoding: "jpeg", "png", "raw" or "tensor" if all images are stored in it.
+        image_shape: (height, width, channels) if all images have it; None for a size that differs.
+        image_dtype: Dtype of images that are stored as tensors of another type than uint8.
+        oriented: Add the EXIF orientation as a feature, for images stored without EXIF.
+        extras: The user's own features.
     """
     image, *others = FEATURE_NAMES[feature_names]
     image = replace(image, shape=image_shape, encoding=image_encoding, dtype=image_dtype)

@@ -1,4 +1,4 @@
-"""Pairs of images: before and after, low and high resolution, anchor and match."""
+"""Schema of pairs of images: before and after, low and high resolution, anchor and match."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = ("second_image", "image2", "image_2", "image_b", "second", "target_ima
 def image_pairs(
     feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
 ) -> ExampleSchema:
-    """The image, its id, the pair's label where there is one, and `second_image`: of a column that names its file."""
+    """Return the image, its id, the pair's label if any, and `second_image`, a column of files."""
     del extras
     column = unless_same(usual_column(columns, *COLUMNS), "second_image")
     return ExampleSchema(

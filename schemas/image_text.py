@@ -1,4 +1,4 @@
-"""Images with a text each, or several: captions, alt texts, prompts."""
+"""Schema of images with one text or several: captions, alt texts, prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COLUMNS = ("text", "caption", "captions", "txt", "description", "sentence", "pro
 def image_text(
     feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
 ) -> ExampleSchema:
-    """The image, its id, and `text`, or `captions` where the source has several of an image."""
+    """Return the image, its id, and `text`, or `captions` if an image has several texts."""
     column = usual_column(columns, *COLUMNS)
     has_several = any(extra.is_list for extra in extras if extra.column_name == column)
     name = "captions" if has_several else "text"

@@ -1,4 +1,4 @@
-"""Images with any number of classes each, as scikit-learn's `MultiLabelBinarizer` takes them."""
+"""Schema of images with any number of classes each, as for scikit-learn's `MultiLabelBinarizer`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = ("labels", "label", "tags", "classes", "categories", "category")
 def multi_label(
     feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
 ) -> ExampleSchema:
-    """The image, its id, and `labels`: of a column of lists, or of texts such as "cat|dog"."""
+    """Return the image, its id, and `labels` from a column of lists, or of texts as "cat|dog"."""
     del extras
     column = unless_same(usual_column(columns, *COLUMNS), "labels")
     return ExampleSchema(

@@ -1,7 +1,7 @@
-"""Ready schemas, by the name that `--schema` takes.
+"""Ready-made schemas by the name that `--schema` takes.
 
-Each is a function of the vocabulary of feature names ("tfds" or "model-garden"), the names of the source's columns, and the features
-that the source would fill with its extra columns.
+Each is a function of the set of feature names ("tfds" or "model-garden"), the names of the input's
+columns, and the features that the input's extra columns would fill.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _classification(
     return image_classification(feature_names=feature_names, extras=tuple(extras))
 
 
-# Those that have a feature for every column of the source.
+# Schemas with a feature for every column of the input.
 WITH_ALL_COLUMNS = frozenset({"image_classification", "tabular"})
 READY_SCHEMAS: Mapping[str, ReadySchema] = {
     "image_classification": _classification,

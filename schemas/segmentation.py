@@ -1,4 +1,4 @@
-"""Images with a mask each, whose pixels are class or instance numbers."""
+"""Schema of images with one mask each, whose pixels are class or instance numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLUMNS = ("mask", "segmentation_mask", "mask_path", "mask_file", "segmentation"
 def segmentation(
     feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
 ) -> ExampleSchema:
-    """The image, its id, and `segmentation_mask`, as TFDS's datasets call it: of a column that names its file."""
+    """Return the image, its id, and `segmentation_mask` (TFDS's name), a column of files."""
     del extras
     column = unless_same(usual_column(columns, *COLUMNS), "segmentation_mask")
     return ExampleSchema(

@@ -1,4 +1,4 @@
-"""Images with the columns of a table as a tabular model takes them: numbers, and categories instead of texts."""
+"""Schema of images with table columns for a tabular model: numbers, and categories for texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _TEXTS = (FeatureKind.BYTES, FeatureKind.TEXT)
 
 
 def tabular(feature_names: str, columns: Sequence[str], extras: Sequence[Feature]) -> ExampleSchema:
-    """The image, its id, its label, and every other column: texts become categories, learned from the column, "" one of them."""
+    """Return the image, its id, its label, and every other column.
+
+    Texts become categories, which are learned from the column; a missing text is the category "".
+    """
     del columns
     return ExampleSchema(
         (*image_features(feature_names, labelled=True), *map(_as_category, extras))

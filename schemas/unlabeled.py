@@ -1,4 +1,4 @@
-"""Images alone: for pretraining without labels."""
+"""Schema of images alone, for pretraining without labels."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from shardwright.schema import ExampleSchema, Feature
 def unlabeled(
     feature_names: str, columns: Sequence[str], extras: Sequence[Feature]
 ) -> ExampleSchema:
-    """The image and its id; class folders and label columns are left out."""
+    """Return the image and its id; class folders and label columns are ignored."""
     del columns, extras
     return ExampleSchema(image_features(feature_names))

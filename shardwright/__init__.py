@@ -1,10 +1,14 @@
-"""shardwright: datasets of TFRecord shards, opened and read.
+"""Open and read datasets of TFRecord shards.
 
 import shardwright as sw
 
-dataset = sw.open("dataset/")                              # what it holds: splits, classes, statistics; no TensorFlow
-train = sw.Reader("dataset/", "train", global_batch_size=256, shuffle=True, image=sw.TrainImage(224))    # NumPy, torch, JAX, Keras
-train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuffle=True)   # a tf.data.Dataset
+# Splits, classes and statistics, without TensorFlow.
+dataset = sw.open("dataset/")
+# NumPy batches, for torch, JAX and Keras too.
+image = sw.TrainImage(224)
+train = sw.Reader("dataset/", "train", global_batch_size=256, shuffle=True, image=image)
+# A tf.data.Dataset.
+train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuffle=True)
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Imported when they are first asked for: `import shardwright` stays as light as a look at a dataset needs.
+# Imported on first use: `import shardwright` must not import image decoders or TensorFlow.
 _PLACES = {
     "shardwright.images": ("DecodedImage", "EvalImage", "TrainImage", "normalize", "normalizer"),
     "shardwright.reader": (

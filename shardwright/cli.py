@@ -1,4 +1,4 @@
-"""The command `shardwright`: looks at datasets itself, and finds the application's commands by their entry points."""
+"""The `shardwright` command: its own sub-commands, and others that packages add as entry points."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SUMMARIES = {
     "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
     "verify": "DATASET [--json]          check every shard, record, checksum and index row",
     "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
-    "doctor": "DATASET [--target RATE]   how fast it is read for training, and what limits that",
+    "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
 }
 _USAGE = """\
 usage: shardwright COMMAND ...
 
-Fixed-size, globally shuffled TFRecord shards of images: made, looked at, and checked.
+Build, inspect and verify fixed-size, globally shuffled TFRecord shards of images.
 
 commands
 {commands}
@@ -32,24 +32,28 @@ examples
   shardwright verify dataset/
   shardwright show dataset/ cats/0001.jpg --save cat.jpg
 
-`shardwright COMMAND --help` tells the options of a command, `shardwright --version` the version.
+`shardwright COMMAND --help` lists a command's options; `shardwright --version` prints the version.
 """
 
 Command = Callable[[Sequence[str]], int]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command: 0 done, 1 failed or faults found, 2 wrong usage, 130 interrupted, 141 when the reader of stdout left."""
+    """Run a command and return its exit code.
+
+    Returns:
+        0 on success, 1 if the command failed or found faults, 2 for wrong usage, 130 if
+        interrupted, 141 if stdout was closed.
+    """
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # so that the interpreter's last flush is quiet too
+        # The interpreter flushes stdout at exit, which would print this error again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _EXIT_BROKEN_PIPE
     except KeyboardInterrupt:
-        print("shardwright: stopped", file=sys.stderr)
+        print("shardwright: interrupted", file=sys.stderr)
         return _EXIT_INTERRUPTED
     return code
 
@@ -75,7 +79,7 @@ def _run(args: list[str]) -> int:
 
 
 def _find_commands() -> dict[str, EntryPoint]:
-    """Commands by name, the application's first; nothing is imported before it is run."""
+    """Return commands by name, those of other packages first; imports none of them."""
     own = {
         name: EntryPoint(name, f"shardwright.commands:{name}", _GROUP)
         for name in ("inspect", "verify", "show", "doctor")
@@ -97,19 +101,22 @@ def _version() -> str:
     try:
         return version("shardwright")
     except PackageNotFoundError:
-        return "(not installed: running from its source)"
+        return "(not installed, running from source)"
 
 
 def _unknown_text(given: str, commands: Mapping[str, EntryPoint]) -> str:
     guess = difflib.get_close_matches(given, commands, 1)
     hint = f"did you mean {guess[0]!r}?" if guess else f"the commands are {', '.join(commands)}"
-    return f"{given!r} is no command; {hint} (see `shardwright --help`)"
+    return f"unknown command {given!r}; {hint} (see `shardwright --help`)"
 
 
 def _import_text(name: str, error: ImportError) -> str:
     if isinstance(error, ModuleNotFoundError):
-        return f"`shardwright {name}` needs a package that is not installed ({error}): pip install 'shardwright[build]'"
-    return f"`shardwright {name}` cannot start, a package it needs is broken: {error}"
+        return (
+            f"`shardwright {name}` needs a package that is not installed ({error}): "
+            "pip install 'shardwright[build]'"
+        )
+    return f"`shardwright {name}` cannot start: a package that it needs is broken: {error}"
 
 
 def _fail(text: str, code: int) -> int:

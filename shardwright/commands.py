@@ -1,4 +1,7 @@
-"""The commands that look at a dataset: `inspect`, `verify`, `show` and `doctor`. Results go to stdout, all else to stderr."""
+"""The commands `inspect`, `verify`, `show` and `doctor`.
+
+Results go to stdout, messages and progress to stderr.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +18,31 @@ from shardwright.storage import Folder, StorageOptions
 EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
 
 _VERIFY_EPILOG = """\
-Checked: every shard's presence, length and checksum; every record's frame, example, features, label and id; every row of
-the index; ids that stand twice; the class names, statistics, rejects, features.json and dataset_info.json.
-A fault is told as  FILE: record N at byte OFFSET: WHAT.  A note is no fault: a file that the manifest does not name.
+Checks the length and checksum of every shard; the frame, example, features, label and id of every
+record; every row of the index; that ids are unique; and the class names, statistics, rejects,
+features.json and dataset_info.json. Prints each fault as
+
+  FILE: record N at byte OFFSET: WHAT
+
+A note is not a fault: for example, a shard file that is not in the manifest.
 
 Exit codes: 0 sound, 1 faults found, 2 not a dataset.
 """
-_INSPECT_EPILOG = "Only the manifest is read, so this takes no time on any dataset; `shardwright verify` checks that it is true.\n"
+_INSPECT_EPILOG = """\
+Reads only the manifest, so it is fast on a dataset of any size. `shardwright verify` checks the
+dataset against the manifest.
+"""
 _SHOW_EPILOG = """\
 examples
   shardwright show dataset/ cats/0001.jpg
   shardwright show dataset/ 17 --split validation
   shardwright show dataset/ cats/0001.jpg --save cat.jpg
 
-ID is searched for in every split. N counts from 0 in file order, in `train` or the only split unless --split is given.
-Where ids are themselves numbers, an id wins over a record number; --by number takes N for a record number.
-Only the index and that one record are read.
+ID is looked up in every split. N counts from 0 in file order, in `train` or the only split.
+--split selects another split for either. If ids are numbers, an id takes precedence over a record
+number; --by number overrides this. Reads only the index and that one record.
 
-Exit codes: 0 shown, 1 no such record or it cannot be read, 2 wrong usage or not a dataset.
+Exit codes: 0 shown, 1 record missing or unreadable, 2 wrong usage or not a dataset.
 """
 _DOCTOR_EPILOG = """\
 examples
@@ -40,20 +50,21 @@ examples
   shardwright doctor dataset/ --target 1786         # one H100 training ResNet-50, in MLPerf Storage
   shardwright doctor s3://bucket/dataset --image-size 160 --seconds 20
 
-Each stage is timed on one thread, then sw.Reader runs on all cores as a trainer would see it. A second run finds the dataset in
-the machine's memory, as a second epoch would; the first one tells how fast it comes from where it is.
+Times each stage on one thread, then runs sw.Reader on all cores, as a trainer would. The first run
+measures reading from the disk or store; a second one finds the dataset cached in memory, as a
+second epoch would.
 
-Exit codes: 0 measured, 1 it cannot be read, 2 wrong usage or not a dataset.
+Exit codes: 0 measured, 1 dataset unreadable, 2 wrong usage or not a dataset.
 """
 
 
 def inspect(argv: Sequence[str]) -> int:
-    """`shardwright inspect`."""
+    """Run `shardwright inspect` and return its exit code."""
     from shardwright.describe import describe, format_description
 
     parser = _make_parser(
         "inspect",
-        "What a dataset holds: splits, records, bytes, features, classes, shard sizes.",
+        "Show a dataset's splits, records, bytes, features, classes and shard sizes.",
         _INSPECT_EPILOG,
     )
     args = parser.parse_args(argv)
@@ -68,7 +79,7 @@ def inspect(argv: Sequence[str]) -> int:
 
 
 def verify(argv: Sequence[str]) -> int:
-    """`shardwright verify`."""
+    """Run `shardwright verify` and return its exit code."""
     from shardwright import verify as verifying
 
     parser = _make_parser(
@@ -77,18 +88,18 @@ def verify(argv: Sequence[str]) -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="compare lengths and the checksums that the store itself keeps, and read no shard",
+        help="compare only lengths and the checksums that the store keeps; reads no shard",
     )
     parser.add_argument(
         "--threads",
         type=int,
         default=verifying.DEFAULT_THREADS,
         metavar="N",
-        help="shards looked at at a time (default: %(default)s)",
+        help="shards checked at the same time (default: %(default)s)",
     )
     args = parser.parse_args(argv)
     if args.threads < 1:
-        parser.error(f"--threads is {args.threads}; it must be 1 or more")
+        parser.error(f"--threads must be at least 1, got {args.threads}")
     try:
         progress = _show_progress if sys.stderr.isatty() else None
         options = StorageOptions.parse(args.storage_option)
@@ -107,15 +118,15 @@ def verify(argv: Sequence[str]) -> int:
 
 
 def show(argv: Sequence[str]) -> int:
-    """`shardwright show`."""
+    """Run `shardwright show` and return its exit code."""
     from shardwright.show import find_record, format_record, record_json, save_image
 
     parser = _make_parser(
         "show", "Show one record: its place, its image and its features.", _SHOW_EPILOG
     )
     parser.add_argument("record", metavar="ID|N", help="a record's id, or its number in the split")
-    parser.add_argument("--split", metavar="S", help="the split to look in")
-    parser.add_argument("--by", choices=("id", "number"), help="take ID|N for nothing else")
+    parser.add_argument("--split", metavar="S", help="the split to search")
+    parser.add_argument("--by", choices=("id", "number"), help="treat ID|N as this only")
     parser.add_argument(
         "--save", metavar="FILE", help="write the image's bytes to FILE; raw pixels as .npy"
     )
@@ -135,47 +146,51 @@ def show(argv: Sequence[str]) -> int:
 
 
 def doctor(argv: Sequence[str]) -> int:
-    """`shardwright doctor`."""
+    """Run `shardwright doctor` and return its exit code."""
     parser = _make_parser(
         "doctor",
-        "How fast a dataset can be read for training, what limits it, and the one change to make.",
+        "Measure how fast a dataset can be read for training, and find the bottleneck and its fix.",
         _DOCTOR_EPILOG,
     )
     parser.add_argument(
         "--split",
         default="train",
         metavar="S",
-        help="what to read, such as train or train[:10%%] (default: %(default)s)",
+        help="a split or a part of one, such as train[:10%%] (default: %(default)s)",
     )
     parser.add_argument(
         "--target",
         type=float,
         metavar="RATE",
-        help="images/s that are wanted: tells how many cores that takes",
+        help="target in images/s; reports the number of cores needed",
     )
     parser.add_argument(
         "--image-size",
         type=int,
         default=224,
         metavar="PIXELS",
-        help="of the training images (default: %(default)s)",
+        help="height and width of the training images (default: %(default)s)",
     )
     parser.add_argument(
-        "--batch-size", type=int, default=64, metavar="N", help="(default: %(default)s)"
+        "--batch-size",
+        type=int,
+        default=64,
+        metavar="N",
+        help="images per batch (default: %(default)s)",
     )
     parser.add_argument(
-        "--threads", type=int, metavar="N", help="that decode (default: one a core)"
+        "--threads", type=int, metavar="N", help="decoding threads (default: one per core)"
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=5.0,
         metavar="S",
-        help="how long the reader runs (default: %(default)s)",
+        help="seconds to run the reader (default: %(default)s)",
     )
     args = parser.parse_args(argv)
     if args.target is not None and args.target <= 0:
-        parser.error(f"--target is {args.target:g}; it must be above 0")
+        parser.error(f"--target must be above 0, got {args.target:g}")
     try:
         from shardwright.doctor import diagnose
         from shardwright.doctor_report import advice, format_diagnosis, limiting_stage
@@ -209,14 +224,14 @@ def _make_parser(command: str, description: str, epilog: str) -> argparse.Argume
     parser.add_argument(
         "dataset",
         metavar="DATASET",
-        help="what `shardwright build` wrote: a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+        help="a dataset's folder: a local path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
     )
     parser.add_argument(
         "--storage-option",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="such as endpoint=http://minio:9000; may be repeated",
+        help="a storage option, such as endpoint=http://minio:9000; may be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
@@ -231,7 +246,7 @@ def _to_json(content: Mapping[str, Any]) -> str:
 
 
 def print_safely(text: str) -> None:
-    """Print text that may hold characters the terminal's encoding has not, or the odd bytes of a file name."""
+    """Print text, with backslash escapes for characters that stdout's encoding lacks."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding))
 

@@ -1,4 +1,4 @@
-"""Checking the files beside the shards against the manifest: TFDS's, the class names, statistics, and rejects."""
+"""Check the files beside the shards against the manifest: TFDS's, names, statistics, rejects."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardwright.tfds_features import features_json
 
 
 def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
-    """What the files beside the shards say that the manifest does not."""
+    """Yield every difference between the manifest and the files beside the shards."""
     yield from _manifest_faults(root, manifest)
     for filename, check in (
         (naming.DATASET_INFO, _dataset_info_faults),
@@ -37,7 +37,7 @@ def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
         try:
             faults = ["the file is missing"] if content is None else list(check(content, manifest))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            faults = [f"it is not built as this file must be ({type(error).__name__}: {error})"]
+            faults = [f"the structure is invalid ({type(error).__name__}: {error})"]
         yield from (Fault(filename, None, None, what) for what in faults)
     if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
         yield Fault(naming.SCHEMA_PBTXT, None, None, "the file is missing")
@@ -46,7 +46,7 @@ def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
 
 
 def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
-    """The manifest's sums over its own shards."""
+    """Yield contradictions within the manifest: totals, shard numbers and number of inputs."""
     there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
     differing = [key for key in sums if there.get(key) != sums[key]]
     if differing:
@@ -54,7 +54,7 @@ def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
             naming.MANIFEST,
             None,
             None,
-            f"its {', '.join(differing)} are not the sums over its shards",
+            f"totals that do not match the shards: {', '.join(differing)}",
         )
     for split in manifest.splits.values():
         indices = [shard.index for shard in split.shards]
@@ -63,7 +63,7 @@ def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
                 naming.MANIFEST,
                 None,
                 None,
-                f"split {split.name!r} has the shards {indices}, not 0 to {len(indices) - 1}",
+                f"split {split.name!r} has shards {indices}, expected 0 to {len(indices) - 1}",
             )
     if manifest.num_inputs != manifest.num_records + sum(manifest.rejects.values()):
         what = (
@@ -79,13 +79,16 @@ def _dataset_info_faults(content: Mapping[str, Any], manifest: Manifest) -> Iter
             yield f"{key} is {content.get(key)!r}, the manifest says {wanted!r}"
     entries = content.get("splits")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        yield "it has no list of splits"
+        yield "splits is not a list of objects"
         return
     lengths = {str(entry.get("name")): entry.get("shardLengths") for entry in entries}
     for name in sorted({*lengths, *manifest.splits}):
         shards = manifest.splits[name].shards if name in manifest.splits else ()
         if lengths.get(name, []) != [str(shard.num_records) for shard in shards]:
-            yield f"shardLengths of split {name!r} is {lengths.get(name)}, the manifest says {[shard.num_records for shard in shards]}"
+            yield (
+                f"shardLengths of split {name!r} is {lengths.get(name)}, "
+                f"the manifest says {[shard.num_records for shard in shards]}"
+            )
 
 
 def _features_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
@@ -93,11 +96,14 @@ def _features_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator
     wanted = dict(_flatten_features(features_json(manifest.schema), ""))
     for name in sorted({*there, *wanted}):
         if there.get(name) != wanted.get(name):
-            yield f"feature {name!r} is {there.get(name, 'missing')}, the schema says {wanted.get(name, 'that there is none')}"
+            yield (
+                f"feature {name!r} is {there.get(name, 'missing')}, "
+                f"the schema says {wanted.get(name, 'it does not exist')}"
+            )
 
 
 def _flatten_features(node: Any, name: str) -> Iterator[tuple[str, str]]:
-    """Features of TFDS's JSON as name -> kind, nested names joined by `/`."""
+    """Yield (name, kind) for each feature of TFDS's JSON, nested names joined by `/`."""
     if not isinstance(node, dict):
         yield name, "not a feature"
     elif "featuresDict" in node:
@@ -111,7 +117,7 @@ def _flatten_features(node: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _kind_of(node: Mapping[str, Any]) -> str:
-    """All that decides how TFDS reads a feature."""
+    """Return a text of everything that decides how TFDS reads a feature."""
     if "sequence" in node:
         return f"{_list_of(node)} {_kind_of(node['sequence'].get('feature', {}))}"
     if "classLabel" in node:
@@ -132,11 +138,11 @@ def _list_of(node: Mapping[str, Any]) -> str:
 def _stats_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
     for name in sorted({*content, *manifest.splits}):
         if name not in manifest.splits or content.get(name) != manifest.splits[name].stats:
-            yield f"the statistics of split {name!r} are not those of the manifest"
+            yield f"the statistics of split {name!r} differ from the manifest"
 
 
 def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[Fault]:
-    """The files of class names and words."""
+    """Yield faults of the files of class names and words."""
     for filename, names in names_files(schema).items():
         try:
             text = root.read_bytes(filename).decode("utf-8", "surrogatepass")
@@ -155,12 +161,12 @@ def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[Fault]:
                 filename,
                 None,
                 None,
-                f"it names {there} {what} that are not the {len(names)} of the manifest",
+                f"the {there} {what} in the file are not the {len(names)} of the manifest",
             )
 
 
 def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
-    """Reject rows by reason, in all files but the one of a build that failed."""
+    """Compare the number of rejects by reason; the file of a failed build is left out."""
     counts: Counter[str] = Counter()
     for path in root.outputs():
         if (
@@ -175,7 +181,10 @@ def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
         except (pa.ArrowException, StorageError, OSError, KeyError) as error:
             yield Fault(path, None, None, f"the file cannot be read: {error}")
     if counts != Counter(manifest.rejects):
-        what = f"its files hold {_show_counts(counts)}, the manifest says {_show_counts(manifest.rejects)}"
+        what = (
+            f"the files hold {_show_counts(counts)}, "
+            f"the manifest says {_show_counts(manifest.rejects)}"
+        )
         yield Fault(naming.REJECTS_DIR, None, None, what)
 
 
@@ -186,7 +195,7 @@ def _show_counts(counts: Mapping[str, int]) -> str:
 
 
 def find_strays(root: Folder, manifest: Manifest) -> Iterator[Fault]:
-    """Files that look like the dataset's and are not: no reader takes them, but a glob such as `*.tfrecord*` would."""
+    """Yield stray files: readers ignore them, but a glob such as `*.tfrecord*` matches them."""
     names = [name for split in manifest.splits for name in manifest.shard_names(split)]
     wanted = {name.shard for name in names} | {name.sidecar for name in names}
     for path in root.outputs():
@@ -196,7 +205,7 @@ def find_strays(root: Folder, manifest: Manifest) -> Iterator[Fault]:
                 path,
                 None,
                 None,
-                "a temporary file, left by a build that was stopped; it can be removed",
+                "temporary file of an interrupted build; it can be removed",
             )
         elif path not in wanted and (
             folder == naming.INDEX_DIR or naming.ShardName.parse(path) is not None
@@ -205,5 +214,5 @@ def find_strays(root: Folder, manifest: Manifest) -> Iterator[Fault]:
                 path,
                 None,
                 None,
-                "no part of this dataset: the manifest does not name it; it can be removed",
+                "not part of this dataset: it is not in the manifest; it can be removed",
             )

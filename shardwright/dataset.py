@@ -1,4 +1,4 @@
-"""An opened dataset: what it holds, and where it is."""
+"""An opened dataset: its manifest and its folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dataset(Manifest):
-    """A finished dataset, as `shardwright.open` gives it: the manifest's fields, and these.
+    """A finished dataset, as `shardwright.open` returns it: the manifest's fields, and these.
 
     Attributes:
         root: Its folder.
@@ -27,38 +27,49 @@ class Dataset(Manifest):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """In label order: of the label, or of the only feature of classes, such as `objects/label`; empty where there is none."""
+        """The class names in label order, () if there are none.
+
+        They are those of the label; without a label, those of the only feature of classes, such
+        as `objects/label`.
+        """
         return self.schema.main_class_names
 
     @property
     def num_classes(self) -> int:
-        """0 where the dataset has no classes."""
+        """The number of classes, 0 if the dataset has none."""
         return len(self.class_names)
 
     def class_counts(self, split: str) -> dict[str, int]:
-        """How many records of a split have each class as their label, in label order, as its statistics say; {} without labels."""
+        """Return the number of records per class name, in label order; {} without labels.
+
+        The numbers come from the split's statistics.
+        """
         if self.schema.label is None:
             return {}
         counts = self.splits[split].stats.get("labels", {})
         return {name: counts.get(str(label), 0) for label, name in enumerate(self.class_names)}
 
     def vocabulary(self, feature: str) -> tuple[str, ...]:
-        """What the indices of a feature mean, by index: its class names, or its words.
+        """Return the class names or words of a feature, by index.
 
         Raises:
-            UsageError: There is no such feature, or it holds no indices.
+            UsageError: The feature is unknown, or does not hold indices.
         """
         found = next((known for known in self.schema.features if known.name == feature), None)
         names = self.schema.names_of(found) if found is not None else ()
         if not names:
             having = [known.name for known in self.schema.features if self.schema.names_of(known)]
             raise UsageError(
-                f"feature {feature!r} has no vocabulary; of this dataset these have one: {', '.join(having) or 'none'}"
+                f"feature {feature!r} has no vocabulary; "
+                f"features with a vocabulary: {', '.join(having) or 'none'}"
             )
         return names
 
     def parsing_spec(self) -> dict[str, Any]:
-        """What `tf.io.parse_example` takes to read the records; imports TensorFlow. Its forms: `trainers.tf_features.parsing_spec`."""
+        """Return the features argument of `tf.io.parse_example`; imports TensorFlow.
+
+        See `trainers.tf_features.parsing_spec` for the form of each feature.
+        """
         from shardwright.trainers.tf_features import parsing_spec
 
         return parsing_spec(self.schema)
@@ -71,16 +82,16 @@ class Dataset(Manifest):
         features: Sequence[str] | Mapping[str, Encoding | None] | None = None,
         max_bytes: int | str = "8GB",
     ) -> dict[str, Any]:
-        """A whole split in memory, in the order it is stored in: arrays [records, ...] by feature name, as `Reader` gives them.
+        """Return a whole split in stored order: arrays [records, ...] by feature name.
 
         Args:
             split: As for `Reader`.
-            image: As for `Reader`; None gives the bytes as they are stored.
+            image: As for `Reader`; None returns the stored bytes.
             features: As for `Reader`.
-            max_bytes: What the result may take, a number of bytes or a size such as "8GB".
+            max_bytes: Limit of the result: a number of bytes or a size such as "8GB".
 
         Raises:
-            UsageError: The images would take more; or as for `Reader`.
+            UsageError: The images would exceed `max_bytes`; or as for `Reader`.
             StorageError, BadRecordError: As for `Reader`.
         """
         from shardwright.reader.in_memory import read_split
@@ -91,16 +102,17 @@ class Dataset(Manifest):
 def open_dataset(
     dataset: str, storage_options: Mapping[str, object] | StorageOptions | None = None
 ) -> Dataset:
-    """What a finished dataset holds.
+    """Open a finished dataset; reads its manifest only.
 
     Args:
         dataset: Its folder: a local path, `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`.
-        storage_options: As `--storage-option` of the command line, such as {"endpoint": "http://minio:9000"}.
+        storage_options: As `--storage-option`, such as {"endpoint": "http://minio:9000"}.
 
     Raises:
-        NotADatasetError: There is none, with what to do about it; or it is of another format version, or damaged.
-        StorageError: The place cannot be read.
-        UsageError: An address or an option that is none.
+        NotADatasetError: The folder has no finished dataset, or one that is damaged or of another
+            format version.
+        StorageError: The folder cannot be read.
+        UsageError: The address or an option is invalid.
     """
     root = Folder.at(dataset, StorageOptions.of(storage_options))
     manifest = read_manifest(root)

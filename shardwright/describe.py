@@ -1,4 +1,4 @@
-"""What a dataset holds, from its manifest alone: as JSON, and as text for a terminal."""
+"""Describe a dataset from its manifest, as JSON and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INDENT = "  "
 
 
 def describe(manifest: Manifest, dataset: str) -> dict[str, Any]:
-    """All that `shardwright inspect --json` prints. Sizes are bytes; image sizes pixels."""
+    """Return what `shardwright inspect --json` prints: sizes in bytes, image sizes in pixels."""
     schema = manifest.schema
     return {
         "dataset": dataset,
@@ -51,7 +51,7 @@ def _spread(numbers: Iterable[int]) -> dict[str, float]:
 
 
 def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
-    """The description as lines of text."""
+    """Return the description as lines of text."""
     splits = description["splits"]
     parts = [
         [
@@ -85,12 +85,22 @@ def format_description(manifest: Manifest, description: Mapping[str, Any]) -> st
 
 def _summary_line(manifest: Manifest) -> str:
     shards = sum(len(split.shards) for split in manifest.splits.values())
-    return f"{manifest.num_records:,} records in {shards:,} shards, {show_bytes(manifest.num_bytes)}, from {manifest.num_inputs:,} inputs"
+    return (
+        f"{manifest.num_records:,} records in {shards:,} shards, "
+        f"{show_bytes(manifest.num_bytes)}, from {manifest.num_inputs:,} inputs"
+    )
 
 
 def _split_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
-        ("", "records", "bytes", "shards", "records a shard", "bytes a shard (min / median / max)")
+        (
+            "",
+            "records",
+            "bytes",
+            "shards",
+            "records per shard",
+            "bytes per shard (min / median / max)",
+        )
     ]
     for name, split in splits.items():
         records, sizes = split["records_per_shard"], split["bytes_per_shard"]
@@ -121,7 +131,8 @@ def _image_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:
         )
         size = stats.get("image_length")
         sized = (
-            f"{show_bytes(size['min'])} / {show_bytes(size['sum'] / size['count'])} / {show_bytes(size['max'])}"
+            f"{show_bytes(size['min'])} / {show_bytes(size['sum'] / size['count'])} / "
+            f"{show_bytes(size['max'])}"
             if size
             else "-"
         )
@@ -182,7 +193,7 @@ def _pairs(values: Mapping[str, Any]) -> list[str]:
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Rows in columns as wide as their longest cell; numbers line up on the right."""
+    """Return the rows in columns as wide as their longest cell, numbers aligned right."""
     columns = max((len(row) for row in rows), default=0)
     widths = [
         max(len(row[column]) if column < len(row) else 0 for row in rows)

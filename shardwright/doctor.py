@@ -1,7 +1,7 @@
-"""Where the time goes when a dataset is read, stage by stage, and what it takes to reach a rate.
+"""Measure how fast a dataset is read for training, stage by stage and as a whole.
 
-Each stage is timed alone, on one thread, over the same records; then the whole `Reader` runs on all its threads for some
-seconds, which says how the stages go together and how busy the cores are.
+Each stage is timed alone, on one thread, over the same records. Then the whole `Reader` runs on all
+its threads for some seconds, which shows its throughput and how busy the cores are.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ STAGES = ("read", "parse", "decode", "augment", "batch", "device copy")
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was measured.
+    """The measurements of one dataset.
 
     Attributes:
-        stage_msec: Milliseconds of one thread for one image, by name of `STAGES`; of the device, not of a thread, for the last.
-        device: What "device copy" copied to.
-        images_per_sec: Of the whole reader.
-        cores: That its threads may run on.
-        cores_busy: How many of them it kept busy on average.
-        threads: That it had.
-        image_side: Target height and width, in pixels.
-        stored_pixels: Mean of width times height as stored, 0 where the dataset does not say.
-        stored_bytes: Mean length of an image as stored.
-        is_remote: Whether shards come from a store.
-        num_records: That were read by the whole reader.
+        stage_msec: Milliseconds per image on one thread, by name of `STAGES`; "device copy" is not
+            part of a thread's work.
+        device: The target of "device copy".
+        images_per_sec: Throughput of the whole reader.
+        cores: Number of cores that the reader may run on.
+        cores_busy: Mean number of busy cores while the reader ran.
+        threads: Number of decoding threads of the reader.
+        image_side: Height and width of the training images, in pixels.
+        stored_pixels: Mean width times mean height of the stored images, 0 if unknown.
+        stored_bytes: Mean size of a stored record, in bytes.
+        is_remote: True if the dataset is in a store.
+        num_records: Number of records that the whole reader read.
     """
 
     stage_msec: Mapping[str, float]
@@ -60,11 +61,11 @@ class Diagnosis:
 
     @property
     def images_per_sec_per_core(self) -> float:
-        """Of a core that is busy all the time."""
+        """The throughput of one core that is busy all the time."""
         return self.images_per_sec / max(self.cores_busy, 1e-9)
 
     def cores_for(self, target: float) -> float:
-        """How many busy cores make `target` images/s, as far as nothing else limits."""
+        """Return the number of busy cores for `target` images/s if nothing else limits."""
         return target / self.images_per_sec_per_core
 
     def to_json(self) -> dict[str, Any]:
@@ -88,22 +89,22 @@ def diagnose(
     threads: int | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Diagnosis:
-    """Measure a dataset's reading for training.
+    """Measure how fast a dataset is read for training.
 
     Args:
         dataset: Its folder or address.
-        split: What to read, as for `Reader`.
+        split: As for `Reader`.
         image_side: Height and width of the training images, in pixels.
-        batch_size: Rows of a batch.
-        seconds: How long the whole reader runs; the stages take about as long again.
-        threads: Of the reader, None for one a core.
+        batch_size: Images per batch.
+        seconds: Run time of the whole reader; timing the stages takes about as long again.
+        threads: Decoding threads of the reader; None means one per core.
         storage_options: As for `Reader`.
 
     Raises:
         NotADatasetError, StorageError, UsageError, BadRecordError: As for `Reader`.
     """
     if seconds <= 0:
-        raise UsageError(f"seconds={seconds} must be above 0")
+        raise UsageError(f"seconds must be above 0, got {seconds}")
     image = TrainImage(image_side)
     with Reader(
         dataset,
@@ -144,7 +145,7 @@ def _time_stages(
     store = engine.columns.allocate(count)
     indexes = ShardIndexes(engine.corpus.shards, of_images=False)
     for shard in np.unique(places.shards):
-        indexes[int(shard)]  # once an epoch, not once a record
+        indexes[int(shard)]  # opened here: an epoch opens an index once, not per record
     read = _msec(lambda: frames.extend(_read_all(engine, indexes, places)), count)
     parse = _msec(
         lambda: images.extend(
@@ -170,7 +171,11 @@ def _time_stages(
 def _time_augment(
     image: TrainImage, images: Sequence[Any], stored: StoredImage, slot: NDArray[Any]
 ) -> float:
-    """Decoding and cropping are one, since what is cut away need not be decoded: what is not decoding shows on decoded images."""
+    """Return the milliseconds per image of all work but decoding.
+
+    Decoding and cropping are fused, so that pixels outside the crop are not decoded. The rest is
+    therefore timed on images that are decoded already.
+    """
     decoded = [DecodedImage().apply(data, stored, 0, None) for data in images]
     raw = [(pixels.tobytes(), StoredImage("raw", pixels.shape)) for pixels in decoded]
     return _msec(
@@ -196,7 +201,10 @@ def _msec(work: Callable[[], Any], count: int) -> float:
 
 
 def _time_device_copy(batch: NDArray[Any]) -> tuple[float, str]:
-    """To the accelerator that JAX or torch has, where one of them is installed; else a copy in memory."""
+    """Return the milliseconds per image of a copy to torch's or JAX's accelerator, and its name.
+
+    Without an accelerator, a copy in memory is timed.
+    """
     copy, device = (
         _find_torch_device() or _find_jax_device() or (np.copy, "memory: no accelerator here")
     )
@@ -231,7 +239,7 @@ def _find_jax_device() -> tuple[Callable[[Any], Any], str] | None:
 
 
 def _time_whole(reader: Reader, batch_size: int, seconds: float) -> tuple[float, float, int]:
-    """(images/s, cores busy, images)."""
+    """Return (images/s, mean number of busy cores, images read)."""
     batches = iter(reader)
     for _ in range(_WARM_UP_BATCHES):
         next(batches)
@@ -243,7 +251,7 @@ def _time_whole(reader: Reader, batch_size: int, seconds: float) -> tuple[float,
 
 
 def _mean_pixels(engine: Engine) -> float:
-    """Mean width times mean height of the first split, by its statistics."""
+    """Return mean width times mean height of the first split, 0.0 if its statistics lack them."""
     shard = engine.corpus.shards[0]
     stats = shard.source.manifest.splits[shard.name.split].stats
     sides = [stats.get(axis, {}) for axis in ("width", "height")]

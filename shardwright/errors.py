@@ -1,26 +1,26 @@
-"""Errors a user can cause or mend. Each message names what was found, the rule, and the fix."""
+"""Errors that a user can cause or fix. Each message states what is wrong, the rule, and the fix."""
 
 from __future__ import annotations
 
 
 class ShardwrightError(Exception):
-    """Base of every error this project raises on purpose."""
+    """Base class of every error that this project raises on purpose."""
 
 
 class UsageError(ShardwrightError, ValueError):
-    """A wrong option or argument: the command exits with 2."""
+    """An invalid option or argument; the command exits with 2."""
 
 
 class BuildError(ShardwrightError):
-    """A build that cannot go on, or must not be published: the command exits with 1."""
+    """A build that failed or must not be published; the command exits with 1."""
 
 
 class TooManyRejectsError(BuildError):
-    """More inputs were left out than `--max-reject-fraction` allows. Some of them are worth showing."""
+    """More rejects than `--max-reject-fraction` allows; the command shows some of them."""
 
 
 class NotADatasetError(ShardwrightError):
-    """A place with no finished dataset in it."""
+    """A folder without a finished dataset."""
 
 
 class NotFoundError(ShardwrightError):
@@ -28,74 +28,73 @@ class NotFoundError(ShardwrightError):
 
 
 class StorageError(ShardwrightError):
-    """A file or an object could not be read or written. The message names it."""
+    """A file or object that could not be read or written; the message includes its name."""
 
 
 class MissingError(StorageError, FileNotFoundError):
-    """There is no such file or object."""
+    """A missing file or object."""
 
 
 class MissingBucketError(StorageError):
-    """There is no such bucket at that endpoint."""
+    """A bucket that does not exist at the endpoint."""
 
 
 class ExistsError(StorageError):
-    """A file or object that was to be created is there already."""
+    """A file or object that should be created but already exists."""
 
 
 class ChangedError(StorageError):
-    """An object is not the one that was listed, or arrives with another content than its store states."""
+    """An object that changed since it was listed, or does not match its store's checksum."""
 
 
 class DeniedError(StorageError):
-    """The store knows who asks, and refuses."""
+    """Valid credentials without permission for the request."""
 
 
 class CredentialsError(StorageError):
-    """There are no credentials for a store, or it does not know them, or they have expired."""
+    """Missing, unknown or expired credentials of a store."""
 
 
 class WrongRegionError(StorageError):
-    """The bucket is in another region than the one that was asked."""
+    """A bucket in another region than the configured one."""
 
 
 class UnreachableError(StorageError):
-    """Nobody answers at the store's endpoint."""
+    """An endpoint that does not respond."""
 
 
 class ThrottledError(StorageError):
-    """The store went on refusing, for too many requests or a failure of its own, until the deadline."""
+    """A store that rejected requests, for their rate or its own failure, until the deadline."""
 
 
 class TimedOutError(StorageError):
-    """The store answered too slowly, or broke off its answers, until the deadline."""
+    """A store that responded too slowly, or closed connections mid-response, until the deadline."""
 
 
 class UnreadableError(StorageError):
-    """The store went on failing for one object, while it served others."""
+    """An object that the store failed to serve until the deadline, while it served others."""
 
 
 class MissingPeerError(StorageError):
-    """This needs a store's own client, which is not installed."""
+    """A missing client library of a store, or a store without the needed function."""
 
 
 class ClientError(StorageError):
-    """A client cannot be made or used: its options do not go together, or the process was forked."""
+    """A storage client with incompatible options, or one used in a forked process."""
 
 
 class RecordFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
-    """A TFRecord frame that does not hold.
+    """An invalid TFRecord frame.
 
     Attributes:
-        offset: Where the bad record begins, in bytes.
-        what: What is wrong with it.
-        next_offset: Where the next record begins, None where the record's length cannot be trusted.
+        offset: Start of the bad record, in bytes.
+        what: Description of the fault.
+        next_offset: Start of the next record, in bytes; None if the record's length is unreliable.
     """
 
     def __init__(self, offset: int, what: str, next_offset: int | None = None) -> None:
-        super().__init__(
-            offset, what, next_offset
-        )  # the arguments themselves, so that it can be pickled
+        # Pickling calls the class with `args`, so these must be the constructor's arguments.
+        super().__init__(offset, what, next_offset)
         self.offset = offset
         self.what = what
         self.next_offset = next_offset
@@ -105,11 +104,11 @@ class RecordFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the
 
 
 class BadRecordError(ShardwrightError):
-    """More records are damaged than `max_bad_records` allows.
+    """More damaged records than `max_bad_records` allows.
 
     Attributes:
-        record: The one that was too many: its shard, its place and what is wrong with it.
-        count: How many have been met.
+        record: The record above the limit: its shard, its offset and its fault.
+        count: Number of damaged records so far.
         allowed: `max_bad_records`.
     """
 
@@ -122,29 +121,31 @@ class BadRecordError(ShardwrightError):
     def __str__(self) -> str:
         met = "" if self.count == 1 else f" ({self.count} bad records so far)"
         return (
-            f"{self.record}{met}; max_bad_records={self.allowed}: copy that shard again, or `shardwright verify` the dataset and run the "
-            "build that made it again; to leave such records out, allow more"
+            f"{self.record}{met}; max_bad_records={self.allowed}: copy that shard again, or check "
+            "the dataset with `shardwright verify` and run its build again; "
+            "raise max_bad_records to skip such records"
         )
 
 
 class BadExampleError(BadRecordError):
-    """A damaged record was asked for by its number, where none can be left out."""
+    """A damaged record that was read by number, so that it cannot be skipped."""
 
     def __init__(self, record: str, count: int = 1, allowed: int = 0) -> None:
         super().__init__(record, count, allowed)
 
     def __str__(self) -> str:
         return (
-            f"{self.record}: a record that is asked for by its number cannot be left out by max_bad_records: copy that shard again, or "
-            "`shardwright verify` the dataset and run the build that made it again; or leave the record out by where="
+            f"{self.record}; max_bad_records does not skip records that are read by number: "
+            "copy that shard again, or check the dataset with `shardwright verify` and run its "
+            "build again; or exclude the record with where="
         )
 
 
 class ImageFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
-    """Image bytes that do not decode: damaged, cut short, of no format that is read, or too large.
+    """Image bytes that cannot be decoded: damaged, truncated, unsupported or too large.
 
     Attributes:
-        what: What is wrong with them.
+        what: Description of the fault.
     """
 
     def __init__(self, what: str) -> None:

@@ -1,7 +1,7 @@
-"""tf.Example without TensorFlow: parsing by protobuf, and the field headers the writer puts before image bytes.
+"""Parse tf.Example without TensorFlow, and make the field headers that precede image bytes.
 
-The messages are those of `tensorflow/core/example/{example,feature}.proto`. They live in a descriptor pool of their own, so a
-process that also imports TensorFlow has no clash of names.
+The messages are those of `tensorflow/core/example/{example,feature}.proto`. They have their own
+descriptor pool, so their names do not clash with TensorFlow's in the same process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FIELD = descriptor_pb2.FieldDescriptorProto
 
 
 class ExampleFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
-    """Bytes that are not a tf.Example, or not one with the features that a reader wants."""
+    """Bytes that are not a tf.Example, or not one with the expected features."""
 
 
 def _list_message(name: str, field_type: int) -> descriptor_pb2.DescriptorProto:
@@ -93,7 +93,7 @@ def _parse(message: Any, data: bytes) -> Any:
 
 
 def parse_example(data: bytes) -> dict[str, list[bytes] | list[int] | list[float]]:
-    """The features of one serialized tf.Example, each as its list of values.
+    """Return the features of one serialized tf.Example, each as its list of values.
 
     Raises:
         ExampleFault: `data` is not a tf.Example.
@@ -105,16 +105,18 @@ def parse_example(data: bytes) -> dict[str, list[bytes] | list[int] | list[float
 
 
 def parse_feature(data: bytes) -> tuple[str | None, list[Any]]:
-    """One serialized Feature of a tf.Example: its kind, "bytes_list", "float_list", "int64_list" or None, and its values.
+    """Return the kind and the values of one serialized Feature of a tf.Example.
+
+    The kind is "bytes_list", "float_list" or "int64_list"; None if the feature is empty.
 
     Raises:
-        ExampleFault: `data` is no Feature.
+        ExampleFault: `data` is not a Feature.
     """
     return _values(_parse(_Feature, data))
 
 
 def split_example(data: bytes) -> dict[str, bytes]:
-    """The features of one serialized tf.Example, each serialized on its own.
+    """Return the features of one serialized tf.Example, each serialized separately.
 
     Raises:
         ExampleFault: `data` is not a tf.Example.
@@ -131,7 +133,7 @@ def _values(feature: Any) -> tuple[str | None, list[Any]]:
 
 
 def varint(value: int) -> bytes:
-    """A protobuf varint: 7 bits a byte, the lowest first, the high bit set on all but the last."""
+    """Return a protobuf varint: 7 bits per byte, lowest first, high bit set on all but the last."""
     encoded = bytearray()
     while value > 0x7F:
         encoded.append(value & 0x7F | 0x80)
@@ -141,9 +143,10 @@ def varint(value: int) -> bytes:
 
 
 def bytes_entry_header(key: bytes, num_bytes: int) -> bytes:
-    """What stands before `num_bytes` bytes to make them a Features map entry: key -> BytesList of that one value.
+    """Return the bytes that, put before `num_bytes` bytes, make a Features map entry of them.
 
-    All four nested messages (map entry, Feature, BytesList, value) use length-delimited field 1 or 2: tags 0x0a and 0x12.
+    The entry maps `key` to a BytesList of that one value. Map entry, Feature, BytesList and value
+    are nested length-delimited fields with number 1 or 2, whose tags are 0x0a and 0x12.
     """
     value = b"\x0a" + varint(num_bytes)
     bytes_list = b"\x0a" + varint(len(value) + num_bytes) + value

@@ -1,4 +1,4 @@
-"""Checking one example against the dataset's schema."""
+"""Check an example against the dataset's schema."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Values = list[bytes] | list[int] | list[float]
 
 
 class ExampleChecker:
-    """Says what is wrong with examples of one schema."""
+    """A checker of examples against one schema."""
 
     def __init__(self, schema: ExampleSchema) -> None:
         self._stored = {
@@ -30,7 +30,11 @@ class ExampleChecker:
         self._label_text = schema.find(Source.LABEL_TEXT)
 
     def faults(self, features: Mapping[str, Values]) -> Iterator[str]:
-        """What each feature lacks: its presence, kind, number of values and, for pictures, tensors and indices, its value."""
+        """Yield a text for each fault of an example.
+
+        Checks that the features are those of the schema, their kinds and numbers of values, and
+        the values of images, tensors and indices.
+        """
         if features.keys() != self._stored.keys():
             yield from self._strangers(features)
         for key, values in features.items():
@@ -48,9 +52,15 @@ class ExampleChecker:
         self, feature: Feature, stored: StoredFeature, values: Values
     ) -> Iterator[str]:
         if not stored.takes(len(values)):
-            yield f"feature {stored.key!r} has {len(values)} values, the schema says {stored.told_count}"
+            yield (
+                f"feature {stored.key!r} has {len(values)} values, "
+                f"the schema says {stored.told_count}"
+            )
         elif values and _KIND_NAMES[type(values[0])] != stored.told_kind:
-            yield f"feature {stored.key!r} holds {_KIND_NAMES[type(values[0])]} values, the schema says {stored.told_kind}"
+            yield (
+                f"feature {stored.key!r} holds {_KIND_NAMES[type(values[0])]} values, "
+                f"the schema says {stored.told_kind}"
+            )
         elif feature.kind in PICTURES and isinstance(values[0], bytes):
             yield from _image_faults(feature, values[0])
         elif feature.kind == FeatureKind.TENSOR and isinstance(values[0], bytes):
@@ -74,11 +84,14 @@ class ExampleChecker:
             return
         text, expected = one_value(features, self._label_text), names[label]
         if isinstance(text, bytes) and text != expected.encode("utf-8", "surrogatepass"):
-            yield f"feature {self._label_text.name!r} is {_text(text)}, but label {label} is class {expected!r}"
+            yield (
+                f"feature {self._label_text.name!r} is {_text(text)}, "
+                f"but label {label} is class {expected!r}"
+            )
 
 
 def one_value(features: Mapping[str, Values], feature: Feature | None) -> Any:
-    """The value of a feature that has one value; None where the feature is absent or has another number of values."""
+    """Return the only value of a feature, None unless it has exactly one."""
     values = features.get(feature.name, []) if feature is not None else []
     return values[0] if len(values) == 1 else None
 
@@ -92,8 +105,8 @@ def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
         height, width, channels = (size or 0 for size in feature.shape)
         if len(image) != math.prod((height, width, channels)):
             yield (
-                f"feature {feature.name!r} has {len(image)} bytes, a raw image of {height}x{width}x{channels} "
-                f"has {height * width * channels}"
+                f"feature {feature.name!r} has {len(image)} bytes, "
+                f"a raw image of {height}x{width}x{channels} has {height * width * channels}"
             )
 
 

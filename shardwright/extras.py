@@ -1,4 +1,4 @@
-"""Parts of this package that need a library which the base install does not bring."""
+"""Import parts of this package that need an optional library."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _INSTALLS = {
 
 
 def import_part(name: str) -> Any:
-    """A module of this package by its full name, imported when it is first asked for.
+    """Import and return a module of this package, by its full name.
 
     Raises:
-        UsageError: What it needs is not installed.
+        UsageError: A library that it needs is not installed.
     """
     try:
         return importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""What `verify` finds: faults, each with its place, and the whole result."""
+"""The result of `verify`: faults, each with its file and record."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 
 from shardwright.sizes import show_bytes
 
-MAX_FAULTS_PER_FILE = 1000  # a file that is wrong all through must not fill memory and terminal
+MAX_FAULTS_PER_FILE = 1000  # a file full of faults must not fill memory and terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is not as the manifest says.
+    """A difference between a dataset and its manifest.
 
     Attributes:
-        file: Relative to the dataset's folder.
-        record: The record's number in its file, from 0; None where the fault is not one record's.
-        offset: Where the record begins, in bytes; None where the fault is not one record's.
-        what: What was found and what was expected.
+        file: Path relative to the dataset's folder.
+        record: Record number in the file, from 0; None if the fault concerns the whole file.
+        offset: Start of the record, in bytes; None if the fault concerns the whole file.
+        what: Description: what was found and what was expected.
     """
 
     file: str
@@ -40,13 +40,14 @@ class Verification:
 
     Attributes:
         dataset: Its folder.
-        num_shards: Shards that the manifest names.
-        num_records: Records that were found and looked at, sound or not.
-        num_bytes: Bytes of the shards that were read.
-        seconds: How long it took.
-        faults: In file order.
-        by: What content was compared by: "content", or of a quick look "stated checksums" or "lengths".
-        notes: What does not make the dataset unsound but may surprise, such as shards that no manifest names.
+        num_shards: Number of shards in the manifest.
+        num_records: Number of records found and checked, with or without faults.
+        num_bytes: Bytes read from the shards.
+        seconds: Run time.
+        faults: Differences that make the dataset unsound.
+        notes: Harmless findings, such as shard files that are not in the manifest.
+        by: The basis of comparison: "content"; for `verify --quick`, "the store's checksums" or
+            "lengths alone".
     """
 
     dataset: str
@@ -63,7 +64,7 @@ class Verification:
         return not self.faults
 
     def to_text(self) -> str:
-        """A line a fault and a note, and a summary."""
+        """Return one line per fault, one per note, and a summary."""
         lines = [str(fault) for fault in self.faults]
         lines += [f"note: {note}" for note in self.notes]
         verdict = (
@@ -75,10 +76,14 @@ class Verification:
             return "\n".join(
                 [
                     *lines,
-                    f"{self.dataset}: {verdict} by {self.by} ({self.num_shards:,} shards, nothing read, {self.seconds:.1f} s)",
+                    f"{self.dataset}: {verdict} by {self.by} "
+                    f"({self.num_shards:,} shards, nothing read, {self.seconds:.1f} s)",
                 ]
             )
-        looked = f"{self.num_shards:,} shards, {self.num_records:,} records, {show_bytes(self.num_bytes)}, {self.seconds:.1f} s"
+        looked = (
+            f"{self.num_shards:,} shards, {self.num_records:,} records, "
+            f"{show_bytes(self.num_bytes)}, {self.seconds:.1f} s"
+        )
         return "\n".join([*lines, f"{self.dataset}: {verdict} ({looked})"])
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +101,7 @@ class Verification:
 
 
 def limit_faults(faults: Iterable[Fault]) -> Iterator[Fault]:
-    """At most `MAX_FAULTS_PER_FILE` faults a file, then one that counts the rest."""
+    """Yield at most `MAX_FAULTS_PER_FILE` faults per file, then one with the number of the rest."""
     given: dict[str, int] = {}
     for fault in faults:
         given[fault.file] = given.get(fault.file, 0) + 1

@@ -1,7 +1,8 @@
-"""The index: one Parquet sidecar a shard, one row a record, and in its metadata what was written.
+"""Write and read the index: one Parquet sidecar per shard, with one row per record.
 
-A sidecar is written after its shard is in place, so it is also the shard's done marker: a sidecar whose digest is the
-planned one, beside a shard of the stated length, means that nothing is left to do.
+A sidecar's metadata summarizes the shard. It is written after its shard is in place, so it is also
+the shard's done marker: if its digest is the planned one and the shard has the length it states, a
+resumed build skips the shard.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from shardwright.storage import Folder
 
 _SUMMARY_KEY = b"shardwright"
 
-# Offsets and lengths are bytes from the start of the shard's file; `offset` and `length` span the record's frame and all,
-# `image_offset` and `image_length` the image bytes alone, `crc32c` is the plain checksum of those image bytes.
+# Offsets are in bytes from the start of the shard, lengths in bytes. `offset` and `length` span the
+# record with its frame, `image_offset` and `image_length` only the image bytes; `crc32c` is the
+# unmasked checksum of the image bytes.
 INDEX_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
@@ -44,18 +46,18 @@ INDEX_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class ShardSummary:
-    """What one written shard holds.
+    """A summary of one written shard.
 
     Attributes:
-        name: Which shard of which split.
-        num_records: Records in the file.
+        name: The shard's name.
+        num_records: Number of records in the file.
         num_bytes: Length of the file.
-        crc32c: Plain CRC32C of the whole file.
-        digest: Hash of the ordered references and the encoding settings that make the file; "" where they are not known.
-        rejects: Number of rejects by reason, for references planned into this shard.
+        crc32c: Unmasked CRC32C of the whole file.
+        digest: Hash of the ordered references and the encoding settings; "" if they are unknown.
+        rejects: Number of rejects by reason, of references planned into this shard.
         stats: Statistics of the records (see `transforms.publishing.statistics`).
-        etag: The file's etag where a store keeps it as long as the content stays, else None.
-        reused: Found finished by a resumed build, so not written by it. Not stored.
+        etag: The file's etag if the store changes it only with the content, else None.
+        reused: True if a resumed build found the shard finished and did not write it. Not stored.
     """
 
     name: ShardName
@@ -82,7 +84,9 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> None:
     """Write a shard's index, which marks the shard as done.
 
     Args:
-        rows: One row a record in file order, with `INDEX_SCHEMA`.
+        root: The dataset's folder.
+        summary: Stored in the sidecar's metadata.
+        rows: One row per record in file order, with the columns of `INDEX_SCHEMA`.
     """
     text = json.dumps(summary.to_json(), sort_keys=True, separators=(",", ":"))
     table = rows.cast(INDEX_SCHEMA).replace_schema_metadata({_SUMMARY_KEY: text.encode()})
@@ -92,7 +96,7 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> None:
 
 
 def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
-    """What the sidecar says of its shard, or None where there is no readable sidecar."""
+    """Return the summary in a shard's sidecar, None if the sidecar is missing or damaged."""
     try:
         with root.open_small(name.sidecar) as file:
             metadata = pq.read_schema(file).metadata or {}
@@ -100,14 +104,14 @@ def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
     except MissingError:
         return None
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
-        return None  # a damaged sidecar is no marker: the shard is written again
+        return None  # a damaged sidecar does not count as done: the shard is written again
 
 
 def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) -> pa.Table:
-    """A shard's index rows, in file order.
+    """Return a shard's index rows, in file order.
 
     Raises:
-        StorageError: The sidecar is missing or not readable; the message names it.
+        StorageError: The sidecar is missing or unreadable.
     """
     return _read_table(root, name, columns, None)
 
@@ -115,10 +119,11 @@ def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) 
 def read_index_of(
     root: Folder, name: ShardName, info: ShardInfo, columns: list[str] | None = None
 ) -> pa.Table:
-    """The same, of the shard that the manifest states.
+    """Return a shard's index rows, after checking that they belong to the shard in the manifest.
 
     Raises:
-        StorageError: Also where the sidecar is that of another shard: an older build's, or a copy's.
+        StorageError: The sidecar is missing, unreadable, or of another shard, such as that of an
+            older build.
     """
     return _read_table(root, name, columns, info)
 
@@ -126,7 +131,7 @@ def read_index_of(
 def parse_index(
     data: bytes, path: str, name: ShardName, info: ShardInfo, columns: list[str] | None = None
 ) -> pa.Table:
-    """The same of a sidecar's content, which was read from `path`."""
+    """Return index rows like `read_index_of`, from the sidecar bytes that were read from `path`."""
     with _faults(path):
         return _parse(pa.BufferReader(data), path, name, info, columns)
 
@@ -140,7 +145,8 @@ def _read_table(
             return _parse(source, path, name, info, columns)
     except MissingError as error:
         raise StorageError(
-            f"{path} is missing: the index of {name.shard}; copy the dataset again, or run the build that made it again"
+            f"{path} is missing: the index of {name.shard}; "
+            "copy the dataset again, or run its build again"
         ) from error
 
 
@@ -161,7 +167,7 @@ def _parse(
     info: ShardInfo | None,
     columns: list[str] | None,
 ) -> pa.Table:
-    # `read_table` would import pandas, 0.4 s
+    # Not `pq.read_table`: it imports pandas, which takes 0.4 s.
     with pq.ParquetFile(source, page_checksum_verification=True) as file:
         if info is not None:
             _check_is_of(file, path, info)
@@ -190,6 +196,6 @@ def _check_is_of(file: pq.ParquetFile, path: str, info: ShardInfo) -> None:
         info.num_records,
     ):
         raise StorageError(
-            f"{path} is not the index of the shard that the manifest states, but of an older or another one: "
-            "copy the dataset again, or run the build that made it again"
+            f"{path} is not the index of the shard in the manifest, but of an older or another "
+            "one: copy the dataset again, or run its build again"
         )

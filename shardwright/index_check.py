@@ -1,4 +1,4 @@
-"""Checking a shard's sidecar: what it says of the shard as a whole, and its rows against the records."""
+"""Check a shard's sidecar: its metadata against the manifest, its rows against the records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPARED = (
 
 
 class IndexRows:
-    """The rows of a shard's index, made into Python objects a block at a time."""
+    """The rows of a shard's index, converted to Python objects in blocks to bound memory."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table.select(_COMPARED)
@@ -48,15 +48,14 @@ class IndexRows:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """Where records begin, shape (rows,); empty where they do not rise, as such offsets lead nowhere."""
+        """The starts of the records in bytes, shape [rows]; empty unless they strictly increase."""
         column = self._table["offset"].combine_chunks()
-        offsets = np.asarray(
-            np.from_dlpack(column), np.int64
-        )  # Arrow's own `to_numpy` would import pandas, 0.4 s
+        # Not Arrow's `to_numpy`: it imports pandas, which takes 0.4 s.
+        offsets = np.asarray(np.from_dlpack(column), np.int64)
         return offsets if np.all(np.diff(offsets) > 0) else offsets[:0]
 
     def row(self, number: int) -> Mapping[str, Any] | None:
-        """A row as column -> value, or None past the end."""
+        """Return a row as column -> value, None past the end."""
         if not self._start <= number < self._start + _BLOCK_ROWS:
             self._start = number - number % _BLOCK_ROWS
             self._block = self._table.slice(self._start, _BLOCK_ROWS).to_pylist()
@@ -67,7 +66,7 @@ class IndexRows:
 def check_sidecar(
     root: Folder, name: ShardName, info: ShardInfo
 ) -> tuple[IndexRows | None, list[Fault]]:
-    """The rows of a sidecar that speaks of the shard the manifest names, or None with what is wrong with it."""
+    """Return a sidecar's rows and no faults; or None and faults, if the manifest disagrees."""
     try:
         table = read_index(root, name)
     except StorageError as error:
@@ -87,11 +86,9 @@ def check_sidecar(
     differing = [key for key, value in wanted.items() if getattr(summary, key) != value]
     if differing:
         details = ", ".join(
-            f"{key} {getattr(summary, key)!r} and not {wanted[key]!r}" for key in differing
+            f"{key} {getattr(summary, key)!r} instead of {wanted[key]!r}" for key in differing
         )
-        what = (
-            f"it is of another shard than the manifest names ({details}); its rows are not compared"
-        )
+        what = f"it is the index of another shard ({details}); its rows are not compared"
         return None, [Fault(name.sidecar, None, None, what)]
     if table.num_rows != info.num_records:
         return None, [
@@ -106,7 +103,7 @@ def check_sidecar(
 
 
 class RowChecker:
-    """Says what an index row states that its record does not bear out."""
+    """A checker of index rows against their records."""
 
     def __init__(self, schema: ExampleSchema) -> None:
         self._image = schema.image
@@ -128,14 +125,18 @@ class RowChecker:
         length = FRAME_BYTES + len(span.data)
         if (row["offset"], row["length"]) != (span.offset, length):
             yield (
-                f"the row says {row['length']} bytes at byte {row['offset']}, the record has {length} at byte {span.offset}"
+                f"the row says {row['length']} bytes at byte {row['offset']}, "
+                f"the record has {length} at byte {span.offset}"
             )
         image = one_value(features, self._image)
         if isinstance(image, bytes):
             yield from _image_faults(row, span, image)
         found = one_value(features, self._id)
         if self._id is not None and isinstance(found, bytes) and found != row["id"].encode():
-            yield f"the row's id is {row['id']!r}, the record's {found.decode('utf-8', 'backslashreplace')!r}"
+            yield (
+                f"the row's id is {row['id']!r}, "
+                f"the record's {found.decode('utf-8', 'backslashreplace')!r}"
+            )
         for column, feature in self._stated.items():
             value = one_value(features, feature)
             value = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
@@ -147,8 +148,11 @@ def _image_faults(row: Mapping[str, Any], span: RecordSpan, image: bytes) -> Ite
     start = row["image_offset"] - span.offset - HEADER_BYTES
     if row["image_length"] != len(image) or start < 0 or not span.data.startswith(image, start):
         yield (
-            f"the row says that the image is {row['image_length']} bytes at byte {row['image_offset']}, "
-            f"the record's image has {len(image)} bytes and is not there"
+            f"the row says that the image is {row['image_length']} bytes at byte "
+            f"{row['image_offset']}, but the record's image of {len(image)} bytes is not there"
         )
     if row["crc32c"] != google_crc32c.value(image):
-        yield f"the row's crc32c of the image is {row['crc32c']:#010x}, the image's is {google_crc32c.value(image):#010x}"
+        yield (
+            f"the row's crc32c of the image is {row['crc32c']:#010x}, "
+            f"the image's is {google_crc32c.value(image):#010x}"
+        )

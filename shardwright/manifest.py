@@ -1,6 +1,7 @@
-"""The manifest: what a finished dataset holds. It is written last, so a folder without one is no dataset.
+"""Write and read the manifest, which describes a finished dataset.
 
-Readers use only what the manifest names, so a stale shard left by an earlier build can never be read.
+It is written last, so a folder without one is not a dataset. Readers open only the shards listed in
+it, so they never read a stale shard of an earlier build.
 """
 
 from __future__ import annotations
@@ -21,8 +22,16 @@ FORMAT_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ShardInfo:
-    """One shard as the manifest names it. `num_bytes` is the file's length, `crc32c` its checksum, `digest` its plan's,
-    `etag` what the store called its content when it was written, None where it was no store."""
+    """One shard in the manifest.
+
+    Attributes:
+        index: Shard number in its split, from 0.
+        num_records: Number of records in the file.
+        num_bytes: Length of the file.
+        crc32c: Unmasked CRC32C of the whole file.
+        digest: Digest of the shard's plan.
+        etag: The store's etag when the shard was written, if it changes only with the content.
+    """
 
     index: int
     num_records: int
@@ -59,10 +68,10 @@ class Manifest:
         schema: The features of every example.
         splits: By name, in name order.
         rejects: Number of inputs that are in no shard, by reason.
-        num_inputs: Everything the build was given: records plus rejects.
-        settings: The options that decide the shards' bytes.
+        num_inputs: Number of inputs of the build: records plus rejects.
+        settings: The options that determine the shards' bytes.
         fingerprint: Hash of the plan; equal for equal inputs and settings.
-        provenance: Where the dataset came from: input, versions, time. Nothing in a shard depends on it.
+        provenance: Origin of the dataset: input, versions, time. No shard depends on it.
     """
 
     name: str
@@ -84,7 +93,7 @@ class Manifest:
         return sum(split.num_bytes for split in self.splits.values())
 
     def shard_names(self, split: str) -> list[ShardName]:
-        """The shards of a split, in order."""
+        """Return the names of a split's shards, in order."""
         shards = self.splits[split].shards
         return [ShardName(self.name, split, shard.index, len(shards)) for shard in shards]
 
@@ -144,21 +153,21 @@ def write_json(root: Folder, filename: str, content: Mapping[str, Any]) -> None:
 
 
 def json_bytes(content: Mapping[str, Any]) -> bytes:
-    """One of the dataset's JSON files as it is stored."""
+    """Return a JSON file of the dataset as the bytes that are stored."""
     return json_text(content).encode("utf-8", "surrogatepass")
 
 
 def json_text(content: Mapping[str, Any]) -> str:
-    """One of the dataset's JSON files as text; the key order is that of `content`."""
+    """Return a JSON file of the dataset as text, with the key order of `content`."""
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_json(root: Folder, filename: str) -> dict[str, Any] | None:
-    """One of the dataset's JSON files, or None where there is none.
+    """Return the content of a JSON file of the dataset, None if the file is missing.
 
     Raises:
-        NotADatasetError: The file is there and is not a JSON object.
-        StorageError: It cannot be read.
+        NotADatasetError: The file is not a JSON object.
+        StorageError: The file cannot be read.
     """
     path = root.path(filename)
     try:
@@ -175,11 +184,11 @@ def read_json(root: Folder, filename: str) -> dict[str, Any] | None:
 
 
 def read_manifest(root: Folder) -> Manifest:
-    """What a finished dataset holds.
+    """Return the manifest of a finished dataset.
 
     Raises:
-        NotADatasetError: There is none, with what to do about it; or it is of another format version, or damaged.
-        StorageError: The place cannot be read.
+        NotADatasetError: The manifest is missing, damaged, or of another format version.
+        StorageError: The folder cannot be read.
     """
     content = read_json(root, naming.MANIFEST)
     if content is None:
@@ -187,8 +196,8 @@ def read_manifest(root: Folder) -> Manifest:
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise NotADatasetError(
-            f"{root} has format version {version!r}; this shardwright reads version {FORMAT_VERSION}: "
-            "install the release that wrote it, or rebuild"
+            f"{root} has format version {version!r}; this shardwright reads version "
+            f"{FORMAT_VERSION}: install the release that wrote it, or rebuild"
         )
     try:
         return Manifest.from_json(content)
@@ -201,7 +210,7 @@ def read_manifest(root: Folder) -> Manifest:
 def _why_no_manifest(root: Folder) -> str:
     if root.num_bytes_of(naming.PLAN) is not None:
         return (
-            f"{root} holds an unfinished build (no {naming.MANIFEST}): run the same `shardwright build` command again, "
-            "it goes on where it stopped"
+            f"{root} holds an unfinished build (no {naming.MANIFEST}): "
+            "run the same `shardwright build` command again to resume it"
         )
     return f"{root} is not a shardwright dataset: it has no {naming.MANIFEST}"

@@ -1,4 +1,4 @@
-"""The files that say what the indices of features mean, one name a line: class names where TFDS looks for them, and words."""
+"""Files of class names, where TFDS looks for them, and of words: one per line, by index."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ INDEXED = frozenset(_FILE_OF)  # the kinds whose values are indices
 
 
 def names_files(schema: ExampleSchema) -> dict[str, tuple[str, ...]]:
-    """The class names or words of each feature that has any, in the order of their indices, by their file."""
+    """Return the class names or words of each feature that holds indices, by file name."""
     features = (feature for feature in schema.features if feature.kind in _FILE_OF)
     return {_FILE_OF[feature.kind](feature.name): schema.names_of(feature) for feature in features}
 
 
 def names_text(names: Iterable[str]) -> str:
-    """What such a file holds."""
+    """Return the text of such a file."""
     return "".join(f"{name}\n" for name in names)

@@ -1,7 +1,8 @@
-"""The names of a dataset's files: the one place that makes them and takes them apart.
+"""Format and parse the names of a dataset's files; no other module does.
 
-Shards are named as TFDS names them (`tensorflow_datasets/core/naming.py`), `NAME-SPLIT.tfrecord-00003-of-00012`, so that
-`tfds.builder_from_directory` finds them. Names carry the planned shard count and nothing of the run that wrote them.
+Shards are named as in TFDS (`tensorflow_datasets/core/naming.py`), so that
+`tfds.builder_from_directory` finds them: `NAME-SPLIT.tfrecord-00003-of-00012`. A name depends on
+the plan only, not on the run: a retry overwrites the same file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ STATS = "stats.json"
 REPORT = "report.html"
 INDEX_DIR = "index"
 REJECTS_DIR = "rejects"
-SPOOL_DIR = "spool"  # bytes that a build cannot read in place, and their listings (`transforms.inputs.spool`)
+SPOOL_DIR = "spool"  # copies of bytes that cannot be read in place (`transforms.inputs.spool`)
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
 TEMPORARY_SUFFIX = ".tmp"
@@ -34,7 +35,7 @@ _SHARD = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class ShardName:
-    """One shard of one split: `index` counts from 0 up to `count` - 1."""
+    """The name of one shard of a split: number `index`, from 0, of `count`."""
 
     name: str
     split: str
@@ -59,7 +60,7 @@ class ShardName:
 
     @classmethod
     def parse(cls, filename: str) -> ShardName | None:
-        """The shard a file name stands for, or None where it is not a shard's name."""
+        """Parse a shard's file name; return None for any other name."""
         match = _SHARD.fullmatch(filename)
         if not match:
             return None
@@ -68,34 +69,34 @@ class ShardName:
 
 
 def is_dataset_name(name: str) -> bool:
-    """Whether TFDS takes `name` as a dataset's name: lower-case letters, digits and underscores."""
+    """Return whether TFDS accepts `name`: lower-case letters, digits and underscores."""
     return _NAME.fullmatch(name) is not None
 
 
 def is_split_name(split: str) -> bool:
-    """Whether `split` can stand in a shard's file name: letters, digits and underscores."""
+    """Return whether `split` is valid in a shard's file name: letters, digits and underscores."""
     return _SPLIT.fullmatch(split) is not None
 
 
 def dataset_name_for(output: str) -> str:
-    """A valid dataset name made from OUTPUT's last folder (`/data/My Flowers` gives `my_flowers`)."""
+    """Return a valid dataset name for OUTPUT, such as `my_flowers` for `/data/My Flowers`."""
     last = output.rstrip("/").rsplit("/", 1)[-1].lower()
     cleaned = re.sub(r"[^a-z0-9]+", "_", last).strip("_")
     return cleaned if is_dataset_name(cleaned) else f"dataset_{cleaned}".rstrip("_")
 
 
 def labels_file(feature: str) -> str:
-    """Where TFDS looks for the class names of a label feature (`/` stands as `-` in file names)."""
+    """Return the file in which TFDS looks for a feature's class names; `/` becomes `-`."""
     return f"{feature.replace('/', '-')}{LABELS_SUFFIX}"
 
 
 def vocabulary_file(feature: str) -> str:
-    """The words of a feature of tokens, or of a bag of words, named as its class names would be."""
+    """Return the file of the words of a feature of tokens or of a bag of words; `/` becomes `-`."""
     return f"{feature.replace('/', '-')}{VOCABULARY_SUFFIX}"
 
 
 def is_build_output(path: str) -> bool:
-    """Whether a path relative to a dataset is one that a build makes, so that a rebuild may remove it."""
+    """Return whether builds make this path, relative to a dataset: a rebuild may remove it."""
     folder, _, filename = path.rpartition("/")
     if folder in (INDEX_DIR, REJECTS_DIR):
         return filename.endswith((".parquet", TEMPORARY_SUFFIX))
@@ -110,7 +111,7 @@ def is_build_output(path: str) -> bool:
 
 
 def temporary_name(filename: str, token: str) -> str:
-    """The hidden name a file has until it is complete."""
+    """Return the hidden name that a file has until it is complete."""
     return f".{filename}.{token}{TEMPORARY_SUFFIX}"
 
 

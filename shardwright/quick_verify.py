@@ -1,7 +1,8 @@
-"""Verifying a dataset without reading it: its files' lengths, and the checksums that their store keeps, against the manifest.
+"""Verify a dataset without reading its shards, by file lengths and the store's checksums.
 
-GCS keeps the CRC32C of every object, and S3 that of objects that were uploaded with one. The etag of an S3 object stays as long as
-its content does, and S3 checked the content when it arrived; so the etag of that moment will do, until the object is copied.
+GCS keeps the CRC32C of every object, S3 only of objects that were uploaded with one. S3 checked the
+content at upload, and an object's etag does not change unless its content does or it is copied; so
+an etag equal to the one of the upload proves the content, too.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _BY_CHECKSUMS, _BY_LENGTHS = "the store's checksums", "lengths alone"
 
 
 def verify_quickly(root: Folder) -> Verification:
-    """Compare what the disk or store states of a dataset's files with its manifest.
+    """Compare the lengths and checksums that the disk or store reports with the manifest.
 
     Raises:
-        NotADatasetError: There is no finished dataset.
-        StorageError: The dataset's place cannot be listed.
+        NotADatasetError: The folder has no finished dataset.
+        StorageError: The folder cannot be listed.
     """
     started = monotonic()
     manifest = read_manifest(root)
@@ -56,7 +57,7 @@ def _shards(manifest: Manifest) -> Iterator[tuple[ShardName, ShardInfo]]:
 def _shard_faults(
     root: Folder, name: ShardName, info: ShardInfo, found: StatedFile | None, unknown: list[str]
 ) -> Iterator[Fault]:
-    """What is wrong with a shard as far as it is stated; shards of which no checksum is known are added to `unknown`."""
+    """Yield a shard's faults; append its name to `unknown` if the store has no checksum of it."""
     if found is None:
         yield Fault(
             name.shard, None, None, f"the shard is missing, with {info.num_records} records"
@@ -81,7 +82,10 @@ def _shard_faults(
             f"the store states crc32c {crc:#010x}, the manifest {info.crc32c:#010x}",
         )
     elif crc is None and info.etag is not None:
-        what = f"its etag is {found.etag}, and was {info.etag} when it was written: changed or copied since; without --quick it is read"
+        what = (
+            f"its etag is {found.etag}, but was {info.etag} when it was written: changed or copied "
+            "since; run without --quick to read it"
+        )
         yield Fault(name.shard, None, None, what)
     elif crc is None:
         unknown.append(name.shard)
@@ -90,15 +94,15 @@ def _shard_faults(
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[Fault]:
     if unknown:
         which = (
-            "no shard"
+            "any shard"
             if len(unknown) == num_shards
             else f"{len(unknown)} of {num_shards} shards, such as {unknown[0]},"
         )
-        keeps = "states no checksum of" if which != "no shard" else "states a checksum of"
+        keeps = "keeps no checksum for" if which != "any shard" else "does not keep checksums for"
         where = "the store" if root.is_remote else "a disk"
         yield Fault(
             naming.MANIFEST,
             None,
             None,
-            f"{where} {keeps} {which}: only lengths were compared; without --quick all is read",
+            f"{where} {keeps} {which}: only lengths were compared; run without --quick to read all",
         )

@@ -1,6 +1,6 @@
-"""What one reading of a dataset by `sw.load` takes: which records, which features, of what shape.
+"""Plan what `sw.load` reads of a dataset: records, features and image shape.
 
-Worked out from the manifest alone and free of TensorFlow; `tfdata` turns it into a pipeline.
+The plan needs the manifest only, and no TensorFlow; `tfdata` makes a pipeline of it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shardwright.schema import Feature
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """One reading.
+    """A plan of what to read.
 
     Attributes:
-        corpus: The shards, and which of their records; none where the part of the split is empty.
-        features: What is taken from each record, in this order.
-        image: The image feature, whether it is taken or not.
-        image_shape: (height, width, 3) of every image, or None where they differ.
+        corpus: The shards and the range of records; empty if the part of the split is empty.
+        features: The features to read from each record, in this order.
+        image: The image feature, even if it is not read.
+        image_shape: (height, width, channels) of every image in pixels, None if they differ.
     """
 
     corpus: Corpus
@@ -38,28 +38,28 @@ class ReadPlan:
 
     @property
     def largest_shard_bytes(self) -> int:
-        """Length of the longest shard's file."""
+        """The length of the largest shard's file."""
         return max((shard.info.num_bytes for shard in self.corpus.shards), default=0)
 
     @property
     def mean_record_bytes(self) -> float:
-        """Of a record with its frame, over the whole files of the shards."""
+        """The mean length of a record with its frame, over all records of the shards."""
         num_records = sum(shard.info.num_records for shard in self.corpus.shards)
         return sum(shard.info.num_bytes for shard in self.corpus.shards) / max(num_records, 1)
 
 
 def plan_read(source: Source, split: str, features: Sequence[str] | None) -> ReadPlan:
-    """Plan the reading of splits, or of parts of them.
+    """Plan what to read of splits, or of parts of them.
 
     Args:
         source: The dataset.
         split: Such as "train", "train[:10%]", "train+test[5000:]" or "all"; see `reader.subsets`.
-        features: Names of the features to take, None for all.
+        features: Names of the features to read, None for all.
 
     Raises:
-        UsageError: No such split or feature.
-        StorageError: A shard is not there, or not of the length that the manifest states. Of a dataset in a store nobody asks
-            for each shard: the cache finds out.
+        UsageError: A split or feature is unknown.
+        StorageError: A local shard is missing or does not have the length in the manifest. Shards
+            in a store are not checked here: the cache checks each one when it downloads it.
     """
     manifest = source.manifest
     spans = parse_split(
@@ -78,18 +78,19 @@ def plan_read(source: Source, split: str, features: Sequence[str] | None) -> Rea
 
 
 def check_sidecars(corpus: Corpus) -> None:
-    """Raises `MissingError` where a shard of a local folder has no sidecar. Of a dataset in a store the cache finds out."""
+    """Raise `MissingError` if a local shard has no sidecar; the cache checks those in a store."""
     for shard in corpus.shards:
         root, name = shard.source.root, shard.name
         if not root.is_remote and root.num_bytes_of(name.sidecar) is None:
             raise MissingError(
-                f"{root.path(name.sidecar)} is missing: the index of {name.shard}, which shuffle=True, parts of splits, keep= and "
-                "max_bad_records= need: copy the dataset again, or run the `shardwright build` that made it again"
+                f"{root.path(name.sidecar)} is missing: the index of {name.shard}, which "
+                "shuffle=True, parts of splits, keep= and max_bad_records= need: "
+                "copy the dataset again, or run its `shardwright build` again"
             )
 
 
 def _check_shards(corpus: Corpus) -> None:
-    """TFRecord readers take a file cut between two records for a whole one: only the length tells."""
+    # TFRecord readers do not notice a file cut between two records: only its length shows it.
     for shard in corpus.shards:
         root = shard.source.root
         num_bytes = shard.info.num_bytes if root.is_remote else root.num_bytes_of(shard.name.shard)
@@ -121,7 +122,7 @@ def _find_features(manifest: Manifest, names: Sequence[str] | None) -> tuple[Fea
 
 
 def _common_shape(image: Feature, splits: Sequence[SplitInfo]) -> tuple[int, int, int] | None:
-    """From the schema where images were resized, else from the statistics where every image happens to be of one size."""
+    """Return the shape of resized images, or of images with the same size in the statistics."""
     if len(image.shape) == 3:
         height, width, channels = image.shape
         return (height, width, channels) if height and width and channels else None

@@ -1,6 +1,6 @@
-"""TFRecord frames, written and read.
+"""Write, read and check TFRecord frames.
 
-A record is (TensorFlow's `tensorflow/core/lib/io/record_writer.h`):
+The format of a record (TensorFlow's `tensorflow/core/lib/io/record_writer.h`):
 
     uint64  length of data, little-endian
     uint32  masked CRC32C of the 8 length bytes
@@ -24,9 +24,7 @@ from shardwright.errors import RecordFault
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 FRAME_BYTES = HEADER_BYTES + FOOTER_BYTES
-MAX_RECORD_BYTES = (
-    2**31 - 1
-)  # what one protobuf message can hold, so a longer record is a broken length
+MAX_RECORD_BYTES = 2**31 - 1  # the limit of a protobuf message: a larger length is corrupt
 
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
@@ -35,37 +33,37 @@ _MASK_DELTA = 0xA282EAD8
 
 if google_crc32c.implementation != "c":
     raise ImportError(
-        f"google-crc32c runs its {google_crc32c.implementation!r} implementation, hundreds of times slower than the C one: "
-        "install a wheel of google-crc32c built for this platform"
+        f"google-crc32c runs its {google_crc32c.implementation!r} implementation, hundreds of "
+        "times slower than the C one: install a wheel of google-crc32c built for this platform"
     )
 
 
 def mask_crc(crc: int) -> int:
-    """TensorFlow's mask, which keeps a CRC of data that holds CRCs from degenerating."""
+    """Return the masked CRC, as TensorFlow stores it: a CRC over data with CRCs in it is weak."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def crc32c_of(pieces: Sequence[bytes], crc: int = 0) -> int:
-    """CRC32C (Castagnoli) of the pieces one after another, going on from `crc`."""
+    """Return the CRC32C (Castagnoli) of the concatenated pieces, continued from `crc`."""
     for piece in pieces:
         crc = google_crc32c.extend(crc, piece)
     return crc
 
 
 def frame_header(num_bytes: int) -> bytes:
-    """The 12 bytes before a record of `num_bytes` bytes."""
+    """Return the 12 bytes that precede `num_bytes` bytes of data."""
     length = _LENGTH.pack(num_bytes)
     return length + _CRC.pack(mask_crc(google_crc32c.value(length)))
 
 
 def frame_footer(crc: int) -> bytes:
-    """The 4 bytes after a record whose data has the plain CRC32C `crc`."""
+    """Return the 4 bytes that follow data with the unmasked CRC32C `crc`."""
     return _CRC.pack(mask_crc(crc))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSpan:
-    """A sound record: where its frame begins, in bytes from the file's start, and its data."""
+    """A valid record: the start of its frame, in bytes from the start of the file, and its data."""
 
     offset: int
     data: bytes
@@ -76,13 +74,16 @@ class RecordSpan:
 
 
 def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> RecordSpan | None:
-    """Read and check the record at the file's position, which is `offset`; None at the end of the file.
+    """Read and check the record at the file's position; return None at the end of the file.
 
     Args:
-        num_bytes: The file's length, where it is known: a length beyond it is refused before memory is taken for it.
+        file: The file, at `offset`.
+        offset: The file's position, in bytes.
+        num_bytes: The file's length if known; a record length beyond it fails before memory is
+            allocated for it.
 
     Raises:
-        RecordFault: A cut, a wrong checksum, or a length no record can have.
+        RecordFault: The record is cut short, a checksum is wrong, or its length is impossible.
     """
     header = file.read(HEADER_BYTES)
     if not header:
@@ -112,10 +113,10 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
 
 
 def scan_records(file: BinaryIO) -> Iterator[RecordSpan]:
-    """Every record of a file from its start, checked.
+    """Yield and check every record of a file, from its start.
 
     Raises:
-        RecordFault: At the first record that does not hold; the ones before it have been given.
+        RecordFault: The first invalid record, after all records before it were yielded.
     """
     offset = 0
     while (span := read_record(file, offset)) is not None:
@@ -124,10 +125,10 @@ def scan_records(file: BinaryIO) -> Iterator[RecordSpan]:
 
 
 def check_frame(frame: bytes, offset: int) -> None:
-    """Check a whole record, frame and all, that was read at `offset`.
+    """Check a whole record with its frame, which was read at `offset`.
 
     Raises:
-        RecordFault: Its length is not that of its data, or a checksum is wrong.
+        RecordFault: The record's length is not that of its data, or a checksum is wrong.
     """
     check_parts(
         frame[:HEADER_BYTES], frame[HEADER_BYTES:-FOOTER_BYTES], frame[-FOOTER_BYTES:], offset
@@ -135,7 +136,7 @@ def check_frame(frame: bytes, offset: int) -> None:
 
 
 def check_parts(header: bytes, data: bytes, footer: bytes, offset: int) -> None:
-    """The same of a record in its three parts, of which none is copied."""
+    """Check a record like `check_frame`, in three parts, to copy none of them."""
     length, length_crc = _HEADER.unpack(header)
     if mask_crc(google_crc32c.value(header[:8])) != length_crc:
         raise RecordFault(
@@ -143,7 +144,7 @@ def check_parts(header: bytes, data: bytes, footer: bytes, offset: int) -> None:
         )
     if length != len(data):
         raise RecordFault(
-            offset, f"the record claims {length} bytes, and the index states {len(data)}"
+            offset, f"the record claims {length} bytes, but the index says {len(data)}"
         )
     if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
         raise RecordFault(

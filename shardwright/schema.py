@@ -1,7 +1,7 @@
-"""The features of a dataset's examples, declared once.
+"""Declare the features of a dataset's examples.
 
-One `ExampleSchema` makes the encoder's input, the parser's spec, `features.json`, `schema.pbtxt` and the manifest's copy,
-so no feature name is typed twice and a reader needs nothing but the dataset.
+One `ExampleSchema` makes the encoder's input, the parser's spec, `features.json`, `schema.pbtxt`
+and the manifest's copy: no feature name is typed twice, and a reader needs only the dataset.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from shardwright.errors import UsageError
 
 
 class FeatureKind(StrEnum):
-    """What a feature holds. `tf.Example` stores ints as int64, floats as float32, the rest as bytes."""
+    """The kind of a feature. A `tf.Example` stores ints as int64, floats as float32, else bytes."""
 
     IMAGE = "image"  # an encoded image, raw pixels, or a serialized tensor of them
-    MASK = "mask"  # an image whose pixels are class or instance numbers: one channel, never lossy, resized without mixing
-    CLASS_LABEL = "class_label"  # an index into the feature's names; also what enums are
+    MASK = "mask"  # pixels are class or instance numbers: one channel, lossless, never interpolated
+    CLASS_LABEL = "class_label"  # an index into the feature's names; enums too
     MULTI_LABEL = "multi_label"  # the indices of a set of classes, ascending
     TEXT = "text"
     BYTES = "bytes"
     INT64 = "int64"  # integers and booleans of any width (`dtype`)
     FLOAT32 = "float32"  # floats of any width (`dtype`)
-    BOX = "box"  # ymin, xmin, ymax, xmax as fractions of height and width: TFDS's BBox; the last of `shape` is 4
-    TENSOR = "tensor"  # a serialized TensorProto, as tf.io.serialize_tensor gives it; `shape` is the tensor's
+    BOX = "box"  # TFDS's BBox: ymin, xmin, ymax, xmax as fractions; `shape` ends in 4
+    TENSOR = "tensor"  # a TensorProto, as of tf.io.serialize_tensor; `shape` is the tensor's
     TOKENS = "tokens"  # a text as indices of its tokens in a vocabulary
-    BAG_OF_WORDS = "bag_of_words"  # a text as indices of its words and their counts: two lists, read as one sparse feature
+    BAG_OF_WORDS = "bag_of_words"  # word indices and counts: two lists, one sparse feature
 
 
 class Source(StrEnum):
-    """What the pipeline fills a feature with."""
+    """The source of a feature's values in the pipeline."""
 
     IMAGE = "image"
     ID = "id"
@@ -44,7 +44,7 @@ class Source(StrEnum):
     FORMAT = "format"
     HEIGHT = "height"
     WIDTH = "width"
-    ORIENTATION = "orientation"  # EXIF's, 1 to 8, of bytes whose EXIF was taken out
+    ORIENTATION = "orientation"  # EXIF orientation, 1 to 8, of images stored without EXIF
     COLUMN = "column"
 
 
@@ -60,24 +60,24 @@ ARROW_TYPES: Mapping[FeatureKind, pa.DataType] = {
     FeatureKind.BOX: pa.float32(),
     FeatureKind.TENSOR: pa.binary(),
     FeatureKind.TOKENS: pa.int64(),
-    FeatureKind.BAG_OF_WORDS: pa.int64(),  # of its indices; the counts are float32
+    FeatureKind.BAG_OF_WORDS: pa.int64(),  # the indices; the counts are float32
 }
 PICTURES = frozenset({FeatureKind.IMAGE, FeatureKind.MASK})
-# One bytes value holds all of these, whatever `shape` says of what is in it.
+# Stored as one bytes value each; `shape` describes its content.
 _BLOBS = PICTURES | {FeatureKind.TENSOR}
-# These are as long as what is in them.
+# Their length varies by record, so that `shape` does not apply.
 _ALWAYS_LISTS = frozenset({FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
 
 
 @dataclass(frozen=True, slots=True)
 class VocabularyRule:
-    """How a vocabulary is learned from the texts of the train split. The defaults are scikit-learn's `CountVectorizer`'s.
+    """Rules to learn a vocabulary from the train split; defaults as in sklearn's `CountVectorizer`.
 
     Attributes:
-        max_size: The most words; of more, the most frequent stay, ties by the word itself. None for all.
-        min_count: Occurrences in all texts below which a word is left out.
-        lowercase: Texts are lower-cased first.
-        token_pattern: A regular expression; what it matches, or its one group, is a token.
+        max_size: Maximum number of words; keeps the most frequent, ties by the word. None for all.
+        min_count: Minimum number of occurrences of a word in all texts.
+        lowercase: Whether to lower-case the texts first.
+        token_pattern: A regular expression; each match, or its only group, is a token.
     """
 
     max_size: int | None = None
@@ -86,18 +86,21 @@ class VocabularyRule:
     token_pattern: str = r"(?u)\b\w\w+\b"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for what would learn another vocabulary than is meant, or none."""
+        """Raise UsageError for invalid values."""
         if self.max_size is not None and not _is_count(self.max_size):
             raise UsageError(
-                f"a vocabulary's max_size is {self.max_size!r}; give a whole number from 1, or None for all words"
+                "a vocabulary's max_size must be a whole number of at least 1, or None for all "
+                f"words, got {self.max_size!r}"
             )
         if not _is_count(self.min_count):
             raise UsageError(
-                f"a vocabulary's min_count is {self.min_count!r}; give a whole number from 1"
+                "a vocabulary's min_count must be a whole number of at least 1, "
+                f"got {self.min_count!r}"
             )
         if not isinstance(self.token_pattern, str) or not self.token_pattern:
             raise UsageError(
-                f"a vocabulary's token_pattern is {self.token_pattern!r}; give a regular expression"
+                "a vocabulary's token_pattern must be a regular expression, "
+                f"got {self.token_pattern!r}"
             )
 
 
@@ -105,9 +108,10 @@ class StoredFeature(NamedTuple):
     """One key of a `tf.Example`.
 
     Attributes:
-        key: Its name there.
+        key: The key.
         type: int64, float32 or binary.
-        shape: Of its values: () one, (None,) any number, (4,) just four, (None, 4) any number of fours, one after another.
+        shape: () for one value, (None,) for any number, (4,) for exactly four, (None, 4) for any
+            number of fours, flattened.
     """
 
     key: str
@@ -116,17 +120,17 @@ class StoredFeature(NamedTuple):
 
     @property
     def told_kind(self) -> str:
-        """What its values are called in messages."""
+        """The type of its values in messages: "int64", "float" or "bytes"."""
         return {pa.int64(): "int64", pa.float32(): "float"}.get(self.type, "bytes")
 
     @property
     def told_count(self) -> str:
-        """How many values there are, for messages."""
+        """The number of its values in messages."""
         fixed = math.prod(size for size in self.shape if size is not None)
         return f"{fixed}" if None not in self.shape else f"a multiple of {fixed}"
 
     def takes(self, num_values: int) -> bool:
-        """Whether so many values have the shape."""
+        """Return whether `num_values` values fit the shape."""
         if not self.shape:
             return num_values == 1
         fixed = math.prod(size for size in self.shape if size is not None)
@@ -138,20 +142,23 @@ class Feature:
     """One feature of every example.
 
     Attributes:
-        name: The key in `tf.Example`; a `/` nests it, as TFDS does.
-        kind: What it holds.
-        source: What fills it.
-        shape: () for one value, (None,) for a list of any length, (4,) or (None, 4) for arrays; of an image or a tensor its own,
-            such as (height, width, 3).
-        encoding: For images: "jpeg", "png", "raw" or "tensor" where all are stored so, None where each keeps its own.
-        dtype: NumPy's name of the numbers' type, such as "uint8", "bool" or "float64"; "" for that of the kind.
-        column: For `Source.COLUMN`, the column that fills it; "" for one of the feature's own name.
-        default: What a record without a value gets; None: text is then "", a float NaN, a list empty, and all else a reject.
-        names: Of a class label or multi-label, the class names in label order; () to learn them. The label's own
-            (`Source.LABEL`) are in `ExampleSchema.class_names`.
-        vocabulary: Of tokens and bags of words, how their vocabulary is learned; None with `names` given.
-        keys: Of a bag of words, the keys of its indices and its counts.
-        sequence: The folder of features that are lists of one length, item by item, as TFDS's Sequence of a dict; "" for none.
+        name: The key in `tf.Example`; a `/` nests it, as in TFDS.
+        kind: The kind of its values.
+        source: The source of its values.
+        shape: () for one value, (None,) for a list, (4,) or (None, 4) for arrays; the shape of an
+            image or tensor, such as (height, width, 3).
+        encoding: "jpeg", "png", "raw" or "tensor" if all images are stored in it, None if each
+            keeps its own.
+        dtype: NumPy's name of the number type, such as "uint8" or "bool"; "" for the kind's own.
+        column: The column of the input, for `Source.COLUMN`; "" for one with the feature's name.
+        default: The value of records without one. With None, a text is "", a float NaN, a list
+            empty, and any other record without a value a reject.
+        names: Class names in label order, of a class label or multi-label; () to learn them. Those
+            of the label (`Source.LABEL`) are in `ExampleSchema.class_names`.
+        vocabulary: Rules to learn the words of tokens and bags of words; None with `names` given.
+        keys: The keys of a bag of words: its indices and its counts.
+        sequence: The folder that this feature shares with other lists of the same length, as in
+            TFDS's Sequence of a dict; "" for none.
     """
 
     name: str
@@ -169,24 +176,24 @@ class Feature:
 
     @property
     def column_name(self) -> str:
-        """The source's column that fills it."""
+        """The column of the input that it is filled from."""
         return self.column or self.name
 
     @property
     def stored_shape(self) -> tuple[int | None, ...]:
-        """The shape of its values in a `tf.Example`: a blob's is (), whatever is in it."""
+        """The shape of its values in a `tf.Example`: () for images and tensors."""
         if self.kind in _BLOBS:
             return ()
         return (None,) if self.kind in _ALWAYS_LISTS else self.shape
 
     @property
     def is_list(self) -> bool:
-        """Any number of single values."""
+        """True for a list of single values, of any length."""
         return self.stored_shape == (None,)
 
     @property
     def stored(self) -> tuple[StoredFeature, ...]:
-        """The keys it takes in a `tf.Example`: one, but two for a bag of words."""
+        """The keys of a `tf.Example` that store it: two for a bag of words, else one."""
         kind = ARROW_TYPES[self.kind]
         if self.kind != FeatureKind.BAG_OF_WORDS:
             return (StoredFeature(self.name, kind, self.stored_shape),)
@@ -194,7 +201,7 @@ class Feature:
         return (StoredFeature(indices, kind, (None,)), StoredFeature(values, pa.float32(), (None,)))
 
     def to_json(self) -> dict[str, Any]:
-        """All that is not as it is by default."""
+        """Return name, kind and source, and the other values that are not defaults."""
         record: dict[str, Any] = {
             "name": self.name,
             "kind": str(self.kind),
@@ -216,7 +223,11 @@ class Feature:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Feature:
-        """Raises KeyError, TypeError or ValueError for what `to_json` never gave."""
+        """Return the feature of a `to_json` record.
+
+        Raises:
+            KeyError, TypeError, ValueError: The record is invalid.
+        """
         known = dict(record) | {
             "kind": FeatureKind(record["kind"]),
             "source": Source(record.get("source", Source.COLUMN)),
@@ -229,12 +240,12 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class ExampleSchema:
-    """Every feature of a dataset, in writing order, and what their indices mean.
+    """The features of a dataset, and the names that their indices stand for.
 
     Attributes:
         features: In writing order.
         class_names: Of the label (`Source.LABEL`), in label order.
-        vocabularies: By feature name, of every other feature that holds indices: class names, or words.
+        vocabularies: By feature name, the class names or words of other features with indices.
     """
 
     features: tuple[Feature, ...]
@@ -247,17 +258,16 @@ class ExampleSchema:
         names = [stored.key for feature in self.features for stored in feature.stored]
         for name in names:
             if names.count(name) > 1:
-                raise UsageError(
-                    f"two features are called {name!r}: rename the table's column of that name"
-                )
+                raise UsageError(f"two features have the name {name!r}: rename the table's column")
             inside = next((other for other in names if other.startswith(f"{name}/")), None)
             if inside:
                 raise UsageError(
-                    f"feature {name!r} is also the folder of {inside!r}: rename one of the two columns"
+                    f"feature {name!r} is also the folder of {inside!r}: "
+                    "rename one of the two columns"
                 )
 
     def find(self, source: Source) -> Feature | None:
-        """The first feature filled from `source`."""
+        """Return the first feature that is filled from `source`."""
         return next((feature for feature in self.features if feature.source == source), None)
 
     @property
@@ -273,7 +283,7 @@ class ExampleSchema:
 
     @property
     def main_class_names(self) -> tuple[str, ...]:
-        """Of the label; where there is none, of the only feature of classes, such as `objects/label`; () where there is none either."""
+        """The class names of the label; without a label, of the only feature of classes, or ()."""
         found = [
             feature
             for feature in self.features
@@ -284,23 +294,23 @@ class ExampleSchema:
 
     @property
     def small_features(self) -> tuple[Feature, ...]:
-        """All but the image: what is encoded from Arrow, a batch at a time."""
+        """All features but the image; they are encoded from Arrow, a batch at a time."""
         return tuple(feature for feature in self.features if feature.source != Source.IMAGE)
 
     def with_class_names(self, class_names: tuple[str, ...]) -> ExampleSchema:
-        """The schema of a dataset with these classes; with none it is unlabeled, and has no label features."""
+        """Return the schema with these classes; without classes, it has no label features."""
         labels = () if class_names else (Source.LABEL, Source.LABEL_TEXT)
         features = tuple(feature for feature in self.features if feature.source not in labels)
         return replace(self, features=features, class_names=class_names)
 
     def with_vocabularies(self, vocabularies: Mapping[str, tuple[str, ...]]) -> ExampleSchema:
-        """The schema with what was learned: by feature name, the label's among them."""
+        """Return the schema with learned names by feature name, those of the label included."""
         own = self.label.name if self.label else ""
         others = {name: words for name, words in vocabularies.items() if name != own}
         return replace(self.with_class_names(vocabularies.get(own, ())), vocabularies=others)
 
     def names_of(self, feature: Feature) -> tuple[str, ...]:
-        """What the indices that a feature holds mean: its class names, or its words; () for one that holds none."""
+        """Return the class names or words of a feature, by index; () if it holds no indices."""
         return (
             self.class_names
             if feature.source == Source.LABEL
@@ -335,8 +345,9 @@ def _is_count(value: object) -> bool:
 
 def _check_feature(feature: Feature) -> None:
     if not feature.name:
-        raise UsageError(f"a feature of kind {feature.kind} has no name: name it")
+        raise UsageError(f"a feature of kind {feature.kind} must have a name")
     if any(size is not None and not _is_count(size) for size in feature.shape):
         raise UsageError(
-            f"feature {feature.name!r} has the shape {feature.shape!r}; its sizes are whole numbers from 1, or None for any"
+            f"feature {feature.name!r} has the shape {feature.shape!r}; "
+            "sizes must be whole numbers of at least 1, or None for any"
         )

@@ -1,4 +1,4 @@
-"""Checking one shard: the file, its records one after another, and its sidecar."""
+"""Check one shard: the file, its records in order, and its sidecar."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from shardwright.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
 from shardwright.storage import Folder
 
 FileContent = tuple[int, int]  # length in bytes, CRC32C
-# Troubles of a whole store, which say nothing of a dataset in it.
+# Errors of a whole store, which are not faults of a dataset in it.
 NO_FAULTS_OF_FILES = (CredentialsError, ThrottledError, TimedOutError, UnreachableError)
 
 
 @dataclass(slots=True)
 class ShardCheck:
-    """What looking through one shard gave.
+    """The result of checking one shard.
 
     Attributes:
         name: The shard.
-        num_records: Records found in the file.
+        num_records: Number of records found in the file.
         num_bytes: The file's length.
-        faults: What is wrong with the shard and its sidecar.
-        id_hashes: 64-bit hash of the id of every record that has one, for finding ids that stand twice.
+        faults: Faults of the shard and its sidecar.
+        id_hashes: 64-bit hash of the id of every record that has one, to find duplicate ids.
         id_records: The numbers of those records.
-        id_offsets: Where those records begin, in bytes.
-        labels: How often each label occurs.
+        id_offsets: The starts of those records, in bytes.
+        labels: Number of records per label.
     """
 
     name: ShardName
@@ -61,7 +61,7 @@ class ShardCheck:
 
 
 class ShardChecker:
-    """Checks shards of one dataset. Has no state between calls, so threads may share it."""
+    """A checker of one dataset's shards. Threads may share it: it keeps no state between calls."""
 
     def __init__(self, root: Folder, manifest: Manifest) -> None:
         self._root = root
@@ -75,7 +75,10 @@ class ShardChecker:
         }
 
     def check(self, name: ShardName, info: ShardInfo) -> ShardCheck:
-        """Look through a shard and its sidecar in bounded memory. Reads the file twice: as a whole, then by records."""
+        """Check a shard and its sidecar in bounded memory.
+
+        Reads the file twice: once for its checksum, once record by record.
+        """
         result = ShardCheck(name)
         rows, faults = check_sidecar(self._root, name, info)
         result.faults += faults
@@ -114,7 +117,7 @@ class ShardChecker:
         if content != (info.num_bytes, info.crc32c):
             other = self._contents.get(content)
             yield Fault(result.name.shard, None, None, _content_fault(content, info, other))
-            rows = None if other else rows  # the rows are those of the shard that should be here
+            rows = None if other else rows  # the index describes the shard that should be here
         yield from self._record_faults(file, info, rows, result)
 
     def _record_faults(
@@ -124,18 +127,23 @@ class ShardChecker:
         offsets = rows.offsets if rows is not None else np.zeros(0, np.int64)
         for number, last in walk_records(file, offsets):
             if isinstance(last, RecordFault):
-                result.num_records = max(
-                    result.num_records, min(number + 1, info.num_records)
-                )  # bytes too many are no record
+                # A fault past the last planned record is surplus bytes, not a record.
+                result.num_records = max(result.num_records, min(number + 1, info.num_records))
                 yield Fault(name.shard, number, last.offset, last.what)
             else:
                 result.num_records = number + 1
                 yield from self._example_faults(number, last, rows, result)
         if isinstance(last, RecordFault) and result.num_records < info.num_records:
-            what = f"the last {info.num_records - result.num_records} records are cut off, or behind a broken one and not in the index"
+            what = (
+                f"the last {info.num_records - result.num_records} records are cut off, or follow "
+                "a broken record and are not in the index"
+            )
             yield Fault(name.shard, None, None, what)
         elif result.num_records != info.num_records:
-            what = f"the shard holds {result.num_records} records, the manifest says {info.num_records}"
+            what = (
+                f"the shard holds {result.num_records} records, "
+                f"the manifest says {info.num_records}"
+            )
             yield Fault(name.shard, None, None, what)
 
     def _example_faults(
@@ -165,7 +173,7 @@ class ShardChecker:
 def _content_fault(content: FileContent, info: ShardInfo, other: str | None) -> str:
     num_bytes, crc = content
     if other is not None:
-        return f"the file is that of {other}, swapped or copied; its index rows are not compared"
+        return f"the file has the content of {other} (swapped or copied); its index is not compared"
     if num_bytes != info.num_bytes:
         return f"the file has {num_bytes} bytes, the manifest says {info.num_bytes}"
     return f"the file's crc32c is {crc:#010x}, the manifest says {info.crc32c:#010x}"

@@ -1,6 +1,7 @@
-"""Walking over a shard's records past those that are broken.
+"""Read all records of a shard, skipping broken ones.
 
-A frame tells where the next one begins only while its length can be trusted; after a broken length the index tells.
+A frame locates the next one only if its own length is valid; after a broken length, the index
+locates it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ BLOCK_BYTES = 1 << 20
 
 
 def file_crc32c(file: BinaryIO) -> int:
-    """Plain CRC32C of the file from its position on, in bounded memory."""
+    """Return the unmasked CRC32C of the file from its position on, in bounded memory."""
     crc = 0
     while block := file.read(BLOCK_BYTES):
         crc = google_crc32c.extend(crc, block)
@@ -30,13 +31,14 @@ def file_crc32c(file: BinaryIO) -> int:
 def walk_records(
     file: BinaryIO, known_offsets: NDArray[np.int64]
 ) -> Iterator[tuple[int, RecordSpan | RecordFault]]:
-    """Every record of a shard in file order with its number, a fault standing for each that does not hold.
+    """Yield (number, record) for every record of a shard in file order, or a fault if it is broken.
+
+    Ends early after a fault without `next_offset` if no known offset follows it.
 
     Args:
         file: The shard, at its start.
-        known_offsets: Where records begin according to the index, shape (records,), rising; empty where there is no index.
-
-    The walk ends early, after a fault without `next_offset`, where no known offset lies behind the fault.
+        known_offsets: The starts of the records in the index, in bytes, shape [records],
+            increasing; empty without an index.
     """
     num_bytes = os.fstat(file.fileno()).st_size
     number = offset = 0
@@ -59,7 +61,7 @@ def walk_records(
 def _next_place(
     fault: RecordFault, number: int, known_offsets: NDArray[np.int64]
 ) -> tuple[int, int]:
-    """Number and offset of the record after a broken one; an offset of -1 where nothing tells."""
+    """Return number and offset of the record after a broken one; offset -1 if it is unknown."""
     if fault.next_offset is not None:
         return number + 1, fault.next_offset
     following = int(np.searchsorted(known_offsets, fault.offset, side="right"))

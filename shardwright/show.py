@@ -1,4 +1,4 @@
-"""One record of a dataset: found through the index, read by itself, and shown."""
+"""Find one record by its id or number, read it alone, and format or save it."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from shardwright.tensor_features import read_tensor
 
 _SHOWN_BYTES = 24
 _SHOWN_VALUES = 16
-_BINARY = PICTURES | {FeatureKind.TENSOR}  # no text, even where the bytes would be one
+_BINARY = PICTURES | {FeatureKind.TENSOR}  # never shown as text, even if the bytes are valid text
 
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record and its place.
+    """A record and its location.
 
     Attributes:
-        name: The shard it is in.
-        number: Its number in the split, from 0 in file order.
-        row: Its index row.
-        features: Its example's features.
+        name: The record's shard.
+        number: The record's number in the split, from 0 in file order.
+        row: The record's index row.
+        features: The features of the record's example.
     """
 
     name: ShardName
@@ -51,24 +51,26 @@ class FoundRecord:
 def find_record(
     root: Folder, manifest: Manifest, key: str, *, split: str | None = None, by: str | None = None
 ) -> FoundRecord:
-    """The record with the id `key`, or else, where `key` is a number, the one at that place in its split.
+    """Return the record with id `key`; if there is none, the record with number `key`.
 
     Args:
         root: The dataset's folder.
-        key: An id, or a number counted from 0 in file order. An id wins over a number.
-        split: Where to look. Without one an id is looked for in all splits, and a number counts in `train` or the only split.
-        by: "id" or "number" to take `key` for nothing else.
+        manifest: The dataset's manifest.
+        key: An id, or a number from 0 in file order.
+        split: The split to search; None searches all splits for an id, and `train` or the only
+            split for a number.
+        by: "id" or "number" to treat `key` as this only.
 
     Raises:
-        NotFoundError: There is no such split, id or number; the message names the choices.
-        UsageError: `by` is "number" and `key` is none.
+        NotFoundError: The split, id or number is unknown; the message lists the choices.
+        UsageError: `by` is "number" and `key` is not a number.
         StorageError: The index or the record cannot be read.
     """
     if split is not None and split not in manifest.splits:
-        raise NotFoundError(f"there is no split {split!r}; the splits are {_choices(manifest)}")
+        raise NotFoundError(f"unknown split {split!r}; the splits are {_choices(manifest)}")
     is_number = key.isascii() and key.isdigit()
     if by == "number" and not is_number:
-        raise UsageError(f"{key!r} is no record number: give a whole number from 0 up")
+        raise UsageError(f"a record number must be a whole number of at least 0, got {key!r}")
     if by != "number":
         found = _find_id(root, manifest, key, [split] if split else list(manifest.splits))
         if found is not None:
@@ -76,7 +78,7 @@ def find_record(
     if by == "id" or not is_number:
         where = f"split {split!r}" if split else "any split"
         raise NotFoundError(
-            f"no record in {where} has the id {key!r} (ids are looked for in {_choices(manifest)})"
+            f"no record in {where} has the id {key!r}; the splits are {_choices(manifest)}"
         )
     return _find_number(root, manifest, int(key), split or _default_split(manifest))
 
@@ -90,9 +92,7 @@ def _default_split(manifest: Manifest) -> str:
         return "train"
     if len(manifest.splits) == 1:
         return next(iter(manifest.splits))
-    raise NotFoundError(
-        f"a record number counts within a split: give --split, one of {_choices(manifest)}"
-    )
+    raise NotFoundError(f"a record number needs a split: give --split, one of {_choices(manifest)}")
 
 
 def _find_id(
@@ -136,14 +136,12 @@ def _read_found(
     features = _read_features(root, name, rows[0])
     id_feature = manifest.schema.find(Source.ID)
     if id_feature is not None and one_value(features, id_feature) != rows[0]["id"].encode():
-        raise StorageError(
-            f"{name.shard} and its index do not belong together: run `shardwright verify`"
-        )
+        raise StorageError(f"{name.shard} and its index do not match: run `shardwright verify`")
     return FoundRecord(name, number, rows[0], features)
 
 
 def _read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:
-    """The features of the record that a row points at: nothing else of the shard is read."""
+    """Return the features of the record of an index row, reading only its bytes of the shard."""
     data = root.read_range(name.shard, row["offset"], row["length"])
     try:
         span = read_record(BytesIO(data), row["offset"], row["offset"] + len(data))
@@ -153,13 +151,14 @@ def _read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Map
         ) from fault
     if span is None:
         raise StorageError(
-            f"{name.shard} ends before byte {row['offset']}, where its index has a record: run `shardwright verify`"
+            f"{name.shard} ends before byte {row['offset']}, where its index has a record: "
+            "run `shardwright verify`"
         )
     return parse_example(span.data)
 
 
 def record_json(manifest: Manifest, found: FoundRecord) -> dict[str, Any]:
-    """The record as JSON; bytes that are no text are given by their length."""
+    """Return the record as JSON; bytes that are not text appear as their number."""
     features = {}
     for name, values in found.features.items():
         shown = [_json_value(manifest, name, value) for value in values]
@@ -201,17 +200,18 @@ def _json_value(manifest: Manifest, name: str, value: bytes | int | float) -> An
 
 
 def format_record(manifest: Manifest, found: FoundRecord) -> str:
-    """The record as lines of text: its place, its image, and every feature."""
+    """Return the record as lines of text: its location, its image, and every feature."""
     row, name = found.row, found.name
     lines = [
         ("id", str(row["id"])),
         (
             "record",
-            f"{found.number} of split {name.split!r} ({manifest.splits[name.split].num_records:,} records)",
+            f"{found.number} of split {name.split!r} "
+            f"({manifest.splits[name.split].num_records:,} records)",
         ),
         ("shard", f"{name.shard}, {row['length']:,} bytes at byte {row['offset']:,}"),
         ("image", _image_text(row)),
-        ("source", " ".join(str(row[key]) for key in ("uri", "etag") if row[key]) or "not known"),
+        ("source", " ".join(str(row[key]) for key in ("uri", "etag") if row[key]) or "unknown"),
     ]
     shown = [*lines, ("", ""), ("features", ""), *_feature_lines(manifest, found.features)]
     width = max(len(key) for key, _ in shown)
@@ -224,7 +224,8 @@ def _image_text(row: Mapping[str, Any]) -> str:
     )
     return (
         f"{row['format'] or 'unknown format'}, {size}, {show_bytes(row['image_length'])} "
-        f"({row['image_length']:,} bytes at byte {row['image_offset']:,}), crc32c {row['crc32c']:#010x}"
+        f"({row['image_length']:,} bytes at byte {row['image_offset']:,}), "
+        f"crc32c {row['crc32c']:#010x}"
     )
 
 
@@ -276,10 +277,10 @@ def _as_text(value: bytes) -> str | None:
 
 
 def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
-    """Write the record's image to a file and say what was written. Raw pixels are written as a NumPy array.
+    """Write the record's image to a file, raw pixels as a NumPy array; return a description.
 
     Raises:
-        UsageError: A raw image, and a path that does not end in `.npy`.
+        UsageError: The image is raw pixels, and `path` does not end in `.npy`.
         StorageError: The record has no image, or the file cannot be written.
     """
     feature = manifest.schema.image
@@ -293,7 +294,7 @@ def save_image(manifest: Manifest, found: FoundRecord, path: str) -> str:
         return f"{path}: {len(image):,} bytes of {found.row['format'] or 'unknown format'}"
     if not path.endswith(".npy"):
         raise UsageError(
-            f"--save {path}: this image is bare pixels, not a file of any image format; give a name that ends in .npy"
+            f"--save {path}: the image is raw pixels; use a file name that ends in .npy"
         )
     buffer = BytesIO()
     pixels = _pixels(found, feature, image)
@@ -311,6 +312,7 @@ def _pixels(found: FoundRecord, feature: Feature, image: bytes) -> npt.NDArray[A
     shape = tuple(size or 0 for size in feature.shape)
     if len(image) != math.prod(shape):
         raise StorageError(
-            f"{found.name.shard}: the image has {len(image)} bytes, shape {shape} has {math.prod(shape)}"
+            f"{found.name.shard}: the image has {len(image)} bytes, "
+            f"but shape {shape} needs {math.prod(shape)}"
         )
     return np.frombuffer(image, np.uint8).reshape(shape)

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them."""
+"""Parse and format sizes and durations."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ _UNITS = {
 
 
 def parse_size(text: str, option: str) -> int:
-    """Bytes: `150MB` is 150,000,000, `150MiB` 157,286,400, a bare number is bytes."""
+    """Return a size in bytes: 150,000,000 for `150MB`, 157,286,400 for `150MiB`, 5 for `5`."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
     if not match or match[2].lower() not in _UNITS or float(match[1]) <= 0:
         raise UsageError(
-            f"{option} {text!r} is no size; write a number above 0 with a unit, such as 150MB or 128MiB"
+            f"{option} {text!r} is not a size: "
+            "write a number above 0 with a unit, such as 150MB or 128MiB"
         )
     num_bytes = int(float(match[1]) * _UNITS[match[2].lower()])
     if num_bytes < 1:
-        raise UsageError(f"{option} {text!r} is less than a byte")
+        raise UsageError(f"{option} {text!r} is less than one byte")
     return num_bytes
 
 
 def show_bytes(num_bytes: float) -> str:
-    """`153.2 MB`, in powers of 1000."""
+    """Return a size such as `153.2 MB`, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(num_bytes) < 1000:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
@@ -35,7 +36,7 @@ def show_bytes(num_bytes: float) -> str:
 
 
 def show_seconds(seconds: float) -> str:
-    """`1:02:03`, or `2:03` under an hour."""
+    """Return a duration such as `1:02:03`, or `2:03` below one hour."""
     minutes, rest = divmod(int(seconds + 0.5), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

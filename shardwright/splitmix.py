@@ -1,7 +1,7 @@
-"""splitmix64, the one source of everything that looks random: a pure function of a 64-bit number.
+"""splitmix64, the source of all pseudorandom numbers: a pure function of a 64-bit number.
 
-From Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014: the n-th number of a stream is
-`mix64(seed + n * GOLDEN)`.
+Source: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", 2014. The n-th
+number of a stream is `mix64(seed + n * GOLDEN)`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ MASK_64 = (1 << 64) - 1
 
 
 def mix64(value: int) -> int:
-    """splitmix64's output function: a bijection of 64-bit numbers that spreads every bit."""
+    """Return splitmix64's output for a state: a bijection of 64-bit numbers that mixes all bits."""
     value = ((value ^ (value >> 30)) * MIX_1) & MASK_64
     value = ((value ^ (value >> 27)) * MIX_2) & MASK_64
     return value ^ (value >> 31)

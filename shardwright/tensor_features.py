@@ -1,4 +1,4 @@
-"""A serialized tensor as the schema says that it is."""
+"""Parse serialized tensors and check them against the schema."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardwright.tensors import parse_tensor_proto
 
 
 def read_tensor(feature: Feature, data: bytes) -> npt.NDArray[Any]:
-    """The array of a TENSOR feature, or of an image that is stored as one.
+    """Return the array of a TENSOR feature, or of an image that is stored as a tensor.
 
     Raises:
-        ExampleFault: It is no serialized tensor, or one of another shape or dtype than declared.
+        ExampleFault: `data` is not a serialized tensor of the declared shape and dtype.
     """
     try:
         tensor = parse_tensor_proto(data)
@@ -24,14 +24,14 @@ def read_tensor(feature: Feature, data: bytes) -> npt.NDArray[Any]:
     dtype = "string" if tensor.dtype == object else str(tensor.dtype)
     if not _has_shape(feature, tensor.shape) or (feature.dtype and dtype != feature.dtype):
         raise ExampleFault(
-            f"feature {feature.name!r} is a tensor {list(tensor.shape)} of {dtype}, the schema says {list(feature.shape)} of "
-            f"{feature.dtype or 'any type'}"
+            f"feature {feature.name!r} is a tensor {list(tensor.shape)} of {dtype}, "
+            f"the schema says {list(feature.shape)} of {feature.dtype or 'any type'}"
         )
     return tensor
 
 
 def _has_shape(feature: Feature, shape: tuple[int, ...]) -> bool:
-    if feature.kind in PICTURES and not feature.shape:  # pictures of any size
+    if feature.kind in PICTURES and not feature.shape:  # images of any size
         return len(shape) == 3
     return len(shape) == len(feature.shape) and all(
         wanted in (None, size) for size, wanted in zip(shape, feature.shape, strict=True)

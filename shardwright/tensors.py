@@ -1,7 +1,8 @@
-"""Serialized tensors without TensorFlow: what `tf.io.serialize_tensor` writes and `tf.io.parse_tensor` reads.
+"""Serialize and parse TensorProtos without TensorFlow.
 
-Formats: `tensorflow/core/framework/{tensor,tensor_shape,types}.proto`. The messages live in a descriptor pool of their own, so a
-process that also imports TensorFlow has no clash of names.
+The functions match `tf.io.serialize_tensor` and `tf.io.parse_tensor`. Formats:
+`tensorflow/core/framework/{tensor,tensor_shape,types}.proto`. The messages have their own
+descriptor pool, so their names do not clash with TensorFlow's in the same process.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from shardwright.example import ExampleFault
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _STRING, _BFLOAT16 = 7, 14
-# DataType -> NumPy's name, of all that `tf.io.serialize_tensor` takes and NumPy has.
+# DataType -> NumPy's name, for all types that `tf.io.serialize_tensor` and NumPy share.
 _NAMES = {
-    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64", 9: "int64", 10: "bool",
-    17: "uint16", 18: "complex128", 19: "float16", 22: "uint32", 23: "uint64",
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64",
+    9: "int64", 10: "bool", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32",
+    23: "uint64",
 }  # fmt: skip
 _NUMBERS = {name: number for number, name in _NAMES.items()} | {"bfloat16": _BFLOAT16}
-TENSOR_DTYPES = (*_NAMES.values(), "string")  # what a tensor can be declared to hold
-# Which list holds the values of a type where `tensor_content` does not; all that are not named are in `int_val`.
+TENSOR_DTYPES = (*_NAMES.values(), "string")  # the dtypes that a schema may declare
+# The list with a type's values if `tensor_content` is empty; all other types use `int_val`.
 _LISTS = {
-    "float32": "float_val", "float64": "double_val", "complex64": "scomplex_val", "complex128": "dcomplex_val", "int64": "int64_val",
-    "uint32": "uint32_val", "uint64": "uint64_val", "bool": "bool_val", "float16": "half_val", "bfloat16": "half_val",
+    "float32": "float_val", "float64": "double_val", "complex64": "scomplex_val",
+    "complex128": "dcomplex_val", "int64": "int64_val", "uint32": "uint32_val",
+    "uint64": "uint64_val", "bool": "bool_val", "float16": "half_val", "bfloat16": "half_val",
 }  # fmt: skip
-# A protobuf message ends at 2 GiB; a list may still state one value for any number of elements.
+# A protobuf message has at most 2 GiB, but one listed value may stand for any number of elements.
 _MAX_BYTES = 2**31
 
 
@@ -58,10 +61,12 @@ def _message_class() -> Any:
         name="tensor_content", number=4, type=_FIELD.TYPE_BYTES, label=_FIELD.LABEL_OPTIONAL
     )
     lists = (
-        ("float_val", 5, _FIELD.TYPE_FLOAT), ("double_val", 6, _FIELD.TYPE_DOUBLE), ("int_val", 7, _FIELD.TYPE_INT32),
-        ("string_val", 8, _FIELD.TYPE_BYTES), ("scomplex_val", 9, _FIELD.TYPE_FLOAT), ("int64_val", 10, _FIELD.TYPE_INT64),
-        ("bool_val", 11, _FIELD.TYPE_BOOL), ("dcomplex_val", 12, _FIELD.TYPE_DOUBLE), ("half_val", 13, _FIELD.TYPE_INT32),
-        ("uint32_val", 16, _FIELD.TYPE_UINT32), ("uint64_val", 17, _FIELD.TYPE_UINT64),
+        ("float_val", 5, _FIELD.TYPE_FLOAT), ("double_val", 6, _FIELD.TYPE_DOUBLE),
+        ("int_val", 7, _FIELD.TYPE_INT32), ("string_val", 8, _FIELD.TYPE_BYTES),
+        ("scomplex_val", 9, _FIELD.TYPE_FLOAT), ("int64_val", 10, _FIELD.TYPE_INT64),
+        ("bool_val", 11, _FIELD.TYPE_BOOL), ("dcomplex_val", 12, _FIELD.TYPE_DOUBLE),
+        ("half_val", 13, _FIELD.TYPE_INT32), ("uint32_val", 16, _FIELD.TYPE_UINT32),
+        ("uint64_val", 17, _FIELD.TYPE_UINT64),
     )  # fmt: skip
     for name, number, kind in lists:
         tensor.field.add(name=name, number=number, type=kind, label=_FIELD.LABEL_REPEATED)
@@ -74,14 +79,14 @@ _Tensor = _message_class()
 
 
 def to_tensor_proto(array: npt.ArrayLike) -> bytes:
-    """A serialized TensorProto, byte for byte what `tf.io.serialize_tensor` gives for the same values.
+    """Return a serialized TensorProto, byte for byte that of `tf.io.serialize_tensor`.
 
     Args:
-        array: Of any shape, byte order and memory order; numbers, booleans, or strings (`bytes`, or `str` as UTF-8). Of the types
-            beyond NumPy's own, bfloat16 as ml_dtypes has it.
+        array: Numbers, booleans or strings (`bytes`, or `str` as UTF-8) of any shape, byte order
+            and memory order. Of types beyond NumPy's own, only ml_dtypes' bfloat16.
 
     Raises:
-        ValueError: TensorFlow has no such type.
+        ValueError: TensorFlow does not support the type.
     """
     array = np.asarray(array)
     message = _Tensor(tensor_shape={"dim": [{"size": size} for size in array.shape]})
@@ -93,7 +98,8 @@ def to_tensor_proto(array: npt.ArrayLike) -> bytes:
         message.tensor_content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
     else:
         raise ValueError(
-            f"TensorFlow has no tensors of {array.dtype}: convert the array to numbers, booleans or strings"
+            f"TensorFlow has no tensors of {array.dtype}: "
+            "convert the array to numbers, booleans or strings"
         )
     data: bytes = message.SerializeToString()
     return data
@@ -104,17 +110,17 @@ def _to_bytes(value: Any) -> bytes:
         return value.encode()
     if isinstance(value, bytes):
         return value
-    raise ValueError(f"{value!r} is no string: a tensor of objects holds bytes or str alone")
+    raise ValueError(f"{value!r} is not a string: an object array must hold only bytes or str")
 
 
 def parse_tensor_proto(data: bytes) -> npt.NDArray[Any]:
-    """The tensor of a serialized TensorProto, in either form: `tensor_content`, or one of the lists of values.
+    """Return the array of a serialized TensorProto, with `tensor_content` or a list of values.
 
-    Strings come as an object array of `bytes`, and bfloat16, which NumPy lacks, as float32, which holds it exactly. The array may be
-    read-only.
+    Strings become an object array of `bytes`. bfloat16, which NumPy lacks, becomes float32, which
+    holds it exactly. The array may be read-only.
 
     Raises:
-        ExampleFault: `data` is no TensorProto, or of a type that NumPy has no equal of.
+        ExampleFault: `data` is not a TensorProto, or of a type that NumPy does not have.
     """
     try:
         message = _Tensor.FromString(data)
@@ -135,13 +141,14 @@ def _values(message: Any, count: int) -> npt.NDArray[Any]:
     name = "bfloat16" if message.dtype == _BFLOAT16 else _NAMES.get(message.dtype)
     if name is None:
         raise ExampleFault(
-            f"a serialized tensor of DataType {message.dtype}, which NumPy has no equal of"
+            f"a serialized tensor of DataType {message.dtype}, which NumPy does not support"
         )
     stored = np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
     if message.tensor_content:
         if len(message.tensor_content) != count * stored.itemsize:
             raise ExampleFault(
-                f"a serialized tensor of {count} {name} values in {len(message.tensor_content)} bytes"
+                f"a serialized tensor of {count} {name} values in "
+                f"{len(message.tensor_content)} bytes"
             )
         values = np.frombuffer(message.tensor_content, stored)
     else:
@@ -153,7 +160,7 @@ def _values(message: Any, count: int) -> npt.NDArray[Any]:
 
 def _listed(message: Any, name: str, stored: np.dtype[Any]) -> npt.NDArray[Any]:
     numbers = getattr(message, _LISTS.get(name, "int_val"))
-    if name in ("complex64", "complex128"):  # real and imaginary parts, in turn
+    if name in ("complex64", "complex128"):  # real and imaginary parts alternate
         return np.array(numbers[: len(numbers) // 2 * 2], stored.type(0).real.dtype).view(stored)
     if name in ("float16", "bfloat16"):  # their bits
         return np.array(numbers, np.int32).astype(np.uint16).view(stored)
@@ -165,7 +172,7 @@ def _listed(message: Any, name: str, stored: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def _fill(values: npt.NDArray[Any], count: int, nothing: Any) -> npt.NDArray[Any]:
-    """Of a list too short, the last value stands for all that are not there; of an empty one, `nothing`."""
+    """Return `count` values: a TensorProto's short list repeats its last value, or `nothing`."""
     missing = count - len(values)
     if missing < 0 or count * values.dtype.itemsize > _MAX_BYTES:
         raise ExampleFault(f"a serialized tensor of {count} elements with {len(values)} values")

@@ -1,4 +1,4 @@
-"""`shardwright.load`: a split as a `tf.data.Dataset`, by way of the files `shardwright/trainers/tf_*.py`."""
+"""`shardwright.load`: read a split as a `tf.data.Dataset`; `trainers/tf_*.py` hold its parts."""
 
 from __future__ import annotations
 
@@ -51,68 +51,80 @@ def load(
     cache: str | os.PathLike[str] | None = None,
     cache_bytes: int | str | None = None,
 ) -> tf.data.Dataset:
-    """A split, or a part of one, as a `tf.data.Dataset`, in the manner of `tfds.load`.
+    """Return a split, or a part of one, as a `tf.data.Dataset`, like `tfds.load`.
 
-    Each element is a dict of the features by their names (a name such as `image/class/label` stays one flat key):
-    `image` uint8 [height, width, 3]; `label` int64 []; `id` string []; a table's columns int64, float32 or string, [] for one
-    value and [None] for a list. Class names are `shardwright.open(dataset).schema.class_names`, in label order.
+    Each element is a dict of the features by name; a name such as `image/class/label` is one flat
+    key. `image` is uint8 [height, width, 3], `label` int64 [], `id` string []. Table columns are
+    int64, float32 or string: [] for one value, [None] for a list. Class names are
+    `shardwright.open(dataset).schema.class_names`, in label order.
 
-    Images are decoded by `tf.io.decode_image` as RGB: gray is repeated, alpha dropped, an animation's first frame taken, and
-    EXIF orientation not applied, as in TFDS. A record whose checksum is wrong raises `tf.errors.DataLossError`.
+    `tf.io.decode_image` decodes images as RGB: gray is repeated, alpha dropped, only the first
+    frame of an animation decoded, and EXIF orientation ignored, as in TFDS. A record with a wrong
+    checksum raises `tf.errors.DataLossError`.
 
-    Shards of a dataset in a store (`s3://`, `gs://`, `https://`) are downloaded whole, a few ahead of those that are read, into
-    a cache on the local disk (`shardwright.cache`) that all processes of the machine share. Once everything is in the cache, the
-    store is not needed any more. A shard that cannot be had raises a `tf.errors.OpError` whose message names it and says what to do.
+    Shards in a store (`s3://`, `gs://`, `https://`) are downloaded whole, a few ahead of the
+    reader, into a cache on the local disk (`shardwright.cache`) that all processes of the machine
+    share. Once all shards are cached, the store is not needed. A shard that cannot be downloaded
+    raises a `tf.errors.OpError` with the shard's name and the fix.
 
-    An iterator over a dataset in a local folder can be saved by `tf.train.Checkpoint(iterator=iter(ds))` at any element, in a few
-    kilobytes, and goes on from there exactly, in another process, too.
+    For a dataset in a local folder, `tf.train.Checkpoint(iterator=iter(ds))` saves an iterator at
+    any element in a few kilobytes; it resumes exactly there, in another process too.
 
     Args:
         dataset: The dataset's folder or address, as given to `shardwright build` for OUTPUT.
-        split: A split's name, a part such as "train[:10%]" or "train[5000:]", several joined by `+`, or "all".
-        batch_size: Give batches [batch_size, ...]; lists become RaggedTensors. Needs images of one size: an `image_size`,
-            a dataset built with `--resize`, or images that are all of one size anyway.
-        image_size: (height, width) in pixels to resize to, bilinear with antialiasing; the aspect ratio is not kept.
-        shuffle: Give the records in an exact random order, another one in each epoch: each iteration of the dataset, and each
-            round of `repeat()`, is the next epoch. The order is a function of seed and epoch alone, the same as `sw.Reader`'s.
-            Without it, records come in the order they are stored in, which is a global shuffle made by the build.
-        seed: The same seed gives the same orders, epoch by epoch, in every run; `tf.random.set_seed` has no part in it. None
-            draws one, so that every run has others.
-        window: How many shards are shuffled with each other; the shards themselves come in a new order in each epoch. None for
-            all of a local folder, and for 16 of a store, which must all be in the cache at a time.
-        as_supervised: Give (image, label) instead of a dict.
-        features: Names of the features to give, None for all. Others are not parsed.
-        decode: Decode images. Without it `image` is a string [], the bytes as stored.
-        repeat: Go on for ever. Batches then run across the ends of epochs, so that all are full.
-        drop_remainder: Leave out a last batch that is not full, so that the batch dimension is static.
-        deterministic: False hands on whatever is ready first: the same records in every epoch, in an order that differs a little
-            (shuffled) or altogether (not shuffled, several shards being read at a time) from run to run.
-        max_bad_records: How many damaged records (a wrong checksum, an image that cannot be decoded) are left out, each named in
-            a warning of the logger "shardwright". One more is a `tf.errors.DataLossError` that names it. A damaged record counts
-            once, in however many epochs. 0 makes the first one an error. Above 0, the dataset does not know its length, and
-            decoding takes more CPU, most of it in the first epoch.
-        keep: "records" keeps each record once it has been read, "images" each image once it has been decoded and resized, so
-            that it is not decoded again; its record is still read. None keeps nothing: the operating system keeps files that
-            have been read in memory anyway, as long as there is room.
-        keep_in: "memory", or a folder, on a fast local disk, for a nameless file that is gone when the process ends.
-        ram_bytes: How much memory the pipeline may take for what is kept in memory and for read-ahead, a number of bytes or a
-            size such as "8GB". None leaves read-ahead to tf.data, and what is kept may be half of the memory that is free.
-        threads: How many threads decode, in a pool of this dataset's own. None for TensorFlow's pool, as many as there are cores.
+        split: A split, a part such as "train[:10%]" or "train[5000:]", several joined by `+`, or
+            "all".
+        batch_size: Return batches [batch_size, ...]; lists become RaggedTensors. Needs images of
+            one size: set `image_size`, build with `--resize`, or have such images.
+        image_size: (height, width) in pixels to resize to, bilinear with antialiasing; the aspect
+            ratio changes.
+        shuffle: Return the records in an exact random order, different in each epoch; each
+            iteration of the dataset and each round of `repeat()` is an epoch. The order depends on
+            seed and epoch only, and equals `sw.Reader`'s. Without it, records come in stored order,
+            which the build has shuffled globally.
+        seed: The same seed gives the same order of each epoch in every run, independent of
+            `tf.random.set_seed`. None draws a new seed per run.
+        window: Number of shards that are shuffled together; the order of the shards is new in each
+            epoch. None means all shards of a local folder, or 16 of a store, which must all be
+            cached at the same time.
+        as_supervised: Return (image, label) instead of a dict.
+        features: Names of the features to return, None for all. Others are not parsed.
+        decode: Decode images. Without it, `image` is a string [], the stored bytes.
+        repeat: Repeat forever. Batches then span the ends of epochs, so that all are full.
+        drop_remainder: Drop a last batch that is not full; makes the batch dimension static.
+        deterministic: False returns records as soon as they are ready: the same records in every
+            epoch, but the order varies between runs, slightly with `shuffle`, fully without (which
+            reads several shards at the same time).
+        max_bad_records: Number of damaged records (wrong checksum, undecodable image) to skip, each
+            with a warning of the logger "shardwright"; one more raises `tf.errors.DataLossError`.
+            A record counts once, even over several epochs. Above 0, the dataset does not know its
+            length, and decoding takes more CPU, mostly in the first epoch.
+        keep: "records" keeps each record that was read. "images" keeps each decoded and resized
+            image, so that it is decoded once; its record is still read again. None keeps nothing;
+            the operating system still caches files while memory is free.
+        keep_in: "memory", or a folder on a fast local disk, for an unnamed file that disappears
+            when the process ends.
+        ram_bytes: Limit of the memory for `keep` and for read-ahead: a number of bytes or a size
+            such as "8GB". None leaves read-ahead to tf.data, and `keep` may take half of the free
+            memory.
+        threads: Decoding threads, in a pool of this dataset. None uses TensorFlow's pool, with one
+            thread per core.
         storage_options: As for `shardwright.open`.
-        cache: Of a dataset in a store, the folder of the shards' cache; None for `$SHARDWRIGHT_CACHE`,
-            `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`. A dataset in a local folder needs none.
-        cache_bytes: How much that may hold, a number of bytes or a size such as "200GB", None for `$SHARDWRIGHT_CACHE_BYTES` or
-            half of what the disk has free. Shuffling needs room for `window` shards, reading in order for 1; with less than the
-            whole dataset, shards are downloaded again in each epoch.
+        cache: Folder of the cache, for a dataset in a store. None means `$SHARDWRIGHT_CACHE`,
+            `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`.
+        cache_bytes: Limit of the cache: a number of bytes or a size such as "200GB". None means
+            `$SHARDWRIGHT_CACHE_BYTES` or half of the disk's free space. Shuffling needs room for
+            `window` shards, stored order for one; if the dataset does not fit, shards are
+            downloaded again in each epoch.
 
     Returns:
-        A dataset that knows its length, prefetches, and leaves its degree of parallelism to tf.data.
+        A dataset that knows its length, prefetches, and lets tf.data choose its parallelism.
 
     Raises:
-        NotADatasetError: No finished dataset is there; the message says what to do about it.
-        StorageError: A shard, or an index that is needed, is not there, or a shard is not of the length that the manifest states;
-            or the store, the cache or `keep_in` cannot be used.
-        UsageError: An argument breaks its rule, or what is to be kept does not fit; it is a ValueError too.
+        NotADatasetError: The folder has no finished dataset.
+        StorageError: A shard or a needed index is missing, a shard does not have the length in the
+            manifest, or the store, the cache or `keep_in` cannot be used.
+        UsageError: An argument is invalid, or `keep` does not fit. It is also a ValueError.
     """
     options = LoadOptions(
         batch_size=batch_size,
@@ -132,7 +144,7 @@ def load(
     )
     if as_supervised and features is not None:
         raise UsageError(
-            "as_supervised=True gives (image, label): leave features out, or as_supervised"
+            "as_supervised=True cannot be combined with features: leave one of them out"
         )
     root = Folder.at(dataset, StorageOptions.of(storage_options))
     source = Source.open(root, CacheSettings.of(cache, cache_bytes) if root.is_remote else None)
@@ -153,7 +165,7 @@ def _find_label(plan: ReadPlan) -> Feature:
         if feature.kind == FeatureKind.CLASS_LABEL:
             return feature
     raise UsageError(
-        "as_supervised=True gives (image, label), and this dataset has no labels: leave it out"
+        "as_supervised=True needs a label, but this dataset has none: leave as_supervised out"
     )
 
 
@@ -170,7 +182,8 @@ def _read_examples(
         leave_out=reader if options.max_bad_records else None,
     )
     records = _read_records(plan, reader, options, with_slots=maker.needs_slots)
-    # TensorFlow keeps the Python functions of a pipeline, and all they refer to, until the process ends.
+    # TensorFlow keeps a pipeline's Python functions, and all objects they refer to, until the
+    # process ends. So files and memory are freed with the dataset instead.
     if reader is not None:
         weakref.finalize(records, reader.let_go).atexit = False
     if kept_images is not None:
@@ -181,7 +194,7 @@ def _read_examples(
 
 
 def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
-    """None where TensorFlow's own reader does it alone."""
+    """Return the reader of records; None if TensorFlow's own reader suffices."""
     if not plan.num_records or not (options.by_number or plan.corpus.is_remote):
         return None
     if options.by_number:
@@ -197,7 +210,7 @@ def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
 def _read_records(
     plan: ReadPlan, reader: BlockReader | None, options: LoadOptions, *, with_slots: bool
 ) -> tf.data.Dataset:
-    """Serialized examples, string [], with their slots where these are wanted."""
+    """Return a dataset of serialized examples, string []; (example, slot) if `with_slots`."""
     if not plan.num_records:
         nothing = (tf.constant([], tf.string), tf.constant([], tf.int64))
         return tf.data.Dataset.from_tensor_slices(nothing if with_slots else nothing[0])
@@ -229,6 +242,6 @@ def _make_order(plan: ReadPlan, options: LoadOptions) -> StoredOrder | ShuffledO
 
 
 def _state_length(records: tf.data.Dataset, plan: ReadPlan, *, repeat: bool) -> tf.data.Dataset:
-    """The same, of a known length: an epoch of another one is an error."""
+    """Return `records` with a known length, which TensorFlow then asserts."""
     length = tf.data.INFINITE_CARDINALITY if repeat else plan.num_records
     return records.apply(tf.data.experimental.assert_cardinality(length))

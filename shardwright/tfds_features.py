@@ -1,4 +1,4 @@
-"""TFDS's `features.json`: the features of a dataset as the `tfds.features` connectors that write and read the same examples.
+"""Make TFDS's `features.json`: `tfds.features` connectors that read and write the same examples.
 
 Format: `tensorflow_datasets/core/proto/feature.proto` as JSON.
 """
@@ -15,15 +15,16 @@ from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, St
 _TFDS = "tensorflow_datasets.core.features"
 _DTYPES = {pa.int64(): "int64", pa.float32(): "float32", pa.binary(): "string"}
 _INDICES = (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL)
-# TFDS keeps these as arrays of one feature; of all else it has features of one value, and sequences of those.
+# TFDS stores arrays of these as one feature; for other kinds it has single values and sequences.
 _NUMBERS = (FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BYTES)
 
 
 def features_json(schema: ExampleSchema) -> dict[str, Any]:
-    """A FeaturesDict, nested where names have a `/`; a folder whose features share one `sequence` is a Sequence of a FeaturesDict.
+    """Return a FeaturesDict of the schema, nested at each `/` in a name.
 
-    TFDS has no feature that parses a serialized tensor: it is a string there, for `tf.io.parse_tensor`. A bag of words is its two
-    lists.
+    A folder whose features share one `sequence` is a Sequence of a FeaturesDict. A serialized
+    tensor is a string, since TFDS has no feature that parses it: use `tf.io.parse_tensor`. A bag
+    of words is its two lists.
     """
     sequences = _sequences(schema)
     tree: dict[str, Any] = {}
@@ -39,7 +40,7 @@ def features_json(schema: ExampleSchema) -> dict[str, Any]:
 
 
 def _sequences(schema: ExampleSchema) -> dict[str, int | None]:
-    """The folders whose features are all of one sequence, and how long it is, None for any length."""
+    """Return the length of each folder whose features are all of one sequence; None for any."""
     lengths: dict[str, int | None] = {}
     for folder in {feature.sequence for feature in schema.features if feature.sequence}:
         inside = [feature for feature in schema.features if feature.name.startswith(f"{folder}/")]
@@ -83,7 +84,8 @@ def _shaped(
         return _tensor("tensor_feature.Tensor", _dtype(feature, stored), _dimensions(shape), "none")
     node = _one(feature, stored, schema)
     outer = shape[:-1] if feature.kind == FeatureKind.BOX else shape
-    # Lists of lists of any length have keys of their own for the lengths in TFDS: here they are one flat list.
+    # TFDS stores lists of variable-length lists with extra keys for the lengths, which the examples
+    # lack: declare one flat list.
     for size in reversed(outer if outer.count(None) < 2 else (None,)):
         node = _sequence(node, size)
     return node
@@ -104,7 +106,10 @@ def _one(feature: Feature, stored: StoredFeature, schema: ExampleSchema) -> dict
 
 
 def _picture(feature: Feature) -> dict[str, Any]:
-    """An Image, but of raw pixels a Tensor. TFDS decodes an Image from JPEG, PNG and BMP; of GIF and WebP it reads only the bytes."""
+    """Return an Image, or a Tensor for raw pixels.
+
+    TFDS decodes an Image from JPEG, PNG and BMP; of GIF and WebP it reads only the bytes.
+    """
     if feature.encoding == "tensor":
         return _tensor("scalar.Scalar", "string", {}, "none")
     dtype = feature.dtype or "uint8"
@@ -118,7 +123,7 @@ def _picture(feature: Feature) -> dict[str, Any]:
 
 
 def _dtype(feature: Feature, stored: StoredFeature) -> str:
-    """What TFDS converts the stored numbers to."""
+    """Return the dtype to which TFDS converts the stored values."""
     return feature.dtype if feature.dtype and feature.kind in _NUMBERS else _DTYPES[stored.type]
 
 

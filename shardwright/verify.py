@@ -1,4 +1,4 @@
-"""Verifying a dataset: everything it holds against its manifest, and every checksum."""
+"""Verify a dataset: all files against the manifest, and every checksum."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ def verify(
     progress: Callable[[int, int], None] | None = None,
     storage_options: Mapping[str, object] | StorageOptions | None = None,
 ) -> Verification:
-    """Check a dataset in bounded memory: a record and an index a thread, and 24 bytes for each record's id.
+    """Check a dataset in bounded memory.
+
+    Takes the memory of a record and an index per thread, and 24 bytes per record for its id.
 
     Args:
         dataset: Its folder.
-        threads: Shards looked through at a time.
-        progress: Called after each shard with the number of shards done and of all shards.
-        storage_options: As for `shardwright.open`. Shards in a store are fetched whole, each into a temporary file.
+        threads: Number of shards checked at the same time.
+        progress: Called after each shard with the number of checked shards and of all shards.
+        storage_options: As for `shardwright.open`. A shard in a store is downloaded to a temporary
+            file.
 
     Raises:
-        NotADatasetError: There is no finished dataset.
-        StorageError: The dataset's place cannot be read; a single file that cannot is a fault.
+        NotADatasetError: The folder has no finished dataset.
+        StorageError: The folder cannot be read. A single unreadable file is a fault instead.
     """
     started = monotonic()
     root = Folder.at(dataset, StorageOptions.of(storage_options))
@@ -76,7 +79,7 @@ def _check_shards(
 
 
 def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[Fault]:
-    """The manifest's label statistics, told only where no broken record is the cause."""
+    """Yield wrong label statistics of the manifest, only for splits without other faults."""
     for split in manifest.splits.values():
         mine = [check for check in checks if check.name.split == split.name]
         if "labels" not in split.stats or any(check.faults for check in mine):
@@ -84,7 +87,9 @@ def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Ite
         counts: Counter[int] = sum((check.labels for check in mine), Counter())
         differing = _differing_labels(split, counts)
         if differing:
-            what = f"the statistics of split {split.name!r} count other labels than its records: {differing}"
+            what = (
+                f"the label statistics of split {split.name!r} differ from its records: {differing}"
+            )
             yield Fault(naming.MANIFEST, None, None, what)
 
 
@@ -92,14 +97,14 @@ def _differing_labels(split: SplitInfo, counts: Counter[int]) -> str:
     stated = Counter({int(label): number for label, number in split.stats["labels"].items()})
     labels = [label for label in sorted({*stated, *counts}) if stated[label] != counts[label]]
     return ", ".join(
-        f"{stated[label]} and not {counts[label]} of label {label}" for label in labels[:3]
+        f"{stated[label]} instead of {counts[label]} of label {label}" for label in labels[:3]
     )
 
 
 def _find_duplicates(
     root: Folder, manifest: Manifest, checks: Sequence[ShardCheck]
 ) -> Iterator[Fault]:
-    """Ids that stand more than once in the dataset. Equal hashes are only a suspicion, so the ids are read again."""
+    """Yield duplicate ids; rereads the ids with equal hashes, since the hashes may collide."""
     hashes = np.concatenate(
         [np.zeros(0, np.int64), *(np.asarray(check.id_hashes, np.int64) for check in checks)]
     )
@@ -113,14 +118,17 @@ def _find_duplicates(
         for example_id, place in _read_ids(root, manifest, check, suspects.tolist()):
             there = first.setdefault(example_id, place)
             if there != place:
-                what = f"the id {example_id.decode('utf-8', 'backslashreplace')!r} is also that of record {there[1]} of {there[0]}"
+                what = (
+                    f"the id {example_id.decode('utf-8', 'backslashreplace')!r} is also that of "
+                    f"record {there[1]} of {there[0]}"
+                )
                 yield Fault(*place, what)
 
 
 def _read_ids(
     root: Folder, manifest: Manifest, check: ShardCheck, positions: Sequence[int]
 ) -> Iterator[tuple[bytes, _Place]]:
-    """Ids and places of some of the records that were found sound before."""
+    """Yield id and location of some records, which were parsed without a fault before."""
     if not positions:
         return
     feature = manifest.schema.find(Source.ID)

@@ -74,7 +74,7 @@ def test_groups(stratify: bool) -> None:
 
 
 def test_more_records_than_there_are() -> None:
-    with pytest.raises(BuildError, match="--split asks for 301 records in test, and INPUT has 300"):
+    with pytest.raises(BuildError, match="--split needs 301 records in test, but INPUT has 300"):
         assign("test=301,train=rest")
 
 

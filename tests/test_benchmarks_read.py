@@ -159,8 +159,8 @@ def test_a_small_run_fills_its_tables(tmp_path: Path, words: str, lines: list[st
         (
             "read",
             "--systems reader,torch,litdata --torch-python no/python",
-            "--torch-python no/python: not there, and torch, litdata need it; "
-            "`make .torch/.peers` makes it, or leave them out: --systems reader",
+            "--torch-python no/python does not exist, and torch, litdata need it: "
+            "run `make .torch/.peers`, or leave them out: --systems reader",
         ),
         (
             "storage",

@@ -220,7 +220,7 @@ for place in (".", "ftp://host/x"):
 """
     light = imports(path for path in READER if not is_trainer_file(path))
     told = run_python(f"{code}{LOADED}{light}{LOADED}", HEAVY)
-    assert "ftp:// addresses are not read or written" in told
+    assert "ftp:// addresses are not supported" in told
 
 
 ENCODE = """

@@ -88,7 +88,7 @@ def test_objects_as_lists_of_their_images() -> None:
     }
     assert columns["x/objects/bbox"].type == pa.list_(boxes.BOX_TYPE)
     assert (reject.id, reject.uri, reject.reason) == ("k#1", "/k", RejectReason.EMPTY_BOX)
-    assert "(ymin=0.5, xmin=0.5, ymax=0.5, xmax=1, as fractions of it)" in reject.detail
+    assert "(ymin=0.5, xmin=0.5, ymax=0.5, xmax=1, as fractions)" in reject.detail
 
 
 def test_no_objects_at_all() -> None:

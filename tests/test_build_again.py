@@ -132,7 +132,7 @@ def test_beams_writer_makes_nothing_in_a_store(
 ) -> None:
     output = places.make(kind)
     assert build_between(images, output, *TINY, "--writer", "beam") == 2
-    message = f"writes to local folders only, and OUTPUT is {output.uri}: use --writer planned"
+    message = f"writes only to local folders, and OUTPUT is {output.uri}: use --writer planned"
     assert message in error_of(capfd.readouterr().err)
     assert output.names() == []
 
@@ -157,7 +157,7 @@ def test_an_output_with_other_files_is_refused(
     output = places.make(kind)
     output.put("thesis.tex", b"mine")
     assert build_between(images, output, *TINY) == 1
-    message = "is not empty and holds no shardwright build (there is 'thesis.tex')"
+    message = "is not empty and holds no shardwright build (found 'thesis.tex')"
     assert message in capfd.readouterr().err
     assert output.names() == ["thesis.tex"]
 

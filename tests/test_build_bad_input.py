@@ -66,7 +66,7 @@ OTHER_BAD_FILES = {
     "cut.png": ("truncated", "without an IEND chunk"),
     "text.jpg": ("not_an_image", ""),
     "loop.png": ("unreadable", "Too many levels of symbolic links"),
-    "ftp://host/key.png": ("bad_value", "is no address of an object"),
+    "ftp://host/key.png": ("bad_value", "is not an object's address"),
 }
 GOOD_FILES = [f"good{number}.png" for number in range(10)]
 

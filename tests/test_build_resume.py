@@ -102,7 +102,7 @@ def test_a_signal_leaves_whole_files_and_reports_how_to_resume(
     root = tmp_path / "out"
     stopped = stop_after(3, number, large, root)
     assert stopped.wait() == code
-    message = f"shardwright: stopped by {number.name}; run the same command again to go on"
+    message = f"shardwright: stopped by {number.name}; run the same command again to resume"
     assert stopped.said.splitlines()[-1] == message
     assert "Traceback" not in stopped.said
     assert leftovers_of(root) == []

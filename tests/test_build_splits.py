@@ -50,13 +50,13 @@ def test_counts_of_a_plan_and_its_build(
         (
             ".",
             "--split test=91,train=rest",
-            "--split asks for 91 records in test, and INPUT has 90 to draw from: ask for fewer",
+            "--split needs 91 records in test, but INPUT has 90: use smaller numbers",
         ),
         (
             "cat",
             f"--split {FRACTIONS} --stratify",
-            "no record has a label of its own (boxes and lists of labels are not one): "
-            "leave --stratify out",
+            "no record has a label of its own (boxes and lists of labels do not count): "
+            "remove --stratify",
         ),
     ],
     ids=["too large counts", "nothing to stratify by"],
@@ -79,9 +79,9 @@ def test_stratified(images: Path, out: Path, capsys: pytest.CaptureFixture[str])
     assert set(counts.values()) == {24, 3}
     off = {"mean": 0.0, "max": 0.0, "label": 0}
     assert manifest_of(out)["splits"]["test"]["stats"]["label_deviation"] == off
-    told = "by 0.000% on average, by 0.000% (Löwe) at worst"
+    told = "by 0.000% on average, at most by 0.000% (Löwe)"
     said = capsys.readouterr().err
-    assert f"test: class fractions are off those of the whole {told}" in said
+    assert f"test: class fractions deviate {told}" in said
     assert "Class fractions of the splits" in (out / "report.html").read_text()
     assert verify(str(out)).faults == ()
 
@@ -102,7 +102,7 @@ def test_groups_and_classes_together(
     assert 15 <= Counter(splits.values())["test"] <= 20
     off = manifest_of(out)["splits"]["test"]["stats"]["label_deviation"]
     assert 0 <= off["mean"] <= off["max"] < 0.1
-    assert "test: class fractions are off those of the whole by" in capsys.readouterr().err
+    assert "test: class fractions deviate by" in capsys.readouterr().err
 
 
 def test_listed_ids(images: Path, tmp_path: Path, out: Path) -> None:
@@ -145,7 +145,7 @@ def test_leakage(tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / "copies.txt").write_text("\n".join(copies))
     options = ("--split-ids", f"test={tmp_path}/copies.txt", "--split", "train")
     assert build(root, out, *options) == 0
-    told = "report.html names some, and --duplicates drop leaves one of each"
+    told = "report.html lists examples, and --duplicates drop keeps one of each"
     assert f"leakage: 3 images of test are also in train; {told}" in capsys.readouterr().err
     leak = manifest_of(out)["splits"]["test"]["stats"]["duplicates"]["train"]
     assert (leak["records"], leak["unchecked"]) == (3, 0)

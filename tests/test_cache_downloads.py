@@ -149,8 +149,8 @@ def test_a_bit_flipped_in_transit_is_downloaded_once_more(big: Big) -> None:
     assert (big.proxy.hits(fault), big.num_parts) == (1, 2 * NUM_PARTS)
 
 
-AGAIN = "if the dataset was built again meanwhile, open it again"
-CRC32C = "has crc32c [0-9a-f]{8}, downloaded twice, and the manifest states [0-9a-f]{8}"
+AGAIN = "if the dataset has been rebuilt, reopen it"
+CRC32C = "has crc32c [0-9a-f]{8} in two downloads, and the manifest states [0-9a-f]{8}"
 
 
 @pytest.mark.parametrize("server_name", ["s3_server", "moto_server", "gcs_server"])
@@ -159,7 +159,7 @@ CRC32C = "has crc32c [0-9a-f]{8}, downloaded twice, and the manifest states [0-9
     [
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), StorageError, CRC32C),
         (lambda data: data[:-1], StorageError, "is 999 bytes long, and the manifest states 1,000"),
-        (None, MissingError, "is missing, and the manifest names it"),
+        (None, MissingError, "is in the manifest, but missing from the store"),
     ],
     ids=["flipped", "cut", "removed"],
 )
@@ -196,7 +196,7 @@ def test_a_shard_that_differs_from_its_manifest(
             ThrottledError,
             " cannot be read: .* 503",
         ),
-        (on_shard("stall", skip=2), TimedOutError, ": .* is silent"),
+        (on_shard("stall", skip=2), TimedOutError, ": .* did not respond"),
     ],
     ids=["throttled", "stalled"],
 )

@@ -114,8 +114,8 @@ def test_a_locked_file_stays_whatever_its_age(tmp_path: Path, shared: bool) -> N
     reserve(files, "new", 100)
     assert left(tmp_path) == {"used", "new"}
     (tmp_path / "data/new/new").unlink()
-    message = r"no room for big \(150 B\): what the cache at .* holds is in use, 50 B too much for"
-    with pytest.raises(NoRoomError, match=f"{message} its 200 B"):
+    message = r"no room for big \(150 B\) in the cache at .*: all of it is in use, and its cap"
+    with pytest.raises(NoRoomError, match=f"{message} of 200 B would be exceeded by 50 B"):
         reserve(files, "big", 150)
     assert left(tmp_path) == {"used"}
     lock.release()
@@ -264,8 +264,8 @@ def test_a_full_disk_evicts_until_nothing_is_left(tmp_path: Path) -> None:
         pytest.skip(f"cannot mount a disk here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
     assert (
-        "is full, 1.5 MB are needed, and nothing in the cache can go: free some, or set "
-        "SHARDWRIGHT_CACHE to"
+        "is full: 1.5 MB are needed, and nothing in the cache can be evicted: free disk space, "
+        "or set SHARDWRIGHT_CACHE to"
     ) in done.stdout
 
 
@@ -277,7 +277,7 @@ def test_a_disk_that_stays_full_is_an_error(tmp_path: Path) -> None:
         tries.append(left(tmp_path))
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(DiskFullError, match=r"the disk of the cache at .* is full, 5 B are needed"):
+    with pytest.raises(DiskFullError, match=r"the disk of the cache at .* is full: 5 B are needed"):
         files.unless_full(5, full)
     assert tries == [{"a"}, set()]
 
@@ -288,6 +288,6 @@ def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=message):
         CacheFiles(str(tmp_path), 5).num_bytes()
     (tmp_path / "file").write_bytes(b"")
-    message = "the cache cannot be at .*: Not a directory: set SHARDWRIGHT_CACHE to another folder"
+    message = "cannot create the cache at .*: Not a directory: set SHARDWRIGHT_CACHE to another"
     with pytest.raises(StorageError, match=message):
         CacheSettings(str(tmp_path / "file" / "cache"), 5).open()

@@ -46,11 +46,11 @@ def test_settings(
 @pytest.mark.parametrize(
     ("env", "max_bytes", "message"),
     [
-        ({CAP: "lots"}, None, f"{CAP} 'lots' is no size; write a number above 0 with a unit"),
-        ({}, 0, "cache_bytes '0' is no size"),
+        ({CAP: "lots"}, None, f"{CAP} 'lots' is not a size: write a number above 0 with a unit"),
+        ({}, 0, "cache_bytes '0' is not a size"),
         ({}, True, "cache_bytes=True must be a number of bytes, or a size such as '200GB'"),
         ({}, 1.5, "cache_bytes=1.5 must be a number"),
-        ({PLACE: "s3://b"}, None, "'s3://b' is the address of a store, and this must be a local"),
+        ({PLACE: "s3://b"}, None, "'s3://b' is in an object store, but must be a local path"),
     ],
 )
 def test_invalid_settings(

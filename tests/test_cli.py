@@ -72,7 +72,7 @@ def test_no_command_is_wrong_usage_and_shows_the_help(capsys: pytest.CaptureFixt
 )
 def test_an_unknown_command(given: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([given, "--help"]) == 2
-    told = f"shardwright: error: {given!r} is no command; {hint} (see `shardwright --help`)\n"
+    told = f"shardwright: error: unknown command {given!r}; {hint} (see `shardwright --help`)\n"
     assert capsys.readouterr().err == told
 
 
@@ -109,9 +109,9 @@ def test_places_that_are_no_dataset(
     for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
         told = f"{place} is not a shardwright dataset: it has no manifest.json"
         assert error(place) == f"shardwright: error: {told}\n"
-    told = "'ftp://host/x': ftp:// addresses are not read or written"
-    assert f"{told}; give a local path or one of s3://" in error("ftp://host/x")
-    told = "--storage-option 'regoin' is no option of a store; did you mean 'region'?"
+    told = "'ftp://host/x': ftp:// addresses are not supported"
+    assert f"{told}; use a local path or one of s3://" in error("ftp://host/x")
+    told = "--storage-option 'regoin' is unknown; did you mean 'region'?"
     assert told in error(tmp_path, "--storage-option", "regoin=x")
 
 
@@ -140,7 +140,7 @@ def test_an_application_that_is_missing_or_broken(tmp_path: Path) -> None:
     fault = "libbeam.so: cannot open shared object file"
     (tmp_path / "apache_beam.py").write_text(f"raise ImportError({fault!r})")
     done = run_command("build", "a", "b", path=tmp_path)
-    told = f"`shardwright build` cannot start, a package it needs is broken: {fault}"
+    told = f"`shardwright build` cannot start: a package that it needs is broken: {fault}"
     assert done.stderr.splitlines()[0] == f"shardwright: error: {told}"
     assert done.returncode == 1
 

@@ -192,16 +192,16 @@ def categories(*found: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(("text", "told"), [
-    (TEXT[:-30], "is no JSON object, or is cut short: "),
-    (TEXT[:-1], "is no JSON object, or is cut short: there should be a comma or }"),
-    (TEXT + "x", "there is more behind the object"),
-    ("[1, 2]", "there should be an object"),
-    ("", "there should be an object"),
+    (TEXT[:-30], "is not a JSON object, or is cut short: "),
+    (TEXT[:-1], "is not a JSON object, or is cut short: expected a comma or }"),
+    (TEXT + "x", "unexpected text after the object"),
+    ("[1, 2]", "expected an object"),
+    ("", "expected an object"),
     ('{"images": [{}}', "a comma or ]"),
-    ('{"images": [], "images": []}', "'images' is no key, or stands there twice"),
-    ('{"images": ' + "[" * 100_000, "is no JSON object"),
-    ('{"images": [' + "9" * 5000 + "]}", "is no JSON object"),
-    ('{"images": [{"id": 1, "file_name": "a.png"}]', "is no JSON object"),
+    ('{"images": [], "images": []}', "'images' is not a key, or occurs twice"),
+    ('{"images": ' + "[" * 100_000, "is not a JSON object"),
+    ('{"images": [' + "9" * 5000 + "]}", "is not a JSON object"),
+    ('{"images": [{"id": 1, "file_name": "a.png"}]', "is not a JSON object"),
     (b'{"images": ["\xff"]}', "is not UTF-8"),
     ('{"annotations": []}', "lists no `images`"),
     (categories({"id": 3}), "categories[0] is {'id': 3}; a category has an id and a name"),
@@ -217,6 +217,15 @@ def test_invalid_files(tmp_path: Path, text: str | bytes, told: str) -> None:
         det.listed(tmp_path / "x.json", input_format="coco")
     assert told in str(raised.value)
     assert str(tmp_path / "x.json") in str(raised.value)
+
+
+def test_ids_that_are_numbers() -> None:
+    numbers = {"7": 7, "-7": -7, "007": 7, str(-(2**63) + 1): -(2**63) + 1, "0": 0}
+    others = ("--5", "-", "", "7.5", "x", "\u0661", str(2**63), "9" * 5000)
+    assert {key: coco_files.number_of(key) for key in numbers} == numbers
+    assert [coco_files.number_of(key) for key in others] == [None] * len(others)
+    classes = coco_files.merge_categories([[("--5", "odd"), ("10", "cat"), ("9", "dog")]])
+    assert classes == ("dog", "cat", "odd")
 
 
 def test_boxes_without_categories(tmp_path: Path) -> None:

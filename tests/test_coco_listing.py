@@ -23,18 +23,19 @@ def list_json(root: Path, text: str, a: bytes = b"", **files: bytes) -> tuple[Ro
 
 
 @pytest.mark.parametrize(("annotation", "reason", "told"), [
-    ({**GOOD, "category_id": 9}, "unknown_label", "category_id 9, which categories does not have"),
+    ({**GOOD, "category_id": 9}, "unknown_label", "category_id 9, which is not in `categories`"),
     ({**GOOD, "category_id": None}, "bad_value", "its category_id is None"),
     ({**GOOD, "bbox": [1, 2, 3]}, "bad_value",
      "its bbox is [1, 2, 3]; it must be [x, y, width, height] in pixels"),
     ({**GOOD, "bbox": "1 2 3 4"}, "bad_value", "its bbox is '1 2 3 4'"),
-    ({**GOOD, "bbox": [1, 2, 3, "4"]}, "bad_value", "its bbox has '4' in it, which is no number"),
+    ({**GOOD, "bbox": [1, 2, 3, "4"]}, "bad_value",
+     "its bbox has '4' in it, which is not a number"),
     ({**GOOD, "bbox": [1, 2, 3, True]}, "bad_value", "its bbox has True in it"),
     ({**GOOD, "area": "big"}, "bad_value", "its area has 'big' in it"),
     ({**GOOD, "iscrowd": 2}, "bad_value", "its iscrowd is 2; it must be 0 or 1"),
     ({**GOOD, "iscrowd": [1]}, "bad_value", "its iscrowd is [1]"),
     ({**BARE, "category_id": 3}, "bad_value", "annotation 7 of "),
-    ({**BARE, "caption": 5}, "bad_value", "its caption is 5, which is no text"),
+    ({**BARE, "caption": 5}, "bad_value", "its caption is 5, which is not text"),
 ])  # fmt: skip
 def test_invalid_annotations(tmp_path: Path, annotation: Any, reason: str, told: str) -> None:
     images = (IMAGE, {**IMAGE, "id": 2, "file_name": "b.png"})
@@ -92,7 +93,7 @@ def test_annotations_of_missing_images(tmp_path: Path) -> None:
     [row], rejects = list_json(tmp_path, coco_json(GOOD, lost, lost, none, "x"))
     assert row["x/objects/label"] == ["cat"]
     assert reasons(rejects) == [("", "bad_value"), ("", "bad_value"), ("99", "bad_id")]
-    told = "annotations are of image_id 99, which images does not have"
+    told = "annotations have image_id 99, which is not in `images`"
     assert rejects[2].detail.startswith(told)
 
 

@@ -118,10 +118,10 @@ def test_model_garden_names_stay_flat() -> None:
     (5, "features=5 must be names"),
     (["labels"], "feature 'labels' is not in this dataset, which has image, id, label, count"),
     ({"label": "one_hot"},
-     "feature 'label': 'one_hot' is no encoding; give one such as OneHot(), or None"),
-    ({"label": OneHot}, "is no encoding"),
+     "feature 'label': 'one_hot' is not an encoding; pass one such as OneHot(), or None"),
+    ({"label": OneHot}, "is not an encoding"),
     ({"image": RawTensor("u1", 3)},
-     "feature 'image' is the image, which takes no encoding: say by image=... how it is decoded"),
+     "feature 'image' is the image, which takes no encoding: use image=... to decode it"),
     ({"tags": OneHot(3)}, "feature 'tags' holds bytes values, and OneHot takes integers"),
 ])  # fmt: skip
 def test_features_that_cannot_be_wanted(features: Any, what: str) -> None:
@@ -161,7 +161,7 @@ NOT_AN_EXAMPLE = r"^not a tf\.Example: "
     (None, record()[:-1], NOT_AN_EXAMPLE),
     (["label"], b"", "^feature 'label' is missing$"),
     ({"label": OneHot()}, record(label=[7]),
-     "^feature 'label' is 7, and of 3 classes the last is 2$"),
+     "^feature 'label' is 7; 3 classes have labels 0 to 2$"),
 ])  # fmt: skip
 def test_faults_of_records_and_encodings(features: Any, data: bytes, what: str) -> None:
     columns = ColumnReader(SCHEMA, features)

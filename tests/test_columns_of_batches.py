@@ -75,8 +75,8 @@ def test_labels_of_the_index_without_a_place() -> None:
     store = columns.allocate(4)
     faults = columns.fill_indexed(store, {Source.LABEL: np.array([1, 3, 2, -1])})
     assert {row: str(fault) for row, fault in faults.items()} == {
-        1: "feature 'image/class/label' is 3, and of 3 classes the last is 2",
-        3: "feature 'image/class/label' is -1, and of 3 classes the last is 2",
+        1: "feature 'image/class/label' is 3; 3 classes have labels 0 to 2",
+        3: "feature 'image/class/label' is -1; 3 classes have labels 0 to 2",
     }
     kept = np.array([True, False, True, False])
     assert plain(columns.finish(store, kept, pad=True)) == {
@@ -88,7 +88,7 @@ def test_labels_of_the_index_without_a_place() -> None:
     given = {Source.LABEL: np.array([-1, 2]), Source.ID: np.array(["a", None], object)}
     faults = texts.fill_indexed(texts.allocate(2), given)
     assert {row: str(fault) for row, fault in faults.items()} == {
-        0: "feature 'image/class/text' is that of label -1, and there are 3 classes",
+        0: "feature 'image/class/text' is the name of label -1, but there are 3 classes",
         1: "feature 'image/filename' is missing in the index",
     }
 

@@ -107,7 +107,7 @@ def test_classes_of_their_own() -> None:
     (Feature("t", K.TENSOR, shape=(2, 2)), {"t": [b"\x01no tensor"]},
      "feature 't': not a serialized tensor"),
     (BAG, {"w/indices": [1], "w/values": [1.0, 2.0]}, "1 indices and 2 counts"),
-    (BAG, {"w/indices": [4], "w/values": [1.0]}, "beyond its 4 words: 4"),
+    (BAG, {"w/indices": [4], "w/values": [1.0]}, "outside its vocabulary of 4 words: 4"),
     (BAG, {"w/indices": [4]}, "feature 'w/values' is missing"),
 ])  # fmt: skip
 def test_faults(feature: Feature, values: dict[str, Any], message: str) -> None:

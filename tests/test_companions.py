@@ -179,7 +179,7 @@ OBJECTS = ("objects", "sequence", "feature", "featuresDict", "features")
      "of 2 in list of objects"),
     (("hands", "sequence"), {"length": "-1"}, " in list of hands, the schema says "),
     ((), {"extra": {"text": {}, "pythonClassName": "Text"}},
-     "feature 'extra' is text, the schema says that there is none"),
+     "feature 'extra' is text, the schema says it does not exist"),
     ((), {"bag": {"text": {}}}, "feature 'bag/indices' is missing, the schema says list of tensor"),
 ])  # fmt: skip
 def test_features_json(path: tuple[str, ...], change: Any, what: str, tmp_path: Path) -> None:
@@ -197,11 +197,11 @@ def test_features_json(path: tuple[str, ...], change: Any, what: str, tmp_path: 
 
 @pytest.mark.parametrize(("name", "content", "what"), [
     ("words.vocab.txt", None, "the file is missing"),
-    ("words.vocab.txt", b"a\nb\n", "it names 2 words that are not the 3 of the manifest"),
-    ("bag.vocab.txt", b"a\nb\nc\nD\n", "it names 4 words that are not the 4 of the manifest"),
+    ("words.vocab.txt", b"a\nb\n", "the 2 words in the file are not the 3 of the manifest"),
+    ("bag.vocab.txt", b"a\nb\nc\nD\n", "the 4 words in the file are not the 4 of the manifest"),
     ("objects-label.labels.txt", None, "the file is missing"),
     ("scenes.labels.txt", b"outdoor\nindoor\n",
-     "it names 2 classes that are not the 2 of the manifest"),
+     "the 2 classes in the file are not the 2 of the manifest"),
     ("weather-sky.labels.txt", b"\xff\n", "the file cannot be read: "),
 ])  # fmt: skip
 def test_names_files(name: str, content: bytes | None, what: str, tmp_path: Path) -> None:

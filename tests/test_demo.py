@@ -126,7 +126,7 @@ def test_trainer_fails_below_the_accuracy_asked_for(
 ) -> None:
     options = "--epochs 1 --stop-after 2 --above 0.999"
     assert run_here("train_keras.py", root / "dataset", *options.split()) == 1
-    told = r"the test accuracy 0\.\d{4} is not above the 0\.999 asked for"
+    told = r"test accuracy 0\.\d{4} is not above the required 0\.999"
     assert re.search(told, capsys.readouterr().err)
 
 
@@ -145,6 +145,6 @@ def test_demo_stops_at_a_failed_step_and_names_it(
 
     told = capfd.readouterr()
     assert "$ shardwright build demo/images/digits demo/datasets/digits" in told.out
-    assert "demo: failed: `build` ended with exit code 1" in told.err
+    assert "demo: failed: `build` failed with exit code 1" in told.err
     assert "Done in" not in told.out
     assert "Traceback" not in told.err

@@ -104,7 +104,7 @@ def test_check_finds_another_file(
     stale.write_text("{}\n")
     monkeypatch.setattr(template, "METADATA", stale)
     assert template.main() == 1
-    assert f"{stale} is not what the parser makes" in capsys.readouterr().err
+    assert f"{stale} is out of date" in capsys.readouterr().err
 
 
 def test_the_template_has_the_form_that_google_documents() -> None:
@@ -159,7 +159,7 @@ def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         parse_options([*PLACES, "--stratify=yes"])
     assert "argument --stratify: ignored explicit argument 'yes'" in capsys.readouterr().err
-    message = "'--recordsper_shard=3' is no option of shardwright or of Beam; did you mean"
+    message = "'--recordsper_shard=3' is not an option of shardwright or Beam; did you mean"
     with pytest.raises(UsageError, match=f"{message} --records-per-shard"):
         parse_options([*PLACES, "--recordsper_shard=3"])
 

@@ -99,7 +99,7 @@ def test_prism_by_name_that_cannot_be_fetched(
     images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build(images, tmp_path / "out", "--runner", "PrismRunner") == 1
-    assert "error: Prism could not be fetched (" in capsys.readouterr().err
+    assert "error: could not download Prism (" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -110,4 +110,4 @@ def test_a_missing_prism(
     prism = tmp_path / "prism"
     options = ("--runner", runner, "--prism_location", prism)
     assert build(images, tmp_path / "out", *options) == 2
-    assert f"--prism_location {prism}: there is no such file" in capsys.readouterr().err
+    assert f"--prism_location {prism} does not exist" in capsys.readouterr().err

@@ -29,16 +29,16 @@ def diagnosis(**changes: Any) -> Diagnosis:
 
 @pytest.mark.parametrize(("changes", "target", "stage", "text"), [
     ({}, None, "decode",
-     "--encode raw --resize 224x224, which needs no decoding, and 150.5 kB an image, not 80.0 kB"),
+     "--encode raw --resize 224x224, which needs no decoding but 150.5 kB per image instead of"),
     ({}, 3200, "decode", "use more cores, 4 for 3,200 images/s"),
-    ({}, 1500, "decode", "None: 1,600 images/s is enough for 1,500"),
+    ({}, 1500, "decode", "None: 1,600 images/s meets the target of 1,500"),
     ({"stored_pixels": 4000.0 * 3000}, None, "decode",
      "stored with 183.1 times the pixels of 256x256: build with --encode jpeg"),
-    ({"stages": {"read": 3.0}}, None, "read", "copy the dataset to a faster one"),
+    ({"stages": {"read": 3.0}}, None, "read", "copy the dataset to a faster disk"),
     ({"stages": {"read": 3.0}, "is_remote": True}, None, "read",
-     "give the cache room for the whole dataset"),
+     "raise cache_bytes= until the cache holds the whole dataset"),
     ({"stages": {"parse": 3.0}}, None, "parse", "features=['image', 'label']"),
-    ({"stages": {"batch": 3.0}}, None, "batch", "memory's speed"),
+    ({"stages": {"batch": 3.0}}, None, "batch", "memory bandwidth"),
 ])  # fmt: skip
 def test_advice(changes: Any, target: float | None, stage: str, text: str) -> None:
     found = diagnosis(**changes)
@@ -55,7 +55,7 @@ def test_rates_and_cores() -> None:
     report = format_diagnosis(found, 1786)
     assert "1,200 images/s, 1.5 cores busy, 800 images/s per core" in report
     assert "1,786 images/s need 3 such cores" in report
-    assert "other programs had the rest of the cores" in report
+    assert "other programs used the remaining cores" in report
     assert "decode          1.000    85%   <- limits" in report
 
 

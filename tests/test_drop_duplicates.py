@@ -20,10 +20,10 @@ from transforms.inputs.detection import detect_source, list_source
 Capture = pytest.CaptureFixture[str]
 COPIES = {"bird/copy.png": 0, "cat/a.png": 0, "cat/b.png": 1}  # of the image of this number
 DETAILS = {
-    "bird/copy.png": "the same bytes as 'bird/0000.png', which stays",
-    "cat/a.png": "the same bytes as 'bird/0000.png', which stays, and another label: 'cat' here, "
+    "bird/copy.png": "same bytes as 'bird/0000.png', which is kept",
+    "cat/a.png": "same bytes as 'bird/0000.png', which is kept, but another label: 'cat' here, "
     "'bird' there",
-    "cat/b.png": "the same bytes as 'cat/0001.png', which stays",
+    "cat/b.png": "same bytes as 'cat/0001.png', which is kept",
 }
 DROP = ("--duplicates", "drop")
 

@@ -109,9 +109,9 @@ def test_the_first_by_id_stays(policy: str, reason: str) -> None:
     first = hashed([("c", b"1"), ("b", b"2"), ("d", b"1")], label=["cat", "dog", "ape"])
     second = hashed([("a", b"1"), ("e", b"3")], label=["ape", None])
     keys, rejects = find_duplicates([first, second], policy)
-    same = "the same bytes as 'a', which stays"
+    same = "same bytes as 'a', which is kept"
     assert [(reject.id, reject.uri, str(reject.reason), reject.detail) for reject in rejects] == [
-        ("c", "/in/c", reason, f"{same}, and another label: 'cat' here, 'ape' there"),
+        ("c", "/in/c", reason, f"{same}, but another label: 'cat' here, 'ape' there"),
         ("d", "/in/d", reason, same),
     ]
     left = [leave_out(batch, np.sort(keys))["id"].to_pylist() for batch in (first, second)]
@@ -121,7 +121,7 @@ def test_the_first_by_id_stays(policy: str, reason: str) -> None:
 
 def test_labels_that_both_are_missing_are_the_same() -> None:
     _, rejects = find_duplicates([hashed([("a", b"1"), ("b", b"1")])], "drop")
-    assert [reject.detail for reject in rejects] == ["the same bytes as 'a', which stays"]
+    assert [reject.detail for reject in rejects] == ["same bytes as 'a', which is kept"]
 
 
 def test_of_two_rows_with_one_id_the_first_stays() -> None:

@@ -168,13 +168,13 @@ IMAGES = [png_of(1)]
 
 @pytest.mark.parametrize(("columns", "given", "message"), [
     ({"images": [[png_of(1), png_of(2)]]}, {},
-     "column 'images' of .* holds lists of images, and a record has one main image"),
+     "column 'images' of .* holds lists of images, but a record has one main image"),
     ({"images": pa.array([hub_images(png_of(1)).to_pylist()], pa.list_(HUB_IMAGE))}, {},
      "holds lists of images"),
     ({"image": IMAGES, "more": [IMAGES]}, {"image": "more"},
      "column 'more' of .* holds lists of images"),
     ({"one": IMAGES, "two": [png_of(2)]}, {},
-     "several columns of images, 'one', 'two': name the main one by --image-column"),
+     "several columns of images, 'one', 'two': choose the main one with --image-column"),
     ({"image": IMAGES}, {"image": "x"},
      "--image-column 'x' is not in .*, which has the columns 'image'"),
     ({"image": IMAGES}, {"label": "x"}, "--label-column 'x' is not in"),
@@ -195,7 +195,7 @@ def test_files_of_other_columns(tmp_path: Path) -> None:
     write(tmp_path / "c.parquet", hub(1, more=pa.array(["a"])))
     source = source_of(tmp_path, tmp_path / "spool")
     assert [row["x/text"] for row in rows_of(source.list_part(f"{tmp_path}/b.parquet"))] == [None]
-    first = "c.parquet has the columns .*, and the first file .*"
+    first = "c.parquet has the columns .*, but the first file .*"
     with pytest.raises(BuildError, match=f"{first}: build from files with the same columns"):
         list(source.list_part(f"{tmp_path}/c.parquet"))
 

@@ -121,12 +121,12 @@ BAD_ROWS: list[tuple[dict[str, Any], str, str]] = [
     ({"number": 256}, "bad_value", "row 0: 'number' is 256, which does not fit uint8"),
     ({"number": None}, "bad_value", "row 0: 'number' has no value, and an integer feature needs"),
     ({"objects/label": ["cat", "dog"]}, "bad_value",
-     "row 0: 'objects/label' has not as many items as 'objects/bbox', and 'objects' is a sequence"
-     " of both"),
+     "row 0: 'objects/label' must have as many items as 'objects/bbox', because both belong to the"
+     " sequence 'objects'"),
     ({"objects/bbox": [0.0, 0, 2, 1]}, "bad_value",
-     "row 0: 'objects/bbox' is [0.0, 0.0, 2.0, 1.0]; a box is ymin, xmin, ymax, xmax"),
+     "row 0: 'objects/bbox' is [0.0, 0.0, 2.0, 1.0]; a box must be ymin, xmin, ymax, xmax"),
     ({"tags": ["a", None]}, "missing_label",
-     "row 0: 'tags' has no class, and each item needs one"),
+     "row 0: 'tags' has no class: add one, or give the feature a default"),
     ({"label": None, "text": "the dog"}, "missing_label",
      "other images have a label, this one has none"),
 ]  # fmt: skip
@@ -150,7 +150,7 @@ def test_a_long_value_is_cut_in_the_message() -> None:
     batch = references(["a"], extras={"x/n": [list(range(500))]})
     (reject,) = rejects_of(settle_references(batch, schema))
     shown = str(list(range(500)))[:80]
-    assert reject.detail == f"row 0: 'n' is {shown}..., which has not the shape (2)"
+    assert reject.detail == f"row 0: 'n' is {shown}..., which does not have the shape (2)"
 
 
 def test_one_reject_a_row() -> None:
@@ -169,7 +169,7 @@ def test_given_names_reject_others() -> None:
     run = run_transform(EncodeFeatures(schema), [batch])
     assert [(row["id"], row["x/c"]) for row in run.rows] == [("1", 1)]
     (reject,) = run.outputs["rejects"]
-    assert reject.detail == "row 1: 'c' is 'cow', which is not all known class names"
+    assert reject.detail == "row 1: 'c' is 'cow': unknown class name"
 
 
 def test_indices() -> None:

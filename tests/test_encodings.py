@@ -171,21 +171,21 @@ BAD_ARGUMENTS = [
     (lambda: MultiHot(-1), "MultiHot(num_classes=-1) must be"),
     (lambda: MultiHot(3, ["a"]), "MultiHot(num_classes=3, vocabulary=...): give one of the two"),
     (lambda: MultiHot(vocabulary=[]),
-     "MultiHot(vocabulary=[]) must be a list of texts, or one of integers"),
+     "MultiHot(vocabulary=[]) must be a list of strings or of integers"),
     (lambda: MultiHot(vocabulary="abc"), "MultiHot(vocabulary='abc') must be"),
     (lambda: MultiHot(vocabulary=["a", 1]), "MultiHot(vocabulary=['a', 1]) must be"),
-    (lambda: MultiHot(vocabulary={"a", "b"}), "must be a list of texts"),  # it has no order
+    (lambda: MultiHot(vocabulary={"a", "b"}), "must be a list of strings"),  # it has no order
     (lambda: MultiHot(vocabulary=7), "MultiHot(vocabulary=7) must be"),
     (lambda: MultiHot(vocabulary=["a", "b", "a"]), "MultiHot's vocabulary has 'a' more than once"),
     (lambda: Dense(0), "Dense(length=0) must be a whole number above 0"),
     (lambda: Dense(None), "Dense(length=None) must be"),
     (lambda: Dense(2.0), "Dense(length=2.0) must be"),
-    (lambda: RawTensor("no type", 3), "RawTensor(dtype='no type') must be a type of numbers"),
+    (lambda: RawTensor("no type", 3), "RawTensor(dtype='no type') must be a numeric NumPy dtype"),
     (lambda: RawTensor(None, 3), "RawTensor(dtype=None) must be"),
     (lambda: RawTensor("S3", 3), "RawTensor(dtype='S3') must be"),
-    (lambda: RawTensor(object, 3), "must be a type of numbers"),
+    (lambda: RawTensor(object, 3), "must be a numeric NumPy dtype"),
     (lambda: RawTensor("V4", 3), "RawTensor(dtype='V4') must be"),
-    (lambda: RawTensor([("a", "f4")], 3), "must be a type of numbers"),
+    (lambda: RawTensor([("a", "f4")], 3), "must be a numeric NumPy dtype"),
     (lambda: RawTensor("f4", 0),
      "RawTensor(shape=0) must be whole numbers above 0, such as (16, 16, 4)"),
     (lambda: RawTensor("f4", (2, -1)), "RawTensor(shape=(2, -1)) must be"),
@@ -202,30 +202,30 @@ def test_bad_arguments(make: Any, what: str) -> None:
 
 
 @pytest.mark.parametrize(("encoding", "feature", "what"), [
-    (Text(), COUNT, "holds int64 values, and Text takes texts or bytes"),
+    (Text(), COUNT, "holds int64 values, and Text takes text or bytes"),
     (OneHot(), ID, "holds bytes values, and OneHot takes integers"),
-    (OneHot(), COUNT, "has no classes of its own: give OneHot(num_classes=...)"),
+    (OneHot(), COUNT, "has no class names: pass OneHot(num_classes=...)"),
     (OneHot(4), BOXES, "is a list, and OneHot takes one integer: use MultiHot"),
-    (MultiHot(), BOXES, "has no classes of its own: give MultiHot(num_classes=...)"),
-    (MultiHot(), TAGS, "holds texts: name all there are, MultiHot(vocabulary=[...])"),
-    (MultiHot(3), NAMES, "holds texts: name all there are"),
+    (MultiHot(), BOXES, "has no class names: pass MultiHot(num_classes=...)"),
+    (MultiHot(), TAGS, "is text: pass MultiHot(vocabulary=[...])"),
+    (MultiHot(3), NAMES, "is text: pass MultiHot"),
     (MultiHot(3), SCORES, "holds float values, and MultiHot takes integers"),
     (MultiHot(vocabulary=["a"]), BOXES,
-     "holds int64 values, and MultiHot with a vocabulary of texts takes texts"),
+     "holds int64 values, and MultiHot with a text vocabulary takes text or bytes"),
     (MultiHot(vocabulary=[1]), TAGS,
-     "holds bytes values, and MultiHot with a vocabulary of integers takes integers"),
-    (Dense(2), COUNT, "is one value, and Dense takes lists: leave its encoding out"),
+     "holds bytes values, and MultiHot with an integer vocabulary takes integers"),
+    (Dense(2), COUNT, "is a single value, and Dense takes lists: leave its encoding out"),
     (Dense(2, fill=0.5), BOXES,
-     "holds int64 values, so Dense(fill=0.5) must be an integer of 64 bits"),
+     "holds int64 values, so Dense(fill=0.5) must be a 64-bit integer"),
     (Dense(2, fill=2**63), BOXES,
-     "holds int64 values, so Dense(fill=9223372036854775808) must be an integer of 64 bits"),
+     "holds int64 values, so Dense(fill=9223372036854775808) must be a 64-bit integer"),
     (Dense(2, fill=True), BOXES,
-     "holds int64 values, so Dense(fill=True) must be an integer of 64 bits"),
+     "holds int64 values, so Dense(fill=True) must be a 64-bit integer"),
     (Dense(2, fill="a"), SCORES, "holds float values, so Dense(fill='a') must be a number"),
     (Dense(2, fill="a"), TAGS, "holds bytes values, so Dense(fill='a') must be bytes"),
-    (Dense(2, fill=1), NAMES, "holds bytes values, so Dense(fill=1) must be a text"),
-    (Sparse(), RATIO, "is one value, and Sparse takes lists: leave its encoding out"),
-    (RawTensor("f4", 2), RATIO, "holds float values, and RawTensor takes texts or bytes"),
+    (Dense(2, fill=1), NAMES, "holds bytes values, so Dense(fill=1) must be a string"),
+    (Sparse(), RATIO, "is a single value, and Sparse takes lists: leave its encoding out"),
+    (RawTensor("f4", 2), RATIO, "holds float values, and RawTensor takes text or bytes"),
     (RawTensor("f4", 2), TAGS, "is a list, and RawTensor takes the bytes of one tensor"),
 ])  # fmt: skip
 def test_unsuitable_features(encoding: Encoding, feature: Feature, what: str) -> None:
@@ -235,27 +235,28 @@ def test_unsuitable_features(encoding: Encoding, feature: Feature, what: str) ->
 
 
 def test_class_encodings_of_an_unlabeled_dataset() -> None:
-    what = r"'label' has no classes of its own: give OneHot\(num_classes"
+    what = r"'label' has no class names: pass OneHot\(num_classes"
     with pytest.raises(UsageError, match=what):
         OneHot().complete(LABEL, ())
     assert OneHot(5).complete(LABEL, ()).spec(LABEL, 2)[0] == (2, 5)
 
 
 @pytest.mark.parametrize(("encoding", "feature", "values", "what"), [
-    (OneHot(), LABEL, [3], "is 3, and of 3 classes the last is 2"),
-    (OneHot(), LABEL, [-1], "is -1, and of 3 classes the last is 2"),
-    (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807, and of 9 classes the last is 8"),
-    (MultiHot(3), BOXES, [0, 3], "is 3, and of 3 classes the last is 2"),
-    (MultiHot(3), BOXES, [0, -1], "is -1, and of 3 classes the last is 2"),
+    (OneHot(), LABEL, [3], "is 3; 3 classes have labels 0 to 2"),
+    (OneHot(), LABEL, [-1], "is -1; 3 classes have labels 0 to 2"),
+    (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807; 9 classes have labels 0 to 8"),
+    (MultiHot(3), BOXES, [0, 3], "is 3; 3 classes have labels 0 to 2"),
+    (MultiHot(3), BOXES, [0, -1], "is -1; 3 classes have labels 0 to 2"),
     (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"],
-     "holds 'z', which is none of the 1 in MultiHot's vocabulary"),
-    (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"holds '\udcff', which is none of the 1"),
-    (MultiHot(vocabulary=[1, 2]), BOXES, [0], "holds 0, which is none of the 2"),
+     "holds 'z', which is not in MultiHot's vocabulary of 1"),
+    (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"holds '\udcff', which is not in"),
+    (MultiHot(vocabulary=[1, 2]), BOXES, [0],
+     "holds 0, which is not in MultiHot's vocabulary of 2"),
     (Dense(2), BOXES, [1, 2, 3],
-     "has 3 values, and Dense(length=2) holds 2: give a longer one, or truncate=True"),
+     "has 3 values, but Dense(length=2) takes at most 2: pass a larger length or truncate=True"),
     (RawTensor("f4", (2, 2)), CAPTION, [bytes(15)],
-     "has 15 bytes, and a tensor [2, 2] of float32 has 16"),
-    (RawTensor("f4", 1), CAPTION, [b""], "has 0 bytes, and a tensor [1] of float32 has 4"),
+     "has 15 bytes, but a tensor [2, 2] of float32 has 16"),
+    (RawTensor("f4", 1), CAPTION, [b""], "has 0 bytes, but a tensor [1] of float32 has 4"),
 ])  # fmt: skip
 def test_invalid_values(encoding: Encoding, feature: Feature, values: Any, what: str) -> None:
     with pytest.raises(ExampleFault) as told:

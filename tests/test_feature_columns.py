@@ -116,17 +116,17 @@ def unfit(what: str) -> str:
 
 
 def misshapen(shape: str) -> str:
-    return f"is {{value}}, which has not the shape {shape}"
+    return f"is {{value}}, which does not have the shape {shape}"
 
 
 NO_INT64, NO_UINT8 = unfit("a signed 64-bit integer"), unfit("uint8")
 NO_FLOAT32 = unfit("a 32-bit float")
 NO_INT = "has no value, and an integer feature needs one"
 NO_BOX = "has no value, and a box needs all of its numbers"
-NO_CLASS = "has no class, and each item needs one: give it one, or the feature a default"
+NO_CLASS = "has no class: add one, or give the feature a default"
 A_BOX = (
-    "is {value}; a box is ymin, xmin, ymax, xmax as fractions of height and width, "
-    "from 0 to 1 and the lower ones first"
+    "is {value}; a box must be ymin, xmin, ymax, xmax as fractions from 0 to 1 of height "
+    "and width, with ymin <= ymax and xmin <= xmax"
 )
 
 
@@ -169,7 +169,7 @@ A_BOX = (
     (pa.array(["a", None, " "]), CLASS, {}, ["a"], {1: NO_CLASS, 2: NO_CLASS}),
     (pa.array([["a"], ["b", None], None]), CLASS, LIST, [["a"], []], {1: NO_CLASS}),
     (pa.array([0, 2, -1]), CLASS, {"names": ("no", "yes")}, ["no"],
-     dict.fromkeys((1, 2), "is {value}, and the feature has 2 names, counted from 0")),
+     dict.fromkeys((1, 2), "is {value}; class indices must be at least 0 and below 2")),
     (pa.array([b"ok", b"\xff", None]), CLASS, {"default": "?"}, ["ok", "?"],
      {1: "is {value}, which is not UTF-8"}),
 ])  # fmt: skip
@@ -200,14 +200,14 @@ def test_types_that_cannot_be_the_feature(kind: pa.DataType, feature: Feature) -
      r"of kind box has the shape \(\); give \(4,\) for one box, or \(None, 4\) for any number"),
     (Feature("n", FLOAT, dtype="int8"),
      "of kind float32 has the dtype 'int8'; give one of bfloat16, float16"),
-    (Feature("n", INT, default="x"), "has the default 'x', which is no value of int64"),
-    (Feature("n", INT, default=0.5), "has the default 0.5, which is no value of int64"),
+    (Feature("n", INT, default="x"), "has the default 'x', which is not a value of int64"),
+    (Feature("n", INT, default=0.5), "has the default 0.5, which is not a value of int64"),
     (Feature("n", TENSOR, dtype="float8"),
      "of kind tensor has the dtype 'float8'; give one of float32"),
     (Feature("n", TOKENS, vocabulary=VocabularyRule(token_pattern="(")),
-     r"token_pattern '\(' is no regular expression"),
+     r"token_pattern '\(' is not a regular expression"),
     (Feature("n", INT, dtype="uint8", default=-1),
-     "has the default -1, which is no value of uint8"),
+     "has the default -1, which is not a value of uint8"),
 ])  # fmt: skip
 def test_declarations_that_are_wrong(feature: Feature, message: str) -> None:
     with pytest.raises(UsageError, match=message):
@@ -229,7 +229,7 @@ def test_tensors() -> None:
     assert len(values) == 1
     assert told == {
         1: "has no value, and a tensor needs one",
-        2: "is {value}, which is no tensor of float32 and the shape (1, 2)",
+        2: "is {value}, which is not a float32 tensor of shape (1, 2)",
     }
 
 

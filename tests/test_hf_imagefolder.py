@@ -72,9 +72,9 @@ def test_metadata_in_split_folders(tmp_path: Path) -> None:
         ("train/sub/2.png", "train", "1"),
     ]
     assert details_of(source) == {
-        "Val/gone.png": ("missing_file", "named in the table, but there is no such file"),
-        "Val/more.png": ("missing_label", "no row of the metadata names it"),
-        "test/3.png": ("missing_label", "there is no metadata file with a row for it"),
+        "Val/gone.png": ("missing_file", "listed in the table, but there is no such file"),
+        "Val/more.png": ("missing_label", "the metadata has no row for it"),
+        "test/3.png": ("missing_label", "it has no metadata file"),
     }
 
 
@@ -116,12 +116,12 @@ def test_invalid_folders(tmp_path: Path) -> None:
     make_files(tmp_path, "train/1.png", "test/1.png")
     rows = [{"file_name": "1.png"}]
     write_metadata(tmp_path / "train", rows)
-    told = "--image-root is for a table, and INPUT .* is a folder whose metadata files say"
+    told = "--image-root needs a table, but INPUT .* is a folder with metadata files: give"
     with pytest.raises(UsageError, match=told):
         detect_source(str(tmp_path), NONE, image_root=str(tmp_path))
     write_metadata(tmp_path / "test", rows, "jsonl")
     names = "test/metadata.jsonl, train/metadata.csv"
-    told = f"metadata files of several formats, {names}: write all as one"
+    told = f"metadata files of several formats, {names}: convert them to one"
     with pytest.raises(UsageError, match=told):
         source_of(tmp_path)
     write_metadata(tmp_path / "train", rows, "jsonl")

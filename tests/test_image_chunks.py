@@ -125,7 +125,7 @@ def test_a_store_that_fails_is_no_reject() -> None:
 
 def test_each_row_needs_a_read() -> None:
     for number in (0, 1, 3):
-        message = "2 rows with 0 further pictures each need as many reads, got"
+        message = "2 rows with 0 additional images each need one read per image, got"
         with pytest.raises(ValueError, match=message):
             chunk_from(references(["a", "b"], labelled=True), [lambda: PNG] * number)
 

@@ -173,7 +173,7 @@ RESIZE = "resize must be two whole numbers of pixels (width, height) from 1 to 6
 @pytest.mark.parametrize(("values", "message"), [
     ({"encode": "webp"}, "encode must be one of keep, jpeg, png, raw, tensor, got 'webp'"),
     ({"encode": "keep", "resize": (8, 8)},
-     "encode 'keep' stores files as they are, got resize 8x8: choose jpeg, png, raw or tensor"),
+     "encode 'keep' stores files unchanged, got resize 8x8: choose jpeg, png, raw or tensor"),
     ({"encode": "raw"},
      "encode 'raw' needs one shape for all images, got no resize: give a width and height"),
     ({"quality": 0}, f"{QUALITY}0: 90 is the default"),
@@ -186,7 +186,7 @@ RESIZE = "resize must be two whole numbers of pixels (width, height) from 1 to 6
     ({"resize": "8x8"}, f"{RESIZE}'8x8': give for example (224, 224)"),
     ({"resize": (8.0, 8)}, f"{RESIZE}(8.0, 8): give for example (224, 224)"),
     ({"resize": (60_000, 60_000)},
-     "resize must ask for at most 178,956,970 pixels, got (60000, 60000)"),
+     "resize must have at most 178,956,970 pixels, got (60000, 60000)"),
 ])  # fmt: skip
 def test_wrong_options(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the message is compared below

@@ -73,8 +73,8 @@ def test_channels_that_are_the_same_become_one(mode: str, image_format: str) -> 
 @pytest.mark.parametrize("check", ["header", "decode", "none"])
 def test_reasons_of_what_is_no_mask(check: str) -> None:
     for data, reason, message in (
-        (JPEG, R.UNSUPPORTED_FORMAT, "a mask as JPEG: compression has changed its numbers"),
-        (drawn("PNG"), R.UNSUPPORTED_FORMAT, "a mask in colours"),
+        (JPEG, R.UNSUPPORTED_FORMAT, "a mask as JPEG, whose compression changes the numbers"),
+        (drawn("PNG"), R.UNSUPPORTED_FORMAT, "a mask in color"),
         (mask_png()[:-20], R.TRUNCATED, "fetch it again"),
         (b"", R.EMPTY_FILE, "no bytes"),
         (b"hello", R.NOT_AN_IMAGE, "starts with"),

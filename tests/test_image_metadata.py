@@ -196,7 +196,7 @@ def test_an_applied_orientation_is_no_feature() -> None:
     (corpus.GIF[:-1] + b"?;", "gif"),
 ])  # fmt: skip
 def test_parts_that_do_not_lead_to_the_end(data: bytes, image_format: str) -> None:
-    with pytest.raises(ImageFault, match=r"^corrupt: .*metadata cannot be taken out"):
+    with pytest.raises(ImageFault, match=r"^corrupt: .*metadata cannot be stripped"):
         strip(data, image_format, metadata=True, profile=False)
 
 

@@ -218,9 +218,9 @@ def test_a_damaged_image_is_rejected_as_damaged_and_not_fixed() -> None:
     ({"max_pixels": 0}, "max-pixels must be from 1 to 178,956,970, got 0"),
     ({"max_pixels": 178_956_971}, "max-pixels must be from 1 to 178,956,970, got 178,956,971"),
     ({"max_aspect": 0.5},
-     "max-aspect must be 1 or more, the longer side over the shorter one, got 0.5"),
+     "max-aspect must be at least 1, the longer side over the shorter one, got 0.5"),
     ({"max_aspect": float("nan")}, "got nan"),
-    ({"min_side": 0}, "min-side must be 1 pixel or more, got 0"),
+    ({"min_side": 0}, "min-side must be at least 1 pixel, got 0"),
     ({"actions": {"aspect": "fix"}}, "on aspect=fix needs a limit: give --max-aspect"),
     ({"actions": {"small": "reject"}}, "on small=reject needs a limit: give --min-side"),
 ])  # fmt: skip

@@ -82,7 +82,7 @@ def make_huge(path: Path) -> None:
     (lambda path: path.symlink_to(path), R.UNREADABLE, "Too many levels of symbolic links"),
     (os.mkfifo, R.UNREADABLE, "not a regular file"),
     (Path.touch, R.EMPTY_FILE, "the file has no bytes"),
-    (make_huge, R.TOO_LARGE, "an image may have up to"),
+    (make_huge, R.TOO_LARGE, "an image may have at most"),
 ])  # fmt: skip
 def test_not_listed_it_may_be_anything(make: Any, reason: R, detail: str, tmp_path: Path) -> None:
     make(tmp_path / "a")

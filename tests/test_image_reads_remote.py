@@ -132,7 +132,7 @@ def test_faults_of_one_image(bucket: Bucket, proxy: FaultProxy) -> None:
     bucket.put("x", b"new")
     assert fault(x, 3, found.etag) == changed
     access = "access denied: these credentials may not read it (403 AccessDenied from"
-    name = "has an empty, '.' or '..' part in its name, which cannot be asked for"
+    name = "has an empty, '.' or '..' part in its name, which is not supported"
     assert [fault(uri) for uri in uris[1:]] == [
         (RejectReason.MISSING_FILE, f"{none}: there is no such object"),
         (RejectReason.EMPTY_FILE, "the file has no bytes"),
@@ -150,7 +150,7 @@ def test_an_image_that_fails_while_others_do_not(s3_bucket: Bucket, s3_proxy: Fa
     others = read_ahead(itertools.cycle([chunk_of(f"{s3_bucket.uri}/000")]), options, 4)
     while time.monotonic() < deadline:
         assert next(others)[1][0]() == b"000"
-    message = r"001 cannot be read: .* answers 503 SlowDown, while other objects are served"
+    message = r"001 cannot be read: .* returned 503 SlowDown, while other objects are served"
     with pytest.raises(ImageFault, match=message) as caught:
         given[0][1]()
     assert caught.value.reason is RejectReason.UNREADABLE

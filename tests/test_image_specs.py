@@ -47,8 +47,8 @@ def applied(spec: ImageTransform, pixels: NDArray[np.uint8], draw: int) -> NDArr
     (lambda: TrainImage(22.5), "size must be"),  # type: ignore[arg-type]
     (lambda: TrainImage(None), "size must be"),  # type: ignore[arg-type]
     (lambda: TrainImage(224, scale=(0, 1)),
-     r"scale must be a pair \(least, greatest\) of numbers above 0, up to 1, got \(0, 1\)"),
-    (lambda: TrainImage(224, scale=(0.5, 1.5)), "up to 1"),
+     r"scale must be a pair \(minimum, maximum\) of numbers above 0 and at most 1, got \(0, 1\)"),
+    (lambda: TrainImage(224, scale=(0.5, 1.5)), "at most 1"),
     (lambda: TrainImage(224, scale=(0.9, 0.1)), "scale must be"),
     (lambda: TrainImage(224, scale=(float("nan"), 1)), "scale must be"),
     (lambda: TrainImage(224, scale=0.5), "scale must be"),  # type: ignore[arg-type]
@@ -192,11 +192,11 @@ def test_raw_pixels() -> None:
 
 
 @pytest.mark.parametrize(("shape", "num_bytes", "message"), [
-    ((3, 4, 3), 35, "raw pixels of 35 bytes, where the dataset's shape asks for 3 x 4 x 3 = 36"),
+    ((3, 4, 3), 35, "raw pixels of 35 bytes, but the dataset's shape needs 3 x 4 x 3 = 36"),
     ((3, 4, 3), 37, "37 bytes"),
     ((3, 4, 3), 0, "0 bytes"),
-    ((None, 4, 3), 36, "they need a height, a width"),
-    ((3, 4), 12, "they need"),
+    ((None, 4, 3), 36, r"must have shape \(height, width, channels\)"),
+    ((3, 4), 12, "must have shape"),
     ((3, 4, 2), 24, "1, 3 or 4 channels"),
 ])  # fmt: skip
 def test_raw_pixels_that_do_not_fit(shape: Any, num_bytes: int, message: str) -> None:

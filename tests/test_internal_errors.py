@@ -94,7 +94,7 @@ def test_a_record_of_a_transform_has_the_stated_types(
     with pytest.raises(ImageFault) as caught:
         UserTransform(spec, "").apply(Record("a", b"x"))
     assert caught.value.reason == RejectReason.TRANSFORM
-    assert caught.value.detail == f"{spec} gave {problem}"
+    assert caught.value.detail == f"{spec} returned {problem}"
 
 
 def break_store(monkeypatch: pytest.MonkeyPatch, module: object) -> None:
@@ -136,7 +136,7 @@ def test_an_internal_error_is_a_reject(
         assert reject["reason"] == "internal_error"
         assert reject["detail"].startswith("ZeroDivisionError: an image of 11 pixels (")
         assert reject["detail"].endswith(" in broken)")
-    advice = 'please report it (README.md, "Report a problem")'
+    advice = 'please report it with the line above (README.md, "Report a problem")'
     assert capfd.readouterr().err.count(advice) == 1
     assert build(*argv, "--if-exists", "overwrite") == 1
     said = capfd.readouterr().err

@@ -85,8 +85,8 @@ def test_provenance_names_input_and_packages(table: Path) -> None:
         ("in", "--labels t.jsonlx", "does not exist"),
         ("in", "--class-names in", "cannot be read"),
         ("in", "--class-names in/x/a.png", "cannot be read"),
-        ("in", "--labels t.jsonl --size-column age", "--size-column is for a table"),
-        ("t.jsonl", "--input-format folder", "is no folder"),
+        ("in", "--labels t.jsonl --size-column age", "--size-column needs a table"),
+        ("t.jsonl", "--input-format folder", "is not a folder"),
         ("splits", "--split train=0.5,test=0.5", "INPUT already states them"),
         (
             "splits",

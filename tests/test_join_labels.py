@@ -54,7 +54,7 @@ def test_a_table_of_labels(tmp_path: Path, limit: int) -> None:
     ]  # fmt: skip
     details = details_of(run)
     assert details["d.png"] == "the --labels table has no row for this id"
-    assert details["unused.png"] == "row 3 of this --labels table: INPUT has no image for it"
+    assert details["unused.png"] == "row 3 of the --labels table matches no image of INPUT"
     assert run.counters == {
         "rejects_missing_label": 1, "rejects_bad_value": 2, "rejects_unmatched_label": 1,
     }  # fmt: skip
@@ -89,8 +89,7 @@ def test_stems_of_images_in_different_batches(tmp_path: Path) -> None:
     assert columns_of(run.rows, "id", "label") == [("b/2.png", "dog")]
     assert run.rejects == [("a/1.png", "ambiguous_label"), ("b/1.png", "ambiguous_label")]
     assert details_of(run)["a/1.png"].endswith(
-        "other images have the same stem, so that no row of the --labels table is this one's: "
-        "use --labels-key path"
+        "several images have this stem: use --labels-key path"
     )
 
 
@@ -110,7 +109,7 @@ def test_no_rows_and_no_images(
 @EITHER
 def test_two_rows_for_one_image(tmp_path: Path, limit: int) -> None:
     texts = ["image,label\na.png,cat\n", "image,label\n./a.png,dog\n"]
-    told = r"the --labels table has more than one row for 'a\.png': keep one row an image"
+    told = r"the --labels table has more than one row for 'a\.png': keep one row per image"
     with pytest.raises(Exception, match=told):
         join(tmp_path, texts, [references(["a.png"])], limit)
 

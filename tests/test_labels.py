@@ -76,7 +76,7 @@ def test_categories_that_differ_from_batch_to_batch() -> None:
 
 
 @pytest.mark.parametrize(("ids", "told"), [
-    (["b", "a", "a", "b", "b"], "'a', 'b': keep one row an image"),
+    (["b", "a", "a", "b", "b"], "'a', 'b': keep one row per image"),
     (list("abcdabcd"), "'a', 'b', 'c', ...: keep"),
     (["", "x", ""], "'': keep"),
 ])  # fmt: skip
@@ -104,7 +104,7 @@ def test_rows_that_no_image_has() -> None:
     rejects = table.unmatched(np.concatenate([table.matched(batch) for batch in batches]))
     assert [(r.id, str(r.reason), r.uri, r.detail) for r in rejects] == [
         (name, "unmatched_label", f"/in/{name}",
-         f"row {row} of this --labels table: INPUT has no image for it")
+         f"row {row} of the --labels table matches no image of INPUT")
         for name, row in (("a", 6), ("c", 5))
     ]  # fmt: skip
 

@@ -112,7 +112,7 @@ def test_an_unfinished_build_says_how_to_finish_it(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{}")
     what = (
         "holds an unfinished build (no manifest.json): run the same `shardwright build` command "
-        "again, it goes on where it stopped"
+        "again to resume it"
     )
     with pytest.raises(NotADatasetError, match=re.escape(what)):
         read_manifest(Folder(str(tmp_path)))
@@ -181,8 +181,8 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_an_unsupported_address() -> None:
     what = (
-        "^'ftp://host/dataset': ftp:// addresses are not read or written; "
-        "give a local path or one of s3://"
+        "^'ftp://host/dataset': ftp:// addresses are not supported; "
+        "use a local path or one of s3://"
     )
     with pytest.raises(UsageError, match=what):
         sw.open("ftp://host/dataset")

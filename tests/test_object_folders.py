@@ -197,12 +197,12 @@ def test_many_objects(gcs_bucket: Bucket) -> None:
 
 def test_column_options_need_a_table(gcs_bucket: Bucket) -> None:
     uri, roles = f"{upload(gcs_bucket, ['1.png']).uri}/in", {**NONE, "label": "x"}
-    message = rf"^--label-column is for a table, and INPUT {uri} is a folder"
+    message = rf"^--label-column needs a table, but INPUT {uri} is a folder"
     with pytest.raises(UsageError, match=message):
         detect_source(uri, roles, storage=gcs_bucket.options())
 
 
 def test_a_web_server_is_no_folder() -> None:
-    message = "a web server does not list its files: this needs a folder or a store"
+    message = "a web server cannot be listed: use a folder or a bucket, or give the image URLs"
     with pytest.raises(StorageError, match=message):
         detect_source("https://127.0.0.1:1/in", NONE, storage=StorageOptions())

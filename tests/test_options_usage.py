@@ -23,82 +23,80 @@ def cases(text: str) -> list[tuple[str, str]]:
 WRONG_VALUES = cases("""
 --runner=DataflowRunner => INPUT in is on this machine, and the workers of DataflowRunner may be
     on others: give gs:// or s3://
---runner=DataflowRunner --shared-filesystem => --shared-filesystem: workers of Dataflow share no
-    file system with anybody
---runner=PortableRunner => --runner PortableRunner submits to a job server: give its address by
+--runner=DataflowRunner --shared-filesystem => --shared-filesystem: workers of Dataflow have no
+    shared file system
+--runner=PortableRunner => --runner PortableRunner needs a job server: give its address with
     --job_endpoint
---runner=FlinkRunner --flink_master=h:1 => give gs:// or s3://, or --shared-filesystem where all
+--runner=FlinkRunner --flink_master=h:1 => give gs:// or s3://, or --shared-filesystem if all
     workers see this path
---output=x => --output is given without --input: give both, or INPUT and OUTPUT without these names
---records-per-shard 0 => --records-per-shard is 0; it must be 1 or more
+--output=x => --output needs --input: give both, or INPUT and OUTPUT without names
+--records-per-shard 0 => --records-per-shard must be at least 1, got 0
 --records-per-shard 1.5 => argument --records-per-shard: invalid int value: '1.5'
---shard-count 0 => --shard-count is 0; it must be 1 or more
---shard-size 0 => --shard-size '0' is no size; write a number above 0 with a unit, such as 150MB or
-    128MiB
---shard-size 0.0001kB => --shard-size '0.0001kB' is less than a byte
---shard-size=-5MB => --shard-size '-5MB' is no size
---shard-size '' => --shard-size '' is no size
+--shard-count 0 => --shard-count must be at least 1, got 0
+--shard-size 0 => --shard-size '0' is not a size: write a number above 0 with a unit, such as 150MB
+    or 128MiB
+--shard-size 0.0001kB => --shard-size '0.0001kB' is less than one byte
+--shard-size=-5MB => --shard-size '-5MB' is not a size
+--shard-size '' => --shard-size '' is not a size
 --shard-size 1MB --records-per-shard 5 => give one of --shard-size, --records-per-shard and
     --shard-count, not 2
 --shard-count 2 --records-per-shard 5 => not 2 (--records-per-shard, --shard-count)
---shard-count-multiple-of 0 => --shard-count-multiple-of is 0; it must be 1 or more
---shard-count-multiple-of 8 --records-per-shard 5 => --shard-count-multiple-of cannot be kept with
-    --records-per-shard
+--shard-count-multiple-of 0 => --shard-count-multiple-of must be at least 1, got 0
+--shard-count-multiple-of 8 --records-per-shard 5 => --shard-count-multiple-of cannot be combined
+    with --records-per-shard
 --split train=0.8 => --split train=0.8: fractions must each be above 0 and add up to 1
---split train=a => --split: 'a' in 'train=a' is no number
---split '' => --split: '' is no split name
---split test=3,train=4 => exact numbers need a split that gets the rest, as in test=5000,train=rest
---split test=5,train=rest,x=rest => --split: 2 splits are to get the rest; give one, as in
+--split train=a => --split: 'a' in 'train=a' is not a number
+--split '' => --split: '' is not a valid split name
+--split test=3,train=4 => exact numbers need one split with the rest, as in
     test=5000,train=rest
---split test=0.5,x=5,train=rest => give fractions below 1, or whole numbers of records, and not both
---stratify => --stratify says how splits are drawn, and none are: give --split, such as
-    --split train=0.8,test=0.2
+--split test=5,train=rest,x=rest => --split: exactly one split must get the rest, got 2; use for
+    example test=5000,train=rest
+--split test=0.5,x=5,train=rest => use either fractions below 1 or whole numbers of records
+--stratify => --stratify needs --split, such as --split train=0.8,test=0.2
 --split-ids nowhere.csv => --split-ids nowhere.csv: there is no file {here}/nowhere.csv
---split-ids in/cat/1.png => --split-ids in/cat/1.png lists ids alone: name their split, as in
+--split-ids in/cat/1.png => --split-ids in/cat/1.png has ids only: give their split, as in
     --split-ids test=in/cat/1.png
---split-ids test=in/cat/1.png --split train --group-column x => --split-ids puts single images in
-    splits, so --split could tear groups: leave --group-column or --split out
+--split-ids test=in/cat/1.png --split train --group-column x => --split-ids assigns single
+    images, so --split could divide groups: leave --group-column or --split out
 --duplicates some => argument --duplicates: invalid choice: 'some'
 --seed x => argument --seed: invalid int value: 'x'
 --encode gif => argument --encode: invalid choice: 'gif'
 --encode raw => --encode 'raw' needs one shape for all images, got no resize: give a width and
     height
---resize 224x224 => --encode 'keep' stores files as they are, got resize 224x224: choose jpeg, png,
+--resize 224x224 => --encode 'keep' stores files unchanged, got resize 224x224: choose jpeg, png,
     raw or tensor
---resize 224 --encode jpeg => --resize '224' is no size; write width x height in pixels, such as
-    224x224
---resize 0x5 --encode jpeg => --resize '0x5' is no size
+--resize 224 --encode jpeg => --resize must be WIDTHxHEIGHT in pixels, such as 224x224, got '224'
+--resize 0x5 --encode jpeg => --resize must be WIDTHxHEIGHT
 --resize -1x5 --encode jpeg => argument --resize: expected one argument
 --resize 99999x1 --encode jpeg => --resize must be two whole numbers of pixels (width, height) from
     1 to 65,500
---resize 60000x60000 --encode png => --resize must ask for at most
+--resize 60000x60000 --encode png => --resize must have at most
 --quality 0 => --quality must be a whole number from 1 to 100, got 0: 90 is the default
 --quality 101 => --quality must be a whole number from 1 to 100, got 101
 --check deep => argument --check: invalid choice: 'deep'
---max-reject-fraction 1.5 => --max-reject-fraction is 1.5; it must be from 0 to 1
---max-reject-fraction -0.1 => --max-reject-fraction is -0.1; it must be from 0 to 1
---max-reject-fraction nan => --max-reject-fraction is nan; it must be from 0 to 1
+--max-reject-fraction 1.5 => --max-reject-fraction must be from 0 to 1, got 1.5
+--max-reject-fraction -0.1 => --max-reject-fraction must be from 0 to 1, got -0.1
+--max-reject-fraction nan => --max-reject-fraction must be from 0 to 1, got nan
 --max-reject-fraction 5% => argument --max-reject-fraction: invalid float value: '5%'
 --feature-names mine => argument --feature-names: invalid choice: 'mine'
---name My-Set => --name 'My-Set' must be lower-case letters, digits and underscores, and start with
-    a letter
---name Über => --name 'Über' must be lower-case
---version 1.0 => --version '1.0' must be three numbers, such as 1.0.0
---version v1.0.0 => --version 'v1.0.0' must be three numbers
+--name My-Set => --name must be lower-case letters, digits and underscores and start with a letter,
+    got 'My-Set'
+--name Über => a letter, got 'Über'
+--version 1.0 => --version must be three numbers, such as 1.0.0, got '1.0'
+--version v1.0.0 => --version must be three numbers
 --if-exists append => argument --if-exists: invalid choice: 'append'
 --writer fast => argument --writer: invalid choice: 'fast'
---threads 0 => --threads is 0; it must be 1 or more
+--threads 0 => --threads must be at least 1, got 0
 --class-names nowhere.txt => --class-names nowhere.txt cannot be read
 --labels nowhere.csv => --labels nowhere.csv does not exist
---labels in/cat/1.png => --labels {here}/in/cat/1.png is a file, and its name is not a table's
+--labels in/cat/1.png => --labels {here}/in/cat/1.png is a file without a table's extension
 --labels in => --labels {here}/in is a folder; give a .csv, .tsv, .jsonl or .parquet table
---labels-key stem => --labels-key stem says what the rows of --labels go by: give --labels, or leave
-    it out
+--labels-key stem => --labels-key stem needs --labels
 --labels-key name => argument --labels-key: invalid choice: 'name'
---input-format lmdb => --input-format 'lmdb' is not known; give one of
---input-format table => INPUT {here}/in names no file whose name is a table's
---label-column x => --label-column is for a table, and INPUT {here}/in is a folder
---runner Foo => Beam refuses its options: Unexpected pipeline runner: Foo
+--input-format lmdb => --input-format 'lmdb' is unknown: choose one of
+--input-format table => INPUT {here}/in holds no table; a table's name ends in
+--label-column x => --label-column needs a table, but INPUT {here}/in is a folder
+--runner Foo => Beam rejects its options: Unexpected pipeline runner: Foo
 """)
 # Abbreviations are none of ours: they would swallow options of Beam.
 UNKNOWN_OPTIONS = cases("""
@@ -111,45 +109,45 @@ third => 'third'; see `shardwright build --help`
 -x => '-x'
 """)
 WRONG_PLACES = cases("""
-in in => OUTPUT in is inside INPUT in: its shards would be taken for input; give a place outside
+in in => OUTPUT in is inside INPUT in, so its shards would be read as input: choose an OUTPUT
+    outside INPUT
 in in/out => OUTPUT in/out is inside INPUT in
 in ./x/../in/out => OUTPUT ./x/../in/out is inside INPUT in
 in link => OUTPUT link is inside INPUT in
 in link/deep/out => OUTPUT link/deep/out is inside INPUT in
 link in/out => OUTPUT in/out is inside INPUT link
 file://{here}/in in/out => is inside INPUT file://
-in/cat in => INPUT in/cat is inside OUTPUT in: give an OUTPUT of its own
+in/cat in => INPUT in/cat is inside OUTPUT in: choose another OUTPUT
 in/t.csv in => INPUT in/t.csv is inside OUTPUT in
 in / => INPUT in is inside OUTPUT /
 / out => OUTPUT out is inside INPUT /
 nothing out => INPUT nothing does not exist
-in/cat/1.png out => is a file, and its name is not a table's
-ftp://host/in out => 'ftp://host/in': ftp:// addresses are not read or written; give a local path or
-    one of s3://, gs://
-in ftp://host/out => 'ftp://host/out': ftp:// addresses are not read or written; give a local path
-    or one of s3://, gs://
-in s3:// => 's3://' names no bucket: write s3://BUCKET/PREFIX
-gs:///in out => 'gs:///in' names no bucket: write gs://BUCKET/PREFIX
+in/cat/1.png out => is a file without a table's extension
+ftp://host/in out => 'ftp://host/in': ftp:// addresses are not supported; use a local path or one of
+    s3://, gs://
+in ftp://host/out => 'ftp://host/out': ftp:// addresses are not supported; use a local path or one
+    of s3://, gs://
+in s3:// => 's3://' has no bucket: write s3://BUCKET/PREFIX
+gs:///in out => 'gs:///in' has no bucket: write gs://BUCKET/PREFIX
 in s3://bucket/a//b => 's3://bucket/a//b' has an empty, '.' or '..' part in its name
 s3://bucket/in/ s3://bucket/in/out => OUTPUT s3://bucket/in/out is inside INPUT s3://bucket/in/
 s3a://bucket s3://bucket/out => OUTPUT s3://bucket/out is inside INPUT s3a://bucket
-gs://bucket/in/cat gs://bucket/in => INPUT gs://bucket/in/cat is inside OUTPUT gs://bucket/in: give
-    an OUTPUT of its own
+gs://bucket/in/cat gs://bucket/in => INPUT gs://bucket/in/cat is inside OUTPUT gs://bucket/in:
+    choose another OUTPUT
 in => the following arguments are required: OUTPUT
 --seed 1 => the following arguments are required: INPUT, OUTPUT
 """)
 WRONG_COLUMNS = cases("""
-path,image,x --image-column path => two features are called 'image': rename the table's column of
-    that name
-image,id,x --id-column x => two features are called 'id'
-image,label,x --label-column x => two features are called 'label'
+path,image,x --image-column path => two features have the name 'image': rename the table's column
+image,id,x --id-column x => two features have the name 'id'
+image,label,x --label-column x => two features have the name 'label'
 image,a,a/b => feature 'a' is also the folder of 'a/b': rename one of the two columns
 image,id/x,label --id-column label => feature 'id' is also the folder of 'id/x'
-image,label,image/encoded --feature-names model-garden => two features are called 'image/encoded'
+image,label,image/encoded --feature-names model-garden => two features have the name 'image/encoded'
 image,label,split --split a=1 => --split draws splits, but INPUT already states them
 image,label,x --label-column class => --label-column 'class' is not in
-img_name,b,c => has the columns 'img_name', 'b', 'c': name the one with the image paths by
-    --image-column
+img_name,b,c => has the columns 'img_name', 'b', 'c': set --image-column to the one with
+    the image paths
 """)
 
 
@@ -185,7 +183,7 @@ def test_wrong_values(
 @pytest.mark.parametrize(("options", "message"), UNKNOWN_OPTIONS)
 def test_unknown_options(capsys: pytest.CaptureFixture[str], options: str, message: str) -> None:
     name, _, hint = message.partition(";")
-    told = f"{name} is no option of shardwright or of Beam{';' * bool(hint)}{hint}"
+    told = f"{name} is not an option of shardwright or Beam{';' * bool(hint)}{hint}"
     assert told in build_fails(f"in out {options}", capsys)
 
 

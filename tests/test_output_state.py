@@ -71,7 +71,7 @@ def test_output_may_be_new_or_empty_and_no_file(tmp_path: Path, if_exists: str) 
 def test_foreign_files_need_overwrite(tmp_path: Path, if_exists: str) -> None:
     (tmp_path / "thesis.tex").touch()
     said = refusal(state.check_output, ask(tmp_path, if_exists))
-    assert "is not empty and holds no shardwright build (there is 'thesis.tex')" in said
+    assert "is not empty and holds no shardwright build (found 'thesis.tex')" in said
     state.check_output(ask(tmp_path, "overwrite"))
     (tmp_path / "thesis.tex").rename(tmp_path / SHARD)
     (tmp_path / "rejects").mkdir()
@@ -146,7 +146,7 @@ def test_a_finished_dataset_of_another_input_is_refused(tmp_path: Path) -> None:
     finish(tmp_path)
     said = refusal(state.clear_output, ask(tmp_path), LAYOUT, "g", [])
     assert f"INPUT has changed since the dataset at {tmp_path} was built" in said
-    assert "--if-exists overwrite rebuilds it" in said
+    assert "use --if-exists overwrite to rebuild it" in said
     assert sorted(stamps_of(tmp_path)) == [naming.MANIFEST]
 
 
@@ -154,8 +154,8 @@ def test_of_two_builds_that_start_together_the_second_fails(tmp_path: Path) -> N
     """A broken link reads as no plan and cannot be created, like a plan written in between."""
     (tmp_path / naming.PLAN).symlink_to(tmp_path / "nowhere")
     assert refusal(state.clear_output, ask(tmp_path), LAYOUT, "f", REJECTS) == (
-        f"another build has begun at OUTPUT {tmp_path} meanwhile: "
-        "wait for it, or give another OUTPUT"
+        f"another build has started in OUTPUT {tmp_path}: "
+        "wait until it finishes, or use another OUTPUT"
     )
     assert [path.name for path in tmp_path.iterdir()] == [naming.PLAN], "no rejects are added"
 
@@ -176,7 +176,7 @@ def test_of_many_builds_that_start_together_one_owns_the_output(
 
     with ThreadPoolExecutor(6) as pool:
         results = list(pool.map(begin, range(6)))
-    refused = "has begun at OUTPUT .* meanwhile|holds an unfinished build with other settings"
+    refused = "has started in OUTPUT .*: wait|holds an unfinished build with other settings"
     assert all(re.search(f"^True$|{refused}", result) for result in results)
     owner = plan_of(root)["settings"]["seed"]
     assert results[owner] == "True"
@@ -199,8 +199,8 @@ def test_a_build_continues_while_the_plan_is_its_own(
         state.check_owner(root, fingerprint)
         return
     assert refusal(state.check_owner, root, fingerprint).startswith(
-        f"another build has begun at OUTPUT {tmp_path} meanwhile, "
-        "with another INPUT or other options"
+        "another build with a different INPUT or other options "
+        f"has started in OUTPUT {tmp_path}: this one stops"
     )
 
 
@@ -259,8 +259,8 @@ LIMIT = "1 of 99 inputs (1.01%) are rejects, more than --max-reject-fraction 0.0
         ({"corrupt": 1}, 1, 0.5, None), ({"corrupt": 99}, 1, 1.0, None),
         ({}, 0, 1.0, "INPUT has no images; the folder or table is empty"),
         ({"other_file": 2, "corrupt": 3}, 0, 1.0, FOUND_NONE),
-        ({"corrupt": 1}, 98, 0.01, f"{LIMIT} (1 corrupt); each is listed in rejects/. "),
-        ({"corrupt": 1, "other_file": 900}, 98, 0.01, f"{LIMIT} (900 other_file, 1 corrupt); "),
+        ({"corrupt": 1}, 98, 0.01, f"{LIMIT} (1 corrupt): fix the inputs listed in rejects/, "),
+        ({"corrupt": 1, "other_file": 900}, 98, 0.01, f"{LIMIT} (900 other_file, 1 corrupt): "),
         ({"empty_file": 1}, 10**6, 0.0, "1 of 1000001 inputs"),
     ],
 )  # fmt: skip

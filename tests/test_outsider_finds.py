@@ -29,7 +29,7 @@ def test_a_wildcard_of_several_kinds_takes_none_in_silence(tmp_path: Path) -> No
     make_tar(tmp_path / "x.tar")
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a/2.png", png_of(2))
-    told = "x.* matches files of several kinds, such as x.tar and x.zip: write a wildcard"
+    told = "x.* matches files of several kinds, such as x.tar and x.zip: use a wildcard"
     with pytest.raises(UsageError, match=re.escape(told)):
         detect_source(f"{tmp_path}/x.*", {})
 
@@ -47,7 +47,7 @@ def test_files_beside_tars_do_not_hide_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pattern", ["none-*.tar", "in/*"])
 def test_a_wildcard_that_matches_nothing(tmp_path: Path, pattern: str) -> None:
     make_images(tmp_path / "in", 2)
-    told = "matches no file of a known form: see how it is spelled; of images, give the folder"
+    told = "matches no file of a known format: check its spelling; for images, give their folder"
     with pytest.raises(UsageError, match=told) as caught:
         detect_source(f"{tmp_path}/{pattern}", {})
     assert len(str(caught.value)) < 300
@@ -66,13 +66,13 @@ def test_a_vocabulary_rule_that_learns_something_else() -> None:
     wrong = {"max_size": (0, -1, "5"), "min_count": (0, True), "token_pattern": (3, "")}
     for name, values in wrong.items():
         for value in values:
-            with pytest.raises(UsageError, match=f"a vocabulary's {name} is "):
+            with pytest.raises(UsageError, match=f"a vocabulary's {name} must be "):
                 VocabularyRule(**{name: value})
 
 
 @pytest.mark.parametrize("shape", ["3", (-3,), (0,), ("3",), (2.0,), (True,)])
 def test_a_shape_that_is_none(shape: Any) -> None:
-    told = r"feature 't' has the shape .*; its sizes are whole numbers from 1, or None for any"
+    told = r"feature 't' has the shape .*; sizes must be whole numbers of at least 1, or"
     with pytest.raises(UsageError, match=told):
         ExampleSchema((Feature("t", FeatureKind.TENSOR, shape=shape, dtype="float32"),))
 
@@ -115,4 +115,4 @@ def test_a_schema_that_contradicts_itself_is_told_without_python_words(
     schema = "SCHEMA = ExampleSchema((Feature('', FeatureKind.TEXT),))\n"
     (tmp_path / "s.py").write_text(f"from shardwright.schema import *\n{schema}", "utf-8")
     assert build(tmp_path / "in", tmp_path / "out", "--schema", tmp_path / "s.py") == 2
-    assert "s.py: a feature of kind text has no name: name it" in capsys.readouterr().err
+    assert "s.py: a feature of kind text must have a name" in capsys.readouterr().err

@@ -225,12 +225,12 @@ MULTIPLE = "--shard-count-multiple-of"
     [
         ({}, "give one of --shard-size, --records-per-shard and --shard-count, not 0"),
         ({"num_bytes": 1, "num_records": 1}, r"not 2 \(--shard-size, --records-per-shard\)"),
-        ({"num_records": 0}, "--records-per-shard is 0; it must be 1 or more"),
-        ({"num_shards": -1}, "--shard-count is -1; it must be 1 or more"),
-        ({"num_shards": 1, "multiple_of": 0}, f"{MULTIPLE} is 0; it must be 1 or more"),
+        ({"num_records": 0}, "--records-per-shard must be at least 1, got 0"),
+        ({"num_shards": -1}, "--shard-count must be at least 1, got -1"),
+        ({"num_shards": 1, "multiple_of": 0}, f"{MULTIPLE} must be at least 1, got 0"),
         (
             {"num_records": 4, "multiple_of": 2},
-            f"{MULTIPLE} cannot be kept with --records-per-shard",
+            f"{MULTIPLE} cannot be combined with --records-per-shard",
         ),
     ],
 )

@@ -172,7 +172,7 @@ def test_an_unfinished_build_goes_on(
     assert plan(folder, output, *SPLITS, "--max-reject-fraction", "0.1") == 0
     left = f"1 shards to write, {len(list(output.glob('pets-*'))) - 1} already written"
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last == f"a build would go on with what is there: {left}"
+    assert last == f"a build would resume: {left}"
     assert stamps_of(output) == before
 
 
@@ -242,17 +242,17 @@ def test_another_runner_is_not_asked(
     options = ("--runner", "PortableRunner", "--job_endpoint", "nowhere:1", "--shared-filesystem")
     assert plan(folder, tmp_path / "pets", *options) == 0
     said = capsys.readouterr()
-    assert "a plan is made on this machine (FnApiRunner), not on PortableRunner" in said.err
+    assert "planning on this machine (FnApiRunner), not on PortableRunner" in said.err
     assert "31 records" in said.out
 
 
 @pytest.mark.parametrize(
     ("source", "options", "said"),
     [
-        (".", "--records-per-shard 0", "--records-per-shard is 0; it must be 1 or more"),
-        (".", "--jsn", "'--jsn' is no option of shardwright or of Beam; did you mean --json?"),
-        (".", "--label-column x", "--label-column is for a table"),
-        (".", "--input-format none", "--input-format 'none' is not known"),
+        (".", "--records-per-shard 0", "--records-per-shard must be at least 1, got 0"),
+        (".", "--jsn", "'--jsn' is not an option of shardwright or Beam; did you mean --json?"),
+        (".", "--label-column x", "--label-column needs a table"),
+        (".", "--input-format none", "--input-format 'none' is unknown"),
         ("none", "", "does not exist"),
     ],
 )

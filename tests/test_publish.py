@@ -72,7 +72,7 @@ def test_one_manifest_is_written_and_given(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("summaries", [make_summaries()[:2], []], ids=["one less", "none"])
 def test_missing_shards_are_no_dataset(tmp_path: Path, summaries: list[Any]) -> None:
-    with pytest.raises(BuildError, match="shards were written where 3 are planned"):
+    with pytest.raises(BuildError, match="shards were written, but 3 are planned"):
         run_transform(_Publish(tmp_path), summaries)
     assert list(tmp_path.iterdir()) == []
 

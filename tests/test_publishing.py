@@ -113,7 +113,7 @@ def test_files_of_names_and_words_go_when_they_are_no_longer_learned(root: Path)
     ids=["one less", "twice", "none"],
 )
 def test_a_missing_shard_stops_it(tmp_path: Path, summaries: list[ShardSummary]) -> None:
-    message = r"shards were written where 3 are planned .*run the build again"
+    message = r"shards were written, but 3 are planned .*run the build again"
     with pytest.raises(BuildError, match=message):
         publish_in(tmp_path, summaries)
     assert list(tmp_path.iterdir()) == []
@@ -198,8 +198,8 @@ def test_a_build_that_another_overtakes_while_it_publishes_leaves_the_other_in_p
             (root / "manifest.json").write_text("the other's")
         with pytest.raises(BuildError) as caught:
             publishing.result()
-    told = f"another build has published a dataset at {root} meanwhile"
-    assert str(caught.value) == f"{told}: run the build again to compare with it"
+    told = f"another build has published a dataset at {root}"
+    assert str(caught.value) == f"{told}: run this build again to compare with it"
     assert (root / "manifest.json").read_text() == "the other's"
     assert not list(root.rglob(".*"))
 
@@ -207,8 +207,8 @@ def test_a_build_that_another_overtakes_while_it_publishes_leaves_the_other_in_p
 def test_a_build_publishes_beside_its_own_plan_and_never_beside_anothers(root: Path) -> None:
     (root / "plan.json").write_text('{"fingerprint": "another"}')
     before = stamps_of(root)
-    message = f"another build has begun at OUTPUT {root} meanwhile, with another INPUT or other"
-    with pytest.raises(BuildError, match=f"{message} options"):
+    message = "another build with a different INPUT or other options has started"
+    with pytest.raises(BuildError, match=f"{message} in OUTPUT {root}"):
         publish_in(root)
     assert stamps_of(root) == before
     (root / "plan.json").write_text('{"fingerprint": "fingerprint"}')

@@ -19,8 +19,8 @@ from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage import Folder
 from tests.small_datasets import Datasets, datasets_fixture, tensor_ids  # noqa: F401
 
-DIFFER = "needs images of one size, and those of this split differ"
-NOT_DECODED = "keep='images' keeps decoded images, and none are decoded"
+DIFFER = "needs images of one size, but those of this split differ"
+NOT_DECODED = "keep='images' keeps decoded images, but none are decoded"
 
 
 @pytest.mark.parametrize(
@@ -28,41 +28,41 @@ NOT_DECODED = "keep='images' keeps decoded images, and none are decoded"
     [
         ({"split": "dev"}, "split 'dev' is not in mixed, which has test, train, validation"),
         ({"split": "train[:50 percent]"}, "'50 percent' must be a whole number of records"),
-        ({"split": "train[:60%]+train[50%:]"}, "names records of 'train' twice"),
+        ({"split": "train[:60%]+train[50%:]"}, "selects some records of 'train' twice"),
         (
             {"split": None},
             r"split=None must be a name, such as 'train' or 'train\[:10%\]'; "
             "'all' is all of test, train, validation",
         ),
-        ({"split": "train+train"}, "names records of 'train' twice"),
+        ({"split": "train+train"}, "selects some records of 'train' twice"),
         ({"features": ["boxes"]}, "feature 'boxes' is not in mixed, which has image, id, label"),
         ({"features": "label"}, "features='label' must be a list"),
         ({"features": []}, r"features=\[\] must be a list of one or more"),
-        ({"features": ["label"], "as_supervised": True}, "leave features out"),
-        ({"batch_size": 4}, rf"batch_size=4 {DIFFER}: give image_size=\(height, width\)"),
+        ({"features": ["label"], "as_supervised": True}, "leave one of them out"),
+        ({"batch_size": 4}, rf"batch_size=4 {DIFFER}: set image_size=\(height, width\)"),
         ({"batch_size": 0}, "batch_size=0 must be a whole number above 0"),
         ({"batch_size": 2.5}, "batch_size=2.5 must be a whole number above 0"),
         ({"image_size": 224}, r"image_size=224 must be \(height, width\)"),
         ({"image_size": (224, 0)}, r"image_size=\(224, 0\) must be"),
         ({"image_size": (224, 224, 3)}, r"image_size=\(224, 224, 3\) must be"),
         ({"image_size": (8, 8), "decode": False}, "leave it out with decode=False"),
-        ({"dataset": "unlabeled", "as_supervised": True}, "this dataset has no labels"),
+        ({"dataset": "unlabeled", "as_supervised": True}, "as_supervised=True needs a label"),
         ({"seed": 0.5}, "seed=0.5 must be a whole number, or None"),
         ({"shuffle": True, "window": 0}, "window=0 must be a whole number of shards above 0"),
         (
             {"window": 2},
-            "window=2 is how many shards are shuffled with each other: give shuffle=True",
+            "window=2, the number of shards shuffled together, needs shuffle=True",
         ),
-        ({"max_bad_records": -1}, "max_bad_records=-1 must be a whole number, 0 or more"),
+        ({"max_bad_records": -1}, "max_bad_records=-1 must be a whole number, at least 0"),
         ({"threads": 0}, "threads=0 must be a whole number above 0"),
-        ({"ram_bytes": "much"}, "ram_bytes 'much' is no size"),
+        ({"ram_bytes": "much"}, "ram_bytes 'much' is not a size"),
         ({"ram_bytes": True}, "ram_bytes=True must be a number of bytes, or a size such as '8GB'"),
         ({"keep": "all"}, "keep='all' must be 'records', 'images', or None"),
         ({"keep": "images"}, f"keep='images' {DIFFER}"),
         ({"keep": "images", "decode": False}, NOT_DECODED),
         ({"keep": "images", "features": ["id"]}, NOT_DECODED),
-        ({"keep_in": "/tmp"}, "keep_in='/tmp' says where, and nothing is kept"),
-        ({"keep": "records", "keep_in": "/no"}, "keep_in='/no' must be 'memory', or a folder"),
+        ({"keep_in": "/tmp"}, "keep_in='/tmp' has no effect without keep"),
+        ({"keep": "records", "keep_in": "/no"}, "keep_in='/no' must be 'memory', or an"),
     ],
     ids=str,
 )

@@ -146,9 +146,9 @@ def test_a_reader_continues_starts_again_and_seeks(train: str) -> None:
     ({"split": "test"}, "other records"),
     ({"split": "train[:20]"}, "other records"),
     ({"where": pc.field("label") == 0, "remainder": "keep"}, "other records"),
-    ({"seed": 5}, "seed=0, and the reader has seed=5"),
-    ({"shuffle": False}, "shuffle=True, and the reader has shuffle=False"),
-    ({"window": 1}, "window=3, and the reader has window=1"),
+    ({"seed": 5}, "seed=0, but the reader has seed=5"),
+    ({"shuffle": False}, "shuffle=True, but the reader has shuffle=False"),
+    ({"window": 1}, "window=3, but the reader has window=1"),
 ], ids=["split", "part", "where", "seed", "shuffle", "window"])  # fmt: skip
 def test_a_state_of_other_records_is_rejected(train: str, options: Any, why: str) -> None:
     state = sw.Reader(train, global_batch_size=4, shuffle=True).state()
@@ -197,9 +197,9 @@ def test_conditions_select_by_the_index_alone(train: str, stored: list[str]) -> 
     assert sorted(ids_of(shuffled)) == sorted(wanted)
     for where, why in (
         (pc.field("label") == 99, "keeps none of"),
-        (pc.field("no_such") == 1, "cannot be evaluated on an index, whose columns are id, offset"),
+        (pc.field("no_such") == 1, "cannot be evaluated on the index, which has the columns id"),
         ("label == 1", "must be an Arrow expression, such as"),
-        (lambda rows: [1] * len(rows), "must give one bool for each"),
+        (lambda rows: [1] * len(rows), "must return one bool per row"),
     ):
         with pytest.raises(UsageError, match=why):
             reader(where)
@@ -233,18 +233,18 @@ def test_readers_continue_in_other_processes(train: str, method: str) -> None:
 
 
 @pytest.mark.parametrize(("options", "why"), [
-    ({"global_batch_size": 0}, "global_batch_size=0 must be a whole number, 1 or more"),
+    ({"global_batch_size": 0}, "global_batch_size=0 must be a whole number, at least 1"),
     ({"host_count": 3}, "global_batch_size=4 must be a multiple of host_count=3"),
     ({"host_count": 2, "host_index": 2}, "host_index=2 must be below host_count=2"),
     ({"global_batch_size": 1000, "shuffle": True}, "fewer than global_batch_size=1000"),
     ({"remainder": "wrap"}, "remainder='wrap' must be one of 'drop', 'keep', 'pad', 'carry'"),
-    ({"window": 2}, "give shuffle=True, or leave window out"),
-    ({"shuffle": True, "window": 0}, "window=0 must be a whole number, 1 or more"),
+    ({"window": 2}, "window=2 needs shuffle=True"),
+    ({"shuffle": True, "window": 0}, "window=0 must be a whole number, at least 1"),
     ({"seed": None}, "seed=None must be a whole number"),
     ({"epochs": 0}, "epochs=0 must be"),
     ({"image": 224}, r"image=224 must be sw.TrainImage\(...\)"),
     ({"features": "label"}, "features='label' must be a list"),
-    ({"features": {"label": 1}}, "an encoding is one of"),
+    ({"features": {"label": 1}}, "an encoding must be sw.OneHot"),
     ({"features": ["pixels"]}, "'pixels' is not in"),
     ({"features": ["label"], "image": sw.EvalImage(8)},
      "needs the image: add 'image' to features="),

@@ -94,7 +94,7 @@ def test_images_and_labels_do_not_need_a_sound_frame(dataset: Path) -> None:
     flip(dataset / name.shard, rows(dataset, name)[4]["offset"] + 1)
     assert images() == whole
     flip(dataset / name.shard, rows(dataset, name)[4]["image_offset"] + 7)
-    what = "the checksum of the image's bytes is not the one that the index states"
+    what = "the checksum of the image bytes does not match the index"
     with pytest.raises(BadRecordError, match=what):
         images()
 
@@ -147,7 +147,7 @@ DAMAGES: list[tuple[Callable[[Path, ShardName], Any], type[Exception], str]] = [
     (lambda d, name: (d / name.sidecar).write_bytes(b"PAR1"), StorageError,
      "train-00000-of-00003.parquet cannot be read"),
     (exchange_sidecars, StorageError,
-     "train-00000-of-00003.parquet is not the index of the shard that the manifest states"),
+     "train-00000-of-00003.parquet is not the index of the shard in the manifest"),
     (set_version, NotADatasetError, "has format version 99; this shardwright reads version 1"),
     (lambda d, _: (d / "manifest.json").unlink(), NotADatasetError,
      "run the same `shardwright build` command again"),

@@ -94,7 +94,7 @@ def test_datasets_are_mixed_by_weight(uneven: str, tmp_path: Path) -> None:
 def test_datasets_that_cannot_be_sampled_or_mixed(uneven: str, zoo: Path) -> None:
     for options, why in (
         ({"sampling": sw.ClassWeights({"ape": 1, "cat": 2})}, "the dataset has no class 'cat'"),
-        ({"sampling": sw.RecordWeights(lambda rows: [0] * len(rows))}, "the weight 0"),
+        ({"sampling": sw.RecordWeights(lambda rows: [0] * len(rows))}, "records weight 0"),
     ):
         with pytest.raises(UsageError, match=why):
             sw.Reader(uneven, global_batch_size=2, **options)

@@ -62,11 +62,11 @@ def test_any_mapping_is_read(kind: Any) -> None:
 def test_other_values_than_a_state(record: object) -> None:
     with pytest.raises(UsageError) as caught:
         ReaderState.from_json(record)
-    assert str(caught.value) == f"state={record!r} must be what Reader.state() gave, a dict"
+    assert str(caught.value) == f"state={record!r} must be a dict from Reader.state()"
 
 
 VERSION = "state has version {!r}; this shardwright reads version 1"
-CHANGED = "state has {}={!r}, which Reader.state() never gives: it was changed or cut"
+CHANGED = "state has {}={!r}, which Reader.state() never returns: the state was edited or truncated"
 DAMAGE: dict[str, list[object]] = {
     "version": [None, 0, 2, "1", 1.0, True],
     "dataset": [None, 5, b"abc", ["a"]],
@@ -100,8 +100,8 @@ def test_a_state_of_another_dataset() -> None:
     with pytest.raises(UsageError) as caught:
         STATE.check_same(replace(STATE, dataset="ffff" * 8))
     assert str(caught.value) == (
-        "this state is of other records than the ones to be read: it needs the same dataset as it "
-        "was built, and the same split, `where` and `sampling` "
+        "this state is of other records: resume with the same build of the dataset and the same "
+        "split, `where` and `sampling` "
         "(fingerprint 0123456789ab, not ffffffffffff)"
     )
 
@@ -113,8 +113,8 @@ def test_a_state_of_another_dataset() -> None:
 def test_a_state_of_another_order(name: str, value: object) -> None:
     mine = getattr(STATE, name)
     message = (
-        f"this state was taken with {name}={mine}, and the reader has {name}={value}: "
-        f"give {name}={mine}"
+        f"this state was saved with {name}={mine}, but the reader has {name}={value}: "
+        f"pass {name}={mine}"
     )
     with pytest.raises(UsageError, match=re.escape(message)):
         STATE.check_same(replace(STATE, **{name: value}))  # type: ignore[arg-type]

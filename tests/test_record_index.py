@@ -117,7 +117,7 @@ def test_an_empty_shard_has_no_rows(tmp_path: Path) -> None:
 GOOD = example({"id": [b"a"], "image": [b"pixels"]})
 BAD_RECORDS = {
     "not an example": (b"\xff\xff", "not a tf.Example"),
-    "no image": (example({"id": [b"b"]}), "feature 'image' has 0 values, and the schema says 1"),
+    "no image": (example({"id": [b"b"]}), "feature 'image' has 0 values, expected 1"),
     "no id": (example({"image": [b"x"]}), "feature 'id' has 0 values"),
     "two ids": (example({"id": [b"b", b"c"], "image": [b"x"]}), "feature 'id' has 2 values"),
     "image not last": (example({"image": [b"x"], "id": [b"b"]}),

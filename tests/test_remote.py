@@ -58,7 +58,7 @@ def follow_to(end: object, options: BuildOptions) -> tuple[bool, list[str]]:
 def test_the_end_of_a_job(options: BuildOptions) -> None:
     assert follow_to("DONE", options) == (False, [])
     assert follow_to(KeyboardInterrupt(), options) == (True, ["cancelling the job"])
-    message = "the job ended as CANCELLED; run the same command again to go on"
+    message = "the job ended as CANCELLED; run the same command again to resume"
     with pytest.raises(BuildError, match=message):
         follow_to("CANCELLED", options)
 
@@ -96,7 +96,7 @@ def test_another_builds_plan_is_no_progress(options: BuildOptions) -> None:
             RuntimeError("Failed. State: FAILED, Error:\nquota"),
             "Failed. State: FAILED, Error: quota",
         ),
-        (grpc.FutureTimeoutError(), "its job server does not answer"),
+        (grpc.FutureTimeoutError(), "its job server did not respond"),
         (RuntimeError(), "RuntimeError"),
     ],
 )

@@ -171,7 +171,7 @@ def test_a_signal_stops_the_build_and_reports_how_to_resume(
     before = signal.getsignal(number)
     assert run_build(run, lambda: make_job(images)) == code
     said = capfd.readouterr().err
-    message = f"shardwright: stopped by {number.name}; run the same command again to go on"
+    message = f"shardwright: stopped by {number.name}; run the same command again to resume"
     assert said.splitlines()[-1] == message
     assert "Traceback" not in said
     assert signal.getsignal(number) == before

@@ -92,7 +92,7 @@ def test_golden_slots(weights: list[float], slots: list[int]) -> None:
 
 def test_weights_too_far_apart() -> None:
     assert Shares.of([1.0, 1e12], 0).slots.tolist() == [1000, 10**15]
-    what = r"the weights 1.0 and 1100000000000.0 differ by more than 10\*\*12: leave out what"
+    what = r"the weights 1.0 and 1100000000000.0 differ by a factor of more than 10\*\*12: leave"
     with pytest.raises(UsageError, match=what):
         Shares.of([1.0, 1.1e12], 0)
 
@@ -179,7 +179,7 @@ def test_datasets_of_class_balanced_records() -> None:
 
 def test_a_dataset_without_records_is_not_mixed() -> None:
     sizes = [i64([3]), i64([0, 0])]
-    what = "of 2 datasets to mix, number 2 has no records that are read: leave it out"
+    what = "dataset 2 of 2 has no records to read: leave it out"
     with pytest.raises(UsageError, match=what):
         MixedOrder.of([StoredOrder(part) for part in sizes], sizes, [1.0, 1.0], 0)
 
@@ -214,8 +214,8 @@ def test_never_a_record_of_weight_0(weights: list[float], seed: int) -> None:
 
 def test_weights_that_are_all_0() -> None:
     for count in (1200, 0):
-        what = f"RecordWeights gave every one of {count:,} records the weight 0"
-        with pytest.raises(UsageError, match=f"{what}: one at least must be above it"):
+        what = f"RecordWeights gave all {count:,} records weight 0"
+        with pytest.raises(UsageError, match=f"{what}: at least one must be above 0"):
             WeightedOrder.of(np.zeros(count), i64([count]), 0)
 
 

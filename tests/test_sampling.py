@@ -46,8 +46,8 @@ def test_equal_weights_are_equal() -> None:
     assert pickle.loads(pickle.dumps(RecordWeights(weigh_widths))).weigh_rows is weigh_widths
 
 
-NOT_GIVEN = "must be given {class name: weight}, or a list of weights by label"
-NOT_A_NUMBER = "must be a number, 0 or more"
+NOT_GIVEN = "must be {class name: weight} or a list of weights by label"
+NOT_A_NUMBER = "must be a finite number of at least 0"
 
 
 @pytest.mark.parametrize(("weights", "message"), [
@@ -55,13 +55,13 @@ NOT_A_NUMBER = "must be a number, 0 or more"
     (2.0, f"ClassWeights(2.0) {NOT_GIVEN}"),
     ({}, f"ClassWeights({{}}) {NOT_GIVEN}"),
     ([], f"ClassWeights([]) {NOT_GIVEN}"),
-    ({"cat": -1}, f"ClassWeights: -1, the weight of class 'cat', {NOT_A_NUMBER}"),
-    ({"cat": math.nan}, f"ClassWeights: nan, the weight of class 'cat', {NOT_A_NUMBER}"),
-    ({"cat": math.inf}, f"ClassWeights: inf, the weight of class 'cat', {NOT_A_NUMBER}"),
-    ({"cat": True}, f"ClassWeights: True, the weight of class 'cat', {NOT_A_NUMBER}"),
-    ([1, "2"], f"ClassWeights: '2', the weight of class 1, {NOT_A_NUMBER}"),
-    ([1, None], f"ClassWeights: None, the weight of class 1, {NOT_A_NUMBER}"),
-    ([0, 0.0], "ClassWeights: one weight at least must be above 0"),
+    ({"cat": -1}, f"ClassWeights: the weight of class 'cat' {NOT_A_NUMBER}, got -1"),
+    ({"cat": math.nan}, f"ClassWeights: the weight of class 'cat' {NOT_A_NUMBER}, got nan"),
+    ({"cat": math.inf}, f"ClassWeights: the weight of class 'cat' {NOT_A_NUMBER}, got inf"),
+    ({"cat": True}, f"ClassWeights: the weight of class 'cat' {NOT_A_NUMBER}, got True"),
+    ([1, "2"], f"ClassWeights: the weight of class 1 {NOT_A_NUMBER}, got '2'"),
+    ([1, None], f"ClassWeights: the weight of class 1 {NOT_A_NUMBER}, got None"),
+    ([0, 0.0], "ClassWeights: at least one weight must be above 0"),
 ])  # fmt: skip
 def test_invalid_class_weights(weights: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -70,7 +70,7 @@ def test_invalid_class_weights(weights: Any, message: str) -> None:
 
 
 TOO_FEW = "ClassWeights has 2 weights for 3 classes: give each label one, 0 to leave it out"
-NO_RECORD = "labelled ones that are read: give it weight 0, or read more of the dataset"
+NO_RECORD = "labeled records: set its weight to 0, or read more of the dataset"
 
 
 @pytest.mark.parametrize(("weights", "counts", "names", "message"), [
@@ -86,9 +86,9 @@ NO_RECORD = "labelled ones that are read: give it weight 0, or read more of the 
     ([1, 1], [1, 1, 1], NAMES, TOO_FEW),
     ([1, 1], [1, 1, 1], [], TOO_FEW),
     ({"cat": 1, "dog": 2, "eel": 1}, [1200, 0, 1], NAMES,
-     f"ClassWeights: class 'dog' has weight 2.0, and no record among the 1,201 {NO_RECORD}"),
+     f"ClassWeights: class 'dog' has weight 2.0, but none of the 1,201 {NO_RECORD}"),
     ([1, 1], [0, 4], [],
-     f"ClassWeights: class 0 has weight 1.0, and no record among the 4 {NO_RECORD}"),
+     f"ClassWeights: class 0 has weight 1.0, but none of the 4 {NO_RECORD}"),
 ])  # fmt: skip
 def test_unsuitable_weights(weights: Any, counts: list[int], names: Any, message: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -98,7 +98,7 @@ def test_unsuitable_weights(weights: Any, counts: list[int], names: Any, message
 
 @pytest.mark.parametrize("sampling", [ClassBalanced(), ClassWeights([1.0])])
 def test_a_dataset_without_labels(sampling: ClassBalanced | ClassWeights) -> None:
-    what = "needs labels, and none of the 1,500 records that are read has one"
+    what = "needs labels, but none of the 1,500 records has one"
     labels = np.full(1500, -1, np.int32)
     with pytest.raises(UsageError, match=f"sampling={type(sampling).__name__} {what}"):
         order_classes(sampling, labels, np.array([1500]), class_names=[], seed=0)
@@ -145,22 +145,25 @@ def test_weights_of_records() -> None:
         assert found.tolist() == [10, 20, 30]
 
 
+NOT_ONE_EACH = "for 3 index rows; it must return one number per row"
+
+
 @pytest.mark.parametrize(("result", "message"), [
-    ([1, 2], "int64 [2] for 3 index rows, not a number each"),
-    (1.0, "float64 [] for 3 index rows, not a number each"),
-    (["a", "b", "c"], "<U1 [3] for 3 index rows, not a number each"),
-    (None, "object [] for 3 index rows, not a number each"),
-    ([1, -0.5, 2], "-0.5 for record 'b': weights must be numbers, 0 or more"),
-    ([1, 2, math.nan], "nan for record 'c': weights must be numbers, 0 or more"),
-    ([math.inf, 2, 1], "inf for record 'a': weights must be numbers, 0 or more"),
+    ([1, 2], f"int64 [2] {NOT_ONE_EACH}"),
+    (1.0, f"float64 [] {NOT_ONE_EACH}"),
+    (["a", "b", "c"], f"<U1 [3] {NOT_ONE_EACH}"),
+    (None, f"object [] {NOT_ONE_EACH}"),
+    ([1, -0.5, 2], "-0.5 for record 'b'; weights must be finite and at least 0"),
+    ([1, 2, math.nan], "nan for record 'c'; weights must be finite and at least 0"),
+    ([math.inf, 2, 1], "inf for record 'a'; weights must be finite and at least 0"),
 ])  # fmt: skip
 def test_invalid_record_weights(result: Any, message: str) -> None:
-    what = re.escape(f"RecordWeights: the function gave {message}")
+    what = re.escape(f"RecordWeights: the function returned {message}")
     with pytest.raises(UsageError, match=what):
         RecordWeights(lambda rows: result).weigh(ROWS)  # noqa: ARG005
 
 
 def test_record_weights_are_a_function() -> None:
-    what = "RecordWeights([1, 2]) must be given a function from index rows to weights"
+    what = "RecordWeights([1, 2]) must be a function from index rows to weights"
     with pytest.raises(UsageError, match=re.escape(what)):
         RecordWeights([1, 2])  # type: ignore[arg-type]

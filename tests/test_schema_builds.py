@@ -72,7 +72,7 @@ def test_a_label_without_values_fails(tmp_path: Path, capsys: Capture) -> None:
     make_files(tmp_path / "in", "a.png", data=png_of(1))
     own = write_schema(tmp_path / "own.json", ExampleSchema((IMAGE, LABEL)))
     assert build(tmp_path / "in", tmp_path / "out", "--schema", own) == 1
-    message = "the schema has the label 'label', and no image of INPUT has one: leave it out of"
+    message = "the schema has the label 'label', but no image of INPUT has one: remove it from"
     assert f"{message} the schema" in capsys.readouterr().err
 
 
@@ -80,7 +80,7 @@ def test_lists_of_labels(tmp_path: Path, capsys: Capture) -> None:
     rows = [{"image": "a.png", "label": ["b", "a"]}, {"image": "b.png", "label": []}]
     given, out = table(tmp_path, rows), tmp_path / "out"
     assert build(given, out) == 2
-    message = "the column 'label' has lists: give --schema multi_label, or name"
+    message = "column 'label' holds lists: give --schema multi_label, or another column"
     assert message in capsys.readouterr().err
     labels = column_of(built(given, out, "multi_label"), "labels")
     assert labels == {"a.png": [0, 1], "b.png": []}
@@ -122,7 +122,7 @@ def test_pictures_beside_the_image(tmp_path: Path) -> None:
     (shard,) = (path.read_bytes() for path in out.glob("*.tfrecord-*"))
     assert shard.index(mask_of(0)) < shard.index(png_of(99)) < shard.index(png_of(0))
     missing, broken, empty = rejects_in(out)
-    gone = "image2: named in the table, but there is no such file"
+    gone = "image2: listed in the table, but there is no such file"
     assert missing == ("b.png", "missing_file", gone)
     assert broken[:2] == ("c.png", "not_an_image")
     assert broken[2].startswith("other: ")

@@ -84,25 +84,25 @@ def test_a_python_file_and_a_json_file_are_the_same_schema(tmp_path: Path) -> No
 
 def test_an_unknown_name_fails_with_the_ready_schemas() -> None:
     names = r"\(image_classification, .*\)"
-    files = r"and no .py or .json file; did you mean segmentation\?"
-    message = f"--schema 'segmentatoin' is no ready schema {names} {files}"
+    files = r"nor a .py or .json file; did you mean segmentation\?"
+    message = f"--schema 'segmentatoin' is neither a ready schema {names} {files}"
     with pytest.raises(UsageError, match=message):
         load("segmentatoin")
 
 
 SOUND = '{"features": [{"name": "x", "kind": "sound"}], "class_names": []}'
-NOT_JSON = "a.json is not the JSON of an ExampleSchema"
+NOT_JSON = "a.json is not the JSON of ExampleSchema.to_json"
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("no.py", "", "no.py is not there: give a Python file that defines SCHEMA"),
+        ("no.py", "", "no.py does not exist: give a Python file that defines SCHEMA"),
         ("no.json", "", "no.json cannot be read"),
         ("a.py", "1 / 0", "a.py cannot be run: ZeroDivisionError: division by zero"),
         ("a.py", "x = 1", "a.py defines no SCHEMA: it must be a shardwright.schema.ExampleSchema"),
         ("a.py", "SCHEMA = {}", "a.py defines a SCHEMA of type dict: it must be"),
-        ("a.json", "{", f"{NOT_JSON}, as its to_json gives it"),
+        ("a.json", "{", rf"{NOT_JSON} \("),
         ("a.json", "[]", NOT_JSON),
         ("a.json", SOUND, f"{NOT_JSON}.*'sound'"),
     ],
@@ -118,15 +118,15 @@ def test_files_without_a_schema(tmp_path: Path, name: str, content: str, message
     ("features", "message"),
     [
         ((LABEL,), "a.json has no image: give one feature of kind image the source image"),
-        ((IMAGE, IMAGE), "a.json: two features are called 'image'"),
+        ((IMAGE, IMAGE), "a.json: two features have the name 'image'"),
         ((IMAGE, Feature("other", K.IMAGE, Source.IMAGE)),
-         "'image' and 'other' both have the source image; only one can"),
+         "'image' and 'other' both have the source image; only one may"),
         ((IMAGE, Feature("l", K.MULTI_LABEL, Source.LABEL)),
-         "feature 'l' of the source label must be one class_label"),
+         "feature 'l' with the source label must be one class_label"),
         ((IMAGE, Feature("n", K.INT64, shape=(2, None))),
-         r"feature 'n' has the shape \(2, None\); only its first size may be None"),
+         r"feature 'n' has the shape \(2, None\); only the first dimension may be None"),
         ((IMAGE, Feature("c", K.CLASS_LABEL, names=("a", "a"))),
-         "the names of feature 'c' have one twice"),
+         "the names of feature 'c' must be unique"),
     ],
 )  # fmt: skip
 def test_wrong_features(tmp_path: Path, features: Features, message: str) -> None:
@@ -142,10 +142,10 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return table(tmp_path_factory.mktemp("table"), rows)
 
 
-NO_LABEL = "--schema has a label, and INPUT has none: name its column by --label-column"
-NO_NAMES = "--feature-names is for ready schemas, and --schema .* names its own features: leave"
+NO_LABEL = "--schema has a label, and INPUT has none: give its column with --label-column"
+NO_NAMES = "--feature-names is for ready schemas, and --schema .* has its own names: leave"
 STRUCT = "column 'when' is of type struct"
-NO_COLUMN = "is filled from the column '{}', which INPUT does not have; its columns are 'image'"
+NO_COLUMN = "needs the column '{}', which INPUT does not have; its columns are 'image'"
 WHEN = ExampleSchema((IMAGE, Feature("when", K.INT64)))
 MODEL_GARDEN = ("--feature-names", "model-garden")
 
@@ -194,7 +194,7 @@ def test_stored_pictures_in_the_schema(options: EncodeOptions, stored: list[Any]
 def test_an_encoding_that_the_build_does_not_store_fails() -> None:
     schema = ExampleSchema((Feature("image", K.IMAGE, Source.IMAGE, encoding="jpeg"),))
     message = (
-        "feature 'image' has the encoding 'jpeg', and images are stored by --encode keep: give"
+        "feature 'image' has the encoding 'jpeg', and images are stored with --encode keep: give"
     )
     with pytest.raises(UsageError, match=message):
         as_encoded(schema, EncodeOptions())

@@ -157,7 +157,7 @@ def test_an_error_passes(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> 
         s3_proxy.add(Fault("status", None, path_contains="tfrecord-00001"))
         reading.files.plan([0], [1, 2])
         assert len(reading.read(0)) == SIZE
-        message = "tfrecord-00001-of-00012 cannot be read: .* answers 503"
+        message = "tfrecord-00001-of-00012 cannot be read: .* returned 503"
         with pytest.raises(StorageError, match=message):
             reading.read(1)
         s3_proxy.clear()
@@ -195,7 +195,7 @@ def _read_and_exit(reading: Reading, shards: list[int]) -> None:
         good = all(len(reading.read(shard)) == SIZE for shard in shards)
         reading.files.close()
     except ClientError as error:
-        os._exit(3 if "forked after stores had been used" in str(error) else 1)
+        os._exit(3 if "forked after a store was used" in str(error) else 1)
     os._exit(0 if good else 2)
 
 

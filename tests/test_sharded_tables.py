@@ -70,10 +70,10 @@ def test_a_folder_with_anything_else_is_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("other", "uri", "options", "message"), [
-    ("t.tsv", "u*.csv", {}, r"u\*.csv names no file whose name is a table's \(.csv, "),
+    ("t.tsv", "u*.csv", {}, r"u\*.csv holds no table; a table's name ends in .csv, "),
     ("t.jsonl", "t.*", {},
-     r"names tables of several formats \(csv, jsonl\): name those of one"),
-    ("a.png", "*.png", {"input_format": "table"}, "names no file whose name is a table's"),
+     r"matches tables of several formats \(csv, jsonl\): choose one"),
+    ("a.png", "*.png", {"input_format": "table"}, "holds no table; a table's name ends in"),
 ])  # fmt: skip
 def test_wildcards_that_name_no_one_table(
     tmp_path: Path, other: str, uri: str, options: dict[str, str], message: str
@@ -155,9 +155,9 @@ def test_columns_that_differ(
     ({"a.csv": "path\na\n", "b.csv": "path,n,m\nb,1,2\n"},
      r"b.csv has other columns than .*a.csv \(it also has \['m', 'n'\]\)"),
     ({"a.csv": "path\na\n", "b.csv": "path,path\nb,b\n"},
-     r"b.csv has other columns than .*a.csv \(one stands twice\)"),
+     r"b.csv has other columns than .*a.csv \(one is duplicate\)"),
     ({"a.jsonl": '{"path": "a", "n": 1}', "b.jsonl": '{"path": "b", "n": "x"}'},
-     "b.jsonl is not of one table with .*a.jsonl: .*Field n"),
+     "b.jsonl and .*a.jsonl are not one table: .*Field n"),
     ({"a.csv": "path\na\n", "b.csv": ""}, "the table .*b.csv is empty"),
 ])  # fmt: skip
 def test_files_of_several_tables(tmp_path: Path, files: dict[str, str], message: str) -> None:

@@ -62,7 +62,7 @@ def test_without_train_a_number_needs_its_split(zoo: Path) -> None:
     whole = read_manifest(Folder(str(zoo)))
     splits = {"a": whole.splits["test"], "b": whole.splits["train"]}
     manifest = Manifest(whole.name, "1.0.0", whole.schema, splits, {}, 36, {}, "", {})
-    what = "a record number counts within a split: give --split, one of a, b"
+    what = "a record number needs a split: give --split, one of a, b"
     with pytest.raises(NotFoundError, match=what):
         find_record(Folder(str(zoo)), manifest, "3", by="number")
 
@@ -100,11 +100,11 @@ def test_an_id_wins_over_a_number(numbered: Path) -> None:
 
 @pytest.mark.parametrize(("args", "what"), [
     (["nosuch.png"],
-     "no record in any split has the id 'nosuch.png' (ids are looked for in test, train)"),
+     "no record in any split has the id 'nosuch.png'; the splits are test, train"),
     (["nosuch.png", "--split", "test"], "no record in split 'test' has the id 'nosuch.png'"),
     (["-1"], "no record in any split has the id '-1'"),
     (["999"], "split 'train' has no record 999, and no record has that id: its records are 0 to "),
-    (["0", "--split", "dev"], "there is no split 'dev'; the splits are test, train"),
+    (["0", "--split", "dev"], "unknown split 'dev'; the splits are test, train"),
 ])  # fmt: skip
 def test_missing_records(args: list[str], what: str, zoo: Path, capsys: Captured) -> None:
     assert show(zoo, *args[1:], "--", args[0]) == 1
@@ -118,7 +118,7 @@ def test_an_id_of_another_split(zoo: Path) -> None:
 
 @pytest.mark.parametrize("key", ["x", "1.5", "²", ""])
 def test_text_that_is_not_a_number(key: str, zoo: Path) -> None:
-    with pytest.raises(UsageError, match="is no record number: give a whole number from 0 up"):
+    with pytest.raises(UsageError, match="a record number must be a whole number of at least 0"):
         find(zoo, key, by="number")
 
 
@@ -176,9 +176,7 @@ def test_raw_pixels_are_saved_as_an_array(raw: Path, tmp_path: Path, capsys: Cap
     assert find(raw, "3.png").features["image"] == [saved.tobytes()]
     capsys.readouterr()
     assert show(raw, "3.png", "--save", tmp_path / "x.png") == 2
-    what = (
-        "this image is bare pixels, not a file of any image format; give a name that ends in .npy"
-    )
+    what = "the image is raw pixels; use a file name that ends in .npy"
     assert what in capsys.readouterr().err
     assert not (tmp_path / "x.png").exists()
 
@@ -234,7 +232,7 @@ def test_damage_is_reported(dataset: Path, capsys: Captured) -> None:
 def test_an_index_of_another_shard_is_noticed(dataset: Path, capsys: Captured) -> None:
     edit_rows(dataset, first_shard(dataset), lambda rows: rows[2].update(id="stranger.png"))
     assert show(dataset, "stranger.png") == 1
-    what = "and its index do not belong together: run `shardwright verify`"
+    what = "and its index do not match: run `shardwright verify`"
     assert what in capsys.readouterr().err
 
 

@@ -25,12 +25,12 @@ def test_sizes() -> None:
 
 
 def test_texts_that_are_no_size() -> None:
-    told = r"--shard-size .* is no size; write a number above 0 with a unit, such as 150MB"
+    told = r"--shard-size .* is not a size: write a number above 0 with a unit, such as 150MB"
     wrong = ("", "MB", "0", "0MB", "-1MB", "1e6", "1 XB", "1.MB", "inf", "nan", "1,000", "0x10")
     for text in wrong:
         with pytest.raises(UsageError, match=told):
             parse_size(text, "--shard-size")
-    with pytest.raises(UsageError, match=r"--shard-size '0.4' is less than a byte"):
+    with pytest.raises(UsageError, match=r"--shard-size '0.4' is less than one byte"):
         parse_size("0.4", "--shard-size")
 
 

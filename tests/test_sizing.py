@@ -149,7 +149,7 @@ def test_known_sizes() -> None:
 )
 def test_the_error_of_an_estimate(parts: list[RecordBytes], estimated: str, wrote: str) -> None:
     """Splits are weighted by their records."""
-    assert average(parts).describe() == f"estimated {estimated} a record, wrote {wrote}"
+    assert average(parts).describe() == f"estimated {estimated} per record, wrote {wrote}"
 
 
 @pytest.fixture(scope="module")
@@ -191,10 +191,10 @@ def check_cap(out: Path, manifest: Manifest, log: str, most_off: float) -> None:
         sizes = split.stats["record_bytes"]
         assert sizes["written"] == pytest.approx(split.num_bytes / split.num_records, abs=0.1)
         assert sizes["estimated"] == pytest.approx(sizes["written"], rel=2 * most_off)
-    (line,) = [line for line in log.splitlines() if "a record, wrote" in line]
+    (line,) = [line for line in log.splitlines() if "per record, wrote" in line]
     assert float(line.rpartition(": ")[2].removesuffix("% off")) <= 100 * most_off
     report = (out / "report.html").read_text()
-    assert "Bytes of a record: estimated from a sample, and written" in report
+    assert "Record size: estimated from a sample, and written" in report
     sampled = plan_of(out)["estimate"]["num_sampled"]
     assert sampled in (FEWEST_SAMPLED, FEWEST_SAMPLED - 1), "the broken image may be in the sample"
 
@@ -211,7 +211,7 @@ def test_a_build_follows_its_plan(photos: Path, tmp_path: Path, capsys: Capture)
     job = describe_job(parse_options(arguments(copy, out, *SAMPLED), "plan"))
     planned = plan_locally(job)
     outline = plan_dataset.outline(job, planned)
-    assert "a record, estimated by encoding" in plan_dataset.describe_plan(job, planned)
+    assert "per record, estimated by encoding" in plan_dataset.describe_plan(job, planned)
     assert not out.exists()
     manifest = build(copy, out, *SAMPLED)
     check_cap(out, manifest, capsys.readouterr().err, 0.15)

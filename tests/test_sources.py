@@ -56,12 +56,12 @@ def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(("uri", "columns", "message"), [
     ("nothing", {}, "INPUT nothing does not exist"),
     ("dangling", {}, "INPUT dangling does not exist"),
-    ("folder/1.png", {}, "INPUT .*1.png is a file, and its name is not a table's"),
+    ("folder/1.png", {}, "INPUT .*1.png is a file without a table's extension"),
     ("pipe.csv", {}, "INPUT pipe.csv is neither a folder nor a file"),
-    ("folder", {"label": "x"}, "--label-column is for a table, "
-     "and INPUT .*folder is a folder; name the table itself as INPUT"),
-    ("ftp://host/in", {}, "'ftp://host/in': ftp:// addresses are not read or written; "
-     "give a local path or one of s3://"),
+    ("folder", {"label": "x"}, "--label-column needs a table, "
+     "but INPUT .*folder is a folder: give the table itself as INPUT"),
+    ("ftp://host/in", {}, "'ftp://host/in': ftp:// addresses are not supported; "
+     "use a local path or one of s3://"),
     ("folder\udcff", {}, "the path of INPUT "
      r"'.*folder\\udcff' is not UTF-8: rename its folder, or link to it"),
 ])  # fmt: skip

@@ -87,7 +87,7 @@ def test_several_files(tmp_path: Path) -> None:
     [
         ("nothing.csv", "nothing.csv: there is no file"),
         ("test=nothing.txt", "test=nothing.txt: there is no file"),
-        ("a.txt", "a.txt lists ids alone: name their split, as in --split-ids test=a.txt"),
+        ("a.txt", "a.txt has ids only: give their split, as in --split-ids test=a.txt"),
     ],
 )
 def test_wrong_arguments(
@@ -101,7 +101,7 @@ def test_wrong_arguments(
 
 IN_TWO = "--split-ids puts 1 ids in two splits, such as '1' in train and test: keep one"
 NO_SPLITS = r"has no column of splits \(split, subset, ...\); it has 'id', 'fold'"
-BAD_SPLIT = "--split-ids names the split 'hold out': a split's name has letters, digits and _"
+BAD_SPLIT = "--split-ids has the invalid split name 'hold out'; use letters, digits and underscores"
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,12 @@ BAD_SPLIT = "--split-ids names the split 'hold out': a split's name has letters,
         ("a.csv", "id,fold\n1,2\n", NO_SPLITS),
         ("a.csv", "name,split\n1,train\n", "has no column of ids"),
         ("a.csv", "id,split\n1,hold out\n", BAD_SPLIT),
-        ("a.csv", "id,split\n1,\n", "--split-ids names the split ''"),
+        ("a.csv", "id,split\n1,\n", "--split-ids has the invalid split name ''"),
         ("a.csv", "", "is empty"),
         ("a.json", "[", "cannot be read"),
         ("a.json", "5", "cannot be read"),
         ("a.json", [{"id": "1"}], "cannot be read"),
-        ("a.json", ["1"], "names the split None"),
+        ("a.json", ["1"], "has the invalid split name None"),
         ("a.json", {}, "lists no ids"),
         ("a.txt", b"\xff\xfe\x00", "cannot be read"),
     ],

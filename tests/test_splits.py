@@ -49,23 +49,27 @@ def test_rules(text: str, rule: SplitFractions | SplitCounts) -> None:
 
 
 SUM = "fractions must each be above 0 and add up to 1"
-TWO_RESTS = "--split: 2 splits are to get the rest; give one, as in test=5000,train=rest"
-MIXED = "give fractions below 1, or whole numbers of records, and not both"
+TWO_RESTS = (
+    "--split: exactly one split must get the rest, got 2; use for example test=5000,train=rest"
+)
+MIXED = "use either fractions below 1 or whole numbers of records"
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "--split: '' is no split name; use letters, digits and underscores"),
-        ("train=0.8,", "'' is no split name"), ("=1", "'' is no split name"),
-        ("hold-out=1", "'hold-out' is no split name"), ("a/b=1", "'a/b' is no split name"),
-        ("rest=rest,test test=5", "'test test' is no split name"),
-        ("a=0.8;b=0.2", "'0.8;b=0.2' in 'a=0.8;b=0.2' is no number; write train=0.8,test=0.2"),
-        ("train=", "'' in 'train=' is no number"), ("a,b=rest", "'' in 'a=' is no number"),
-        ("train=80%,test=20%", "'80%' in 'train=80%' is no number"),
-        ("test=x,train=rest", "'x' in 'test=x' is no number"),
-        ("train=0.5,train=0.5", "--split names a split twice: train, train"),
-        ("test=5,test=rest", "--split names a split twice: test, test"),
+        ("", "--split: '' is not a valid split name; use letters, digits and underscores"),
+        ("train=0.8,", "'' is not a valid split name"), ("=1", "'' is not a valid split name"),
+        ("hold-out=1", "'hold-out' is not a valid split name"),
+        ("a/b=1", "'a/b' is not a valid split name"),
+        ("rest=rest,test test=5", "'test test' is not a valid split name"),
+        ("a=0.8;b=0.2",
+         "'0.8;b=0.2' in 'a=0.8;b=0.2' is not a number; use for example train=0.8,test=0.2"),
+        ("train=", "'' in 'train=' is not a number"), ("a,b=rest", "'' in 'a=' is not a number"),
+        ("train=80%,test=20%", "'80%' in 'train=80%' is not a number"),
+        ("test=x,train=rest", "'x' in 'test=x' is not a number"),
+        ("train=0.5,train=0.5", "--split has a duplicate name: train, train"),
+        ("test=5,test=rest", "--split has a duplicate name: test, test"),
         ("train=0.8,test=0.1", f"--split train=0.8,test=0.1: {SUM}"),
         ("train=80,test=20", SUM), ("train=1,test=0", SUM), ("train=1.5,test=-0.5", SUM),
         ("train=nan,test=1", SUM), ("train=inf", SUM), ("train,test", SUM),
@@ -73,8 +77,8 @@ MIXED = "give fractions below 1, or whole numbers of records, and not both"
         ("test=5000,train=rest,other=rest", TWO_RESTS), ("a=0.1,b=rest,c=rest", TWO_RESTS),
         ("test=0.5,validation=100,train=rest", MIXED), ("test=1.5,train=rest", MIXED),
         ("test=nan,train=rest", MIXED),
-        ("test=0,train=rest", "--split: test=0 is no number of records; give 1 or more"),
-        ("test=-5,train=rest", "test=-5 is no number of records"),
+        ("test=0,train=rest", "--split: test=0 must be at least 1 record"),
+        ("test=-5,train=rest", "test=-5 must be at least 1 record"),
     ],
 )  # fmt: skip
 def test_rule_errors(text: str, message: str) -> None:
@@ -87,7 +91,7 @@ def test_totals() -> None:
     rule = parse_split("test=3,train=rest,validation=2")
     assert rule.totals(10).tolist() == [3, 5, 2]
     assert rule.totals(5).tolist() == [3, 0, 2]
-    message = "--split asks for 5 records in test and validation, and INPUT has 4 to draw from"
+    message = "--split needs 5 records in test and validation, but INPUT has 4"
     with pytest.raises(BuildError, match=message):
         rule.totals(4)
 

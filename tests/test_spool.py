@@ -141,7 +141,7 @@ def test_an_input_that_changes_while_it_is_read(folder: Folder, source: str) -> 
 
 
 def test_a_spool_needs_a_folder_and_an_input(folder: Folder, source: str) -> None:
-    with pytest.raises(UsageError, match=r"in\.bin must be unpacked, and there is no place for it"):
+    with pytest.raises(UsageError, match=r"in\.bin must be unpacked, which needs a folder"):
         spooled_rows(None, source, Listing())
     with pytest.raises(MissingError, match=r"(?i)no such file"):
         spooled_rows(folder, source + "x", Listing())
@@ -198,8 +198,8 @@ def test_a_spool_larger_than_a_store_takes(monkeypatch: pytest.MonkeyPatch) -> N
     assert [local.add(b"four") for _ in range(3)] == [0, 4, 8]
     remote = SpoolWriter("s3://bucket/out/spool/x.bin", "", None)
     remote.add(b"four")
-    told = r"s3://.*x\.bin would have more than 3 bytes.*"
-    fix = " give a local OUTPUT, split the input, or unpack it"
+    told = r"s3://.*x\.bin would exceed 3 bytes.*"
+    fix = " use a local OUTPUT, split the input, or unpack it"
     with pytest.raises(BuildError, match=told + fix):
         remote.add(b"four")
 

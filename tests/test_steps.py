@@ -244,7 +244,7 @@ def test_static_rows(reading: Reading, static: bool) -> None:
     assert (rows == {first.host_batch_size}) is static
 
 
-WHOLE = "must be a whole number, 1 or more"
+WHOLE = "must be a whole number, at least 1"
 
 
 @pytest.mark.parametrize(("given", "message"), [
@@ -254,8 +254,8 @@ WHOLE = "must be a whole number, 1 or more"
     ({"global_batch_size": True}, f"global_batch_size=True {WHOLE}"),
     ({"global_batch_size": "4"}, f"global_batch_size='4' {WHOLE}"),
     ({"host_count": 0}, f"host_count=0 {WHOLE}"),
-    ({"host_index": -1}, "host_index=-1 must be a whole number, 0 or more"),
-    ({"host_index": None}, "host_index=None must be a whole number, 0 or more"),
+    ({"host_index": -1}, "host_index=-1 must be a whole number, at least 0"),
+    ({"host_index": None}, "host_index=None must be a whole number, at least 0"),
     ({"epochs": 0}, f"epochs=0 {WHOLE}"),
     ({"epochs": 1.5}, f"epochs=1.5 {WHOLE}"),
     ({"epoch_size": 0, "remainder": KEEP}, f"epoch_size=0 {WHOLE}"),
@@ -265,8 +265,8 @@ WHOLE = "must be a whole number, 1 or more"
      "global_batch_size=4 must be a multiple of host_count=3: each host takes an equal part"),
     ({"remainder": "round"}, "remainder='round' must be one of drop, keep, pad, carry"),
     ({"epoch_size": 1000, "global_batch_size": 1024},
-     "an epoch has 1,000 records, fewer than global_batch_size=1024, and remainder='drop' leaves "
-     "out what does not fill a batch: give a smaller batch, or remainder='keep', 'pad' or 'carry'"),
+     "an epoch has 1,000 records, fewer than global_batch_size=1024, and remainder='drop' drops "
+     "incomplete batches: use a smaller batch, or remainder='keep', 'pad' or 'carry'"),
 ])  # fmt: skip
 def test_invalid_arguments(given: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError) as caught:

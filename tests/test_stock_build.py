@@ -196,7 +196,7 @@ def cut_shard(output: Path) -> None:
     os.truncate(output / ShardName("small", "train", 0, 3).shard, 40)
 
 
-STARTS_OVER = "Beam's WriteToTFRecord cannot go on with an unfinished build: starting over"
+STARTS_OVER = "Beam's WriteToTFRecord cannot resume an unfinished build: starting over"
 
 
 @pytest.mark.parametrize(

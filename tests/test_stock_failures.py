@@ -99,7 +99,7 @@ def test_an_output_that_beam_takes_for_a_pattern(
     part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert build(make_images(tmp_path / "in", 1), tmp_path / part / "small", *BEAM) == 2
-    told = "in its path, which Beam's WriteToTFRecord takes for a pattern"
+    told = "in its path, which Beam's WriteToTFRecord reads as a pattern"
     assert told in capsys.readouterr().err
     assert not (tmp_path / part).exists()
 
@@ -113,11 +113,11 @@ def test_input_that_changed_between_the_plans_and_foreign_outputs_are_refused(
     def graph(pipeline: beam.Pipeline, job: Any) -> None:
         stock_graph(pipeline, job, planned={"train": ShardCuts(3, 1)})
 
-    with pytest.raises(BuildError, match="INPUT changed while it was planned"):
+    with pytest.raises(BuildError, match="INPUT changed during planning"):
         run_pipeline(graph, job)
     assert stamps_of(output) == {}
     output.mkdir(exist_ok=True)
     (output / "mine.txt").write_text("kept")
-    with pytest.raises(BuildError, match=r"holds no shardwright build \(there is 'mine.txt'\)"):
+    with pytest.raises(BuildError, match=r"holds no shardwright build \(found 'mine.txt'\)"):
         run_stock_build(job)
     assert list(stamps_of(output)) == ["mine.txt"]

@@ -69,18 +69,18 @@ def test_local_paths(find, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert not any(map(is_remote, paths))
 
 
-PART = "has an empty, '.' or '..' part in its name, which cannot be asked for: rename the object"
-CONTROL = "has a control character in its name, which cannot be asked for: rename the object"
-OTHERS = "give a local path or one of s3://, gs://, az://, http://, https://"
+PART = "has an empty, '.' or '..' part in its name, which is not supported: rename the object"
+CONTROL = "has a control character in its name, which is not supported: rename the object"
+OTHERS = "use a local path or one of s3://, gs://, az://, http://, https://"
 
 
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("hdfs://host/a", f"'hdfs://host/a': hdfs:// addresses are not read or written; {OTHERS}"),
-        ("S4://bucket", f"'S4://bucket': S4:// addresses are not read or written; {OTHERS}"),
-        ("s3://", "'s3://' names no bucket: write s3://BUCKET/PREFIX"),
-        ("gs:///a", "'gs:///a' names no bucket: write gs://BUCKET/PREFIX"),
+        ("hdfs://host/a", f"'hdfs://host/a': hdfs:// addresses are not supported; {OTHERS}"),
+        ("S4://bucket", f"'S4://bucket': S4:// addresses are not supported; {OTHERS}"),
+        ("s3://", "'s3://' has no bucket: write s3://BUCKET/PREFIX"),
+        ("gs:///a", "'gs:///a' has no bucket: write gs://BUCKET/PREFIX"),
         ("s3://bucket/a//b", f"'s3://bucket/a//b' {PART}"),
         ("s3://bucket//a", f"'s3://bucket//a' {PART}"),
         ("s3://bucket/../a", f"'s3://bucket/../a' {PART}"),
@@ -94,7 +94,7 @@ def test_invalid_addresses(uri: str, message: str) -> None:
 
 @pytest.mark.parametrize("uri", ["s3://bucket/x", "gs://bucket/x", "hdfs://a", "http://x/y"])
 def test_a_store_is_no_local_path(uri: str) -> None:
-    message = f"^'{uri}' is the address of a store, and this must be a local path$"
+    message = f"^'{uri}' is in an object store, but must be a local path$"
     with pytest.raises(UsageError, match=message):
         local_path(uri)
 

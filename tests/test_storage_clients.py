@@ -54,8 +54,8 @@ def test_a_process_forked_after_use_fails(bucket: Bucket) -> None:
     first, *children, last = run(bucket, use, *(f"child(lambda: {act})" for act in acts), use)
     assert first == last == "b'data'"
     message = (
-        "this process was forked after stores had been used, and the storage client cannot go on "
-        "in it: start processes by 'spawn' or 'forkserver' (multiprocessing.set_start_method), or "
+        "this process was forked after a store was used, and storage clients do not survive a "
+        "fork: start processes with 'spawn' or 'forkserver' (multiprocessing.set_start_method), or "
         "use stores only after the fork"
     )
     assert children == [f"ClientError {bucket.uri}: {message}"] * len(acts)
@@ -116,5 +116,5 @@ def test_counters() -> None:
 
 
 def test_unsupported_stores() -> None:
-    with pytest.raises(Exception, match="addresses are not read or written"):
+    with pytest.raises(Exception, match="addresses are not supported"):
         Folder.at("ftp://host/a", StorageOptions()).names()

@@ -81,9 +81,9 @@ def request_for(uri: str, **options: str) -> Request:
     ("uri", "message"),
     [
         ("s3://bucket", "AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
-         "AWS_PROFILE, or give"),
+         "AWS_PROFILE, or"),
         ("gs://bucket", "Google credentials: run `gcloud auth application-default login`, or set "
-         "GOOGLE_APPLICATION_CREDENTIALS, or give"),
+         "GOOGLE_APPLICATION_CREDENTIALS, or"),
     ],
 )  # fmt: skip
 def test_missing_credentials_fail_at_once(uri: str, message: str) -> None:
@@ -150,14 +150,14 @@ def test_a_missing_profile(home: Path) -> None:
     write_profile(home / ".aws/credentials", **RIGHT)
     with pytest.raises(CredentialsError) as caught:
         client_for("s3://bucket", StorageOptions.of({"profile": "wrok"}))
-    found = "AWS credentials cannot be found: The config profile (wrok) could not be found"
+    found = "could not obtain AWS credentials: The config profile (wrok) could not be found"
     assert str(caught.value) == f"s3://bucket: {found}"
 
 
 def test_the_region_of_a_profile(s3_bucket: Bucket, home: Path, set_env: SetEnv) -> None:
     write_profile(home / ".aws/credentials", "default", **RIGHT)
     write_profile(home / ".aws/config", "default", region="eu-west-3")
-    message = "is not in the region that was asked; it is in us-east-1"
+    message = "is not in the configured region; it is in us-east-1"
     with pytest.raises(StorageError, match=message):
         Folder.at(s3_bucket.uri, at_endpoint(s3_bucket)).read_bytes("x")
     set_env(AWS_DEFAULT_REGION="us-east-1")
@@ -193,7 +193,7 @@ def test_anonymous(s3_bucket: Bucket, gcs_bucket: Bucket) -> None:
     s3, gs = (at_endpoint(bucket, anonymous="true") for bucket in (s3_bucket, gcs_bucket))
     with pytest.raises(DeniedError, match="x: access denied: these credentials may not read it"):
         Folder.at(s3_bucket.uri, s3).read_bytes("x")
-    with pytest.raises(CredentialsError, match="does not accept the credentials"):
+    with pytest.raises(CredentialsError, match="rejected the credentials"):
         Folder.at(gcs_bucket.uri, gs).read_bytes("x")
     for uri, options in ((s3_bucket.uri, s3), (gcs_bucket.uri, gs)):
         assert client_for(uri, options).config["skip_signature"] is True
@@ -280,7 +280,7 @@ def test_invalid_google_files(home: Path, set_env: SetEnv, text: str | None, mes
 
 def test_tokens_that_cannot_be_obtained(gcs_bucket: Bucket, home: Path, set_env: SetEnv) -> None:
     refusal = 400, {"Content-Type": "application/json"}, b'{"error": "invalid_grant"}'
-    message = rf"^{gcs_bucket.uri}: credentials cannot be had: .*invalid_grant"
+    message = rf"^{gcs_bucket.uri}: could not obtain credentials: .*invalid_grant"
     with answering(lambda _: refusal) as endpoint:
         set_env(**{GOOGLE_FILE: external_account(endpoint, home)})
         folder = Folder.at(gcs_bucket.uri, at_endpoint(gcs_bucket))

@@ -53,16 +53,19 @@ class Trouble:
 
 
 MISSING = "{uri}: there is no such object"
-NO_BUCKET = "{uri}: there is no bucket 'no-such-bucket' at {at}: check name and endpoint"
+NO_BUCKET = "{uri}: bucket 'no-such-bucket' does not exist at {at}: check the name and the endpoint"
 DENIED = "{uri}: access denied: these credentials may not read it (403 AccessDenied from {at})"
-REFUSED = "{store}: {at} does not accept the credentials (%s): check that they are its, and valid"
+REFUSED = (
+    "{store}: {at} rejected the credentials (%s): check that they are for this store and have not "
+    "expired"
+)
 NOBODY = (
-    "{uri}: nobody answers at {at}: check the endpoint (--storage-option endpoint=..., "
+    "{uri}: no response from {at}: check the endpoint (--storage-option endpoint=..., "
     "AWS_ENDPOINT_URL) and the network"
 )
 REGION = (
-    "{store} is not in the region that was asked; it is in us-east-1: give --storage-option "
-    "region=us-east-1, or set AWS_REGION"
+    "{store} is not in the configured region; it is in us-east-1: set --storage-option "
+    "region=us-east-1 or AWS_REGION"
 )
 
 
@@ -153,16 +156,16 @@ def answer_of(status: int, code: str) -> Callable[[Request], Answer]:
 @pytest.mark.parametrize(
     ("status", "code", "error", "message"),
     [
-        (400, "ExpiredToken", CredentialsError, "does not accept the credentials (ExpiredToken)"),
-        (403, "ExpiredToken", CredentialsError, "does not accept the credentials (ExpiredToken)"),
+        (400, "ExpiredToken", CredentialsError, "rejected the credentials (ExpiredToken)"),
+        (403, "ExpiredToken", CredentialsError, "rejected the credentials (ExpiredToken)"),
         (403, "RequestTimeTooSkewed", CredentialsError, "credentials (RequestTimeTooSkewed)"),
-        (301, "PermanentRedirect", WrongRegionError, "is not in the region that was asked; give "
-         "its --storage-option region=..., or set"),
-        (400, "AuthorizationHeaderMalformed", WrongRegionError, "it is in eu-west-3: give "
+        (301, "PermanentRedirect", WrongRegionError, "is not in the configured region; set "
+         "--storage-option region=... or AWS"),
+        (400, "AuthorizationHeaderMalformed", WrongRegionError, "it is in eu-west-3: set "
          "--storage-option region=eu-west-3"),
         (403, "AllAccessDisabled", DeniedError, "access denied: these credentials may not "),
-        (400, "InvalidRequest", StorageError, "answers 400 InvalidRequest"),
-        (501, "NotImplemented", StorageError, "answers 501 NotImplemented"),
+        (400, "InvalidRequest", StorageError, "returned 400 InvalidRequest"),
+        (501, "NotImplemented", StorageError, "returned 501 NotImplemented"),
     ],
 )  # fmt: skip
 def test_answers_that_the_test_servers_do_not_give(

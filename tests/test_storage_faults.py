@@ -120,7 +120,7 @@ def test_a_corrupt_body_is_read_again(bucket: Bucket, proxy: FaultProxy) -> None
     assert bucket.behind(proxy).folder().read_bytes("x") == DATA
     assert counted.retries == {"content": 1}
     proxy.add(Fault("corrupt", None, method="GET", path_contains="x", at_byte=50_000))
-    message = r"arrives with another content than its store states \(MD5 \w+, stated"
+    message = r"was damaged during the download \(MD5 \w+, the store has \w+\): try again"
     with pytest.raises(ChangedError, match=rf"^{bucket.uri}/x {message}"):
         bucket.behind(proxy).folder().read_bytes("x")
 
@@ -142,13 +142,14 @@ def test_the_head_of_an_empty_object_is_refused_once(bucket: Bucket, proxy: Faul
 @pytest.mark.parametrize(
     ("fault", "error", "message"),
     [
-        (Fault("status", None), ThrottledError, " cannot be read: {at} answers 503 SlowDown; tr"),
+        (Fault("status", None), ThrottledError, " cannot be read: {at} returned 503 SlowDown; tr"),
         (Fault("status", None, status=500), ThrottledError,
-         " cannot be read: {at} answers 500 InternalError; tried for"),
-        (Fault("stall", None), TimedOutError, ": {at} is silent; tried for"),
-        (Fault("truncate", None, at_byte=9), TimedOutError, ": {at} breaks off its answers"),
+         " cannot be read: {at} returned 500 InternalError; tried for"),
+        (Fault("stall", None), TimedOutError, ": {at} did not respond; tried for"),
+        (Fault("truncate", None, at_byte=9), TimedOutError,
+         ": {at} closed the connection mid-response"),
         (Fault("reset", None), UnreachableError,
-         ": nobody answers at {at}: check the endpoint (--storage-option endpoint=..., "),
+         ": no response from {at}: check the endpoint (--storage-option endpoint=..., "),
     ],
     ids=str,
 )  # fmt: skip
@@ -196,7 +197,7 @@ def test_one_object_fails_while_others_are_served(
     s3_bucket.put("y", b"y")
     folder = s3_bucket.behind(s3_proxy).folder(deadline="1")
     s3_proxy.add(Fault("status", None, path_contains="/x"))
-    message = "cannot be read: .* answers 503 SlowDown, while other objects are served"
+    message = "cannot be read: .* returned 503 SlowDown, while other objects are served"
     failing = pytest.raises(UnreadableError, match=rf"^{s3_bucket.uri}/x {message}$")
     with repeating(lambda: act(folder)), failing, takes(1, 10):
         folder.read_bytes("x")
@@ -211,7 +212,7 @@ def test_a_store_that_went_down_just_now(s3_bucket: Bucket, s3_proxy: FaultProxy
         reading = pool.submit(folder.read_bytes, "x")
         wait_until(lambda: s3_proxy.hits(fault) > 0)
         assert folder.read_bytes("y") == b"y"
-        with pytest.raises(ThrottledError, match="answers 503 SlowDown; tried for"):
+        with pytest.raises(ThrottledError, match="returned 503 SlowDown; tried for"):
             reading.result()
 
 
@@ -222,7 +223,7 @@ def test_a_store_that_others_gave_up(s3_bucket: Bucket, s3_proxy: FaultProxy) ->
     assert folder.read_bytes("y") == b"y"
     s3_proxy.add(fault := Fault("status", None))
     for least, most_hits in ((4, 100), (0, 4)):
-        before, message = s3_proxy.hits(fault), "answers 503 SlowDown; tried for"
+        before, message = s3_proxy.hits(fault), "returned 503 SlowDown; tried for"
         with pytest.raises(ThrottledError, match=message), takes(least, 20):
             folder.read_bytes("x")
         assert s3_proxy.hits(fault) - before <= most_hits
@@ -241,12 +242,12 @@ def test_nobody_answers(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
         option, variable, login = stores[uri]
         folder = Folder.at(uri, StorageOptions.of({option: endpoint, **login}))
         check = f"check the endpoint (--storage-option {option}=..., {variable}) and the network"
-        message = rf"^{uri}/x: nobody answers at {endpoint}: {re.escape(check)}; tried for \d+ s$"
+        message = rf"^{uri}/x: no response from {endpoint}: {re.escape(check)}; tried for \d+ s$"
         with pytest.raises(UnreachableError, match=message):
             folder.read_bytes("x")
 
     def read_in_silence() -> None:
-        message = rf"^{s3_bucket.uri}/x: {s3_proxy.endpoint} is silent; tried for"
+        message = rf"^{s3_bucket.uri}/x: {s3_proxy.endpoint} did not respond; tried for"
         with pytest.raises(TimedOutError, match=message):
             s3_bucket.behind(s3_proxy).folder(read_timeout="2").read_bytes("x")
 
@@ -260,6 +261,6 @@ def test_nobody_answers(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
 
 
 def test_a_store_without_ranges(s3_bucket: Bucket) -> None:
-    message = r"x: http://127.0.0.1:\d+ serves files whole only, and this needs a part of one$"
+    message = r"x: http://127.0.0.1:\d+ does not support range requests, which are needed$"
     with recording() as (endpoint, _), pytest.raises(StorageError, match=message):
         s3_bucket.at(endpoint).folder().read_range("x", 0, 5)

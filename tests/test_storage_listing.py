@@ -144,7 +144,7 @@ def test_a_permanent_failure_ends_at_its_deadline(filled: Bucket, filled_proxy: 
     pages = list_pages(bucket.client(deadline="1"), "flat")
     assert len(next(pages)) == 1000
     filled_proxy.add(Fault("status", None, status=503))
-    message = f"cannot be listed: {filled_proxy.endpoint} answers 503 SlowDown; tried"
+    message = f"cannot be listed: {filled_proxy.endpoint} returned 503 SlowDown; tried"
     with pytest.raises(ThrottledError, match=f"^{bucket.uri}/flat {message}"), takes(1, 10):
         list(pages)
 
@@ -152,7 +152,7 @@ def test_a_permanent_failure_ends_at_its_deadline(filled: Bucket, filled_proxy: 
 def test_missing_buckets(bucket: Bucket) -> None:
     missing = Bucket(bucket.server, "no-such-bucket")
     client = missing.client()
-    message = f"there is no bucket 'no-such-bucket' at {bucket.server.endpoint}: "
+    message = f"bucket 'no-such-bucket' does not exist at {bucket.server.endpoint}: "
     for list_ in (lambda: listed(missing, "a"), lambda: list_folder(client, "a")):
         with pytest.raises(MissingBucketError, match=rf"^{missing.uri}/a: {message}"):
             list_()
@@ -161,7 +161,7 @@ def test_missing_buckets(bucket: Bucket) -> None:
 
 
 def test_a_web_server_is_not_listed() -> None:
-    with pytest.raises(StorageError, match="a web server does not list its files"):
+    with pytest.raises(StorageError, match="a web server cannot be listed"):
         list(list_pages(client_for("https://127.0.0.1:1", NO_OPTIONS), "a"))
 
 

@@ -197,7 +197,7 @@ def test_create_bytes_replaces_nothing(
     before = (tmp_path / "a").lstat()
     with pytest.raises(ExistsError) as caught:
         root.create_bytes("a", b"content")
-    assert str(caught.value) == f"{tmp_path / 'a'} is there already"
+    assert str(caught.value) == f"{tmp_path / 'a'} already exists"
     assert ((tmp_path / "a").lstat(), listing(tmp_path)) == (before, ["a"])
 
 
@@ -212,6 +212,6 @@ def test_create_bytes_without_hard_links(
 
     monkeypatch.setattr(os, "link", no_link)
     root.create_bytes("a", b"first")
-    with pytest.raises(ExistsError, match="a is there already"):
+    with pytest.raises(ExistsError, match="a already exists"):
         root.create_bytes("a", b"second")
     assert (root.read_bytes("a"), listing(tmp_path)) == (b"first", ["a"])

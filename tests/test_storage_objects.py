@@ -210,7 +210,7 @@ def test_exactly_one_of_eight_creates(folder: Folder) -> None:
         assert (created.count(True), folder.read_bytes("lock")) == (1, winner)
     with pytest.raises(ExistsError) as caught:
         folder.create_bytes("lock", winner)
-    assert str(caught.value) == f"{folder.path('lock')} is there already"
+    assert str(caught.value) == f"{folder.path('lock')} already exists"
     assert folder.names() == ["lock"]
 
 
@@ -223,7 +223,7 @@ def test_a_creation_without_an_answer(s3_bucket: Bucket, s3_proxy: FaultProxy) -
     s3_bucket.put("theirs", b"them")
     s3_proxy.clear()
     s3_proxy.add(Fault("status", 1, method="PUT"))
-    with pytest.raises(ExistsError, match="theirs is there already"):
+    with pytest.raises(ExistsError, match="theirs already exists"):
         folder.create_bytes("theirs", b"me")
 
 

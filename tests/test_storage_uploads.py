@@ -120,7 +120,7 @@ def test_an_older_object_of_that_length_is_no_completion(bucket: Bucket, proxy: 
     assert bucket.pending() == []
 
 
-DENIED, THROTTLED = r"may not write it \(403", "cannot be written: .* answers 503 SlowDown"
+DENIED, THROTTLED = r"may not write it \(403", "cannot be written: .* returned 503 SlowDown"
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_failed_upload_leaves_nothing(
 def test_s3_refuses_corrupt_uploads(s3_bucket: Bucket, s3_proxy: FaultProxy, size: int) -> None:
     s3_proxy.add(Fault("corrupt", None, method="PUT", upload=True, at_byte=5_000))
     bucket = s3_bucket.behind(s3_proxy)
-    answer = "cannot be written: .* answers 400 (BadDigest|XAmzContentSHA256Mismatch)"
+    answer = "cannot be written: .* returned 400 (BadDigest|XAmzContentSHA256Mismatch)"
     with pytest.raises(StorageError, match=rf"^{bucket.uri}/x {answer}"):
         upload(bucket, data=DATA[:size])
     with pytest.raises(StorageError, match=rf"^{bucket.uri}/y {answer}"):
@@ -161,7 +161,7 @@ def test_s3_refuses_corrupt_uploads(s3_bucket: Bucket, s3_proxy: FaultProxy, siz
 def test_corrupt_uploads_to_gcs_are_found(
     gcs_bucket: Bucket, write: Callable[..., None], size: int
 ) -> None:
-    message = rf"^{gcs_bucket.uri}/x did not arrive as it was sent.*: run the build again$"
+    message = rf"^{gcs_bucket.uri}/x was damaged during the upload.*: run the build again$"
     with FaultProxy(gcs_bucket.server.endpoint) as proxy:
         proxy.add(Fault("corrupt", None, method="PUT", upload=True, at_byte=5_000))
         with pytest.raises(StorageError, match=message):

@@ -63,7 +63,7 @@ def test_a_build_of_another_input_never_mixes_with_a_running_one(
         wait_for(lambda: stores.num_files(output, "index/") >= 2, first)
         assert build_between(other, output, *OPTIONS) == 0
         assert first.wait() == 1
-    assert f"another build has begun at OUTPUT {output.uri} meanwhile" in error_of(first.said)
+    assert f"has started in OUTPUT {output.uri}: this one stops" in error_of(first.said)
     assert verify(output.uri, storage_options=output.storage_options).is_sound
     assert build(other, tmp_path / "fresh", *OPTIONS) == 0
     assert hashes_of(output.download(tmp_path / "out")) == hashes_of(tmp_path / "fresh")

@@ -74,7 +74,7 @@ def test_keys_that_only_a_store_has(places: Places, tmp_path: Path, kind: Kind) 
     assert build_between(source, tmp_path / "out", *ANY_REJECTS) == 0
     found = reasons_of(tmp_path / "out")
     assert {name.rstrip("/"): reason for name, reason in found.items()} == odd
-    advice = "which cannot be asked for: rename the object"
+    advice = "which is not supported: rename the object"
     for row in rejects_of(tmp_path / "out"):
         assert row["reason"] == "other_file" or row["detail"].endswith(advice)
     assert len(record_ids(tmp_path / "out")) == 6

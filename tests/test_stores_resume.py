@@ -183,7 +183,7 @@ def test_a_signal_in_mid_upload_leaves_nothing_and_reports_how_to_resume(
         wait_for(lambda: num_put(proxy, "partNumber=1&") >= 2, running)
         running.signal(number)
         assert running.wait() == code
-    message = f"shardwright: stopped by {number.name}; run the same command again to go on"
+    message = f"shardwright: stopped by {number.name}; run the same command again to resume"
     assert running.said.splitlines()[-1] == message
     assert "Traceback" not in running.said
     assert output.pending_uploads() == []

@@ -79,10 +79,10 @@ def test_a_store_that_fails_one_request_in_six(
 @pytest.mark.parametrize(
     ("kind", "fault", "said"),
     [
-        ("s3", Fault("status", None, skip=60), "answers 503"),
-        ("gs", Fault("status", None, skip=60), "answers 503"),
+        ("s3", Fault("status", None, skip=60), "returned 503"),
+        ("gs", Fault("status", None, skip=60), "returned 503"),
         ("s3", Fault("reset", None, skip=60), ""),
-        ("gs", Fault("stall", None, skip=60), "is silent"),
+        ("gs", Fault("stall", None, skip=60), "did not respond"),
         ("gs", Fault("status", None, skip=60, status=403), "access denied: these credentials may "),
     ],
     ids=["s3-503", "gs-503", "s3-reset", "gs-stall", "gs-403"],
@@ -122,7 +122,7 @@ def test_an_input_goes_away(sources: Sources, images: Path, tmp_path: Path, kind
     proxy.close()
     assert running.wait() == 1
     line = error_of(running.said)
-    for part in (source.uri, f"nobody answers at {proxy.endpoint}", "tried for"):
+    for part in (source.uri, f"no response from {proxy.endpoint}", "tried for"):
         assert part in line
     assert not list((output / "rejects").glob("*"))
     assert build_between(source, output, *OPTIONS) == 0
@@ -138,6 +138,6 @@ def test_an_upload_whose_parts_fail_for_good_leaves_nothing(
         proxy.add(Fault("status", None, path_contains="partNumber="))
         through = output.behind(proxy, deadline="2")
         assert build_between(images, through, *OPTIONS) == 1
-    assert "answers 503" in error_of(capfd.readouterr().err)
+    assert "returned 503" in error_of(capfd.readouterr().err)
     assert output.pending_uploads() == []
     assert [name for name in output.names() if "tfrecord" in name] == []

@@ -155,15 +155,15 @@ def test_slices_are_those_of_python(size: int, start: int | None, stop: int | No
 
 HAS = (
     "flowers, which has train, test, validation, all_of_it "
-    "(several are joined by '+', 'all' is all of them)"
+    "(join several with '+'; 'all' is all of them)"
 )
-NOT_WRITTEN = "is not written as 'train', 'train[:10%]', 'train[5000:]' or 'train[10%:20%]'"
-NOT_WHOLE = "must be a whole number of records, or percent, such as 5000 or 10%"
+NOT_WRITTEN = "is invalid; write 'train', 'train[:10%]', 'train[5000:]' or 'train[10%:20%]'"
+NOT_WHOLE = "must be a whole number of records or a percentage, such as 5000 or 10%"
 NOT_A_NAME = (
     "must be a name, such as 'train' or 'train[:10%]'; "
     "'all' is all of train, test, validation, all_of_it"
 )
-TWICE = "names records of 'train' twice: they would be read twice"
+TWICE = "selects some records of 'train' twice: its parts must not overlap"
 
 
 @pytest.mark.parametrize(("text", "message"), [

@@ -116,7 +116,7 @@ def test_a_row_that_two_columns_reject_is_counted_once() -> None:
     pa.list_(pa.timestamp("s")),
 ])  # fmt: skip
 def test_types_without_a_feature(kind: pa.DataType) -> None:
-    told = "column 'when' is of type .*, which no tf.Example feature holds: "
+    told = "column 'when' is of type .*, which tf.Example cannot hold: "
     with pytest.raises(BuildError, match=f"{told}cast it to text or a number"):
         extra_type(kind, "when")
 
@@ -141,7 +141,7 @@ NO_TEXTS = [pa.array([0.5]), pa.array([b"a"]), pa.array([["a"]]), pa.array([1], 
 
 @pytest.mark.parametrize("column", NO_TEXTS)
 def test_no_text_of_a_role(column: pa.Array) -> None:
-    told = "column 'c' is of type .*; ids, paths, labels and splits are text or whole numbers"
+    told = "column 'c' is of type .*; ids, paths, labels and splits must be text or whole numbers"
     with pytest.raises(BuildError, match=told):
         as_text(column, "c")
 
@@ -167,4 +167,4 @@ def test_sizes(kind: pa.DataType, last: int, reason: str) -> None:
     assert {row["id"]: row["num_bytes"] for row in rows_of(parts)} == {"a": 5, "d": MAX_IMAGE_BYTES}
     reasons = {"b": "empty_file", "c": "bad_value", "e": "too_large", "f": reason}
     assert {reject.id: str(reject.reason) for reject in rejects_of(parts)} == reasons
-    assert rejects_of(parts)[0].detail == "row 2: the size is None, which is no number of bytes"
+    assert rejects_of(parts)[0].detail == "row 2: the size must be a number of bytes, got None"

@@ -119,8 +119,8 @@ def test_details_state_the_row(tmp_path: Path) -> None:
     assert [(reject.id, str(reject.reason), reject.detail) for reject in rejects_of(parts)] == [
         ("a", "bad_value", "row 0: the image column 'image' is empty"),
         ("", "bad_id", "row 1: the id is empty"),
-        ("d", "bad_value", f"row 3: ftp://b/1.png is no address of an object ({stores})"),
-        ("e", "missing_file", "named in the table, but there is no such file"),
+        ("d", "bad_value", f"row 3: ftp://b/1.png is not an object's address ({stores})"),
+        ("e", "missing_file", "listed in the table, but there is no such file"),
     ]
     # The missing n is settled later.
     assert columns_of(rows_of(parts), "id", "row", "x/n") == [("c", 2, None), ("f", 5, 1)]
@@ -189,6 +189,6 @@ def test_a_column_without_a_feature(tmp_path: Path) -> None:
     when = pa.array([1], pa.timestamp("s"))
     pq.write_table(pa.table({"image": ["1.png"], "when": when}), tmp_path / "t.parquet")
     source = detect_table(str(tmp_path / "t.parquet"), NONE)
-    told = r"column 'when' is of type timestamp\[ms\], which no tf.Example feature holds"
+    told = r"column 'when' is of type timestamp\[ms\], which tf.Example cannot hold"
     with pytest.raises(BuildError, match=told):
         _ = source.features

@@ -123,19 +123,19 @@ def test_bad_rows_are_rejected(bucket: Bucket) -> None:
     folder.write_bytes("empty.png", b"")
     other = f"{bucket.server.scheme}://no-such-bucket/x.png"
     odd = f"{bucket.uri}/a//b.png"
-    no_part = "has an empty, '.' or '..' part in its name, which cannot be asked for: rename the "
+    no_part = "has an empty, '.' or '..' part in its name, which is not supported: rename the "
     scheme = (
-        "is no address of an object (s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, "
+        "is not an object's address (s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, "
         "https://HOST/PATH)"
     )
-    no_bucket = f"there is no bucket 'no-such-bucket' at {bucket.server.endpoint}: check name and "
+    no_bucket = f"bucket 'no-such-bucket' does not exist at {bucket.server.endpoint}: check the "
     expected = {
-        "none.png": ("missing_file", "named in the table, but there is no such object"),
+        "none.png": ("missing_file", "listed in the table, but there is no such object"),
         "empty.png": ("empty_file", "the file has no bytes"),
-        other: ("missing_file", f"{other}: {no_bucket}endpoint"),
+        other: ("missing_file", f"{other}: {no_bucket}name and the endpoint"),
         odd: ("unreadable", f"{odd!r} {no_part}object"),
         "hdfs://host/x.png": ("bad_value", f"row 5: hdfs://host/x.png {scheme}"),
-        "/nowhere/x.png": ("missing_file", "named in the table, but there is no such file"),
+        "/nowhere/x.png": ("missing_file", "listed in the table, but there is no such file"),
         "../../x.png": ("unreadable", f"'{bucket.uri}/in/../../x.png' {no_part}object"),
         "s3x://b/x.png": ("bad_value", f"row 8: s3x://b/x.png {scheme}"),
     }
@@ -179,13 +179,13 @@ def test_with_a_size_column_no_object_is_requested(s3_bucket: Bucket, s3_proxy: 
 def test_a_store_that_fails_altogether_rejects_nothing(bucket: Bucket, proxy: FaultProxy) -> None:
     put_images(bucket, 5)
     proxy.add(Fault("status", None, path_contains="png"))
-    with pytest.raises(StorageError, match=r"cannot be read: .* answers 503"):
+    with pytest.raises(StorageError, match=r"cannot be read: .* returned 503"):
         listed(f"{bucket.uri}/in/t.csv", bucket.behind(proxy).options(deadline="1"))
 
 
 def test_wrong_credentials_for_the_images(s3_bucket: Bucket, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(csv_of(f"{s3_bucket.uri}/x.png"))
-    message = r"does not accept the credentials \(SignatureDoesNotMatch\)"
+    message = r"rejected the credentials \(SignatureDoesNotMatch\)"
     with pytest.raises(CredentialsError, match=message):
         listed(tmp_path / "t.csv", s3_bucket.options(secret_access_key="wrong"))
 

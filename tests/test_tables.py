@@ -60,8 +60,8 @@ def test_roles(
 
 @pytest.mark.parametrize(("header", "given", "message"), [
     ("img_name,label", {}, "t.csv has the columns 'img_name', 'label': "
-     "name the one with the image paths by --image-column"),
-    ("image;label", {}, "t.csv has the columns 'image;label': name the one"),
+     "set --image-column to the one with the image paths"),
+    ("image;label", {}, "t.csv has the columns 'image;label': set --image-column"),
     ("image,label", {"label": "klass"},
      "--label-column 'klass' is not in .*t.csv, which has the columns 'image', 'label'"),
     ("image,label", {"image": "Image"}, "--image-column 'Image' is not in"),
@@ -76,7 +76,7 @@ def test_invalid_columns(tmp_path: Path, header: str, given: dict[str, str], mes
 
 @pytest.mark.parametrize("name", ["t.txt", "t", "t.gz", "t.parquet.gz", "photo.png"])
 def test_files_that_are_no_tables(tmp_path: Path, name: str) -> None:
-    message = r"its name is not a table's \(.csv, .jsonl, .*\); give a folder or a table"
+    message = r"a file without a table's extension \(.csv, .jsonl, .*\); give a folder or a table"
     with pytest.raises(UsageError, match=message):
         detect(csv(tmp_path, "image", "a", name=name))
 
@@ -108,7 +108,7 @@ def test_integer_labels(tmp_path: Path, columns: dict[str, pa.Array], integers: 
 
 @pytest.mark.parametrize(("role", "column", "message"), [
     ("label", pa.array([0.5]), "column 'c' is of type double; "
-     "ids, paths, labels and splits are text or whole numbers"),
+     "ids, paths, labels and splits must be text or whole numbers"),
     ("id", pa.array([[1]]), "column 'c' is of type list<element: int64>; ids"),
     ("group", pa.array([1], pa.timestamp("ms")), "column 'c' is of type timestamp"),
     ("image", pa.array([b"x"]), "column 'c' is of type binary"),

@@ -178,12 +178,12 @@ def test_wildcards_and_braces(tmp_path: Path, pattern: str, found: int) -> None:
 
 
 @pytest.mark.parametrize(("uri", "columns", "options", "told"), [
-    ("a-{000..002}.tar", {}, {}, r"names 3 files, and 2 are not there, such as .*a-001\.tar"),
+    ("a-{000..002}.tar", {}, {}, r"names 3 files, but 2 are missing, such as .*a-001\.tar"),
     ("a-000.tar", {"label": "x"}, {},
-     "--label-column is for a table, and INPUT .* is made of tar archives"),
+     "--label-column needs a table, but INPUT .* is made of tar archives"),
     ("images", {}, {"input_format": "tar"},
      "has no tar archives: give one, a folder of them, or a wildcard"),
-    ("b.tgz", {}, {}, "must be unpacked, and there is no place for it"),
+    ("b.tgz", {}, {}, "must be unpacked, which needs a folder"),
     ("odd", {}, {}, "is not UTF-8: rename it"),
 ])  # fmt: skip
 def test_invalid_inputs(

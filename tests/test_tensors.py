@@ -153,7 +153,7 @@ DATES, STRUCTS = np.array(["2020"], "datetime64[D]"), np.zeros(2, [("a", "i4")])
 
 @pytest.mark.parametrize("array", [DATES, STRUCTS, np.array([None, b"a"]), np.array([1, "a"], "O")])
 def test_types_unknown_to_tensorflow_are_refused(array: Array) -> None:
-    with pytest.raises(ValueError, match=r"TensorFlow has no tensors of|is no string"):
+    with pytest.raises(ValueError, match=r"TensorFlow has no tensors of|is not a string"):
         to_tensor_proto(array)
 
 
@@ -283,7 +283,7 @@ def test_integers_fit_or_are_bad(values: list[int], dtype: str) -> None:
     assert encode(column, tensor((None,), dtype)) == [values if fits else None]
 
 
-FLOATY = "feature 't': there are no tensors of 'floaty': use one of float32, .*, string"
+FLOATY = "feature 't': unsupported tensor dtype 'floaty'; expected one of float32, .*, string"
 
 
 @pytest.mark.parametrize(

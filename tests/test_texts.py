@@ -158,12 +158,14 @@ def test_numbers_are_their_digits_and_bad_bytes_are_dropped() -> None:
 
 
 def test_a_word_with_a_line_break_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"'two\\nlines' holds a line break.*change token_pattern"):
+    with pytest.raises(
+        UsageError, match=r"'two\\nlines' contains a line break.*change token_pattern"
+    ):
         choose_words(Counter({"two\nlines": 1}), DEFAULT)
 
 
 @pytest.mark.parametrize(
-    ("pattern", "message"), [("(", "no regular expression"), ("(a)(b)", "2 groups")]
+    ("pattern", "message"), [("(", "not a regular expression"), ("(a)(b)", "2 groups")]
 )
 def test_bad_patterns_are_refused(pattern: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):

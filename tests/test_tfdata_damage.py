@@ -108,7 +108,7 @@ def test_a_bad_record_is_left_out_and_named(
         assert left == [name for name in expected if name not in lost]
     for (index, row), message in zip(BAD, sorted(warnings()), strict=True):
         at = rf"{re.escape(shard(dataset, index).shard)}: record {row} at byte [\d,]+"
-        assert re.search(rf"{at}: .+: left out, the \d\. of at most 3", message)
+        assert re.search(rf"{at}: .+: skipped, bad record \d of at most 3", message)
 
 
 @pytest.mark.parametrize("reading", [READINGS[0], READINGS[2], READINGS[4]], ids=str)
@@ -118,7 +118,7 @@ def test_one_bad_record_too_many_is_an_error(dataset: Path, reading: dict[str, A
     message = (
         r"out-train.tfrecord-0000[12]-of-00004: record [30] at byte \d+: the checksum of the "
         r"record's data is wrong \(2 bad records so far\); max_bad_records=1: copy that shard "
-        r"again, or `shardwright verify`"
+        r"again, or check the dataset"
     )
     with pytest.raises(tf.errors.DataLossError, match=message):
         ids_of(sw.load(str(dataset), **reading, max_bad_records=1))
@@ -152,9 +152,9 @@ def test_images_that_cannot_be_decoded(
         left()
     expected = sound_ids(sound, shuffle="shuffle" in arguments)
     assert left(max_bad_records=2) == [name for name in expected if name not in lost]
-    reason = "image cannot be decoded by tf.io.decode_image: left out"
+    reason = "image cannot be decoded by tf.io.decode_image: skipped"
     assert sorted(message.partition(": its ")[2] for message in warnings()) == [
-        f"{reason}, the {number}. of at most 2 bad records" for number in (1, 2)
+        f"{reason}, bad record {number} of at most 2" for number in (1, 2)
     ]
     message = r"record [05] at byte \d+: its image cannot be decoded .* \(2 bad records so far\)"
     with pytest.raises(tf.errors.DataLossError, match=message):
@@ -199,7 +199,7 @@ def test_a_missing_index_is_an_error_at_once(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize(("cut", "message"), [
-    (None, "is not the index of the shard that the manifest states"), (-20, "cannot be read"),
+    (None, "is not the index of the shard in the manifest"), (-20, "cannot be read"),
 ])  # fmt: skip
 def test_a_wrong_index_is_an_error_once_read(dataset: Path, cut: int, message: str) -> None:
     other = (dataset / shard(dataset, 1).sidecar).read_bytes()

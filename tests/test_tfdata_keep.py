@@ -115,7 +115,7 @@ def test_forgotten_images_stay_forgotten(place: Any) -> None:
     images.forget()
     assert images.put(1, image, np.bool_(True)) is image
     assert not images.has(1)
-    with pytest.raises(StorageError, match="image 1 is not kept any more"):
+    with pytest.raises(StorageError, match="image 1 was dropped"):
         images.get(1)
 
 
@@ -135,8 +135,8 @@ def rewrite_in_place(shard: Path) -> None:
 def test_too_little_room_is_refused_with_the_numbers(sound: str, tmp_path: Path) -> None:
     options: dict[str, Any] = {"image_size": (224, 224), "keep": "images"}
     num_bytes = NUM_IMAGES * 224 * 224 * 3
-    message = "keep='images' needs 4.5 MB of memory, more than ram_bytes=4.5 MB: give a larger ram"
-    with pytest.raises(UsageError, match=f"{message}_bytes="):
+    message = "keep='images' needs 4.5 MB of memory, more than ram_bytes=4.5 MB: raise ram_bytes="
+    with pytest.raises(UsageError, match=message):
         sw.load(sound, **options, ram_bytes=num_bytes - 1)
     sw.load(sound, **options, ram_bytes=num_bytes)
     sw.load(sound, **options, ram_bytes="1KB", keep_in=tmp_path)
@@ -148,8 +148,8 @@ def test_too_little_room_is_refused_with_the_numbers(sound: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("memory", "memory, more than half of the memory that is free, "),
-        ("/tmp", "disk, and /tmp has .* free"),
+        ("memory", "memory, more than half of the free memory, "),
+        ("/tmp", "disk, but /tmp has .* free"),
     ],
 )
 def test_room_without_a_budget_is_that_of_the_machine(place: str, message: str) -> None:
@@ -160,7 +160,7 @@ def test_room_without_a_budget_is_that_of_the_machine(place: str, message: str) 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     gone = str(tmp_path / "gone")
-    message = f"keep_in='{gone}' cannot be written: No such file or directory: give a folder"
+    message = f"cannot write to keep_in='{gone}': No such file or directory: choose another disk"
     with pytest.raises(StorageError, match=message):
         tf_kept.RecordsOnDisk(3, gone)
     with pytest.raises(StorageError, match=message):

@@ -202,7 +202,7 @@ def test_a_missing_shard_is_an_error_with_its_name_and_a_fix(
         root.uri, shuffle=shuffle, storage_options=root.options, cache=tmp_path, **RAW
     )
     delete_object(s3_server, root.path(lost.name))
-    message = "is missing, and the manifest names it: if the dataset was built"
+    message = "is in the manifest, but missing from the store: if the dataset has been"
     with pytest.raises(tf.errors.OpError, match=f"{root.path(lost.name)} {message}"):
         ids_of(dataset)
     put_object(s3_server, root.path(lost.name), lost.read_bytes())
@@ -212,8 +212,8 @@ def test_a_missing_shard_is_an_error_with_its_name_and_a_fix(
 def test_a_wrong_cap_or_address_is_an_error_at_once(both: Both, tmp_path: Path) -> None:
     needed = 16 * both.largest
     message = (
-        rf"reading needs 16 shards of up to .* at a time, .* together, and the cache at {tmp_path} "
-        rf"may hold .* to {needed} or more"
+        rf"reading needs 16 shards of up to .* at a time, .* together, but the cap of the cache at "
+        rf"{tmp_path} is .* to at least {needed}"
     )
     with pytest.raises(UsageError, match=message):
         both.load(shuffle=True, cache=tmp_path, cache_bytes=needed - 1)

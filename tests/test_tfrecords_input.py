@@ -101,7 +101,7 @@ FITTING = {"image": png_of(1), "label": 1, "words": [b"a", b"b"]}
     ({"a": b"text", "n": 1}, {}, "no feature of .* holds encoded images .*; "
      r"its records have 'a' \(binary\), 'n' \(int64\)"),
     ({"one": png_of(1), "two": png_of(2)}, {},
-     "hold several images, 'one', 'two': name the main one by --image-column"),
+     "hold several images, 'one', 'two': choose the main one with --image-column"),
     ({"image": [png_of(1), png_of(2)]}, {}, "no feature of .* holds encoded images"),
     ({"image": png_of(1)}, {"image": "picture"},
      "--image-column 'picture' is not in the records of .*, which have 'image'"),
@@ -109,7 +109,7 @@ FITTING = {"image": png_of(1), "label": 1, "words": [b"a", b"b"]}
     (FITTING, {"label": "words"},
      "--label-column 'words' of .* must be one whole number or text in each record"),
     (FITTING, {"id": "no"}, "--id-column 'no' is not in the records"),
-    (FITTING, {"size": "label"}, "--size-column is for a table"),
+    (FITTING, {"size": "label"}, "--size-column needs a table"),
 ])  # fmt: skip
 def test_invalid_columns(
     tmp_path: Path, features: Mapping[str, Any], columns: dict[str, str], message: str
@@ -121,9 +121,7 @@ def test_invalid_columns(
 
 def test_an_image_root_has_no_meaning(tmp_path: Path) -> None:
     path = write_records(tmp_path / "x.tfrecord", pictures(1))
-    told = (
-        r"--image-root is for paths of images, and INPUT .*x.tfrecord holds the images themselves"
-    )
+    told = r"--image-root needs image paths, but INPUT .*x.tfrecord holds the images themselves"
     with pytest.raises(UsageError, match=told):
         detect_source(str(path), NONE, image_root=str(tmp_path))
 
@@ -159,7 +157,7 @@ def test_a_broken_length_ends_a_file(tmp_path: Path, compression: str, reason: s
     assert 0 < len(rows) < 50
     assert read_back(rows) == [png_of(n) for n in range(len(rows))]
     assert (reject.id, str(reject.reason)) == (f"x.tfrecord#{len(rows)}", reason)
-    assert reject.detail.endswith("; it and whatever follows in the file is left out")
+    assert reject.detail.endswith("; it and the rest of the file are skipped")
 
 
 def test_an_empty_file_is_listed_and_no_fault(tmp_path: Path) -> None:
@@ -171,7 +169,7 @@ def test_an_empty_file_is_listed_and_no_fault(tmp_path: Path) -> None:
 
 
 Record = bytes | Mapping[str, Any] | str
-NO_IMAGE = "its image, 'image', is missing or not one value of bytes"
+NO_IMAGE = "its image, 'image', is missing or not one bytes value"
 
 
 def made_of(record: Record) -> bytes:
@@ -189,11 +187,11 @@ def made_of(record: Record) -> bytes:
     ({"image": b"", "label": 1}, "empty_file", "the file has no bytes"),
     ({"image": [b"a", b"b"], "label": 1}, "bad_value", NO_IMAGE),
     ({"image": png_of(1), "label": b"cat"}, "bad_value",
-     "'label' is a bytes_list, and a int64_list in the first records"),
+     "'label' is a bytes_list, but a int64_list in the first records"),
     ({"image": png_of(1), "label": [1, 2]}, "bad_value",
-     "'label' has 2 values, and one in the first records"),
+     "'label' has 2 values, but one in the first records"),
     ({"image": png_of(1), "label": 1, "more": 2}, "bad_value",
-     "it has the feature 'more', which none of the first records has"),
+     "it has the feature 'more', which the first records lack"),
     ("sequence", "bad_value", "a tf.SequenceExample"),
 ])  # fmt: skip
 def test_a_later_record_that_does_not_fit(
@@ -210,9 +208,9 @@ def test_a_later_record_that_does_not_fit(
 
 
 @pytest.mark.parametrize(("records", "message"), [
-    (["sequence"], "holds tf.SequenceExample records; one tf.Example a picture can be read"),
+    (["sequence"], "holds tf.SequenceExample records, which are not supported: write one"),
     ([b"text", b"more text"], "none of the first 2 records is a tf.Example with features"),
-    ([], "has no records, nor has any other of 1 TFRecord files"),
+    ([], "has no records, and neither has any other of 1 files"),
 ])  # fmt: skip
 def test_files_without_examples(tmp_path: Path, records: list[Record], message: str) -> None:
     path = write_records(tmp_path / "x.tfrecord", [made_of(record) for record in records])
@@ -222,9 +220,7 @@ def test_files_without_examples(tmp_path: Path, records: list[Record], message: 
 
 def test_no_tfrecord_file(tmp_path: Path) -> None:
     (tmp_path / "x.tfrecord").write_bytes(png_of(1))
-    told = (
-        r"x.tfrecord is no sound TFRecord file: record at byte 0: the checksum of the record's len"
-    )
+    told = r"x.tfrecord is not a valid TFRecord file: record at byte 0: the checksum of the record"
     with pytest.raises(UsageError, match=told):
         source_of(tmp_path / "x.tfrecord")
     (tmp_path / "empty").mkdir()
@@ -276,6 +272,6 @@ def test_damaged_files_beside_the_records(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"of": "another program"}))
     assert len(rows_of(list_source(source_of(tmp_path)))) == 1
     (tmp_path / "labels.txt").write_bytes(b"\xff\xfe\xff")
-    told = r"labels.txt is no file of class names, one a line in UTF-8"
+    told = r"labels.txt must hold class names in UTF-8, one per line"
     with pytest.raises(UsageError, match=told):
         source_of(tmp_path)

@@ -65,7 +65,7 @@ def test_columns_of_types_unknown_to_jax_stay_on_the_host(pictures: str) -> None
 def test_64_bits(pictures: str) -> None:
     """JAX alone would cut numbers that do not fit."""
     number = r"1099511627\d\d\d"
-    message = rf"feature 'count' holds {number} to {number}, which int32 cannot.*jax_enable_x64"
+    message = rf"feature 'count' holds {number} to {number}, out of range for int32.*jax_enable_x64"
     with pytest.raises(UsageError, match=message):
         next(iter(read(pictures, features=["count", "image"]).jax()))
     with jax.enable_x64(True):
@@ -106,7 +106,7 @@ def test_batches_are_on_their_way_before_the_one_given_is_used(
 
 @pytest.mark.parametrize("ahead", [-1, 1.5, True])
 def test_ahead_is_a_number_of_batches(pictures: str, ahead: Any) -> None:
-    with pytest.raises(UsageError, match=f"ahead={ahead} must be a whole number, 0 or more"):
+    with pytest.raises(UsageError, match=f"ahead={ahead} must be a whole number, at least 0"):
         read(pictures).jax(ahead=ahead)
 
 
@@ -153,14 +153,14 @@ def test_a_batch_is_divided_by_eight(pictures: str, arguments: Any, num_rows: in
                 np.testing.assert_array_equal(shard.data, arrays[key][shard.index])
 
 
-TOO_FEW = "fewer than 16 rows, which a sharding cannot divide: give remainder='pad'"
+TOO_FEW = "fewer than 16 rows, which a sharding cannot divide: set remainder='pad'"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"remainder": "keep"}, f"remainder='keep' .* {TOO_FEW}"),
-        ({"remainder": "drop", "max_bad_records": 3}, f"max_bad_records=3 a batch .* {TOO_FEW}"),
+        ({"remainder": "drop", "max_bad_records": 3}, f"max_bad_records=3 may give .* {TOO_FEW}"),
         ({"global_batch_size": 12}, "cannot divide .*_batch_size=12 rows along its first axis"),
         (
             {"host_index": 1, "host_count": 2},
@@ -245,7 +245,7 @@ def test_the_example_resumes_exactly(digits: str, tmp_path: Path) -> None:
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=200)
     undisturbed, stopped, resumed = json.loads(done.stdout)
     assert stopped == "stopped after step 70 of 132, in epoch 1\n"
-    assert resumed == f"goes on after step 70 of 132\n{undisturbed}"
+    assert resumed == f"resumed after step 70 of 132\n{undisturbed}"
     digest, accuracy = "[0-9a-f]{64}", r"test accuracy 0\.[89]\d{3} on 169 images"
     assert re.fullmatch(rf"records {digest}\nweights {digest}\n{accuracy}\n", undisturbed)
 

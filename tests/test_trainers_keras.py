@@ -220,10 +220,10 @@ def test_validation_comes_after_the_rest_of_an_epoch(datasets: Datasets, stopped
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", r"is not a saved training \(.*\): delete it to train from the start"),
-        ("[]", "has version None, and this shardwright reads version 1: delete it"),
-        ('{"version": 2}', "has version 2, and this shardwright reads version 1: delete it"),
-        ('{"version": 1, "epoch": 3}', r"is not a saved training \(it has epoch only\): delete it"),
+        ("{", r"is not a saved training run \(.*\): delete it to train from the start"),
+        ("[]", "has version None, but this shardwright reads version 1: delete it"),
+        ('{"version": 2}', "has version 2, but this shardwright reads version 1: delete it"),
+        ('{"version": 1, "epoch": 3}', r"is not a saved training run \(its keys: epoch\): delete"),
     ],
 )
 def test_other_files_are_refused(
@@ -237,8 +237,8 @@ def test_other_files_are_refused(
 @pytest.mark.parametrize(
     ("options", "every", "message"),
     [
-        ({"epochs": 2}, None, "fit counts the epochs, and this Reader has epochs=2: leave them"),
-        ({"seed": 5}, None, "this state was taken with seed=0, and the reader has seed=5"),
+        ({"epochs": 2}, None, "fit counts the epochs, but this Reader has epochs=2: leave epochs"),
+        ({"seed": 5}, None, "this state was saved with seed=0, but the reader has seed=5"),
         ({"where": lambda rows: rows["width"].to_numpy() > 9}, None, "of other records"),
         *(
             ({}, every, f"every={every!r} must be a whole number of steps above 0, or None")
@@ -265,10 +265,10 @@ LESS_RANDOM = partial(make_model, num_random=1)
 @pytest.mark.parametrize(
     ("make", "steps", "message"),
     [
-        (make_model, 4, "had 5 steps per epoch, and fit has 4: give it steps_per_epoch=5"),
+        (make_model, 4, "has 5 steps per epoch, but fit has 4: set steps_per_epoch=5"),
         (make_model, None, r"needs steps_per_epoch=reader\.steps_per_epoch: the reader has no end"),
-        (unbuilt_model, STEPS, r"no weights yet .* begin it with keras\.Input"),
-        (LESS_RANDOM, STEPS, "model has 1 random layers, and the one saved in .* had 2"),
+        (unbuilt_model, STEPS, r"no weights to restore .* start it with keras\.Input"),
+        (LESS_RANDOM, STEPS, "model has 1 random layers, but the one saved in .* has 2"),
     ],
 )
 def test_other_fits_and_models_are_refused(

@@ -76,7 +76,7 @@ def test_one_after_another(table: Path) -> None:
 def test_left_out(table: Path) -> None:
     records, rejects = run(table, "odd_ages_only")
     assert sorted(records) == ["1.png", "3.png"]
-    told = f"{MODULE}:odd_ages_only gave no record"
+    told = f"{MODULE}:odd_ages_only returned no record"
     assert rejects == {f"{n}.png": ("transform", told) for n in (0, 2)}
 
 
@@ -97,16 +97,16 @@ def test_mistakes_cost_the_record_alone(table: Path) -> None:
     """Each row gets the function of `MISTAKES` at its age; the first one makes none."""
     expected = {
         "1.png": ("transform", "a_mistake failed: ZeroDivisionError: division by zero"),
-        "2.png": ("unknown_label", "gave the label 'yak', which is not a known class name"),
-        "3.png": ("bad_value", "gave 'old' for feature 'age', which is int64"),
-        "4.png": ("bad_value", "gave None for feature 'age', which is int64: it is missing"),
-        "5.png": ("transform", "gave the id 'elsewhere', which must begin with '5.png'"),
-        "6.png": ("transform", "gave several records the same id"),
+        "2.png": ("unknown_label", "returned the label 'yak', which is not a known class name"),
+        "3.png": ("bad_value", "returned 'old' for feature 'age', which is int64"),
+        "4.png": ("bad_value", "returned None for feature 'age', which is int64: it is missing"),
+        "5.png": ("transform", "returned the id 'elsewhere', which must begin with '5.png'"),
+        "6.png": ("transform", "returned equal ids"),
         "7.png": ("transform", "tests.user_transforms:a_mistake"),
-        "8.png": ("bad_value", "pixels are [4, 4, 3] of float64, and must be uint8"),
+        "8.png": ("bad_value", "[height, width, 1, 3 or 4], got [4, 4, 3] of float64"),
         "9.png": ("not_an_image", "b'no image'"),
         "10.png": ("transform", "SystemExit: 3"),
-        "11.png": ("transform", "gave the feature 'new', which the dataset has not"),
+        "11.png": ("transform", "returned the feature 'new', which the dataset does not have"),
     }
     for number in range(12):
         (table.parent / f"{number}.png").write_bytes(png_of(number))
@@ -131,8 +131,8 @@ def test_another_function_makes_other_shards(table: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (MODULE, "is no function: write package.module:function"),
-        ("no.such:thing", "no.such cannot be imported: No module named 'no'"),
+        (MODULE, "is not a function; expected package.module:function"),
+        ("no.such:thing", "could not import no.such: No module named 'no'"),
         (f"{MODULE}:nothing", "tests.user_transforms has no function 'nothing'"),
         (f"{MODULE}:MISTAKES", "has no function 'MISTAKES'"),
     ],

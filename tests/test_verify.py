@@ -81,8 +81,8 @@ def test_extra_features_of_every_kind_are_sound(zoo_images: Path, tmp_path: Path
     ("label", None, "the row's label is None, the record's"),
     ("offset", 1, "bytes at byte 1, the record has"),
     ("length", 17, "the row says 17 bytes at byte"),
-    ("image_offset", 5, "at byte 5, the record's image has"),
-    ("image_offset", 10**12, "and is not there"),
+    ("image_offset", 5, "at byte 5, but the record's image of"),
+    ("image_offset", 10**12, "is not there"),
     ("image_length", 3, "the image is 3 bytes at byte"),
     ("crc32c", 1, "the row's crc32c of the image is 0x00000001, the image's is 0x"),
 ])  # fmt: skip
@@ -102,16 +102,16 @@ def test_rows_too_few(dataset: Path) -> None:
 
 @pytest.mark.parametrize(("file", "edit", "what"), [
     ("manifest.json", lambda m: m.update(num_records=5),
-     "its num_records are not the sums over its shards"),
+     "totals that do not match the shards: num_records"),
     ("manifest.json", lambda m: m["splits"]["train"]["shards"][1].update(index=0),
-     "split 'train' has the shards [0, 0, 2]"),
+     "split 'train' has shards [0, 0, 2]"),
     ("manifest.json", lambda m: m.update(num_inputs=50),
      "num_inputs is 50, but there are 36 records and 1 rejects"),
     ("dataset_info.json", lambda m: m["splits"][1]["shardLengths"].reverse(),
      "shardLengths of split 'train' is ['"),
     ("dataset_info.json", lambda m: m["splits"].pop(), "shardLengths of split 'train' is None"),
     ("dataset_info.json", lambda m: m.update(name="x"), "name is 'x', the manifest says 'zoo'"),
-    ("dataset_info.json", lambda m: m.update(splits=None), "it has no list of splits"),
+    ("dataset_info.json", lambda m: m.update(splits=None), "splits is not a list of objects"),
     ("features.json", lambda m: m["featuresDict"]["features"].pop("id"),
      "feature 'id' is missing, the schema says text"),
     ("features.json",
@@ -236,7 +236,7 @@ def test_labels_that_differ_from_the_statistics(dataset: Path) -> None:
     forge_shard(dataset, name, set_feature("label", [(int(old) + 1) % 3]))
     found = verify(str(dataset)).faults
     assert [fault.file for fault in found] == ["manifest.json"]
-    assert "the statistics of split 'train' count other labels than its records" in found[0].what
+    assert "the label statistics of split 'train' differ from its records" in found[0].what
 
 
 def test_model_garden_text_and_sizes_are_compared(zoo_images: Path, tmp_path: Path) -> None:

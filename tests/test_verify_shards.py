@@ -100,7 +100,7 @@ def test_a_broken_length_without_an_index_ends_the_shard(dataset: Path) -> None:
     (dataset / name.sidecar).unlink()
     edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
     assert_fault(dataset, Fault(name.shard, 3, offsets[3], LENGTH))
-    what = "the last 6 records are cut off, or behind a broken one"
+    what = "the last 6 records are cut off, or follow a broken record"
     assert_fault(dataset, Fault(name.shard, None, None, what))
     edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
     edit_bytes(dataset / name.shard, lambda data: flip_image_bit(data, offsets))
@@ -148,8 +148,8 @@ def stale_digest(dataset: Path) -> None:
 
 FIRST = "-00000-of-00003"
 SHARD, SIDECAR = f"zoo-train.tfrecord{FIRST}", f"index/train{FIRST}.parquet"
-SWAPPED = "the file is that of zoo-train.tfrecord-00001-of-00003, swapped or copied"
-STALE = "and not '00000000000000000000000000000000'); its rows are not compared"
+SWAPPED = "the file has the content of zoo-train.tfrecord-00001-of-00003 (swapped or copied)"
+STALE = "instead of '00000000000000000000000000000000'); its rows are not compared"
 
 
 @pytest.mark.parametrize(("file", "change", "what"), [
@@ -158,16 +158,16 @@ STALE = "and not '00000000000000000000000000000000'); its rows are not compared"
     (SHARD, swap_shards, SWAPPED),
     (SIDECAR, None, "is missing: the index of zoo-train.tfrecord-00000"),
     (SIDECAR, "PAR1 no more", "cannot be read"),
-    (SIDECAR, swap_sidecars, "it is of another shard than the manifest names (name "),
+    (SIDECAR, swap_sidecars, "it is the index of another shard (name "),
     (SIDECAR, stale_digest, STALE),
     ("features.json", None, "the file is missing"),
     ("features.json", "[1]", "does not hold a JSON object"),
-    ("features.json", '{"featuresDict": 3}', "not built as this file must be"),
+    ("features.json", '{"featuresDict": 3}', "the structure is invalid"),
     ("dataset_info.json", "{", "not readable JSON"),
     ("dataset_info.json", None, "the file is missing"),
-    ("stats.json", "{}", "statistics of split 'test' are not those of the manifest"),
+    ("stats.json", "{}", "statistics of split 'test' differ from the manifest"),
     ("schema.pbtxt", None, "the file is missing"),
-    ("label.labels.txt", "ape\nbee\n", "names 2 classes that are not the 3"),
+    ("label.labels.txt", "ape\nbee\n", "the 2 classes in the file are not the 3"),
     ("label.labels.txt", None, "the file is missing"),
     ("rejects", lambda d: shutil.rmtree(d / "rejects"),
      "hold no rejects, the manifest says 1 empty_file"),

@@ -192,16 +192,16 @@ def annotation(parts: str) -> str:
 
 
 @pytest.mark.parametrize(("xml", "told"), [
-    ("", "it is no XML: no element found"),
-    ("hello", "it is no XML: "),
-    (det.voc_xml([("cat", 1, 2, 3, 4)])[:-20], "it is no XML: "),
-    ("<html/>", "its root is <html>, and not <annotation>"),
-    (b"\xff\xfe\x00", "it is no XML: "),
-    ('<?xml version="1.0" encoding="no-such"?><annotation/>', "it is no XML: "),
+    ("", "it is not XML: no element found"),
+    ("hello", "it is not XML: "),
+    (det.voc_xml([("cat", 1, 2, 3, 4)])[:-20], "it is not XML: "),
+    ("<html/>", "its root is <html>, not <annotation>"),
+    (b"\xff\xfe\x00", "it is not XML: "),
+    ('<?xml version="1.0" encoding="no-such"?><annotation/>', "it is not XML: "),
     (f"<!DOCTYPE x [<!ENTITY l0 'ha'>{LAUGHS}]><annotation>&l12;</annotation>",
      "it has a DOCTYPE, which no annotation needs: remove it"),
     ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><annotation/>', "it has a DOCTYPE"),
-    ("<annotation>&nothing;</annotation>", "it is no XML: undefined entity"),
+    ("<annotation>&nothing;</annotation>", "it is not XML: undefined entity"),
     (annotation(BOX), "object 1 has no <name>"),
     (annotation(f"<name> </name>{BOX}"), "object 1 has no <name>"),
     (annotation("<name>x</name>"), "object 1 (x) has no <bndbox> with a number as ymin"),

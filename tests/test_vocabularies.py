@@ -182,9 +182,9 @@ def test_class_names_file(text: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("", "--class-names f.txt: no names in it"),
-    (" \n\n", "no names in it"),
-    ("a\nb\n a\n", "--class-names f.txt: 'a' stands there twice"),
+    ("", "--class-names f.txt: the file has no names"),
+    (" \n\n", "the file has no names"),
+    ("a\nb\n a\n", "--class-names f.txt: 'a' occurs twice"),
 ])  # fmt: skip
 def test_class_names_file_errors(text: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):

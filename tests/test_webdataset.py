@@ -114,7 +114,7 @@ def test_it_can_be_forced_either_way(tmp_path: Path) -> None:
     rows, _, _ = listed(opened(plain, input_format="webdataset"))
     assert columns_of(rows, "id", "label") == [("b/cat/a", "cat")]
     other = str(pack_tar(tmp_path / "c.tar", {"a": TINY_PNG}))
-    with pytest.raises(UsageError, match=r"has no samples: members named KEY\.SUFFIX"):
+    with pytest.raises(UsageError, match=r"has no samples: expected members KEY\.SUFFIX"):
         detect_source(other, {}, input_format="webdataset")
 
 
@@ -170,11 +170,11 @@ def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.Mon
         ("a/none", "9", None, None, None, None), ("a/no_label", None, None, None, None, None),
     ]  # fmt: skip
     assert details == {
-        "a/bad_label": "the label is 'cat', and others are whole numbers",
-        "a/bad_int": "the json's 'n' is 1.5, and others are int64",
-        "a/bad_list": "the json's 't' is ['a', 1], and others are list<item: string>",
-        "a/bad_bool": "the json's 'b' is 1, and others are bool",
-        "a/no_float": "the json's 'w' is 9007199254740993, and others are double",
+        "a/bad_label": "the label is 'cat', but others are whole numbers",
+        "a/bad_int": "the json's 'n' is 1.5, but others are int64",
+        "a/bad_list": "the json's 't' is ['a', 1], but others are list<item: string>",
+        "a/bad_bool": "the json's 'b' is 1, but others are bool",
+        "a/no_float": "the json's 'w' is 9007199254740993, but others are double",
     }
 
 
@@ -192,7 +192,7 @@ def test_roles_of_json_fields(tmp_path: Path) -> None:
     assert columns_of(rows, "id", "label", "group") == [("k0", "0", "x"), ("k1", "1", "x")]
     assert source.has_integer_labels
     assert source.states_splits
-    told = "--label-column 'nope' is no field of the samples' json, which has label, "
+    told = "--label-column 'nope' is not a field of the samples' json, which has label, "
     with pytest.raises(UsageError, match=told):
         opened(path, {"label": "nope"})
     with pytest.raises(UsageError, match="--size-column is for a table"):

@@ -89,12 +89,12 @@ def test_names_of_classes(tmp_path: Path, name: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(("files", "told"), [
-    ({}, "nothing names their classes: "
-     "add data.yaml with `names`, or classes.txt with one a line"),
-    ({"data.yaml": "nc: 2\nnames: [a, b, c]"}, "nc is 2, and there are 3 names"),
-    ({"data.yaml": "names: {0: a, 2: b}"}, "names has 2 classes, and none of the number 1"),
-    ({"data.yaml": "names: [a, b, a]"}, "two classes are called 'a', or one has no name"),
-    ({"data.yaml": "names: [a, '']"}, "two classes are called '', or one has no name"),
+    ({}, "has YOLO labels but no class names: "
+     "add data.yaml with `names`, or classes.txt with one name per line"),
+    ({"data.yaml": "nc: 2\nnames: [a, b, c]"}, "nc is 2, but there are 3 names"),
+    ({"data.yaml": "names: {0: a, 2: b}"}, "names has 2 classes, but none with number 1"),
+    ({"data.yaml": "names: [a, b, a]"}, "class name 'a' is empty or used twice"),
+    ({"data.yaml": "names: [a, '']"}, "class name '' is empty or used twice"),
 ])  # fmt: skip
 def test_invalid_names_of_classes(tmp_path: Path, files: dict[str, str], told: str) -> None:
     with pytest.raises(UsageError) as raised:
@@ -161,9 +161,9 @@ def test_folders_and_files_that_are_not_yolo(tmp_path: Path) -> None:
     det.write(tmp_path, {"a.png": det.picture(), "a.txt": "1 2 3 4 5 once I caught a fish alive"})
     det.write(tmp_path, {"labels/x.txt": "1 320 240 10 10"})
     assert det.listed(tmp_path)[0].describe() == f"a folder at {tmp_path}"
-    with pytest.raises(UsageError, match="nothing names their classes"):
+    with pytest.raises(UsageError, match="has YOLO labels but no class names"):
         det.listed(tmp_path, input_format="yolo")
-    message = r"is no folder: give that of images/ and labels/, or data\.yaml"
+    message = r"is not a folder: give the folder of images/ and labels/, or data\.yaml"
     with pytest.raises(UsageError, match=message):
         det.listed(tmp_path / "a.txt", input_format="yolo")
 
@@ -175,19 +175,20 @@ def list_lines(root: Path, lines: str, config: str = YAML) -> det.Listing:
 
 
 @pytest.mark.parametrize(("line", "told"), [
-    ("3 0.5 0.5 0.1 0.1", "the class is 3, and there are 3, counted from 0"),
-    ("-1 0.5 0.5 0.1 0.1", "the class is -1"),
-    ("1.5 0.5 0.5 0.1 0.1", "the class is 1.5"),
-    ("nan 0.5 0.5 0.1 0.1", "the class is nan"),
+    ("3 0.5 0.5 0.1 0.1", "invalid class 3: there are 3, counted from 0"),
+    ("-1 0.5 0.5 0.1 0.1", "invalid class -1"),
+    ("1.5 0.5 0.5 0.1 0.1", "invalid class 1.5"),
+    ("nan 0.5 0.5 0.1 0.1", "invalid class nan"),
     ("cat 0.5 0.5 0.1 0.1", "could not convert string to float: 'cat'"),
-    ("1 0.5 0.5 0.1", "it has neither `class x y width height` nor"),
-    ("1", "it has neither"),
-    ("1 0.5 0.5 0.1 0.1 0.9", "it has neither"),
-    ("1 0.5 0.5 0.1 0.1 0.1 0.1 0.1", "it has neither"),
-    ("1 320 240 10 10", "320 is no fraction of the image's width or height: divide pixels by them"),
-    ("1 0.5 0.5 0.1 inf", "inf is no fraction"),
-    ("1 0.5 -0.5 0.1 0.1", "-0.5 is no fraction"),
-    ("1 0.5 0.5 0.1 " + "9" * 400, "is no fraction"),
+    ("1 0.5 0.5 0.1", "expected `class x y width height`, or"),
+    ("1", "expected `class x y"),
+    ("1 0.5 0.5 0.1 0.1 0.9", "expected `class x y"),
+    ("1 0.5 0.5 0.1 0.1 0.1 0.1 0.1", "expected `class x y"),
+    ("1 320 240 10 10",
+     "320 is not a fraction of the image's width or height: divide pixels by them"),
+    ("1 0.5 0.5 0.1 inf", "inf is not a fraction"),
+    ("1 0.5 -0.5 0.1 0.1", "-0.5 is not a fraction"),
+    ("1 0.5 0.5 0.1 " + "9" * 400, "is not a fraction"),
     ("1,0.5,0.5,0.1,0.1", "could not convert"),
     ("\0", "could not convert"),
 ])  # fmt: skip

@@ -1,4 +1,4 @@
-"""AssignSplits: references -> references with a split | rejects."""
+"""Assign a split to every reference."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from transforms.splitting.stratified import joined
 
 
 class AssignSplits(beam.PTransform):
-    """Put every reference in a split.
+    """A transform that assigns a split to every reference.
 
-    Fractions alone need nothing but the reference itself. Counts and stratified splits need a histogram of hashes, and where
-    groups stay together also what each group holds: see `transforms.splitting.stratified` and `transforms.splitting.grouped_splits`.
+    Fractions alone are drawn per reference. Counts and stratified splits also need a histogram of
+    hashes (`transforms.splitting.stratified`), and groups that stay together need the contents of
+    each group (`transforms.splitting.grouped_splits`).
 
     Args:
-        rule: How to draw splits; None for one split of everything, or for all that `listed` does not list a reject.
-        given: The source states the splits itself.
-        stratify: The classes' fractions are the same in every split, to within a record.
-        grouped: References may have a group, which stays together.
-        listed: Ids whose split is known; the rest is drawn.
+        rule: How to draw splits. None uses a single split or, with `listed`, rejects unlisted ids.
+        given: The source provides the splits.
+        stratify: Give every split the same class fractions, to within one record.
+        grouped: References may have a group, which stays in one split.
+        listed: Ids with a fixed split; splits are drawn for the others.
     """
 
     def __init__(

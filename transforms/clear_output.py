@@ -1,4 +1,4 @@
-"""ClearOutput: a whole plan -> leave to write. The last step before images are read."""
+"""Check the whole plan against OUTPUT, the last step before images are read."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from transforms.rejects import Reject
 
 
 class ClearOutput(beam.PTransform):
-    """Look at the whole plan and at what OUTPUT holds, and give leave to write: one Clearance.
+    """A transform that checks the plan and OUTPUT, and then permits writing with one Clearance.
 
     Args:
-        request: The output asked for.
-        layout: The one Layout.
-        vocabularies: The one dict of class names and words, by feature name.
-        rejects: Everything left out so far.
-        max_reject_fraction: More than this and the build fails here, before a pixel is read.
+        request: The requested output.
+        layout: The single Layout.
+        vocabularies: The single dict of class names and words, by feature name.
+        rejects: All rejects so far.
+        max_reject_fraction: Fail above this fraction of rejects, in [0, 1].
     """
 
     def __init__(

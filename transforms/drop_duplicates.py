@@ -1,4 +1,4 @@
-"""DropDuplicates: references -> references to images of different content | rejects."""
+"""Drop references to images with equal bytes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ from transforms.routing import Route, Routed
 
 
 class DropDuplicates(beam.PTransform):
-    """Leave one image of each content, the first by id: images that share their length with another one are read.
+    """A transform that keeps one of the images with equal bytes, the first by id.
 
-    What is left out is known to every worker, by 8 bytes an image.
+    Only images whose length occurs more than once are read. Every worker holds the keys of all
+    dropped images, 8 bytes each.
 
     Args:
-        policy: "drop" or "reject": what the others are called.
-        storage: Options of the stores that images are in.
-        threads: Images read at a time in one process, None for as many as pay.
+        policy: "drop" or "reject", which decides the reason of the rejects.
+        storage: Storage options for reading images.
+        threads: Images read at a time in one process; None is automatic.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class DropDuplicates(beam.PTransform):
         )
         keys = (
             found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_joined)
-        )  # one array of keys
+        )  # one sorted array of keys
         unique = references | "LeaveOut" >> beam.FlatMap(
             _leave_out, keys=AsSingleton(keys)
         ).with_output_types(pa.RecordBatch)

@@ -1,6 +1,6 @@
-"""Images with the same bytes among the references: found by their length, then by a hash of their content.
+"""Find images with equal bytes, first by length and then by a hash of the content.
 
-Only images that share their length with another one are read, and their bytes go no further than the thread that hashes them.
+Only images whose length occurs more than once are read. Their bytes stay in the hashing thread.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from transforms.rejects import Reject, RejectReason
 from transforms.writing.image_reads import AHEAD_BYTES, Place, read_local_image, read_remote_image
 
 CONTENT = "content"
-NUM_BUCKETS = 1024  # by content: bounds the rows that one worker compares
-_READERS = (
-    16  # of files at a time: reading waits for the disk, and hashing runs without Python's lock
-)
+NUM_BUCKETS = 1024  # by content; bounds the rows that one worker compares
+# Concurrent local reads: reading waits for the disk, and hashing releases the GIL.
+_READERS = 16
 _SALT = "shardwright/row"
 _COMPARED = ("id", "uri", "row", "label")
 _REASONS = {"drop": RejectReason.DROPPED_DUPLICATE, "reject": RejectReason.DUPLICATE_IMAGE}
@@ -35,11 +34,11 @@ _REASONS = {"drop": RejectReason.DROPPED_DUPLICATE, "reject": RejectReason.DUPLI
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Which lengths images have: 9 bytes for each length that occurs.
+    """The distinct image lengths, 9 bytes per length.
 
     Attributes:
-        lengths: Sorted, int64, in bytes.
-        repeated: bool, whether more than one image has it.
+        lengths: Lengths in bytes, ascending int64 [lengths].
+        repeated: Whether more than one image has the length, bool [lengths].
     """
 
     lengths: np.ndarray
@@ -47,22 +46,23 @@ class Lengths:
 
 
 def count_lengths(batch: pa.RecordBatch) -> Lengths:
-    """The lengths in a batch."""
+    """Return the image lengths in a batch."""
     lengths, counts = np.unique(batch.column("num_bytes").to_numpy(), return_counts=True)
     return Lengths(lengths, counts > 1)
 
 
 def merge_lengths(parts: Iterable[Lengths]) -> Lengths:
-    """The lengths in all parts."""
+    """Return the image lengths in all parts."""
     given = list(parts)
     lengths = np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in given)])
+    # A repeated length weighs 2, so it stays repeated even if it is in one part only.
     weights = np.concatenate([np.zeros(0, np.int64), *(1 + part.repeated for part in given)])
     merged, where = np.unique(lengths, return_inverse=True)
     return Lengths(merged, np.bincount(where, weights, minlength=len(merged)) > 1)
 
 
 def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> pa.RecordBatch:
-    """What has to be read of a batch: images of a length that occurs again, or that nobody has looked at."""
+    """Return the rows to read: images whose length is repeated or, without an etag, unknown."""
     repeated = is_among(batch.column("num_bytes").to_numpy(), lengths.lengths[lengths.repeated])
     return keep_rows(
         batch, repeated | batch.column("etag").is_null().to_numpy(zero_copy_only=False)
@@ -76,11 +76,15 @@ def _read_columns() -> list[str]:
 def hash_images(
     batch: pa.RecordBatch, storage: StorageOptions, threads: int | None = None
 ) -> pa.RecordBatch:
-    """The batch with the hash of each image (`CONTENT`, 16 bytes), many being read at a time; those that cannot be read are left out,
-    since the writer will tell of them.
+    """Read and hash images concurrently.
+
+    Unreadable images are omitted here: WriteShards meets them again and rejects them.
+
+    Returns:
+        The readable rows with the 16-byte hash of their image in the column `CONTENT`.
 
     Raises:
-        StorageError: A store fails altogether.
+        StorageError: A whole store fails, rather than one object.
     """
     places = [
         Place(*row)
@@ -101,7 +105,7 @@ def hash_images(
 
 
 def _runs(places: Sequence[Place]) -> Iterator[tuple[int, int]]:
-    """[start, stop) of images that may be in memory at once: up to `AHEAD_BYTES` of them, but for single larger ones."""
+    """Yield [start, stop) of runs of at most `AHEAD_BYTES`; a larger image is a run of its own."""
     start = total = 0
     for row, place in enumerate(places):
         if row > start and total + place.num_bytes > AHEAD_BYTES:
@@ -118,14 +122,14 @@ def _hash_image(place: Place, *, storage: StorageOptions) -> bytes | None:
         data = (
             read_remote_image(place, storage) if is_remote(place.uri) else read_local_image(place)
         )
-    except Exception as error:  # the writer meets it again, and rejects the image
+    except Exception as error:  # WriteShards meets it again and rejects the image
         fault_of(error)
         return None
     return hashlib.blake2b(data, digest_size=16).digest()
 
 
 def spread_hashed(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(bucket, rows): all images with the same content are in one bucket."""
+    """Yield (bucket, rows) so that all images with equal bytes are in one bucket."""
     firsts = (
         np.array(
             [int.from_bytes(digest[:2], "big") for digest in batch.column(CONTENT).to_pylist()],
@@ -143,14 +147,14 @@ def spread_hashed(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]
 def find_duplicates(
     batches: Sequence[pa.RecordBatch], policy: str
 ) -> tuple[np.ndarray, list[Reject]]:
-    """The rows of a bucket that are left out: all images of one content but the first by id.
+    """Find the rows to drop from a bucket: all images of one content but the first by id.
 
     Args:
         batches: The bucket's rows, in any order.
         policy: "drop" or "reject".
 
     Returns:
-        Keys of the rows, as `row_keys` gives them, and a reject for each.
+        Keys of the dropped rows, as `row_keys` returns them, and one reject per row.
     """
     ordered = concat(list(batches)).sort_by(
         [(name, "ascending") for name in (CONTENT, "id", "row", "uri")]
@@ -158,6 +162,7 @@ def find_duplicates(
     contents = ordered.column(CONTENT)
     again = np.zeros(ordered.num_rows, bool)
     again[1:] = pc.equal(contents[1:], contents[:-1]).to_numpy(zero_copy_only=False)
+    # For each repeated row, the row of the first image with the same content.
     firsts = np.maximum.accumulate(np.where(again, 0, np.arange(len(again))))[again]
     left_out = ordered.filter(pa.array(again))
     kept = ordered.take(pa.array(firsts))
@@ -169,16 +174,16 @@ def find_duplicates(
 
 
 def _told(row: dict[str, str | None], first: dict[str, str | None]) -> str:
-    same = f"the same bytes as {first['id']!r}, which stays"
+    same = f"same bytes as {first['id']!r}, which is kept"
     return (
         same
         if row["label"] == first["label"]
-        else f"{same}, and another label: {row['label']!r} here, {first['label']!r} there"
+        else f"{same}, but another label: {row['label']!r} here, {first['label']!r} there"
     )
 
 
 def row_keys(batch: pa.RecordBatch) -> np.ndarray:
-    """A number for each row, uint64, by its id, row and place: ids may stand twice."""
+    """Return a uint64 key per row, from id, row and uri because ids may occur twice."""
     return hash64(
         pc.binary_join_element_wise(
             batch.column("id"), batch.column("row").cast(pa.string()), batch.column("uri"), "\0"
@@ -188,12 +193,12 @@ def row_keys(batch: pa.RecordBatch) -> np.ndarray:
 
 
 def leave_out(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:
-    """The batch without rows of these keys, which are sorted."""
+    """Return the batch without the rows of these sorted keys."""
     return keep_rows(batch, ~is_among(row_keys(batch), keys))
 
 
 def is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
-    """Whether each value is in a sorted array: bool, of the shape of `values`."""
+    """Return whether each value is in a sorted array, as bool in the shape of `values`."""
     if not len(ordered):
         return np.zeros(len(values), bool)
     return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values

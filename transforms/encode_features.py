@@ -1,4 +1,4 @@
-"""EncodeFeatures: references with the source's columns -> references with the features that are stored | rejects, and vocabularies."""
+"""Encode the source's columns as the features that are stored, and learn vocabularies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from transforms.routing import Route
 
 
 class Encoded(NamedTuple):
-    """References with final features, what is left out, and one dict: feature name -> its class names or words, in index order."""
+    """References with final features, rejects, and one dict of vocabularies by feature name.
+
+    A vocabulary is the tuple of class names or words in index order.
+    """
 
     main: beam.PCollection
     rejects: beam.PCollection
@@ -24,16 +27,17 @@ class Encoded(NamedTuple):
 
 
 class EncodeFeatures(beam.PTransform):
-    """Turn the columns that a source brings into what the examples store: coerced, checked, and with indices for classes and words.
+    """A transform that coerces and checks source columns and replaces classes and words by indices.
 
-    Vocabularies that nobody gives are learned from the same references: classes from all of them, words from the train split.
+    Vocabularies that are not given are learned from the references: classes from all of them,
+    words from the train split.
 
     Args:
         schema: The features.
         class_names: The label's names in label order, or None to learn them.
         integer_labels: Labels are whole numbers, so learned names are ordered by value.
-        label_indices: They are indices already, and stay what they are.
-        needs_label: A dataset without any label is refused; if not, it has no label features.
+        label_indices: Labels are indices already and are stored unchanged.
+        needs_label: Fail without any label. Otherwise such a dataset has no label features.
     """
 
     def __init__(
@@ -59,10 +63,8 @@ class EncodeFeatures(beam.PTransform):
         vocabularies = (
             settled.main
             | "Count"
-            >> beam.Map(
-                count_values, self._schema
-            )  # by feature, how often each class or word occurs in a batch
-            | "Add" >> beam.CombineGlobally(add_counts)  # the same of all
+            >> beam.Map(count_values, self._schema)  # feature -> occurrences of its values
+            | "Add" >> beam.CombineGlobally(add_counts)  # the same, over all batches
             | "Order"
             >> beam.Map(
                 order_vocabularies,

@@ -1,4 +1,4 @@
-"""EstimateSizes: references -> how large their records will be. Reads and encodes a few images, before anything is planned."""
+"""Estimate record sizes from a few images, before shards are planned."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from transforms.writing.write_job import WriteJob
 
 
 class EstimateSizes(beam.PTransform):
-    """Estimate record sizes from a sample of up to 256 images: one SizeEstimate, or None where none of them is stored.
+    """A transform that estimates record sizes from at most 256 images.
+
+    Its output is one SizeEstimate, or None if none of the sampled images is stored.
 
     Args:
         job: How records are made.
-        seed: Of the shuffle, whose first records are the sample.
-        settings: What decides the shards' bytes besides the references.
-        vocabularies: The one dict of vocabularies.
+        seed: Seed of the shuffle; its first records are the sample.
+        settings: The settings that decide the shards' bytes, besides the references.
+        vocabularies: The single dict of vocabularies.
     """
 
     def __init__(

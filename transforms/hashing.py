@@ -1,4 +1,7 @@
-"""Stable 64-bit hashes of text. Python's own `hash` differs from process to process and must never decide an order."""
+"""Stable 64-bit hashes of text.
+
+Python's own `hash` of text differs between processes, so it must never decide an order.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import pyarrow as pa
 
 
 def hash64(texts: pa.Array, salt: str) -> np.ndarray:
-    """BLAKE2b of each text under a salt, as uint64 (shape [len(texts)]); nulls hash as the empty text."""
+    """Return the salted BLAKE2b of each text as uint64 [len(texts)]; null hashes like ""."""
     start = hashlib.blake2b(salt.encode(), digest_size=8)
     copy = start.copy
     digests = bytearray()
@@ -25,7 +28,7 @@ def hash64(texts: pa.Array, salt: str) -> np.ndarray:
 def spread_rows(
     batch: pa.RecordBatch, hashes: np.ndarray, num_buckets: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(bucket, rows) by the top bits of each row's hash; `num_buckets` is a power of two."""
+    """Yield (bucket, rows) by the top bits of each row's hash; `num_buckets` is a power of two."""
     if not batch.num_rows:
         return
     buckets = (

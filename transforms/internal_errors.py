@@ -1,4 +1,4 @@
-"""Turn an unexpected exception over one image into a reject, so that one image never ends a build."""
+"""Turn unexpected exceptions into rejects, so that one image never ends a build."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from shardwright.errors import ShardwrightError
 from transforms.images.kinds import ImageFault
 from transforms.rejects import RejectReason
 
-_MESSAGE_LENGTH = 300  # characters: an exception may quote the bytes of the image
-_PATH_PARTS = 3  # of the file that raised: enough to find it, without where it is installed
+_MESSAGE_LENGTH = 300  # characters; an exception may quote the bytes of the image
+_PATH_PARTS = 3  # of the raising file: enough to find it, without the installation folder
 
 
 def fault_of(error: Exception) -> ImageFault:
-    """Return the fault that leaves one image out, for whatever was raised while it was worked on.
+    """Return the fault that rejects one image, for an exception raised while processing it.
 
     Call it in an `except Exception` block around the work on one image.
 
     Returns:
-        An ImageFault itself; for any other exception INTERNAL_ERROR with its type, its message and the line that raised it.
+        An ImageFault unchanged. Any other exception becomes INTERNAL_ERROR with its type, its
+        message and the line that raised it.
 
     Raises:
-        ShardwrightError: As given. A store that fails, or a build that must stop, is no fault of an image.
-        CancelledError: As given. The build is stopping.
+        ShardwrightError: As given; a store fails or the build must stop, whatever the image.
+        CancelledError: As given; the build is stopping.
     """
     if isinstance(error, ImageFault):
         return error

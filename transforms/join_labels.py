@@ -1,4 +1,4 @@
-"""JoinLabels: references + a table of labels -> references with what its rows say of them | rejects."""
+"""Join references with a table of labels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
 from transforms.routing import Route, Routed
 
-BROADCAST_BYTES = (
-    16 << 20
-)  # of a table that every worker holds, about 200,000 rows, and looks up anew for every batch
+# A table that every worker holds and looks up again for every batch: about 200,000 rows.
+BROADCAST_BYTES = 16 << 20
 _BUCKET_BYTES = 16 << 20
 _FEWEST_BUCKETS, _MOST_BUCKETS = 8, 1024
 # Shuffles move batches as bytes, as in PlanShards.
@@ -25,14 +24,15 @@ _PackedPiece = tuple[int, bytes]
 
 
 class JoinLabels(beam.PTransform):
-    """Give every reference the label, split, group and features that its row of a table says.
+    """A transform that adds a table's label, split, group and features to every reference.
 
-    A small table goes to every worker, and a large one is joined by key, in buckets that fit one: the result is the same. By
-    stem it is always joined by key, because only there do all images of one stem meet.
+    A small table goes to every worker. A large one is joined by key in buckets that fit into a
+    worker, with the same result. A join by stem always uses buckets, because only there all images
+    of one stem meet.
 
     Args:
         table: The table, from `TableSource.of_labels`.
-        broadcast_bytes: Hold a table in memory up to this size.
+        broadcast_bytes: Largest table that every worker holds in memory, in bytes.
     """
 
     def __init__(self, table: TableSource, *, broadcast_bytes: int = BROADCAST_BYTES) -> None:
@@ -45,10 +45,9 @@ class JoinLabels(beam.PTransform):
         listed = (
             references.pipeline
             | "Labels" >> beam.Create([table])
-            | "Parts" >> beam.FlatMap(_parts)  # name of a file
+            | "Parts" >> beam.FlatMap(_parts)  # file name
             | "Spread" >> beam.Reshuffle()
-            | "ReadLabels"
-            >> Route(_list, pa.RecordBatch, table=table)  # rows whose id is their key
+            | "ReadLabels" >> Route(_list, pa.RecordBatch, table=table)  # rows with their key as id
         )
         is_small = table.num_bytes <= self._broadcast_bytes and table.key != "stem"
         join = _broadcast if is_small else _join_by_key
@@ -67,7 +66,7 @@ def _broadcast(
     joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsSingleton(loaded))
     matched = (
         references
-        | "Matched" >> beam.Map(_matched, table=AsSingleton(loaded))  # numbers of the table's rows
+        | "Matched" >> beam.Map(_matched, table=AsSingleton(loaded))  # row numbers of the table
         | "AllMatched" >> beam.CombineGlobally(_union)
     )
     unmatched = loaded | "Unmatched" >> Route(_unmatched, Reject, matched=AsSingleton(matched))
@@ -91,7 +90,7 @@ def _join_by_key(
 
 
 def _num_buckets(num_bytes: int) -> int:
-    """A power of two; what one bucket takes bounds the memory of a worker."""
+    """Return a power of two; the bytes of one bucket bound a worker's memory."""
     wanted = min(max(num_bytes // _BUCKET_BYTES, _FEWEST_BUCKETS), _MOST_BUCKETS)
     return 1 << (wanted - 1).bit_length()
 

@@ -1,7 +1,7 @@
-"""Joining a table of labels: what each reference is looked up by, and what its row then says of it.
+"""Join references with a table of labels.
 
-Small tables are held in memory by every worker; of large ones and of their references, those whose keys fall in one bucket of a
-hash meet in one place. Both give the same rows and the same rejects.
+Workers hold a small table in memory. Rows and references of a large table meet in buckets by a hash
+of their key. Both ways yield the same rows and the same rejects.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _NO_KEYS = pa.array([], pa.string())
 
 @dataclass(frozen=True, slots=True)
 class LabelRules:
-    """How a table of labels is joined.
+    """The rules for joining a table of labels.
 
     Attributes:
-        key: What its rows go by: "id", "path" or "stem".
+        key: The key of its rows: "id", "path" or "stem".
         root: The folder that paths are relative to.
-        columns: Of label, split and group, those that it has a column for; the others stay what they are.
+        columns: The table's columns among label, split and group; others keep their values.
     """
 
     key: str
@@ -57,9 +57,9 @@ class LabelRules:
         )
 
     def keys_of(self, references: pa.RecordBatch) -> pa.Array:
-        """What each reference is looked up by, as text.
+        """Return each reference's key as text.
 
-        A picture inside another file, which has no path of its own, goes by its id.
+        An image inside another file has no path of its own, so its key is its id.
         """
         ids = references.column("id")
         if self.key == "id":
@@ -70,22 +70,21 @@ class LabelRules:
 
 
 class LabelTable:
-    """Rows of a table of labels, held in memory: the label, split, group and extra features of each key.
+    """A table of labels in memory: the label, split, group and extra features of each key.
 
     Args:
-        batches: What the table's source lists; the key is the column `id`. In any order.
-        rules: How it is joined.
+        batches: The table's rows in any order, with the key as column `id`.
+        rules: How the table is joined.
 
     Raises:
-        BuildError: Two of its rows have one key.
+        BuildError: Two rows have the same key.
     """
 
     def __init__(self, batches: Sequence[pa.RecordBatch], rules: LabelRules) -> None:
         self._rules = rules
         rows = pa.Table.from_batches(batches, schema=None if batches else REFERENCE_SCHEMA)
-        self._rows = rows.sort_by(
-            "id"
-        ).combine_chunks()  # so that a row has the same number wherever the table is loaded
+        # Sorted, so that a row has the same number on every worker that loads the table.
+        self._rows = rows.sort_by("id").combine_chunks()
         self._keys = self._rows.column("id").combine_chunks()
         again = (
             pc.unique(self._keys[1:].filter(pc.equal(self._keys[1:], self._keys[:-1]))).to_pylist()
@@ -97,16 +96,16 @@ class LabelTable:
                 ", ..." if len(again) > _SHOWN_KEYS else ""
             )
             raise BuildError(
-                f"the --labels table has more than one row for {shown}: keep one row an image"
+                f"the --labels table has more than one row for {shown}: keep one row per image"
             )
 
     def matched(self, references: pa.RecordBatch) -> np.ndarray:
-        """The numbers of the table's rows that some of these references have, ascending."""
+        """Return the numbers of the table's rows that these references match, ascending."""
         found = pc.index_in(self._rules.keys_of(references), value_set=self._keys)
         return np.unique(found.drop_null().to_numpy())
 
     def unmatched(self, matched: np.ndarray) -> Iterator[Reject]:
-        """A reject for each row that no reference has, all rows being numbered."""
+        """Yield a reject for each row of the table that is not in `matched`."""
         missing = np.ones(self._rows.num_rows, bool)
         missing[matched] = False
         for batch in (
@@ -119,17 +118,19 @@ class LabelTable:
                     key,
                     uri,
                     RejectReason.UNMATCHED_LABEL,
-                    f"row {row} of this --labels table: INPUT has no image for it",
+                    f"row {row} of the --labels table matches no image of INPUT",
                 )
 
     def join(
         self, references: pa.RecordBatch, shared: pa.Array = _NO_KEYS
     ) -> Iterator[pa.RecordBatch | Reject]:
-        """The references with the table's columns; one that has no row is a reject. An empty split leaves what folders say.
+        """Yield the references with the table's columns, and rejects for those without a row.
+
+        An empty split keeps the split of the folder.
 
         Args:
-            references: Some of them.
-            shared: Keys that several images have: a row would be for none of them in particular.
+            references: Some of the references.
+            shared: Keys of several images, which are rejected as ambiguous.
         """
         key, keys = self._rules.key, self._rules.keys_of(references)
         found = pc.index_in(keys, value_set=self._keys)
@@ -141,7 +142,7 @@ class LabelTable:
             f"the --labels table has no row for this {key}",
         )
         ambiguous = known & pc.is_in(keys, value_set=shared).to_numpy(zero_copy_only=False)
-        detail = f"other images have the same {key}, so that no row of the --labels table is this one's: use --labels-key path"
+        detail = f"several images have this {key}: use --labels-key path"
         yield from reject_rows(references, ambiguous, RejectReason.AMBIGUOUS_LABEL, detail)
         keep = known & ~ambiguous
         batch, found = keep_rows(references, keep), found.filter(pa.array(keep))
@@ -162,17 +163,17 @@ class LabelTable:
 def spread(
     batch: pa.RecordBatch, keys: pa.Array, num_buckets: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(bucket, rows) by a hash of each row's key; `num_buckets` is a power of two and changes nothing in what is joined."""
+    """Yield (bucket, rows) by a hash of each row's key; `num_buckets` is a power of two."""
     return spread_rows(batch, hash64(keys, "shardwright/labels"), num_buckets)
 
 
 def join_bucket(
     references: Iterable[pa.RecordBatch], rows: Sequence[pa.RecordBatch], rules: LabelRules
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """One bucket's references, joined with its rows of the table, and rejects for what is on one side only.
+    """Yield a bucket's references joined with its rows of the table, and rejects for both sides.
 
     Raises:
-        BuildError: Two of its rows have one key.
+        BuildError: Two rows have the same key.
     """
     table = LabelTable(rows, rules)
     shared = _NO_KEYS
@@ -187,7 +188,7 @@ def join_bucket(
 
 
 def shared_keys(batches: Sequence[pa.RecordBatch], rules: LabelRules) -> pa.Array:
-    """The keys that images of several ids have; `batches` hold all images of any key."""
+    """Return the keys that images of several ids share; `batches` hold all images of any key."""
     if not batches:
         return _NO_KEYS
     ids = pa.concat_arrays([batch.column("id") for batch in batches])
@@ -203,7 +204,7 @@ def shared_keys(batches: Sequence[pa.RecordBatch], rules: LabelRules) -> pa.Arra
 
 
 def _gathered(pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches put together to some of about `BATCH_ROWS`."""
+    """Yield small batches combined into batches of about `BATCH_ROWS` rows."""
     waiting: list[pa.RecordBatch] = []
     num_rows = 0
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""ListImages: what INPUT is -> references | rejects. Reads names, sizes and table rows, never a pixel."""
+"""List INPUT as references; reads names, sizes and table rows, never pixels."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from transforms.routing import Route, Routed
 
 
 class ListImages(beam.PTransform):
-    """List a source as reference batches, its parts by as many workers as there are.
+    """A transform that lists a source as reference batches, its parts in parallel.
 
     Args:
-        source: What `transforms.inputs.detection.detect_source` found INPUT to be.
+        source: The source that `transforms.inputs.detection.detect_source` found.
     """
 
     def __init__(self, source: InputSource) -> None:
@@ -27,10 +27,8 @@ class ListImages(beam.PTransform):
         return (
             begin
             | "Source" >> beam.Create([self._source])  # InputSource
-            | "Parts"
-            >> beam.FlatMap(
-                _parts
-            )  # name of a part; the source goes by the step: it may name all of them
+            # The source may list every part, so it travels once, with the DoFn of List.
+            | "Parts" >> beam.FlatMap(_parts)  # part name
             | "Spread" >> beam.Reshuffle()
             | "List" >> Route(_list, pa.RecordBatch, source=self._source)  # references, any order
         )

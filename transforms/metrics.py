@@ -1,4 +1,4 @@
-"""Beam metrics, all in one namespace: what went in, what came out, how long it took, and one counter a reject reason."""
+"""Beam metrics in one namespace: inputs, outputs, timings, and a counter per reject reason."""
 
 from __future__ import annotations
 

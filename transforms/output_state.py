@@ -1,7 +1,7 @@
-"""What OUTPUT holds before a build, and whether this build may write there.
+"""Check what OUTPUT holds before a build writes there.
 
-An unfinished build has `plan.json` and no manifest; a finished one has a manifest. Either names the settings and the
-fingerprint of its plan, so a build with others is refused, or starts over, and never mixes with what is there.
+An unfinished build has `plan.json` and no manifest; a finished one has a manifest. Both hold the
+settings and the plan's fingerprint, so builds with different settings or inputs never mix.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _LOG = logging.getLogger("shardwright.storage")
 IF_EXISTS = ("resume", "overwrite", "error")
 
 
-# The folder in which Beam's file sinks write until they rename: `FileBasedSink._create_temp_dir`.
+# The folder that Beam's file sinks write to before renaming: `FileBasedSink._create_temp_dir`.
 _BEAM_LEFTOVER = re.compile(r"beam-temp-[a-z][a-z0-9_]*-\w+\.tfrecord-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """Leave to write, given once the plan is whole.
+    """Permission to write, given once the plan is complete.
 
     Attributes:
-        vocabularies: By feature name, what its indices mean; the label's class names are () for an unlabeled dataset.
+        vocabularies: Class names and words by feature name; () as class names if unlabeled.
         fingerprint: Hash of the whole plan.
-        rejects: Number of inputs left out before shards were planned, by reason.
-        retry: The build was never published: shards that lost images to a passing fault are written again.
+        rejects: Number of rejects before shards were planned, by reason.
+        retry: The build was never published, so shards with retryable rejects are rewritten.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]]
@@ -54,14 +54,14 @@ class Clearance:
 
 @dataclass(frozen=True, slots=True)
 class OutputRequest:
-    """The output a build asks for.
+    """The output that a build requests.
 
     Attributes:
         root: The dataset's folder.
         settings: The options that decide the shards' bytes, as JSON.
         if_exists: "resume", "overwrite" or "error".
-        resumable: Shards of an unfinished build of the same plan may stay. With "overwrite" too: such a build is an earlier try
-            at this one, which a scheduler repeats with the same options.
+        resumable: Keep shards of an unfinished build of the same plan. This holds for "overwrite",
+            too: a scheduler retries a build with the same options.
     """
 
     root: Folder
@@ -71,12 +71,12 @@ class OutputRequest:
 
 
 def is_beam_leftover(filename: str) -> bool:
-    """Whether a file name is that of a temporary folder that a stopped `WriteToTFRecord` leaves beside the shards."""
+    """Return whether a name is a temporary folder that a stopped `WriteToTFRecord` leaves."""
     return _BEAM_LEFTOVER.fullmatch(filename) is not None
 
 
 def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
-    """Hash of all (shard name, digest) pairs, in name order."""
+    """Return the hash of all (shard name, digest) pairs, in name order."""
     whole = hashlib.blake2b(digest_size=16)
     for name, digest in sorted(digests):
         whole.update(f"{name}\0{digest}\n".encode())
@@ -84,10 +84,10 @@ def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
 
 
 def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) -> None:
-    """Stop a build that loses more of its inputs than allowed.
+    """Stop a build that rejects too many of its inputs.
 
     Raises:
-        TooManyRejectsError: There are no images, or too many rejects; the message counts them by reason.
+        TooManyRejectsError: There are no images, or the fraction of rejects exceeds `limit`.
     """
     faults = count_faults(rejects)
     reasons = ", ".join(
@@ -106,16 +106,17 @@ def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) ->
     fraction = faults / (faults + num_records)
     if faults and fraction > limit:
         raise TooManyRejectsError(
-            f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than --max-reject-fraction {limit:g} allows "
-            f"({reasons}); each is listed in {naming.REJECTS_DIR}/. Mend them, or raise --max-reject-fraction"
+            f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than "
+            f"--max-reject-fraction {limit:g} allows ({reasons}): fix the inputs listed in "
+            f"{naming.REJECTS_DIR}/, or raise --max-reject-fraction"
         )
 
 
 def check_output(request: OutputRequest) -> None:
-    """Refuse an OUTPUT that another build owns, before any work is done.
+    """Check that OUTPUT is free or belongs to this build, before any work is done.
 
     Raises:
-        BuildError: What is there, what was asked, and the two ways on.
+        BuildError: OUTPUT holds another build, or files that no build made.
     """
     if request.root.is_file():
         raise BuildError(f"OUTPUT {request.root} is a file; give a folder")
@@ -140,8 +141,9 @@ def _refuse_strangers(request: OutputRequest) -> None:
     strangers = sorted(name for name in found if not naming.is_build_output(name))
     if strangers and request.if_exists != "overwrite":
         raise BuildError(
-            f"OUTPUT {request.root} is not empty and holds no shardwright build (there is {strangers[0]!r}): give an empty or new folder, "
-            "or --if-exists overwrite, which leaves files that no build made alone"
+            f"OUTPUT {request.root} is not empty and holds no shardwright build (found "
+            f"{strangers[0]!r}): use an empty or new folder, or --if-exists overwrite, "
+            "which keeps files that no build made"
         )
 
 
@@ -156,20 +158,21 @@ def _compare_settings(request: OutputRequest, there: Mapping[str, Any], *, finis
         )
         raise BuildError(
             f"OUTPUT {request.root} holds {state} with other settings ({details}): "
-            "give the same options to go on with it, --if-exists overwrite to replace it, or another OUTPUT"
+            "use the same options to resume it, --if-exists overwrite to replace it, "
+            "or another OUTPUT"
         )
 
 
 def clear_output(
     request: OutputRequest, layout: Layout, fingerprint: str, rejects: Sequence[Reject]
 ) -> bool:
-    """Note the plan and its rejects in OUTPUT, and first remove there what `overwrite` is to replace.
+    """Write the plan and its rejects to OUTPUT, after removing what `overwrite` replaces.
 
     Returns:
-        Whether OUTPUT now holds an unfinished build; False where the finished dataset there is the one asked for.
+        True if OUTPUT now holds an unfinished build, False if it holds the finished dataset.
 
     Raises:
-        BuildError: A finished dataset is there whose input was not this one.
+        BuildError: OUTPUT holds a finished dataset of another input.
     """
     check_output(request)
     _abort_leftovers(request.root)
@@ -181,9 +184,8 @@ def clear_output(
             remove_outputs(request.root)
     elif manifest is not None:
         check_fingerprint(request, manifest, fingerprint)
-        write_rejects(
-            request.root, naming.PLAN_REJECTS, rejects
-        )  # what is no record may have changed all the same
+        # The same records may come with other rejects.
+        write_rejects(request.root, naming.PLAN_REJECTS, rejects)
         return False
     _note_plan(request, plan_json(request.settings, layout, fingerprint))
     write_rejects(request.root, naming.PLAN_REJECTS, rejects)
@@ -191,20 +193,18 @@ def clear_output(
 
 
 def _abort_leftovers(root: Folder) -> None:
-    """Uploads that a killed build left cost money and harm nothing: who may not list them can build all the same."""
+    """Abort uploads of killed builds; they only cost money, so failing to is just a warning."""
     try:
         root.abort_uploads()
     except StorageError as error:
-        _LOG.warning(
-            "uploads that an earlier build may have left in %s are not cleaned up: %s", root, error
-        )
+        _LOG.warning("could not abort unfinished uploads of earlier builds in %s: %s", root, error)
 
 
 def _note_plan(request: OutputRequest, plan: Mapping[str, Any]) -> None:
-    """Make OUTPUT this build's own. Of two builds that begin at once with nothing there, one is told.
+    """Claim OUTPUT for this build. Of two builds that start at once, exactly one succeeds.
 
     Raises:
-        BuildError: Another build has begun there meanwhile.
+        BuildError: Another build has claimed OUTPUT first.
     """
     if read_json(request.root, naming.PLAN) is not None:
         write_json(request.root, naming.PLAN, plan)
@@ -213,56 +213,59 @@ def _note_plan(request: OutputRequest, plan: Mapping[str, Any]) -> None:
         request.root.create_bytes(naming.PLAN, json_bytes(plan))
     except ExistsError as error:
         raise BuildError(
-            f"another build has begun at OUTPUT {request.root} meanwhile: wait for it, or give another OUTPUT"
+            f"another build has started in OUTPUT {request.root}: wait until it finishes, "
+            "or use another OUTPUT"
         ) from error
 
 
 def check_owner(root: Folder, fingerprint: str | None) -> None:
-    """Stop a build whose OUTPUT another one has taken over meanwhile, before it puts a shard among those of the other.
+    """Stop a build if another one has taken over its OUTPUT, before shards of both mix.
 
     Args:
         root: The dataset's folder.
-        fingerprint: Of this build's plan; None for shards written outside of any build.
+        fingerprint: Fingerprint of this build's plan; None for shards written outside any build.
 
     Raises:
         BuildError: `plan.json` is of another plan.
     """
     try:
         plan = None if fingerprint is None else read_json(root, naming.PLAN)
-    except NotADatasetError:  # damaged: so it is not another build that has just written it
+    except NotADatasetError:  # damaged, so no other build has just written it
         return
     if plan is not None and plan.get("fingerprint") != fingerprint:
         raise BuildError(
-            f"another build has begun at OUTPUT {root} meanwhile, with another INPUT or other options: this one stops"
+            f"another build with a different INPUT or other options has started in OUTPUT {root}: "
+            "this one stops"
         )
 
 
 def is_earlier_try(
     request: OutputRequest, plan: Mapping[str, Any] | None, fingerprint: str
 ) -> bool:
-    """Whether the unfinished build that `plan` (the content of `plan.json`) speaks of is this one, so that its shards may stay."""
+    """Return whether `plan.json`, read as `plan`, is of this build, so its shards may stay."""
     return request.resumable and plan is not None and plan.get("fingerprint") == fingerprint
 
 
 def check_fingerprint(
     request: OutputRequest, manifest: Mapping[str, Any], fingerprint: str
 ) -> None:
-    """Refuse to go on with a finished dataset whose input was not this one.
+    """Check that a finished dataset was built from this input.
 
     Raises:
-        BuildError: The manifest, as JSON, is of another plan; the message says what to do.
+        BuildError: The manifest, as JSON, is of another plan.
     """
     if manifest.get("fingerprint") != fingerprint:
         raise BuildError(
-            f"INPUT has changed since the dataset at {request.root} was built (files added, removed or changed): "
-            "--if-exists overwrite rebuilds it, and another OUTPUT keeps it"
+            f"INPUT has changed since the dataset at {request.root} was built (files added, "
+            "removed or changed): use --if-exists overwrite to rebuild it, or another OUTPUT "
+            "to keep it"
         )
 
 
 def plan_json(
     settings: Mapping[str, Any], layout: Layout, fingerprint: str | None
 ) -> dict[str, Any]:
-    """The content of `plan.json`: how many shards and records each split is to have. Bytes are estimates."""
+    """Return the content of `plan.json`: shards, records and estimated bytes per split."""
     splits = {
         split: {
             "num_shards": cuts.num_shards,
@@ -277,6 +280,6 @@ def plan_json(
 
 
 def remove_outputs(root: Folder) -> None:
-    """Remove everything a build made, the manifest first, so that nothing half removed looks finished."""
+    """Remove all files of a build, the manifest first so a partial removal never looks finished."""
     root.remove(naming.MANIFEST)
     root.remove_all(root.outputs())

@@ -1,6 +1,6 @@
-"""PlanShards: references -> shard plans, and the layout of all shards | rejects (ids that come twice).
+"""Plan shards: put references in the global order and cut it into shards.
 
-LayOutShards: the first half of it, for who wants to know the layout only and saves the second shuffle.
+`LayOutShards` is the first half. It yields the layout alone and saves the second shuffle.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from transforms.rejects import Reject
 from transforms.routing import Route
 
 _Piece = tuple[int, pa.RecordBatch]
-# Shuffles move batches as bytes: a runner that groups decoded values would hold them all, four times as large.
+# Shuffles move batches as bytes: a runner that groups decoded values holds all of them in memory,
+# at four times the size.
 _PackedPiece = tuple[int, bytes]
 
 
 class Planned(NamedTuple):
-    """The shards to write (ShardPlan), the one Layout, and the rejects."""
+    """The shards to write (ShardPlan), the single Layout, and the rejects (duplicate ids)."""
 
     shards: beam.PCollection
     layout: beam.PCollection
@@ -35,7 +36,7 @@ class Planned(NamedTuple):
 
 
 class LaidOut(NamedTuple):
-    """References in buckets, (bucket, references in order), the one Layout, and the rejects."""
+    """References in order by bucket, the single Layout, and the rejects (duplicate ids)."""
 
     buckets: beam.PCollection
     layout: beam.PCollection
@@ -43,13 +44,13 @@ class LaidOut(NamedTuple):
 
 
 class LayOutShards(beam.PTransform):
-    """Put references in the global order and count out how it is cut into shards.
+    """A transform that puts references in the global order and computes the cuts into shards.
 
     Args:
-        policy: How many shards, or how large.
-        seed: Of the shuffle.
-        num_buckets: A power of two; more of them bound the memory of one worker, and change nothing in the result.
-        estimate: The one SizeEstimate or None, where images are encoded anew and shards are to have a size.
+        policy: The number or size of shards.
+        seed: Seed of the shuffle.
+        num_buckets: A power of two. More buckets need less memory per worker; the result is equal.
+        estimate: The single SizeEstimate or None, for re-encoded images and a shard size in bytes.
     """
 
     def __init__(
@@ -89,15 +90,15 @@ class LayOutShards(beam.PTransform):
 
 
 class PlanShards(beam.PTransform):
-    """Put references in the global order and cut it into shards.
+    """A transform that puts references in the global order and cuts it into shard plans.
 
     Args:
         name: The dataset's name, which starts the shards' file names.
-        policy: How many shards, or how large.
-        seed: Of the shuffle.
-        settings: What decides the shards' bytes besides the references; part of every digest.
-        num_buckets: A power of two; more of them bound the memory of one worker, and change nothing in the result.
-        estimate: The one SizeEstimate or None, where images are encoded anew and shards are to have a size.
+        policy: The number or size of shards.
+        seed: Seed of the shuffle.
+        settings: The settings that decide the shards' bytes, part of every digest.
+        num_buckets: A power of two. More buckets need less memory per worker; the result is equal.
+        estimate: The single SizeEstimate or None, for re-encoded images and a shard size in bytes.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""How far the shards written by this process are: what a progress bar on the same machine shows.
+"""Progress of shard writing in this process, for a progress bar on the same machine.
 
-Beam's metrics are final only when a bundle is done, and one bundle may be a whole local build; so the writer counts here too.
-Where workers are other processes of this machine these counters stay at zero and the bar says nothing.
+Beam's metrics are final only at the end of a bundle, and one bundle may be a whole local build, so
+the writer counts here too. If workers are other processes, these counters stay at zero.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 class Progress:
     """Counters of this process; `total_*` are known once the plan is made.
 
-    `images` and `shards` are all that is done, `reused_*` the part of them that an earlier build had done.
+    `images` and `shards` include the work of earlier builds, which `reused_*` count apart.
     """
 
     total_images: int = 0
@@ -38,7 +38,7 @@ class Progress:
             self.shards += shards
 
     def add_reused(self, *, images: int, shards: int) -> None:
-        """Count work that an earlier build had done."""
+        """Count work that an earlier build did."""
         with self._lock:
             self.images += images
             self.shards += shards
@@ -46,7 +46,10 @@ class Progress:
             self.reused_shards += shards
 
     def show(self, found: Progress) -> None:
-        """Take over what was found in OUTPUT of a build whose workers are elsewhere; what is found first was there before."""
+        """Show the progress found in OUTPUT, for a build whose workers run elsewhere.
+
+        Work found by the first call counts as reused.
+        """
         with self._lock:
             if not self.total_shards:
                 self.reused_images, self.reused_shards = found.images, found.shards

@@ -1,4 +1,4 @@
-"""PublishDataset: finished shards -> the manifest and its companions."""
+"""Publish a dataset: write the manifest and its companions once all shards are finished."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from transforms.publishing.publication import Publication, publish
 
 
 class PublishDataset(beam.PTransform):
-    """Write the manifest and its companions once every shard is finished: one Manifest.
+    """A transform that writes the manifest and its companions, and returns the single Manifest.
 
     Args:
-        publication: What is known before the build.
-        layout: The one Layout.
-        clearance: The one Clearance.
+        publication: The inputs that are known before the build.
+        layout: The single Layout.
+        clearance: The single Clearance.
     """
 
     def __init__(

@@ -1,10 +1,10 @@
-"""References: what travels through the plan instead of pixels.
+"""References, the metadata of images that travels through the plan instead of pixels.
 
-A reference says where one image is and what belongs to it. References travel as `pyarrow.RecordBatch`es of up to
-`BATCH_ROWS` rows with the columns of `REFERENCE_SCHEMA`, then columns named `x/...`: up to `EncodeFeatures` those that a source
-brings, of any type, named by the source's column; after it one for each key of a `tf.Example`, named by the key, of its final
-type (int64, float32, binary, or lists of one) and without nulls. Further pictures of a record travel as references of their own,
-in columns of `PICTURE_TYPE` that are named by their feature.
+References travel as `pyarrow.RecordBatch`es of at most `BATCH_ROWS` rows. They have the columns of
+`REFERENCE_SCHEMA`, then extra columns named `x/...`. Before `EncodeFeatures` these are the source's
+columns, of any type; after it there is one per `tf.Example` key, of its final type (int64, float32,
+binary, or lists of one) and without nulls. Additional images of a record are columns of
+`PICTURE_TYPE`, named by their feature.
 """
 
 from __future__ import annotations
@@ -20,39 +20,37 @@ from transforms.rejects import Reject, RejectReason
 
 BATCH_ROWS = 10_000
 EXTRA_PREFIX = "x/"
-LABEL_INDEX = "label_index"  # int64, an index into the class names; of encoded references
+LABEL_INDEX = "label_index"  # int64 index into the class names, after EncodeFeatures
 
 REFERENCE_SCHEMA = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
         pa.field("uri", pa.string(), nullable=False),
-        pa.field(
-            "offset", pa.int64()
-        ),  # where in the file or object its bytes begin; null where they are all of it
+        # Position in the file or object, in bytes; null if the image is all of it.
+        pa.field("offset", pa.int64()),
         pa.field("num_bytes", pa.int64(), nullable=False),
-        pa.field("etag", pa.string()),  # changes when the content does; null where nobody looked
-        pa.field(
-            "row", pa.int64(), nullable=False
-        ),  # the table's row, from 0; 0 for files of a folder
+        pa.field("etag", pa.string()),  # changes with the content; null if not looked up
+        # The table's row, from 0; 0 for files of a folder.
+        pa.field("row", pa.int64(), nullable=False),
         pa.field("split", pa.string()),
         pa.field("group", pa.string()),
         pa.field("label", pa.string()),
     ]
 )
 
-# Where a further picture of a record is: an image beside the first one, a mask.
+# The place of an additional image of a record, such as a mask.
 PICTURE_TYPE = pa.struct(
     [("uri", pa.string()), ("offset", pa.int64()), ("num_bytes", pa.int64()), ("etag", pa.string())]
 )
 
 
 def extra_name(column: str) -> str:
-    """The column of a reference batch that holds the extra feature `column`."""
+    """Return the column of a reference batch that holds the extra feature `column`."""
     return EXTRA_PREFIX + column
 
 
 def name_of_extra(column: str) -> str:
-    """The extra feature or column that a column of a reference batch holds."""
+    """Return the feature or source column that a column of a reference batch holds."""
     return column.removeprefix(EXTRA_PREFIX)
 
 
@@ -61,12 +59,12 @@ def extra_columns(schema: pa.Schema) -> list[str]:
 
 
 def picture_columns(schema: pa.Schema) -> list[str]:
-    """The columns of further pictures."""
+    """Return the columns of additional images."""
     return [field.name for field in schema if field.type == PICTURE_TYPE]
 
 
 def record_bytes(batch: pa.RecordBatch) -> list[int]:
-    """The bytes of all pictures of each record, as far as they are known."""
+    """Return the bytes of all images of each record, counting unknown sizes as 0."""
     sizes = batch.column("num_bytes").fill_null(0)
     for name in picture_columns(batch.schema):
         sizes = pc.add(sizes, pc.struct_field(batch.column(name), "num_bytes").fill_null(0))
@@ -77,7 +75,7 @@ def record_bytes(batch: pa.RecordBatch) -> list[int]:
 def reject_rows(
     batch: pa.RecordBatch, mask: np.ndarray, reason: RejectReason, detail: str
 ) -> Iterator[Reject]:
-    """A reject for each row where `mask` is True; `detail` may name columns in braces, as `{label}`."""
+    """Yield a reject for each row in `mask`; `detail` may contain columns as `{label}`."""
     if not mask.any():
         return
     for row in batch.filter(pa.array(mask)).to_pylist():
@@ -89,7 +87,7 @@ def keep_rows(batch: pa.RecordBatch, keep: np.ndarray) -> pa.RecordBatch:
 
 
 def set_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordBatch:
-    """`batch` with the column `name` replaced, or added as the last."""
+    """Return the batch with the column `name` replaced, or appended."""
     position = batch.schema.get_field_index(name)
     field = pa.field(name, values.type)
     if position < 0:
@@ -98,12 +96,12 @@ def set_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordB
 
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all batches, in order, as one batch."""
+    """Return the rows of all batches, in order, as one batch."""
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def to_ipc(batch: pa.RecordBatch) -> bytes:
-    """One batch as an Arrow IPC stream; zstd takes paths to about a quarter, which is what a shuffle moves."""
+    """Return the batch as an Arrow IPC stream; zstd shrinks paths to about a quarter."""
     sink = pa.BufferOutputStream()
     options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
@@ -117,9 +115,9 @@ def from_ipc(data: bytes) -> pa.RecordBatch:
 
 
 def digest_of(settings: bytes, batch: pa.RecordBatch) -> str:
-    """A stable hash of `settings` and of the batch's rows in their order, 32 hexadecimal digits.
+    """Return a stable hash of `settings` and the rows in order, as 32 hexadecimal digits.
 
-    Columns are hashed as values (lengths, then data), so slices, buffers and padding do not matter.
+    Columns are hashed as values (lengths, then data), independent of slices, buffers and padding.
     """
     digest = hashlib.blake2b(settings, digest_size=16)
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -159,7 +157,7 @@ def _hash_array(digest: hashlib.blake2b, array: pa.Array) -> None:
 
 
 def _binary_data(array: pa.Array) -> memoryview:
-    """The bytes of all values of a string or binary array without nulls, one after another."""
+    """Return the concatenated values of a string or binary array without nulls."""
     if not len(array):
         return memoryview(b"")
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int32)[

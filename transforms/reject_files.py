@@ -1,4 +1,4 @@
-"""The files of reject rows in a dataset's `rejects/`: written by each step that leaves inputs out, read back for people."""
+"""Reject files of a dataset: written by each step that rejects inputs, read back for reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transforms.rejects import NO_FAULTS, Reject, RejectReason, rejects_to_table
 
 
 def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> None:
-    """Write a file of reject rows; with none, there is no file."""
+    """Write a file of reject rows, or remove the file if there are none."""
     if not rejects:
         root.remove(filename)
         return
@@ -25,7 +25,7 @@ def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> Non
 
 
 def read_rejects(root: Folder, filename: str) -> list[Reject]:
-    """The rows of a file of rejects; where there is no file, there are none."""
+    """Return the rows of a file of rejects; none if there is no such file."""
     try:
         with root.open_small(filename) as source, pq.ParquetFile(source) as file:
             rows = file.read().to_pylist()
@@ -35,7 +35,7 @@ def read_rejects(root: Folder, filename: str) -> list[Reject]:
 
 
 def first_faults(root: Folder, limit: int) -> list[Reject]:
-    """Some of a dataset's rejects, to show: the first `limit` that are not just other files."""
+    """Return the first `limit` rejects of a dataset that count as faults."""
     files = (
         name
         for name in root.outputs()

@@ -1,7 +1,7 @@
-"""Rejects: every input that does not end up in a shard, with a typed reason.
+"""Rejects: every input that is not in a shard, with a typed reason.
 
-A reject is a row, never a log line: `rejects/*.parquet` beside the shards holds one row per reject, the manifest
-holds the counts by reason, and each reason is also the name of a Beam counter.
+A reject is a row, never a log line: `rejects/*.parquet` holds one row per reject, the manifest
+counts them by reason, and each reason has a Beam counter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwright.errors import (
 
 
 class RejectReason(StrEnum):
-    """Why an input is not in any shard. The value is the counter name and the text in reports."""
+    """The reason why an input is not in any shard, as in counter names and reports."""
 
     EMPTY_FILE = "empty_file"
     TRUNCATED = "truncated"
@@ -32,9 +32,8 @@ class RejectReason(StrEnum):
     CORRUPT = "corrupt"
     TOO_MANY_PIXELS = "too_many_pixels"
     TOO_LARGE = "too_large"
-    POLICY_EXIF = (
-        "policy_exif"  # these are rejects because `--on FAULT=reject` says so, or by its default
-    )
+    # The policies reject because of `--on FAULT=reject`, given or the default.
+    POLICY_EXIF = "policy_exif"
     POLICY_CMYK = "policy_cmyk"
     POLICY_16BIT = "policy_16bit"
     POLICY_PALETTE = "policy_palette"
@@ -53,22 +52,18 @@ class RejectReason(StrEnum):
     UNKNOWN_LABEL = "unknown_label"
     UNKNOWN_SPLIT = "unknown_split"
     BAD_VALUE = "bad_value"
-    TRANSFORM = "transform"  # a user's function left it out, or failed
-    OTHER_FILE = (
-        "other_file"  # neither named nor made as an image: listed, but not counted as a fault
-    )
-    EMPTY_BOX = "empty_box"  # a box with no area inside its image: the image is kept without it, so this is no fault either
-    UNMATCHED_LABEL = "unmatched_label"  # a row of a --labels table that INPUT has no image for
-    AMBIGUOUS_LABEL = "ambiguous_label"  # a row of a --labels table that several images would take
-    UNUSED_ID = "unused_id"  # a list of ids names what INPUT does not have
-    DUPLICATE_IMAGE = (
-        "duplicate_image"  # another image has the same bytes, and the user calls that a fault
-    )
-    DROPPED_DUPLICATE = "dropped_duplicate"  # the same, where the user asked for one of them only
-    INTERNAL_ERROR = "internal_error"  # an exception that nobody expected: a bug here or in a decoder, to be reported
+    TRANSFORM = "transform"  # a --transform function dropped it or failed
+    OTHER_FILE = "other_file"  # not an image by name or content: listed, but no fault
+    EMPTY_BOX = "empty_box"  # a box without area in its image, which is kept: no fault
+    UNMATCHED_LABEL = "unmatched_label"  # a row of a --labels table matches no image of INPUT
+    AMBIGUOUS_LABEL = "ambiguous_label"  # a row of a --labels table matches several images
+    UNUSED_ID = "unused_id"  # an id of a split list is not in INPUT
+    DUPLICATE_IMAGE = "duplicate_image"  # equal bytes to another image, with --duplicates reject
+    DROPPED_DUPLICATE = "dropped_duplicate"  # equal bytes to another image, with --duplicates drop
+    INTERNAL_ERROR = "internal_error"  # an unexpected exception: a bug here or in a decoder
 
 
-# What a store's trouble with one object means. Troubles with a whole store are nobody's reject.
+# Errors of one object. Errors of a whole store are no reject: they end the build.
 _STORAGE_REASONS: Mapping[type[StorageError], RejectReason] = {
     MissingError: RejectReason.MISSING_FILE,
     MissingBucketError: RejectReason.MISSING_FILE,
@@ -80,12 +75,12 @@ _STORAGE_REASONS: Mapping[type[StorageError], RejectReason] = {
 
 
 def reason_of(error: StorageError) -> RejectReason | None:
-    """Why an object that could not be read is left out, or None where the store failed and not the object."""
+    """Return why an object is rejected, or None if the whole store failed."""
     return _STORAGE_REASONS.get(type(error))
 
 
-# Reasons that may be gone at the next try: an unfinished build writes such a shard again. An internal error may be a lack of
-# memory, or a bug that a newer version does not have.
+# Reasons that may be gone at the next try, so an unfinished build rewrites such a shard. An
+# internal error may be a lack of memory, or a bug that a newer version does not have.
 RETRYABLE = frozenset(
     {
         RejectReason.MISSING_FILE,
@@ -98,13 +93,13 @@ RETRYABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """One input that is left out.
+    """A rejected input.
 
     Attributes:
-        id: The id the record would have had ("" where none could be made).
-        uri: Where the image was looked for.
+        id: The id that the record would have had, "" if it has none.
+        uri: The image's location.
         reason: The typed reason.
-        detail: One line for a person: what was found and, where there is one, the fix.
+        detail: One line with the finding and, if there is one, the fix.
     """
 
     id: str
@@ -119,14 +114,14 @@ REJECT_SCHEMA = pa.schema(
 
 
 def rejects_to_table(rejects: Sequence[Reject]) -> pa.Table:
-    """One row per reject, sorted, so that the file does not depend on the order of arrival. There may be millions of them."""
+    """Return one row per reject, sorted so that the order of arrival does not matter."""
     columns = {name: [getattr(reject, name) for reject in rejects] for name in REJECT_SCHEMA.names}
     return pa.table(columns, schema=REJECT_SCHEMA).sort_by(
         [(name, "ascending") for name in REJECT_SCHEMA.names]
     )
 
 
-# Listed for whoever looks, though no image that is wanted is missing for them.
+# Listed for information: no wanted image is missing.
 NO_FAULTS = frozenset(
     {
         RejectReason.OTHER_FILE,
@@ -139,6 +134,5 @@ NO_FAULTS = frozenset(
 
 
 def count_faults(counts: Mapping[str, int]) -> int:
-    """How many rejects count against `--max-reject-fraction`: all but those that leave out no image, or one that the user
-    does not want."""
+    """Return the number of rejects that count against `--max-reject-fraction`."""
     return sum(number for reason, number in counts.items() if reason not in NO_FAULTS)

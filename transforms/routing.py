@@ -1,6 +1,6 @@
-"""What every verb needs: functions that give results and rejects, as two PCollections, and coders for Arrow batches.
+"""Route results and rejects into two PCollections, and encode Arrow batches for shuffles.
 
-Rejects leave by a hand-written tagged output, because `with_exception_handling` rules the Prism runner out.
+Rejects are tagged outputs, because `with_exception_handling` rules the Prism runner out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _REJECTS = "rejects"
 
 
 class Routed(NamedTuple):
-    """The two outputs of a step: what goes on, and what is left out."""
+    """The two outputs of a step: its results and its rejects."""
 
     main: beam.PCollection
     rejects: beam.PCollection
 
 
 class ArrowBatchCoder(coders.Coder):
-    """`pyarrow.RecordBatch` as a compressed IPC stream: smaller and faster than its pickle."""
+    """A coder of `pyarrow.RecordBatch` as compressed IPC, smaller and faster than its pickle."""
 
     def encode(self, value: pa.RecordBatch) -> bytes:
         return to_ipc(value)
@@ -50,7 +50,7 @@ class _RouteFn(beam.DoFn):
     def __init__(self, function: Callable[..., Iterable[Any]]) -> None:
         self._function = function
 
-    @no_annotations  # Beam would take `**kwargs: Any` for the hint of one argument called kwargs
+    @no_annotations  # else Beam takes `**kwargs: Any` for the type of one argument named kwargs
     def process(self, element: Any, **kwargs: Any) -> Iterable[Any]:
         for result in self._function(element, **kwargs):
             if isinstance(result, Reject):
@@ -61,11 +61,11 @@ class _RouteFn(beam.DoFn):
 
 
 class Route(beam.PTransform):
-    """Apply a function that gives any number of results and `Reject`s for an element.
+    """A transform that applies a function yielding any number of results and `Reject`s.
 
     Args:
-        function: Called with the element and the side inputs.
-        output_type: The type of a result, which chooses its coder.
+        function: Called with the element and `kwargs`.
+        output_type: The type of a result, which selects its coder.
         kwargs: Side inputs or plain values for the function.
     """
 

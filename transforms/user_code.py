@@ -1,11 +1,12 @@
-"""A user's own function on each record, between reading an image and writing its record (`--transform package.module:function`).
+"""Apply a user's function to each record, for `--transform package.module:function`.
 
     def tiles(record: Record) -> list[Record]:
-        pixels = record.pixels()
-        return [record.replace(image=tile, id=f"{record.id}#{n}") for n, tile in enumerate(cut(pixels))]
+        tiles = enumerate(cut(record.pixels()))
+        return [record.replace(image=tile, id=f"{record.id}#{n}") for n, tile in tiles]
 
-It gives one record, several, or None for none; what it raises leaves the record out, with the message. It runs where shards are
-written, so it may run again for the same record, in another process: it must give the same for the same, and keep nothing.
+The function returns one record, several, or None to drop it. An exception rejects the record with
+its message. The function may run again for the same record, in another process, so it must be
+deterministic and keep no state.
 """
 
 from __future__ import annotations
@@ -31,23 +32,24 @@ from transforms.rejects import RejectReason
 Picture = bytes | npt.NDArray[np.uint8]
 
 
-class RejectRecord(Exception):  # noqa: N818 - says what is to happen, as StopIteration does
-    """Raised by a user's function to leave a record out; its text becomes the reject's detail."""
+class RejectRecord(Exception):  # noqa: N818 - names an action, as StopIteration does
+    """An exception that a user's function raises to reject a record; its text is the detail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a user's function is given and gives.
+    """The input and output of a user's function.
 
     Attributes:
-        id: Unique in the dataset. Of several records made of one, each must begin with that one's; those that are equal get
-            `#0`, `#1`, ... behind.
-        image: The image's bytes as they were read; or pixels, uint8 [height, width] or [height, width, 1, 3 or 4], which are
-            stored as `--encode` says, and as PNG with `keep`.
-        label: Its class name, or None where the dataset has no labels. Only names that the dataset has are known.
-        features: The other features by their keys in tf.Example, as they are stored: int, float or bytes, or a list of one.
-            Every key that the schema has must be there.
-        pictures: Further pictures by feature name, such as a mask, in the same forms as `image`; None for one that is not there.
+        id: Unique in the dataset. Records made from one must begin with its id; if all of them
+            have the same id, `#0`, `#1`, ... are appended.
+        image: The image's bytes as read; or uint8 pixels [height, width] or
+            [height, width, 1, 3 or 4], stored as `--encode` says, and as PNG with `keep`.
+        label: The class name, one of the dataset's, or None without labels.
+        features: All other features by tf.Example key, as stored: int, float or bytes, or a list
+            of one of them. No key of the schema may be missing.
+        pictures: Additional images such as a mask, by feature name, in the forms of `image`; None
+            for a missing one.
         uri: Where the image was read.
     """
 
@@ -59,15 +61,15 @@ class Record:
     uri: str = ""
 
     def pixels(self) -> npt.NDArray[np.uint8]:
-        """The image as uint8 [height, width, 3], upright.
+        """Return the image as upright uint8 [height, width, 3].
 
         Raises:
-            ImageFault: It does not decode.
+            ImageFault: The image cannot be decoded.
         """
         return self.image if isinstance(self.image, np.ndarray) else decode_rgb(self.image)
 
     def replace(self, **changes: Any) -> Record:
-        """The same record with other values of some attributes."""
+        """Return the record with some attributes changed."""
         return dataclasses.replace(self, **changes)
 
 
@@ -76,11 +78,11 @@ Transform = Callable[[Record], Record | Iterable[Record] | None]
 
 @dataclass(frozen=True, slots=True)
 class UserTransform:
-    """A user's function: by name, because functions travel to workers by name.
+    """A user's function by name, because functions travel to workers by name.
 
     Attributes:
         spec: `package.module:function`.
-        digest: Of the module's source, so that another version of it makes other shards.
+        digest: Hash of the module's source, so that a changed function makes new shards.
     """
 
     spec: str
@@ -88,9 +90,10 @@ class UserTransform:
 
     @classmethod
     def find(cls, spec: str) -> UserTransform:
-        """
+        """Import the function and hash the source of its module.
+
         Raises:
-            UsageError: There is no such module or function; the message says which.
+            UsageError: The module or the function does not exist, or its source is unreadable.
         """
         function = _load(spec)
         module = inspect.getmodule(function)
@@ -98,15 +101,16 @@ class UserTransform:
             source = inspect.getsource(module) if module is not None else ""
         except (OSError, TypeError) as error:
             raise UsageError(
-                f"--transform {spec}: the source of its module cannot be read, and shards are named by it: {error}"
+                f"--transform {spec}: cannot read the source of its module, which the shards' "
+                f"digests depend on: {error}"
             ) from error
         return cls(spec, hashlib.blake2b(source.encode(), digest_size=16).hexdigest())
 
     def apply(self, record: Record) -> list[Record]:
-        """What becomes of a record.
+        """Return the records made from a record.
 
         Raises:
-            ImageFault: It is left out: the function gave nothing, raised something, or gave what is no record.
+            ImageFault: The function returned no record or an invalid one, or it failed.
         """
         try:
             found = _load(self.spec)(record)
@@ -115,23 +119,21 @@ class UserTransform:
             raise ImageFault(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
         except ImageFault:
             raise
-        except (
-            Exception,
-            SystemExit,
-        ) as error:  # whatever a user's code does to one record, the build goes on
+        # SystemExit, too: a user's function never ends the build.
+        except (Exception, SystemExit) as error:
             raise ImageFault(
                 RejectReason.TRANSFORM, f"{self.spec} failed: {type(error).__name__}: {error}"
             ) from error
         if not results:
-            raise ImageFault(RejectReason.TRANSFORM, f"{self.spec} gave no record")
+            raise ImageFault(RejectReason.TRANSFORM, f"{self.spec} returned no record")
         return _checked(self.spec, record, results)
 
 
 def apply_all(transforms: Sequence[UserTransform], record: Record) -> list[Record]:
-    """Each function on what the one before it gave.
+    """Apply each function to the records that the one before it returned.
 
     Raises:
-        ImageFault: As `UserTransform.apply`; then none of the records made of this one stays.
+        ImageFault: As `UserTransform.apply`, for the whole record.
     """
     records = [record]
     for transform in transforms:
@@ -144,14 +146,14 @@ def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
         if not isinstance(result, Record):
             raise ImageFault(
                 RejectReason.TRANSFORM,
-                f"{spec} gave a {type(result).__name__}, and must give records",
+                f"{spec} returned a {type(result).__name__}; expected Record",
             )
         if problem := _type_problem(result):
-            raise ImageFault(RejectReason.TRANSFORM, f"{spec} gave {problem}")
+            raise ImageFault(RejectReason.TRANSFORM, f"{spec} returned {problem}")
         if not result.id.startswith(given.id):
             raise ImageFault(
                 RejectReason.TRANSFORM,
-                f"{spec} gave the id {result.id!r}, which must begin with {given.id!r}",
+                f"{spec} returned the id {result.id!r}, which must begin with {given.id!r}",
             )
     ids = [result.id for result in results]
     if len(results) > 1 and len(set(ids)) == 1:
@@ -159,13 +161,13 @@ def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     if len(set(ids)) < len(ids):
         raise ImageFault(
             RejectReason.TRANSFORM,
-            f"{spec} gave several records the same id; give each its own, or none of them",
+            f"{spec} returned equal ids: give each record its own id, or leave all ids unchanged",
         )
     return results
 
 
 def _type_problem(record: Record) -> str:
-    """Name the attribute of a record that has another type than `Record` states, "" for none."""
+    """Return which attribute has a wrong type, or an empty string."""
     values: list[tuple[str, Any, tuple[type, ...]]] = [
         ("id", record.id, (str,)),
         ("image", record.image, (bytes, np.ndarray)),
@@ -180,7 +182,10 @@ def _type_problem(record: Record) -> str:
         ]
     for name, value, types in values:
         if not isinstance(value, types):
-            return f"{name} of type {type(value).__name__}; expected {' or '.join(kind.__name__ for kind in types)}"
+            return (
+                f"{name} of type {type(value).__name__}; "
+                f"expected {' or '.join(kind.__name__ for kind in types)}"
+            )
     return ""
 
 
@@ -188,15 +193,15 @@ def _type_problem(record: Record) -> str:
 def _load(spec: str) -> Transform:
     module_name, colon, name = spec.partition(":")
     if not colon or not module_name or not name:
-        raise UsageError(f"--transform {spec!r} is no function: write package.module:function")
-    if os.getcwd() not in sys.path:  # as `python -m` has it, and the installed command has not
+        raise UsageError(
+            f"--transform {spec!r} is not a function; expected package.module:function"
+        )
+    if os.getcwd() not in sys.path:  # `python -m` adds it, the installed command does not
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:
-        raise UsageError(
-            f"--transform {spec}: {module_name} cannot be imported: {error}"
-        ) from error
+        raise UsageError(f"--transform {spec}: could not import {module_name}: {error}") from error
     function: Any = module
     for part in name.split("."):
         function = getattr(function, part, None)

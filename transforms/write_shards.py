@@ -1,4 +1,4 @@
-"""WriteShards: shard plans -> shard summaries | rejects. The only step that reads pixels."""
+"""Write shards, the only step that reads pixels."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from transforms.writing.write_job import WriteJob
 
 
 class WriteShards(beam.PTransform):
-    """Write every planned shard that is not finished yet.
+    """A transform that writes every planned shard that is not finished yet.
 
     Args:
-        job: What is the same for all shards; its vocabularies come with the clearance.
-        clearance: One Clearance: nothing is written before it is given.
+        job: The settings of all shards; the vocabularies come with the clearance.
+        clearance: The single Clearance; nothing is written before it arrives.
     """
 
     def __init__(self, job: WriteJob, *, clearance: beam.PCollection) -> None:

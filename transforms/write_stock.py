@@ -1,13 +1,13 @@
-"""WriteWithBeam: shard plans -> shard summaries | rejects, through Beam's own `WriteToTFRecord`.
+"""Write shards with Beam's own `WriteToTFRecord`, for builds that want stock parts only.
 
-The records are byte for byte those of `WriteShards`, made by the same code. For who wants stock parts only; the limits:
+The records have the same bytes as those of `WriteShards`: the same code makes them. Limits:
 
-* Every record crosses a GroupByKey, image and all: about 7 times the data in memory on the local runner.
-* Each bundle deals records to a split's shards in turn, from a random one on: their counts are even on average only,
-  their bytes less so, and a shard may be empty.
-* The order, and which record is in which shard, differ from run to run.
-* Nothing is resumed: a build that was stopped starts over.
-* Where each image came from is held in memory by every worker that indexes, about 200 bytes an image.
+* Every record crosses a GroupByKey with its image: about 7x the data in memory on the local runner.
+* Each bundle deals records to a split's shards in turn, starting at a random one: counts are even
+  on average only, sizes in bytes less so, and a shard may be empty.
+* The order, and which record is in which shard, differ between runs.
+* A stopped build does not resume; it starts over.
+* Every worker that indexes holds the origin of each image in memory, about 200 bytes per image.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ _PlacedReject = tuple[ShardName, Reject]
 
 
 class WriteWithBeam(beam.PTransform):
-    """Write all splits, each with one `WriteToTFRecord`, and index what was written.
+    """A transform that writes each split with one `WriteToTFRecord` and indexes the shards.
 
     A reject is listed with the shard that its image was planned for.
 
     Args:
-        job: What is the same for all shards; its vocabularies come with the clearance.
+        job: The settings of all shards; the vocabularies come with the clearance.
         name: The dataset's name, which starts the shards' file names.
-        shards: How many shards each split gets. Beam wants to know it, and the splits, when the graph is built.
-        clearance: One Clearance: nothing is written before it is given.
+        shards: Number of shards by split; Beam needs both when the graph is built.
+        clearance: The single Clearance; nothing is written before it arrives.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class WriteWithBeam(beam.PTransform):
 
 
 class _EncodeFn(beam.DoFn):
-    """Reads, checks and encodes a chunk: (split, record), and what is known of its images, and its rejects."""
+    """A DoFn that encodes a chunk: yields (split, record), and tags its origins and rejects."""
 
     def process(
         self, planned: _PlannedChunk, job: WriteJob, clearance: Clearance
@@ -155,13 +155,13 @@ class _EncodeFn(beam.DoFn):
 
 
 def cut_plan(plan: ShardPlan) -> Iterator[_PlannedChunk]:
-    """The chunks of a planned shard, each with the shard's name."""
+    """Yield the chunks of a planned shard, each with the shard's name."""
     for start, stop in chunk_bounds(record_bytes(plan.references)):
         yield plan.name, plan.references.slice(start, stop - start)
 
 
 def unframe(framed: FramedRecords) -> Iterator[bytes]:
-    """The serialized tf.Examples of framed records: Beam's writer frames them itself."""
+    """Yield the serialized tf.Examples of framed records, because Beam's writer frames them."""
     whole = b"".join(framed.pieces)
     start = 0
     for length in framed.lengths:
@@ -170,7 +170,7 @@ def unframe(framed: FramedRecords) -> Iterator[bytes]:
 
 
 def origins_of(chunk: Chunk, references: pa.RecordBatch) -> pa.RecordBatch:
-    """What is known of a chunk's images and not in their records, with `ORIGIN_SCHEMA`."""
+    """Return what the records of a chunk lack about their images, with `ORIGIN_SCHEMA`."""
     kept = references.take(pa.array(chunk.rows, pa.int64()))
     measured = {
         name: pa.array(
@@ -203,7 +203,8 @@ def _finish_shard(
     rejects: Sequence[_PlacedReject],
     written: Sequence[str],
 ) -> ShardSummary:
-    del written  # waited for only: a file found in place counts, also where a retried rename no longer names it
+    # Only awaited: a file in place counts, even if a retried rename no longer reports its name.
+    del written
     schema = job.with_vocabularies(clearance.vocabularies).schema
     with timed("index_shard_msec"):
         summary, rows = index_shard(

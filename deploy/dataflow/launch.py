@@ -1,4 +1,4 @@
-"""What a Flex Template's launcher runs: `shardwright build`, as a file."""
+"""Run `shardwright build`, as the Python file that a Flex Template's launcher needs."""
 
 import sys
 

@@ -1,10 +1,10 @@
-"""The Flex Template's parameters, made from the command line's parser, and its specification for one image.
+"""Make the Flex Template: its parameters, from the parser of `build`, and its specification.
 
-    python deploy/dataflow/make_template.py                   write metadata.json, which is committed
-    python deploy/dataflow/make_template.py --check           exit 1 if metadata.json is not what this makes
-    python deploy/dataflow/make_template.py --image IMAGE     print the specification: gcloud storage cp - gs://BUCKET/shardwright.json
+    make_template.py                 write metadata.json, which is committed
+    make_template.py --check         exit with 1 if metadata.json is out of date
+    make_template.py --image IMAGE   print the specification, for gcloud storage cp - gs://...
 
-Their forms are TemplateMetadata and ContainerSpec of the Dataflow API:
+The formats are TemplateMetadata and ContainerSpec of the Dataflow API:
 https://cloud.google.com/dataflow/docs/reference/rest/v1b3/projects.locations.flexTemplates/launch
 """
 
@@ -20,11 +20,12 @@ from typing import Any
 from pipelines.arguments import make_parser
 
 METADATA = Path(__file__).with_name("metadata.json")
-# What no job on Dataflow can have: local paths that its workers share, Beam's stock writer, which writes to local folders only.
+# Options that a Dataflow job cannot use: its workers share no local paths, and Beam's stock writer
+# writes only to local folders.
 LEFT_OUT = ("help", "shared_filesystem", "writer")
 _PLACES = ("INPUT", "OUTPUT", "DIR", "TABLE")
 _PLACE = r"^(gs|s3|az)://.+$"
-# What the help says that is another thing in a template.
+# Wording of the help -> wording in a template.
 _WORDING = (
     (" (see below)", ""),
     ("those listed below", "those that `shardwright build --help` lists"),
@@ -34,17 +35,18 @@ _NUMBERS: dict[object, str] = {int: r"^-?[0-9]+$", float: r"^[0-9]*\.?[0-9]+$"}
 
 
 def template_metadata() -> dict[str, Any]:
-    """TemplateMetadata: every option of `shardwright build` as a parameter, in the parser's order."""
+    """Return TemplateMetadata: every option of `build` as a parameter, in the parser's order."""
     return {
         "name": "shardwright",
-        "description": "Turn images and their labels into fixed-size, globally shuffled TFRecord shards of tf.Example.",
+        "description": "Convert images and labels to fixed-size, globally shuffled TFRecord "
+        "shards of tf.Example.",
         "streaming": False,
         "parameters": list(_parameters(make_parser("build"))),
     }
 
 
 def container_spec(image: str) -> dict[str, Any]:
-    """ContainerSpec: one image both launches the job and runs its workers."""
+    """Return ContainerSpec; one image launches the job and runs its workers."""
     return {
         "image": image,
         "sdkInfo": {"language": "PYTHON"},
@@ -90,7 +92,7 @@ def _typed(action: argparse.Action) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Exit code 1 where `--check` finds another file."""
+    """Run the command and return its exit code: 1 if `--check` finds a difference."""
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -108,7 +110,7 @@ def main() -> int:
     if not args.check:
         METADATA.write_text(made)
     elif METADATA.read_text() != made:
-        print(f"{METADATA} is not what the parser makes: run python {sys.argv[0]}", file=sys.stderr)
+        print(f"{METADATA} is out of date: run python {sys.argv[0]}", file=sys.stderr)
         return 1
     return 0
 

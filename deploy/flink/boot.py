@@ -1,6 +1,7 @@
-"""Becomes a Beam Python worker, as the boot program of Beam's container does: asks the runner for endpoints and options, and serves.
+"""Start a Beam Python worker, as the boot program of Beam's container does.
 
-There are no packages to install: the virtual environment has them. A job that stages some is refused, not run without them.
+It gets endpoints and options from the runner, then serves. The virtual environment has all
+packages: nothing is installed.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ def main() -> None:
     parser.add_argument("--provision_endpoint", required=True)
     parser.add_argument("--semi_persist_dir", default="")
     args, _ = parser.parse_known_args()
-    worker = args.id.strip("'")  # some runners quote it
+    worker = args.id.strip("'")  # Prism 2.77 passes it with quotes
     info = _provision(args.provision_endpoint, worker)
     os.environ.update(_environment(worker, info))
     sdk_worker_main.main([])
-    os._exit(0)  # threads of a bundle that was given up may still wait for the runner
+    os._exit(0)  # threads of an abandoned bundle may still wait for the runner
 
 
 def _provision(endpoint: str, worker: str) -> beam_provision_api_pb2.ProvisionInfo:
-    """What the runner knows of this worker: endpoints and pipeline options."""
+    """Return the runner's information for this worker: endpoints and pipeline options."""
     with grpc.insecure_channel(endpoint) as channel:
         stub = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
         request = beam_provision_api_pb2.GetProvisionInfoRequest()
@@ -49,7 +50,7 @@ def _provision(endpoint: str, worker: str) -> beam_provision_api_pb2.ProvisionIn
 
 
 def _environment(worker: str, info: beam_provision_api_pb2.ProvisionInfo) -> dict[str, str]:
-    """The environment variables that `sdk_worker_main` reads."""
+    """Return the environment variables that `sdk_worker_main` reads."""
     return {
         "WORKER_ID": worker,
         "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
@@ -64,7 +65,7 @@ def _text(endpoint: endpoints_pb2.ApiServiceDescriptor) -> str:
 
 
 def _end_with(runner: int) -> None:
-    """End this process when the one that started it is gone: a killed runner closes nothing."""
+    """End this process when its parent is gone: a killed runner does not close the connection."""
     while os.getppid() == runner:
         time.sleep(0.5)
     os._exit(1)

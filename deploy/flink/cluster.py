@@ -1,6 +1,6 @@
-"""A Flink cluster and Beam's job server on this machine: each part a process of its own, on free ports of the loopback interface.
+"""Run a Flink cluster and Beam's job server as processes of this machine, on free local ports.
 
-`python deploy/flink/cluster.py --workers 2` starts one, says how to build on it, and stops it on Ctrl-C.
+`python deploy/flink/cluster.py --workers 2` prints a command that builds on it. Ctrl-C stops it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPENED = (
     "java.base/java.util",
     "java.base/sun.nio.ch",
 )
-# Small heaps, a collector without threads of its own, and no second compiler: a build asks little of Java.
+# A build needs little of Java, so there are no collector threads and no second compiler.
 _JAVA = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -61,7 +61,7 @@ class FlinkMissingError(Exception):
 
 
 class FlinkFailedError(Exception):
-    """A part of the cluster did not start; the message ends with the end of its log."""
+    """A part of the cluster did not start; the message ends with the end of each log."""
 
 
 @dataclass
@@ -69,10 +69,11 @@ class Cluster:
     """A running cluster.
 
     Attributes:
-        folder: Configuration, logs, and what Flink writes for a while.
-        rest: The address of the JobManager's REST service, `http://127.0.0.1:port`.
+        folder: Folder for configuration, logs and Flink's temporary files.
+        rest: Address of the JobManager's REST service, `http://127.0.0.1:port`.
         endpoint: The job server's `127.0.0.1:port`, for --job_endpoint.
-        workers: The TaskManagers' processes, those that ended among them.
+        workers: Processes of the TaskManagers, including ended ones.
+        others: Processes of the JobManager and the job server.
     """
 
     folder: Path
@@ -88,12 +89,12 @@ class Cluster:
         python_processes: int = 1,
         environment: Mapping[str, str] | None = None,
     ) -> list[str]:
-        """What a build is told to run here, in this virtual environment.
+        """Return the arguments of a build on this cluster, with this virtual environment.
 
         Args:
-            parallelism: How many task slots it takes; each worker has two.
-            python_processes: How many Python processes a worker starts; its slots share them.
-            environment: Environment variables for those.
+            parallelism: Number of task slots for the build; each worker has two.
+            python_processes: Number of Python processes per worker, shared by its slots.
+            environment: Environment variables for these processes.
         """
         boot = {
             "command": str(HERE / "boot.sh"),
@@ -110,7 +111,7 @@ class Cluster:
         ]
 
     def add_worker(self) -> subprocess.Popen[bytes]:
-        """Start one more TaskManager; it is there when `wait_for_slots` says so."""
+        """Start one more TaskManager; `wait_for_workers` waits until it has joined."""
         process = _java(
             self.folder, f"worker-{len(self.workers)}", _TASK_MANAGER, f"--configDir={self.folder}"
         )
@@ -118,7 +119,7 @@ class Cluster:
         return process
 
     def wait_for_workers(self, number: int) -> None:
-        """Wait until so many TaskManagers are known and no more, those that are gone forgotten."""
+        """Wait until the JobManager lists exactly this number of TaskManagers."""
         _wait(
             lambda: self.get("/overview")["taskmanagers"] == number,
             [*self.others, *self.living],
@@ -126,11 +127,11 @@ class Cluster:
         )
 
     def get(self, path: str) -> Any:
-        """What the REST service answers."""
+        """Return the JSON response of the REST service."""
         return _ask(f"{self.rest}{path}")
 
     def jobs(self) -> dict[str, str]:
-        """id -> state of every job."""
+        """Return id -> state of every job."""
         return {job["id"]: job["status"] for job in self.get("/jobs")["jobs"]}
 
     def cancel(self, job: str) -> None:
@@ -155,20 +156,20 @@ class Cluster:
 
 @contextmanager
 def cluster(folder: Path, workers: int) -> Iterator[Cluster]:
-    """A cluster while the block runs.
+    """Run a cluster during the block.
 
     Args:
         folder: A new folder for its configuration and logs.
         workers: Number of TaskManagers, of two slots each.
 
     Raises:
-        FlinkMissingError: The jars or Java are not here.
+        FlinkMissingError: The jars or Java are not installed.
         FlinkFailedError: A part did not start.
     """
     if not (JARS / "made-of").exists():
         raise FlinkMissingError(f"Flink is not installed in {JARS}: run deploy/flink/install.sh")
     if shutil.which("java") is None:
-        raise FlinkMissingError("Flink needs Java 11 or 17, and there is no java here")
+        raise FlinkMissingError("Flink needs Java 11 or 17, and there is no java on the PATH")
     rest_port, rpc_port, job_port = _free_ports(3)
     _write_settings(folder, rest_port, rpc_port)
     started = Cluster(folder, f"http://127.0.0.1:{rest_port}", f"127.0.0.1:{job_port}")
@@ -229,7 +230,7 @@ def _job_server_options(folder: Path, rest_port: int, job_port: int) -> list[str
 def _java(
     folder: Path, name: str, program: Sequence[str], *arguments: str
 ) -> subprocess.Popen[bytes]:
-    """Start a Java program with the jars; its log is `name`.log. Temporary files go to the folder too."""
+    """Start a Java program with the jars; its log and temporary files are in the folder."""
     command = ["java", *_JAVA, f"-Djava.io.tmpdir={folder / 'tmp'}", *program, *arguments]
     with (folder / f"{name}.log").open("wb") as log:
         return subprocess.Popen(
@@ -238,7 +239,7 @@ def _java(
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "FLINK_CONF_DIR": str(folder)},
-            start_new_session=True,  # Ctrl-C is for the one who stops it all
+            start_new_session=True,  # Ctrl-C goes only to this process, which stops the cluster
         )
 
 
@@ -253,9 +254,9 @@ def _wait(
         ended = [process for process in processes if process.poll() is not None]
         if ended or time.monotonic() > deadline:
             state = (
-                f"a part of it ended with exit code {ended[0].returncode}"
+                f"a process ended with exit code {ended[0].returncode}"
                 if ended
-                else f"it is not ready after {START_S} s"
+                else f"not ready after {START_S} s"
             )
             logs = "\n".join(
                 f"{log.name}: {log.read_text(errors='replace')[-2000:]}"
@@ -287,7 +288,7 @@ def _free_ports(number: int) -> list[int]:
 
 
 def main() -> None:
-    """Start a cluster for whoever reads the documentation, and keep it until Ctrl-C."""
+    """Run a cluster until Ctrl-C."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -296,7 +297,7 @@ def main() -> None:
         type=int,
         default=2,
         metavar="N",
-        help="TaskManagers, of two task slots each (%(default)s)",
+        help="number of TaskManagers, with two task slots each (default: %(default)s)",
     )
     workers = parser.parse_args().workers
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -312,7 +313,8 @@ def main() -> None:
                     for argument in started.arguments(2 * workers)
                 )
                 print(
-                    f"Flink's dashboard and REST service: {started.rest}; logs: {folder}; Ctrl-C stops it. Build with:\n"
+                    f"Flink's dashboard and REST service: {started.rest}; logs: {folder}; Ctrl-C "
+                    "stops the cluster. Build with:\n"
                 )
                 print(
                     f"  shardwright build IMAGES OUTPUT --shared-filesystem {options}", flush=True

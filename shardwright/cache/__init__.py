@@ -1,4 +1,4 @@
-"""The reader's cache: whole shards of a dataset in a store, as local files that several processes share (see `shard_cache`)."""
+"""The reader's cache: local copies of remote shards, shared by processes (see `shard_cache`)."""
 
 from shardwright.cache.pins import PinnedShard
 from shardwright.cache.settings import CacheSettings

@@ -1,8 +1,8 @@
-"""Downloading a shard into the cache, part by part, so that what has arrived is not asked for again, whoever is killed.
+"""Download shards into the cache in parts, so that a killed download resumes.
 
-Beside `SHARD.part` lies its journal, `SHARD.parts`: text, a line for the object (its etag), then one for each part that is written
-(`START STOP`), each with a checksum of its own, because a line may be cut off when the machine stops. A machine that stops may also
-lose parts that the journal has: the checksum of the whole file tells.
+`SHARD.part` has a text journal, `SHARD.parts`: a line for the object (length and etag), then
+`START STOP` for each written part. Each line has a checksum, because a crash of the machine may cut
+it off. A crash may also lose journaled parts, which the whole file's checksum detects.
 """
 
 from __future__ import annotations
@@ -30,26 +30,30 @@ _NO_FALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
 class PartJournal:
-    """Which parts of a download are written.
+    """A journal of the written parts of a download.
 
     Args:
         path: The journal's file.
-        stamp: What says that it is the same object still.
+        stamp: The object's identity; a journal with another one is discarded.
+
+    Attributes:
+        finished: The [start, stop) of the parts that were written before.
     """
 
     def __init__(self, path: str, stamp: str) -> None:
         self._path = path
         self._lock = threading.Lock()
         self.finished = _read_journal(path, stamp)
-        # Written anew, or lines would be added to one that was cut off. Who is killed right here downloads again.
+        # Rewritten, so that no line is appended to one that was cut off. A process killed right
+        # here loses the journal, and the next one downloads everything again.
         with open(path, "wb") as file:
             file.writelines(
                 [_line(stamp), *(_line(f"{start} {stop}") for start, stop in self.finished)]
             )
 
     def add(self, start: int, stop: int) -> None:
-        """Note that [start, stop) is written."""
-        # Opened anew for each part of megabytes, so that no file is left open when a download fails.
+        """Record that [start, stop) is written."""
+        # Opened for each part (megabytes), so that a failed download leaves no file open.
         with self._lock, open(self._path, "ab", buffering=0) as file:
             file.write(_line(f"{start} {stop}"))
 
@@ -60,7 +64,7 @@ def _line(text: str) -> bytes:
 
 
 def _read_journal(path: str, stamp: str) -> list[Span]:
-    """The finished parts; none where the journal is not there, or of another object, and only those before a damaged line."""
+    """Return the finished parts up to a damaged line; [] if the journal is missing or stale."""
     try:
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
@@ -79,7 +83,7 @@ def _read_journal(path: str, stamp: str) -> list[Span]:
 
 
 def missing_spans(num_bytes: int, finished: list[Span]) -> list[Span]:
-    """What of [0, num_bytes) is in none of the spans, in order."""
+    """Return the parts of [0, num_bytes) that no finished span covers, in order."""
     missing, position = [], 0
     for start, stop in [*sorted(finished), (num_bytes, num_bytes)]:
         if start > position:
@@ -98,21 +102,24 @@ def fetch_shard(
     wait: bool,
     check: Callable[[], None],
 ) -> None:
-    """Download a shard to `path`, where it appears when it is whole and what the manifest says. Who calls it holds its lock alone.
+    """Download a shard to `path`, where it appears when it is complete and matches the manifest.
+
+    The caller holds the shard's exclusive lock.
 
     Args:
         root: The dataset.
         name: The shard's file.
-        info: What the manifest says of it.
-        path: Where it goes.
+        info: The shard's length and checksum in the manifest.
+        path: The local file.
         files: The cache.
-        wait: Wait for room where others use all of it.
-        check: Called now and then; what it raises ends the download, which can be gone on with later.
+        wait: Wait for room while other readers use the whole cache.
+        check: Called first and after each part. If it raises, the download can be resumed later.
 
     Raises:
-        MissingError: It is not in the store.
+        MissingError: The shard is not in the store.
         NoRoomError: As `CacheFiles.reserve`.
-        StorageError: It cannot be read, or is not what the manifest says; or the cache cannot be written.
+        StorageError: The shard cannot be read or does not match the manifest, or the cache cannot
+            be written.
     """
     uri = root.path(name)
     etag = _etag_of(root, uri, info)
@@ -126,7 +133,7 @@ def fetch_shard(
                 )
             except DiskFullError:
                 _forget(path)
-                files.remove(path + PART)  # others need the disk, too
+                files.remove(path + PART)  # leave the disk to others
                 raise
             crc32c = _crc32c_of(path + PART)
             _forget(path)
@@ -134,22 +141,27 @@ def fetch_shard(
                 return files.put_in_place(path)
         files.remove(path + PART)
     raise StorageError(
-        f"{uri} has crc32c {crc32c:08x}, downloaded twice, and the manifest states {info.crc32c:08x}: {_ADVICE}"
+        f"{uri} has crc32c {crc32c:08x} in two downloads, "
+        f"and the manifest states {info.crc32c:08x}: {_ADVICE}"
     )
 
 
 def _etag_of(root: Folder, uri: str, info: ShardInfo) -> str:
     found = head_object(uri, root.options)
     if found is None:
-        raise MissingError(f"{uri} is missing, and the manifest names it: {_ADVICE}")
+        raise MissingError(f"{uri} is in the manifest, but missing from the store: {_ADVICE}")
     if found.num_bytes != info.num_bytes:
         raise StorageError(
-            f"{uri} is {found.num_bytes:,} bytes long, and the manifest states {info.num_bytes:,}: {_ADVICE}"
+            f"{uri} is {found.num_bytes:,} bytes long, "
+            f"and the manifest states {info.num_bytes:,}: {_ADVICE}"
         )
     return found.etag or ""
 
 
-_ADVICE = "if the dataset was built again meanwhile, open it again; else copy it again, or run the `shardwright build` that made it"
+_ADVICE = (
+    "if the dataset has been rebuilt, reopen it; otherwise copy it again, "
+    "or rerun the `shardwright build` that made it"
+)
 
 
 def _fill(
@@ -162,7 +174,7 @@ def _fill(
     wait: bool,
     check: Callable[[], None],
 ) -> None:
-    """Bring the part file to its full content, as far as nobody has done so before.
+    """Download the missing parts of the part file.
 
     Raises:
         OSError: The disk is full.
@@ -189,11 +201,11 @@ def _fill(
             etag=etag or None,
             done=done,
         )
-        os.fsync(file.fileno())  # its name says that it is whole, also after a power cut
+        os.fsync(file.fileno())  # a file with the final name must be complete after a power failure
 
 
 def _allocate(descriptor: int, num_bytes: int) -> None:
-    """Take the disk's blocks now, so that a full disk is known before anything is asked for."""
+    """Allocate the disk blocks, so that a full disk is found before the download."""
     if not hasattr(os, "posix_fallocate") or not num_bytes:
         return
     try:
@@ -212,6 +224,6 @@ def _crc32c_of(path: str) -> int:
 
 
 def _forget(path: str) -> None:
-    """Remove the journal: before the part file is made, and before it is no part file any more."""
+    """Remove the journal. It must never exist beside a new part file or a finished shard."""
     with suppress(FileNotFoundError):
         os.unlink(path + PARTS)

@@ -1,4 +1,4 @@
-"""What goes first when the cache is full: its files, and for how long each is probably not used."""
+"""Evict files from a full cache: stale builds first, then the furthest expected use."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ from shardwright.errors import StorageError
 
 LOCK, PART, PARTS = ".lock", ".part", ".parts"
 CURRENT = "current"
-_OLD_SECONDS = 3600.0  # a temporary file of that age belongs to nobody any more
+_OLD_SECONDS = 3600.0  # a temporary file of this age was left by a killed process
 
 
 class CachedFile(NamedTuple):
-    """A file that counts: for how long nobody will use it, as far as can be told, and whether it is of a build that has been replaced."""
+    """A file that counts towards the cap.
+
+    Attributes:
+        path: The local path.
+        num_bytes: Its length.
+        idle_seconds: The expected time until its next use, in seconds.
+        stale: Whether it belongs to a replaced build or a killed process.
+    """
 
     path: str
     num_bytes: int
@@ -27,7 +34,7 @@ class CachedFile(NamedTuple):
 
 
 def find_files(root: str) -> list[CachedFile]:
-    """Every file of a cache that counts, or belongs to nobody."""
+    """Return every file of a cache that counts towards the cap or was left by a killed process."""
     found: list[CachedFile] = []
     for dataset in _folders(root):
         current = read_current(dataset)
@@ -39,7 +46,7 @@ def find_files(root: str) -> list[CachedFile]:
 
 
 def read_current(dataset: str) -> str | None:
-    """Which build of a dataset's folder is the newest, or None where nobody has said so."""
+    """Return the newest build of a dataset's folder, or None if unknown."""
     try:
         with open(os.path.join(dataset, CURRENT)) as file:
             return file.read()
@@ -48,7 +55,10 @@ def read_current(dataset: str) -> str | None:
 
 
 def evict(files: list[CachedFile], num_bytes: int) -> int:
-    """Remove that many bytes or more, stale ones first, then those that are not used for longest; how many have gone."""
+    """Evict at least that many bytes if possible, and return how many were.
+
+    Stale files go first, then those with the furthest expected use. Files in use stay.
+    """
     freed = 0
     for file in sorted(files, key=lambda file: (not file.stale, -file.idle_seconds)):
         if freed >= num_bytes:
@@ -56,7 +66,7 @@ def evict(files: list[CachedFile], num_bytes: int) -> int:
         if _remove_unused(file.path):
             freed += file.num_bytes
             if file.stale:
-                with suppress(OSError):  # it is not empty yet
+                with suppress(OSError):  # not empty yet
                     os.rmdir(os.path.dirname(file.path))
     return freed
 
@@ -64,7 +74,7 @@ def evict(files: list[CachedFile], num_bytes: int) -> int:
 def _remove_unused(path: str) -> bool:
     folder, filename = os.path.split(path)
     if os.path.basename(folder) == naming.INDEX_DIR or naming.is_temporary(filename):
-        unlink(path)  # who has it open reads on
+        unlink(path)  # without a lock: a process that has it open can still read it
         return True
     shard = path.removesuffix(PART)
     lock = FileLock(shard + LOCK)
@@ -94,21 +104,22 @@ def _files_in(folder: str, *, stale: bool) -> Iterator[CachedFile]:
                 status = entry.stat(follow_symlinks=False)
                 left, age = naming.is_temporary(entry.name), time.time() - status.st_mtime
                 if not left or age > _OLD_SECONDS:
-                    # A file is stamped with its last use, or with its next one where that is known. Of what was not used for
-                    # an hour, one hour more is the best guess; and so when a next use that was foretold did not come.
+                    # The mtime is the last use or, if known, the next one. A file that was idle
+                    # for an hour is best guessed to stay idle for another, also after a declared
+                    # use that did not come, so the distance from now serves for both.
                     yield CachedFile(entry.path, status.st_size, abs(age), stale or left)
 
 
 def note_next_use(path: str, seconds: float) -> None:
-    """Stamp a file with when it will be used again, for other processes; the earliest of several counts."""
+    """Set a file's mtime to its next use, for other processes; the earliest of several counts."""
     now = time.time()
-    with suppress(FileNotFoundError):  # all of the cache may be removed at any time
+    with suppress(FileNotFoundError):  # the cache may be deleted at any time
         noted = os.stat(path).st_mtime
         os.utime(path, (now, min(now + seconds, noted) if noted > now else now + seconds))
 
 
 def unlink(path: str) -> int:
-    """Remove a file, where there is one; how long it was."""
+    """Remove a file if it exists, and return its length in bytes."""
     try:
         num_bytes = os.stat(path).st_size
         os.unlink(path)

@@ -1,13 +1,14 @@
-"""The reader's cache on disk: locks between processes, how many bytes there are, and what has to go.
+"""The files of the reader's cache, shared by processes that each keep it under their cap.
 
-    ROOT/lock, ROOT/usage              held while room is made; how many bytes the files below have
-    ROOT/DATASET/manifest.json         as the store had it last, and in `current` which build that is
-    ROOT/DATASET/BUILD/SHARD           a whole shard, checked
-    ROOT/DATASET/BUILD/SHARD.lock      held shared by those who read it, alone by who downloads or evicts it
-    ROOT/DATASET/BUILD/SHARD.part      a download under way, as long as the shard from the start; `.parts` says what of it is there
+    ROOT/lock, ROOT/usage              lock while room is made; total bytes of the files below
+    ROOT/DATASET/manifest.json         the last one read from the store; `current` holds its build
+    ROOT/DATASET/BUILD/SHARD           a complete, checked shard
+    ROOT/DATASET/BUILD/SHARD.lock      shared by readers, exclusive for download and eviction
+    ROOT/DATASET/BUILD/SHARD.part      an unfinished download at full length; journal in `.parts`
     ROOT/DATASET/BUILD/index/*.parquet sidecars
 
-Shards, downloads and sidecars count; manifests and the small files beside them do not. All of it may be removed at any time.
+Shards, downloads and sidecars count towards the cap; manifests and small files do not. All of it
+may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -27,34 +28,34 @@ from shardwright.errors import StorageError
 from shardwright.sizes import show_bytes
 
 USAGE = "usage"
-ROOM_SECONDS = 30.0  # how long readers of other shards are waited for
+ROOM_SECONDS = 30.0  # how long to wait for readers of other shards
 _PAUSE_SECONDS = 0.1
 T = TypeVar("T")
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class NoRoomError(StorageError):
-    """Everything that could make room is in use."""
+    """Every file that could be evicted is in use."""
 
 
 class DiskFullError(StorageError):
-    """The disk is full of other things than the cache, or of what is in use."""
+    """The disk is full, and nothing in the cache can be evicted."""
 
 
 def is_full(error: OSError) -> bool:
-    """Whether an error says that a disk, or one's part of it, is full."""
+    """Return whether an error says that the disk or the user's quota is full."""
     return error.errno in _FULL
 
 
 class CacheFiles:
-    """The cache's folder, kept under a number of bytes by every process for itself.
+    """The cache's folder, which each process keeps under its own cap.
 
     Args:
         root: An absolute local path.
         max_bytes: The cap.
 
     Attributes:
-        expected: For how many seconds a file will not be used, where this process knows it.
+        expected: Returns the seconds until a file's next use, None if this process does not know.
     """
 
     def __init__(self, root: str, max_bytes: int) -> None:
@@ -63,17 +64,19 @@ class CacheFiles:
         self.expected: Callable[[str], float | None] = lambda _: None
 
     def reserve(self, path: str, num_bytes: int, *, wait: bool) -> None:
-        """Make room for a file, and the file, empty and of its full length. Who calls it holds the file's lock alone.
+        """Make room for a file and create it, sparse, at full length.
+
+        The caller holds the file's exclusive lock.
 
         Raises:
-            NoRoomError: The rest of the cache is in use, and remains so for a while where `wait` is given.
+            NoRoomError: The rest of the cache is in use, with `wait` for 30 seconds.
             OSError: The disk is full, see `is_full`.
-            StorageError: The file cannot be made.
+            StorageError: The file cannot be created.
         """
         self._add(path, num_bytes, lambda: _make_empty(path, num_bytes), wait=wait)
 
     def write(self, path: str, data: bytes) -> None:
-        """Write a small file that counts, if there is room at once; nobody ever sees a part of it. Raises as `reserve`."""
+        """Write a small file atomically if there is room now. Raises as `reserve`."""
         self._add(path, len(data), lambda: _write_whole(path, data), wait=False)
 
     def _add(self, path: str, num_bytes: int, make: Callable[[], None], *, wait: bool) -> None:
@@ -87,17 +90,19 @@ class CacheFiles:
                     return
             if time.monotonic() > deadline:
                 raise NoRoomError(
-                    f"no room for {os.path.basename(path).removesuffix(PART)} ({show_bytes(num_bytes)}): what the cache at {self.root} "
-                    f"holds is in use, {show_bytes(missing)} too much for its {show_bytes(self.max_bytes)}: raise "
-                    "SHARDWRIGHT_CACHE_BYTES (cache_bytes=), or let fewer readers share it"
+                    f"no room for {os.path.basename(path).removesuffix(PART)} "
+                    f"({show_bytes(num_bytes)}) in the cache at {self.root}: all of it is in use, "
+                    f"and its cap of {show_bytes(self.max_bytes)} would be exceeded by "
+                    f"{show_bytes(missing)}: raise SHARDWRIGHT_CACHE_BYTES (cache_bytes=), "
+                    "or let fewer readers share it"
                 )
             time.sleep(_PAUSE_SECONDS)
 
     def unless_full(self, num_bytes: int, action: Callable[[], T]) -> T:
-        """What `action` gives, tried again as long as the disk is full and there is something to evict.
+        """Run `action`, evicting and retrying while the disk is full.
 
         Raises:
-            DiskFullError: There is nothing more to evict.
+            DiskFullError: Nothing more can be evicted.
         """
         while True:
             try:
@@ -107,12 +112,13 @@ class CacheFiles:
                     raise
                 if not self.free_disk(num_bytes):
                     raise DiskFullError(
-                        f"the disk of the cache at {self.root} is full, {show_bytes(num_bytes)} are needed, and nothing in the cache "
-                        "can go: free some, or set SHARDWRIGHT_CACHE to a folder on another disk"
+                        f"the disk of the cache at {self.root} is full: {show_bytes(num_bytes)} "
+                        "are needed, and nothing in the cache can be evicted: free disk space, "
+                        "or set SHARDWRIGHT_CACHE to a folder on another disk"
                     ) from error
 
     def free_disk(self, num_bytes: int) -> int:
-        """Evict that many bytes, or all that can go, whatever the cap; how many have gone."""
+        """Evict that many bytes if possible, regardless of the cap, and return how many were."""
         with self._locked():
             files = self.files()
             freed = evict(files, num_bytes)
@@ -120,18 +126,18 @@ class CacheFiles:
         return freed
 
     def put_in_place(self, path: str) -> None:
-        """Give a finished download its name; whoever counts meanwhile counts it once."""
-        with self._locked(), write_faults(path):
+        """Rename a finished download to its final name."""
+        with self._locked(), write_faults(path):  # locked, so that no count sees the file twice
             os.replace(path + PART, path)
 
     def remove(self, path: str) -> None:
-        """Remove a file that counts."""
+        """Remove a file and its bytes from the usage."""
         with self._locked():
             used = self._used()
             self._write_usage(used - unlink(path))
 
     def num_bytes(self) -> int:
-        """How many bytes there are."""
+        """Return the total bytes of the files that count towards the cap."""
         with self._locked():
             return self._used()
 
@@ -145,14 +151,18 @@ class CacheFiles:
             lock.release()
 
     def _make_room(self, num_bytes: int) -> int:
-        """How many bytes are missing still, 0 or less where none are; then they count from now on."""
+        """Evict until `num_bytes` fit, count them as used, and return 0 or less.
+
+        If they cannot fit, return the missing bytes.
+        """
         used = self._used()
         if used + num_bytes > self.max_bytes:
             files = self.files()
             used = sum(file.num_bytes for file in files)
             used -= evict(files, used + num_bytes - self.max_bytes)
         missing = used + num_bytes - self.max_bytes
-        # Counted before it is there: whoever is killed in between leaves a number that is too high, which counting mends.
+        # Counted before the file exists: a process killed in between leaves a usage that is too
+        # high, which the next full count corrects.
         self._write_usage(used + (num_bytes if missing <= 0 else 0))
         return missing
 
@@ -168,15 +178,13 @@ class CacheFiles:
         try:
             with open(path, "w") as file:
                 file.write(str(max(num_bytes, 0)))
-        except (
-            OSError
-        ) as error:  # nothing fits on a full disk: without the file everything is counted anew
+        except OSError as error:  # on a full disk remove the file; usage is then counted again
             if not is_full(error):
                 raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
             unlink(path)
 
     def files(self) -> list[CachedFile]:
-        """Every file that counts, or belongs to nobody."""
+        """Return every file that counts towards the cap or was left by a killed process."""
         return [self._as_expected(file) for file in find_files(self.root)]
 
     def _as_expected(self, file: CachedFile) -> CachedFile:
@@ -205,7 +213,7 @@ def _write_whole(path: str, data: bytes) -> None:
 
 @contextmanager
 def write_faults(path: str) -> Iterator[None]:
-    """Errors of the operating system as this project's, that of a full disk excepted."""
+    """Convert `OSError` to `StorageError`, except for a full disk."""
     try:
         yield
     except OSError as error:

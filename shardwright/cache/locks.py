@@ -1,4 +1,4 @@
-"""Locks between processes, and between threads, on files of the cache."""
+"""Lock the cache's files between processes and threads."""
 
 from __future__ import annotations
 
@@ -17,12 +17,9 @@ _LOG = logging.getLogger("shardwright.cache")
 
 
 class FileLock:
-    """A lock between processes, and between threads, that ends with its holder however that ends.
+    """A lock between processes and threads, released when its holder ends or is killed.
 
-    Its file may be removed by who holds it alone; others then find a new one.
-
-    Raises:
-        StorageError: The file cannot be made, or its file system has no locks.
+    The exclusive holder may remove the lock's file; others then create a new one.
     """
 
     def __init__(self, path: str) -> None:
@@ -31,11 +28,14 @@ class FileLock:
         self._process = 0
 
     def acquire(self, *, shared: bool, wait: bool = True) -> bool:
-        """Get the lock, or turn a shared one into one held alone and back, which may let others in between.
+        """Acquire the lock, or change a held one; others may get it in between.
 
         Args:
-            shared: Together with others who hold it shared, else alone.
-            wait: Wait for others to let go; without it False says that they hold it, and then nothing is held.
+            shared: Acquire it shared, else exclusive.
+            wait: Wait until it is free; otherwise return False, and hold nothing, if it is not.
+
+        Raises:
+            StorageError: The file cannot be created, or its file system does not support locks.
         """
         started, pause, said = time.monotonic(), _FIRST_PAUSE, False
         while not self._try(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
@@ -60,20 +60,20 @@ class FileLock:
             except OSError as error:
                 self.release()
                 raise StorageError(
-                    f"cannot lock {self._path}: {error.strerror or error}: set SHARDWRIGHT_CACHE to a folder on a local disk"
+                    f"cannot lock {self._path}: {error.strerror or error}: "
+                    "set SHARDWRIGHT_CACHE to a folder on a local disk"
                 ) from error
+            # A former holder may have removed the file meanwhile: then lock its successor.
             if _is_at(self._file, self._path):
                 return True
             self.release()
 
     def release(self) -> None:
-        """Let go; nothing happens where nothing is held, or in a process forked from the one that holds it."""
+        """Release the lock if it is held; in a process forked from its holder it stays held."""
         if self._file is not None:
             if self._process == os.getpid():
-                with suppress(OSError):
-                    fcntl.flock(
-                        self._file, fcntl.LOCK_UN
-                    )  # a forked child may have the file open still
+                with suppress(OSError):  # closing is not enough: a forked child may have it open
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
             self._file.close()
             self._file = None
 

@@ -1,4 +1,4 @@
-"""The manifests that the reader's cache keeps, and what a dataset and a build are called in it."""
+"""Keep manifests in the reader's cache, and name datasets and builds in it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOG = logging.getLogger("shardwright.cache")
 
 
 def dataset_folder(settings: CacheSettings, root: Folder) -> str:
-    """Where the cache keeps a dataset: buckets of one name at two endpoints are two."""
+    """Return the cache's folder for a dataset, which differs by endpoint as well as address."""
     key = hashlib.blake2b(
         json.dumps([root.uri, _endpoint(root)]).encode(), digest_size=8
     ).hexdigest()
@@ -34,7 +34,7 @@ def dataset_folder(settings: CacheSettings, root: Folder) -> str:
 
 
 def _endpoint(root: Folder) -> str:
-    """As far as it can be told without logging in, which a cache that is warm does not need."""
+    """Return the endpoint as far as known without credentials, which a warm cache does not need."""
     store = parse_address(root.uri).store
     values = root.options.for_store(store)
     if store.startswith("s3://"):
@@ -50,7 +50,7 @@ def _endpoint(root: Folder) -> str:
 
 
 def build_key(manifest: Manifest) -> str:
-    """A name for what a dataset holds: another one as soon as one shard is another one."""
+    """Return a digest of a dataset's content, which changes if any shard does."""
     shards = [
         [name, shard.index, shard.num_bytes, shard.crc32c]
         for name in sorted(manifest.splits)
@@ -61,10 +61,10 @@ def build_key(manifest: Manifest) -> str:
 
 
 def keep_manifest(folder: str, manifest: Manifest) -> None:
-    """Keep it in the dataset's folder for when the store cannot be reached, and say which build is the newest.
+    """Write the manifest and the name of the newest build, for use while the store is unreachable.
 
     Raises:
-        StorageError: It cannot be written.
+        StorageError: A file cannot be written.
     """
     local, data, build = Folder(folder), json_bytes(manifest.to_json()), build_key(manifest)
     if local.num_bytes_of(naming.MANIFEST) != len(data) or read_current(folder) != build:
@@ -73,12 +73,10 @@ def keep_manifest(folder: str, manifest: Manifest) -> None:
 
 
 def read_manifest_or_cached(root: Folder, settings: CacheSettings) -> Manifest:
-    """A dataset's manifest from its store, or, where that cannot be reached, from the cache, with a warning.
-
-    A store that answers that there is no dataset is not one that cannot be reached.
+    """Return a dataset's manifest, from the cache with a warning if the store is unreachable.
 
     Raises:
-        NotADatasetError: No finished dataset is there.
+        NotADatasetError: The store has no finished dataset there.
         StorageError: The store cannot be read, and the manifest is not in the cache.
     """
     try:
@@ -88,13 +86,10 @@ def read_manifest_or_cached(root: Folder, settings: CacheSettings) -> Manifest:
         try:
             manifest = read_manifest(Folder(folder))
             kept = os.stat(os.path.join(folder, naming.MANIFEST)).st_mtime
-        except (
-            NotADatasetError,
-            FileNotFoundError,
-        ):  # the cache does not have it, or that of another release
+        except (NotADatasetError, FileNotFoundError):  # not cached, or by another release
             raise error from None
         _LOG.warning(
-            "%s; going on offline with what the cache has of it (manifest of %s)",
+            "%s; continuing offline with the cached shards (manifest of %s)",
             error,
             time.strftime("%F %H:%M", time.localtime(kept)),
         )

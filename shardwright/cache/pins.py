@@ -1,4 +1,4 @@
-"""Shards that are in use, and so stay in the cache."""
+"""Shards in use, which are not evicted."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from shardwright.cache.locks import FileLock
 
 
 class PinnedShard:
-    """A shard that stays in the cache until it is closed, or its process ends.
+    """A shard that stays in the cache until it is closed or its process ends.
 
     Attributes:
-        path: The local file, whole and checked.
+        path: The local file, complete and checked.
     """
 
     def __init__(self, path: str, lock: FileLock) -> None:
@@ -20,10 +20,10 @@ class PinnedShard:
         self._lock = lock
 
     def close(self, *, comes_again_in: float | None = None) -> None:
-        """Let the shard go; it may be evicted from now on. Closing twice does nothing.
+        """Unpin the shard, so that it may be evicted. Closing it again does nothing.
 
         Args:
-            comes_again_in: Seconds until it is opened again, as far as that is known.
+            comes_again_in: Seconds until it is opened again, None if unknown.
         """
         if comes_again_in is not None:
             note_next_use(self.path, comes_again_in)

@@ -1,4 +1,4 @@
-"""Where the reader's cache is, and how much it may hold."""
+"""The folder and the cap of the reader's cache."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from shardwright.storage import local_path
 
 PLACE, CAP = "SHARDWRIGHT_CACHE", "SHARDWRIGHT_CACHE_BYTES"
 DEFAULT_SHARE_OF_DISK = 0.5
-# https://bford.info/cachedir/: backups leave such folders out
-_TAG = "Signature: 8a477f597d28d172789f06886806bc55\n# The cache of shardwright; it may be removed at any time.\n"
+# Backup tools skip folders with this tag: https://bford.info/cachedir/
+_TAG = (
+    "Signature: 8a477f597d28d172789f06886806bc55\n"
+    "# The cache of shardwright; it may be removed at any time.\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Where a cache is and how much it may hold.
+    """The folder and the cap of a cache.
 
     Attributes:
         folder: An absolute local path.
-        max_bytes: The cap, or None for half of what its disk has free, what the cache holds counted as free.
+        max_bytes: The cap; None for half of the disk's free space, including what the cache holds.
     """
 
     folder: str
@@ -34,16 +37,15 @@ class CacheSettings:
     def of(
         cls, folder: str | os.PathLike[str] | None = None, max_bytes: int | str | None = None
     ) -> CacheSettings:
-        """From arguments, and where they are None, from `SHARDWRIGHT_CACHE` and `SHARDWRIGHT_CACHE_BYTES`.
-
-        The folder is then `$XDG_CACHE_HOME/shardwright`, or `~/.cache/shardwright`.
+        """Return the settings from arguments, or else from the environment.
 
         Args:
-            folder: A local path.
-            max_bytes: A number of bytes, or a size such as "200GB".
+            folder: A local path. Defaults to `SHARDWRIGHT_CACHE`, then
+                `$XDG_CACHE_HOME/shardwright`, then `~/.cache/shardwright`.
+            max_bytes: Bytes, or a size such as "200GB". Defaults to `SHARDWRIGHT_CACHE_BYTES`.
 
         Raises:
-            UsageError: No local path, or no size above 0.
+            UsageError: The folder is not local, or the size is not above 0.
         """
         env = os.environ
         home = env.get("XDG_CACHE_HOME") or os.path.join("~", ".cache")
@@ -61,10 +63,10 @@ class CacheSettings:
         return cls(place, parse_size(str(max_bytes), "cache_bytes"))
 
     def open(self) -> CacheFiles:
-        """The cache's files; the folder is made where there is none.
+        """Create the cache's folder if needed, and return its files.
 
         Raises:
-            StorageError: It cannot be made.
+            StorageError: The folder cannot be created.
         """
         make_root(self.folder)
         if self.max_bytes is not None:
@@ -74,10 +76,10 @@ class CacheSettings:
 
 
 def make_root(root: str) -> None:
-    """Make the cache's folder, for its owner alone.
+    """Create the cache's folder, accessible to its owner only.
 
     Raises:
-        StorageError: It cannot be made.
+        StorageError: It cannot be created.
     """
     try:
         os.makedirs(root, 0o700, exist_ok=True)
@@ -85,5 +87,6 @@ def make_root(root: str) -> None:
             file.write(_TAG)
     except OSError as error:
         raise StorageError(
-            f"the cache cannot be at {root}: {error.strerror or error}: set SHARDWRIGHT_CACHE to another folder"
+            f"cannot create the cache at {root}: {error.strerror or error}: "
+            "set SHARDWRIGHT_CACHE to another folder"
         ) from error

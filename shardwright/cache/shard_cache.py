@@ -1,18 +1,18 @@
-"""The reader's cache: whole shards of a dataset in a store, as local files that several processes share.
+"""Cache remote shards as local files that several processes share.
 
     with ShardCache.open(Folder.at("s3://bucket/flowers")) as cache:
         names = cache.manifest.shard_names("train")
         cache.prefetch(names[1:3])
         with cache.open_shard(names[0]) as shard:
-            ...  # shard.path is a local file, and stays until the block ends
+            ...  # shard.path is a local file, valid until the block ends
         rows = cache.index(names[0])
 
-A shard is downloaded by several ranged requests at a time, compared with the manifest's length and CRC32C, and kept until
-the cache is over its cap. Then shards of replaced builds go first, and of the others those that are used again last, as far as
-readers have said so (`expect`), else those that were opened longest ago; never one that a process has open. A download that was
-killed goes on where it stopped. What is in the cache needs no store.
+A shard is downloaded by parallel ranged requests, checked against the manifest's length and CRC32C,
+and kept until the cache exceeds its cap. Then shards of replaced builds are evicted first, then
+those with the furthest next use if readers have declared it (`expect`), else the least recently
+used; never one that is open. A killed download is resumed. Cached shards need no connection.
 
-TensorFlow is not needed. Every method may be called from any thread.
+Needs no TensorFlow. All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -47,24 +47,23 @@ from shardwright.naming import ShardName
 from shardwright.sizes import show_bytes
 from shardwright.storage import Folder
 
-_DOWNLOADS_AT_A_TIME = 3  # four requests of 8 MB each: up to 96 MB in memory
+_DOWNLOADS_AT_A_TIME = 3  # four requests of 8 MB each: at most 96 MB in memory
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
 
 
 class _LeavingError(StorageError):
-    """The process ends, or the cache is closed: what was to be had ahead is not wanted any more."""
+    """The process is ending or the cache is closed, so a prefetch is canceled."""
 
 
 class ShardCache:
-    """The shards and indexes of one dataset in a store, as local files.
+    """The shards and indexes of one remote dataset, as local files.
 
     Args:
         root: The dataset.
-        manifest: What it holds: shards of another build are not mixed with this one's.
-        settings: Where the cache is and how much it may hold; None for `CacheSettings.of()`.
+        manifest: Its manifest. Shards of different builds are cached separately.
+        settings: The cache's folder and cap; None for `CacheSettings.of()`.
 
     Attributes:
-        manifest: As given.
         max_bytes: The cap.
 
     Raises:
@@ -95,7 +94,7 @@ class ShardCache:
         _all_caches.add(self)
 
     def start_anew(self) -> None:
-        """Forget downloads ahead: in a forked process no thread of the other one goes on."""
+        """Forget all prefetches: a forked process does not inherit their threads."""
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._coming: dict[ShardName, Future[None]] = {}
@@ -109,11 +108,14 @@ class ShardCache:
 
     @classmethod
     def open(cls, root: Folder, settings: CacheSettings | None = None) -> ShardCache:
-        """The cache of a dataset whose manifest is read from the store, or, where that cannot be reached, from the cache, with a warning.
+        """Open the cache of a dataset.
+
+        If the store is unreachable, the manifest comes from the cache, with a warning.
 
         Raises:
-            NotADatasetError: No finished dataset is there.
-            StorageError: The store cannot be read, and the manifest is not in the cache; or the cache cannot be written.
+            NotADatasetError: There is no finished dataset.
+            StorageError: The store cannot be read, and the manifest is not in the cache; or the
+                cache cannot be written.
             UsageError: The dataset is not in a store.
         """
         settings = settings or CacheSettings.of()
@@ -131,7 +133,7 @@ class ShardCache:
         self.close()
 
     def close(self) -> None:
-        """End downloads ahead. Shards that are open stay so."""
+        """Cancel prefetches. Open shards stay open."""
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
@@ -139,13 +141,14 @@ class ShardCache:
             pool.shutdown(cancel_futures=True)
 
     def open_shard(self, name: ShardName) -> PinnedShard:
-        """A shard as a local file, downloaded where it is not there yet; other processes that want it wait for this one.
+        """Return a shard as a local file, downloaded by the first process that needs it.
 
         Raises:
             NotFoundError: The manifest has no such shard.
             UsageError: The shard is larger than the cap.
-            MissingError, StorageError: It is not in the store, cannot be read, or is not what the manifest states; or the
-                cache cannot be written, or all of it is in use.
+            MissingError: The shard is not in the store.
+            StorageError: It cannot be read or does not match the manifest; or the cache cannot be
+                written or is all in use.
         """
         with self._lock:
             coming = self._coming.pop(name, None)
@@ -156,7 +159,9 @@ class ShardCache:
         return pinned
 
     def prefetch(self, names: Iterable[ShardName]) -> None:
-        """Download shards in the background, in this order, if there is room. What goes wrong is told by `open_shard`.
+        """Download shards in the background, in this order, if there is room.
+
+        `open_shard` raises the errors of these downloads.
 
         Raises:
             NotFoundError: The manifest has no such shard.
@@ -173,10 +178,11 @@ class ShardCache:
                 self._coming[name] = self._pool.submit(self._bring, name)
 
     def expect(self, seconds_until_use: Callable[[ShardName], float | None] | None) -> None:
-        """Say when shards will be used: where there is no room, what is used last goes first.
+        """Declare when shards will be used: those with the furthest next use are evicted first.
 
         Args:
-            seconds_until_use: For how long a shard will not be used, None where that is not known; called from any thread.
+            seconds_until_use: Returns the seconds until a shard's next use, None if unknown; called
+                from any thread.
         """
         names = {
             os.path.basename(path): name
@@ -195,51 +201,52 @@ class ShardCache:
         self._files.expected = expected
 
     def shards_ahead(self, names: Sequence[ShardName], at_a_time: int, who: str) -> int:
-        """How many shards may be downloaded ahead of those that a reader has open: up to 8, and up to 1 GB, as far as there is room.
+        """Return how many shards to download ahead: at most 8 or 1 GB, as the cap allows.
 
         Args:
-            names: The shards that it reads.
-            at_a_time: How many of them it has open.
-            who: What it does, for the message, such as "shuffling".
+            names: The shards to read.
+            at_a_time: The number of shards open at the same time.
+            who: The activity, for the message, such as "shuffling".
 
         Raises:
             NotFoundError: The manifest has no such shard.
-            UsageError: Not even the open ones fit under the cap.
+            UsageError: Not even the open shards fit under the cap.
         """
         largest = max((self._info(name).num_bytes for name in names), default=0) or 1
         room = self.max_bytes // largest
         if room < at_a_time:
             needed = at_a_time * largest
             raise UsageError(
-                f"{who} needs {at_a_time} shard{'s' * (at_a_time > 1)} of up to {show_bytes(largest)} at a time, {show_bytes(needed)} "
-                f"together, and the cache at {self._files.root} may hold {show_bytes(self.max_bytes)}: set {CAP} (cache_bytes=) to "
-                f"{needed} or more"
+                f"{who} needs {at_a_time} shard{'s' * (at_a_time > 1)} of up to "
+                f"{show_bytes(largest)} at a time, {show_bytes(needed)} together, but the cap of "
+                f"the cache at {self._files.root} is {show_bytes(self.max_bytes)}: "
+                f"set {CAP} (cache_bytes=) to at least {needed}"
             )
         return min(room - at_a_time, _AHEAD_SHARDS, max(1, _AHEAD_BYTES // largest))
 
     def index(self, name: ShardName, columns: list[str] | None = None) -> pa.Table:
-        """A shard's index rows in file order, with `shardwright.index.INDEX_SCHEMA`; kept in the cache like the shard.
+        """Return a shard's index rows in file order, and cache its sidecar.
 
         Args:
             name: The shard.
-            columns: Those to read, None for all.
+            columns: Columns of `shardwright.index.INDEX_SCHEMA`, None for all.
 
         Raises:
             NotFoundError: The manifest has no such shard.
-            StorageError: The sidecar is missing, cannot be read, or is that of another shard than the manifest's.
+            StorageError: The sidecar is missing, cannot be read, or does not match the manifest.
         """
         local = Folder(self._build)
         if self._has_index(local, name):
             try:
                 return read_index(local, name, columns)
-            except StorageError:  # evicted just now, or damaged where it lies: another copy tells
+            except StorageError:  # just evicted, or damaged on disk: read the store's copy
                 pass
         uri = self.root.path(name.sidecar)
         try:
             data = self.root.read_bytes(name.sidecar)
         except MissingError as error:
             raise MissingError(f"{uri} is missing: the index of {name.shard}") from error
-        # Taken from what was fetched: a file in the cache may be evicted before it is opened.
+        # Parsed from memory: a cached file may be evicted before it is opened.
         rows = parse_index(data, uri, name, self._info(name), columns)
         self._keep_index(local.path(name.sidecar), data)
         return rows
@@ -248,7 +255,7 @@ class ShardCache:
         try:
             with write_faults(path):
                 self._files.unless_full(len(data), lambda: self._files.write(path, data))
-        except NoRoomError:  # everything else is in use: the next one who wants it fetches it again
+        except NoRoomError:  # everything else is in use: the next caller downloads it again
             pass
 
     def _has_index(self, local: Folder, name: ShardName) -> bool:
@@ -260,29 +267,32 @@ class ShardCache:
             info.num_records,
         ):
             return False
-        with suppress(FileNotFoundError):  # evicted just now
+        with suppress(FileNotFoundError):  # just evicted
             os.utime(local.path(name.sidecar))
         return True
 
     def _info(self, name: ShardName) -> ShardInfo:
         info = self._shards.get(name)
         if info is None:
-            raise NotFoundError(f"{name.shard} is no shard of {self.root}")
+            raise NotFoundError(f"{self.root} has no shard {name.shard}")
         return info
 
     def _pin(self, name: ShardName, *, wait: bool) -> PinnedShard | None:
-        """A shard's file, or None where others download it and `wait` is not given."""
+        """Return a shard's file, or None if others download it and `wait` is false."""
         info, path = self._info(name), os.path.join(self._build, name.shard)
         if info.num_bytes > self.max_bytes:
             raise UsageError(
-                f"{self.root.path(name.shard)} has {show_bytes(info.num_bytes)}, and the cache at {self._files.root} may hold "
-                f"{show_bytes(self.max_bytes)}: set {CAP} (cache_bytes=) to {info.num_bytes} or more"
+                f"{self.root.path(name.shard)} has {show_bytes(info.num_bytes)}, but the cap of "
+                f"the cache at {self._files.root} is {show_bytes(self.max_bytes)}: "
+                f"set {CAP} (cache_bytes=) to at least {info.num_bytes}"
             )
         lock = FileLock(path + LOCK)
         try:
+            # Read under the shared lock, download under the exclusive one. Others may get the lock
+            # during each change, so check again after it.
             while lock.acquire(shared=True, wait=wait):
                 if _is_whole(path, info):
-                    os.utime(path)  # last use decides who goes first
+                    os.utime(path)  # its last use, for eviction
                     return PinnedShard(path, lock)
                 if not lock.acquire(shared=False, wait=wait):
                     break
@@ -302,19 +312,19 @@ class ShardCache:
         return None
 
     def _bring(self, name: ShardName) -> None:
-        """Download a shard ahead of whoever opens it."""
+        """Download a shard before it is opened."""
         try:
             self._go_on(ahead=True)
             pinned = self._pin(name, wait=False)
         except (NoRoomError, _LeavingError):
-            return  # who opens it waits for room
+            return  # `open_shard` waits for room
         if pinned is not None:
             pinned.close()
 
     def _go_on(self, *, ahead: bool) -> None:
-        # Python waits for threads of pools before it ends: a download that nobody waits for must not keep it.
+        # Python waits for pool threads before it exits: a prefetch must not delay that.
         if ahead and (self._closed or not threading.main_thread().is_alive()):
-            raise _LeavingError(f"{self.root}: not wanted any more")
+            raise _LeavingError(f"{self.root}: prefetch canceled")
 
 
 def _is_whole(path: str, info: ShardInfo) -> bool:

@@ -1,4 +1,4 @@
-"""Images as a trainer takes them: decoded, cut, resized and mirrored in threads, without TensorFlow; normalised on the device."""
+"""Prepare images for training without TensorFlow: decode, crop, resize, flip and normalize."""
 
 from shardwright.images.decode import StoredImage
 from shardwright.images.normalize import MODES, normalize, normalizer

@@ -1,7 +1,7 @@
-"""Which part of an image is shown, and whether mirrored: a pure function of one 64-bit number, so a resumed run draws the same.
+"""Draw random crops and flips as a pure function of one 64-bit number.
 
-The n-th number of a draw is `splitmix`'s n-th output from that seed. No generator is kept or passed
-on, so images can be taken in any order, by any thread.
+The n-th random number of a draw is `splitmix`'s n-th output from that seed. There is no generator
+state, so any thread may process any image in any order, and a resumed run draws the same.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from shardwright.splitmix import GOLDEN, MASK_64, mix64
 
 _ATTEMPTS, _NUMBERS_PER_ATTEMPT = 10, 4
-_FLIP = 0  # the number that decides on the flip; those of the attempts follow
+_FLIP = 0  # number of the draw that decides on the flip; those of the attempts follow
 
 
 class Crop(NamedTuple):
-    """A rectangle of whole pixels, inside its image: rows [top, top + height), columns [left, left + width)."""
+    """A rectangle inside an image: rows [top, top + height), columns [left, left + width)."""
 
     top: int
     left: int
@@ -25,34 +25,35 @@ class Crop(NamedTuple):
 
 
 def uniform(draw: int, number: int) -> float:
-    """The `number`-th random number of a draw, even over [0, 1) with 53 bits.
+    """Return the `number`-th random number of a draw, uniform over [0, 1) with 53 bits.
 
     Args:
-        draw: Of 0 to 2**64 - 1.
+        draw: 0 to 2**64 - 1.
         number: From 0.
     """
     return (mix64((draw + (number + 1) * GOLDEN) & MASK_64) >> 11) * 2.0**-53
 
 
 def draw_flip(draw: int) -> bool:
-    """Whether to mirror: one time in two."""
+    """Return whether to flip the image, with probability 1/2."""
     return uniform(draw, _FLIP) < 0.5
 
 
 def draw_crop(
     draw: int, height: int, width: int, *, scale: tuple[float, float], ratio: tuple[float, float]
 ) -> Crop:
-    """A random crop, drawn as torchvision's RandomResizedCrop draws it (after Szegedy et al., "Going Deeper with Convolutions").
+    """Draw a random crop as torchvision's RandomResizedCrop does.
 
-    Ten attempts: a share of the area even over `scale`, width / height log-even over `ratio`, the place even over all that hold it.
-    Where none fits inside, the largest centred crop whose shape is within `ratio`.
+    Makes up to ten attempts: the share of the area uniform over `scale`, width / height log-uniform
+    over `ratio`, the position uniform. If none fits, returns the largest centered crop with an
+    aspect ratio within `ratio`. Source: Szegedy et al., "Going Deeper with Convolutions".
 
     Args:
-        draw: Of 0 to 2**64 - 1. The same draw and size give the same crop.
-        height: Of the image, in pixels.
-        width: Of the image, in pixels.
-        scale: Least and greatest share of the area.
-        ratio: Least and greatest width / height.
+        draw: 0 to 2**64 - 1. The same draw and image size give the same crop.
+        height: Image height in pixels.
+        width: Image width in pixels.
+        scale: Minimum and maximum share of the area.
+        ratio: Minimum and maximum width / height.
     """
     low, high = math.log(ratio[0]), math.log(ratio[1])
     for attempt in range(_ATTEMPTS):
@@ -70,21 +71,22 @@ def draw_crop(
 
 
 def centred(height: int, width: int, crop_height: int, crop_width: int) -> Crop:
-    """The crop of that size in the middle; an odd pixel stays below and to the right of it."""
+    """Return the centered crop of a size; an odd pixel is left at the bottom and right."""
     return Crop((height - crop_height) // 2, (width - crop_width) // 2, crop_height, crop_width)
 
 
 def evaluation_crop(height: int, width: int, *, size: tuple[int, int], resize: int) -> Crop:
-    """What is left of an image when its shorter side is resized to `resize` and the middle `size` is cut out of it.
+    """Return the centered crop for evaluation, in pixels of the original image.
 
-    In pixels of the original, so that one resize gives the result: as `_decode_and_center_crop` in TensorFlow's reference ResNet.
-    Where the image does not hold that much, the largest centred crop of the same shape.
+    Equals resizing the shorter side to `resize` and cutting out the middle `size`, but needs only
+    one resize, as `_decode_and_center_crop` in TensorFlow's reference ResNet. If the image is too
+    small for that, returns the largest centered crop with the aspect ratio of `size`.
 
     Args:
-        height: Of the image, in pixels.
-        width: Of the image, in pixels.
+        height: Image height in pixels.
+        width: Image width in pixels.
         size: (height, width) of the result.
-        resize: What the shorter side is resized to.
+        resize: Length of the shorter side after resizing.
     """
     scale = min(min(height, width) / resize, height / size[0], width / size[1])
     crop_height = min(height, max(1, round(size[0] * scale)))

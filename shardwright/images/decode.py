@@ -1,11 +1,12 @@
-"""One image: its bytes to pixels, a rectangle of them, at a size. The pixels are those of `tf.io.decode_image(channels=3)`.
+"""Decode an image with the pixels of `tf.io.decode_image(channels=3)`, crop and resize it.
 
-Gray is repeated, alpha dropped, the first frame of an animation taken, and EXIF orientation not applied. Beyond TensorFlow, WebP with
-alpha or animation is read, and BMP with 1, 4 or 16 bits or run lengths, and the palette of a BMP is applied (TensorFlow shows the
-palette's indices as gray).
+Gray is repeated, alpha is dropped, an animation gives its first frame, and EXIF orientation is not
+applied. Beyond TensorFlow, this reads WebP with alpha or animation and BMP with 1, 4 or 16 bits or
+run-length encoding, and applies BMP palettes (TensorFlow returns their indices as gray).
 
-A reduction by 2 or more is done in two steps: first by a power of two, each pixel the mean of those it stands for, or by libjpeg
-while it decodes, then bilinearly. Bilinear alone would look at 4 pixels of each 64 in a reduction by 8.
+Downscaling by 2 or more takes two steps: first by a power of two, by averaging pixels or in
+libjpeg while decoding, then bilinearly. Bilinear alone would use 4 of every 64 pixels when
+downscaling by 8.
 """
 
 from __future__ import annotations
@@ -30,12 +31,14 @@ Pixels = NDArray[np.uint8]
 
 
 class StoredImage(NamedTuple):
-    """How a dataset stores its images.
+    """The storage format of a dataset's images.
 
     Attributes:
-        encoding: "raw" for bare pixels; "tensor" for a serialized tensor of them, uint8 of 0 to 255 or floats of 0 to 1; "jpeg",
-            "png" or None (each image as it came) for encoded files, whose kind is read off their content.
-        shape: (height, width, channels) of raw pixels, uint8, of 1, 3 or 4 channels. Not looked at for files.
+        encoding: "raw" for bare pixels; "tensor" for a serialized tensor, uint8 in 0 to 255 or
+            floats in 0 to 1; "jpeg", "png" or None (pass-through) for files, whose format is
+            detected from their content.
+        shape: (height, width, channels) of raw uint8 pixels, with 1, 3 or 4 channels. Ignored for
+            files.
     """
 
     encoding: str | None = None
@@ -43,13 +46,14 @@ class StoredImage(NamedTuple):
 
 
 class OpenedImage(NamedTuple):
-    """An image whose size is known, and whose pixels are not decoded yet.
+    """An image whose size is known and whose pixels are not decoded yet.
 
     Attributes:
         height: In pixels.
         width: In pixels.
-        max_reduction: The largest `reduction` that `decode` can give.
-        decode: Takes a reduction, a power of two, and gives the pixels [ceil(height / reduction), ceil(width / reduction), 3].
+        max_reduction: The largest reduction that `decode` supports.
+        decode: Takes a reduction, a power of two, and returns uint8 pixels
+            [ceil(height / reduction), ceil(width / reduction), 3].
     """
 
     height: int
@@ -59,15 +63,16 @@ class OpenedImage(NamedTuple):
 
 
 def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> OpenedImage:
-    """Reads the header of an image.
+    """Read the header of an image.
 
     Args:
-        data: The stored bytes, whole.
-        stored: How they are stored.
-        fast: Decode JPEG a little faster than TensorFlow's pixels allow, and large ones at a reduced size.
+        data: All stored bytes.
+        stored: Their storage format.
+        fast: Decode JPEG slightly faster than TensorFlow's exact pixels allow, and large ones at a
+            reduced size.
 
     Raises:
-        ImageFault: The bytes are no image, or the header is damaged, or claims too many pixels.
+        ImageFault: The bytes are not an image, the header is damaged, or there are too many pixels.
     """
     if stored.encoding == "raw":
         return _open_raw(data, stored.shape)
@@ -96,20 +101,20 @@ def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> 
 
 
 def fill_slot(image: OpenedImage, crop: Crop, slot: NDArray[Any], *, flip: bool = False) -> None:
-    """Decodes an image, and writes a rectangle of it, resized, into a slot of a batch.
+    """Decode an image, and write a crop of it, resized, into a slot of a batch.
 
     Args:
-        image: As opened.
+        image: The opened image.
         crop: The rectangle, in pixels of the image.
-        slot: [height, width, 3], of any type that holds 0 to 255; the rectangle is resized to its size.
+        slot: [height, width, 3], of any dtype that holds 0 to 255; the crop is resized to it.
         flip: Mirror left and right.
 
     Raises:
-        ImageFault: The pixels are damaged or cut short.
+        ImageFault: The pixels are damaged or truncated.
     """
     height, width = slot.shape[:2]
     reduction = _power_of_two(min(crop.height // height, crop.width // width))
-    decoded = min(reduction, image.max_reduction)
+    decoded = min(reduction, image.max_reduction)  # the decoder's part; `_shrink` does the rest
     pixels = image.decode(decoded)
     rows, columns = (
         _reduced(crop.top, crop.height, decoded),
@@ -119,18 +124,18 @@ def fill_slot(image: OpenedImage, crop: Crop, slot: NDArray[Any], *, flip: bool 
 
 
 def _power_of_two(ratio: int) -> int:
-    """The largest that is not above the ratio."""
+    """Return the largest power of two that is at most `ratio`, and at least 1."""
     return 1 << max(0, ratio.bit_length() - 1)
 
 
 def _reduced(start: int, length: int, reduction: int) -> slice:
-    """Where pixels [start, start + length) are in a reduced image, to the nearest pixel."""
+    """Return where pixels [start, start + length) are in a reduced image, rounded."""
     half = reduction // 2
     return slice((start + half) // reduction, (start + length + half) // reduction)
 
 
 def _shrink(pixels: Pixels, factor: int) -> Pixels:
-    """The mean of each factor x factor pixels; what is left over at the edges, less than a pixel of the result, is not looked at."""
+    """Return the mean of each factor x factor pixels, without the remainder at the edges."""
     if factor == 1:
         return pixels
     height, width = pixels.shape[0] // factor, pixels.shape[1] // factor
@@ -140,9 +145,9 @@ def _shrink(pixels: Pixels, factor: int) -> Pixels:
 
 
 def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
-    """Resizes bilinearly, as tf.image.resize(antialias=False) does, and mirrors."""
+    """Resize bilinearly, as tf.image.resize(antialias=False) does, and flip."""
     height, width = slot.shape[:2]
-    # OpenCV writes in place where it can, and silently into a new array where it cannot.
+    # OpenCV writes to `dst` if it can, and silently to a new array if not.
     direct = slot if slot.dtype == np.uint8 and slot.flags.c_contiguous else None
     made = pixels
     if pixels.shape[:2] != (height, width):
@@ -158,13 +163,14 @@ def _write(pixels: Pixels, slot: NDArray[Any], *, flip: bool) -> None:
 def _open_raw(data: bytes | memoryview, shape: tuple[int | None, ...]) -> OpenedImage:
     if len(shape) != 3 or None in shape or shape[2] not in (1, 3, 4):
         raise ImageFault(
-            f"raw pixels of shape {shape}: to be read, they need a height, a width, and 1, 3 or 4 channels"
+            "raw pixels must have shape (height, width, channels) with 1, 3 or 4 channels, "
+            f"got {shape}"
         )
     height, width, channels = (int(length or 0) for length in shape)
     if len(data) != height * width * channels:
         wanted = f"{height} x {width} x {channels} = {height * width * channels:,}"
         raise ImageFault(
-            f"raw pixels of {len(data):,} bytes, where the dataset's shape asks for {wanted}"
+            f"raw pixels of {len(data):,} bytes, but the dataset's shape needs {wanted}"
         )
     pixels = np.frombuffer(data, np.uint8).reshape(height, width, channels)
     if channels == 1:
@@ -179,7 +185,8 @@ def _open_tensor(data: bytes) -> OpenedImage:
         raise ImageFault(str(fault)) from fault
     if pixels.ndim != 3 or 0 in pixels.shape or pixels.shape[2] not in (1, 3, 4):
         raise ImageFault(
-            f"a tensor of shape {list(pixels.shape)}, where pixels have a height, a width, and 1, 3 or 4 channels"
+            "a tensor image must have shape [height, width, channels] with 1, 3 or 4 channels, "
+            f"got {list(pixels.shape)}"
         )
     if pixels.dtype.kind == "f":
         pixels = np.rint(pixels.clip(0, 1) * 255)
@@ -227,11 +234,12 @@ def _decode_by_opencv(kind: str, data: bytes, height: int, width: int) -> Pixels
             library.IMREAD_COLOR_RGB | library.IMREAD_IGNORE_ORIENTATION,
         )
     except library.error as error:
-        raise ImageFault(f"the {kind} image does not decode: {error}") from error
+        raise ImageFault(f"the {kind} image cannot be decoded: {error}") from error
     if pixels is None:
         raise ImageFault(f"the {kind} image is damaged or cut short")
     if pixels.shape != (height, width, 3):
         raise ImageFault(
-            f"the {kind} image has {pixels.shape[1]} x {pixels.shape[0]} pixels, and its header states {width} x {height}"
+            f"the {kind} image has {pixels.shape[1]} x {pixels.shape[0]} pixels, "
+            f"but its header states {width} x {height}"
         )
     return pixels

@@ -1,8 +1,9 @@
-"""The first frame of a GIF, as TensorFlow shows it. Source of the format: GIF89a (CompuServe, 1990).
+"""Find the first frame of a GIF, as TensorFlow shows it. Format: GIF89a (CompuServe, 1990).
 
-OpenCV composes frames on the file's canvas, and gives transparent pixels the background's colour. `tf.io.decode_image` paints the
-first frame on black, transparent pixels black, on a canvas as large as the largest frame. So OpenCV is given a file in which the
-first frame is all there is, and the place of that frame is kept apart.
+OpenCV composes frames on the file's canvas, and fills transparent pixels with the background color.
+`tf.io.decode_image` paints the first frame on black, with transparent pixels black, on a canvas as
+large as the largest frame. So OpenCV gets a file with the first frame only, and the caller places
+its pixels on the canvas.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ _SCREEN_BYTES, _DESCRIPTOR_BYTES = 13, 10
 
 
 class FirstFrame(NamedTuple):
-    """A GIF's first frame.
+    """A GIF's first frame; sizes and offsets in pixels.
 
     Attributes:
         data: A GIF of that frame alone, without transparency, on a canvas of its size.
-        codes: The part of `data` that holds the pixels: the code size, and the blocks behind it.
-        table: The part of `data` that holds the colours.
-        is_interlaced: Whether the rows come in four passes.
-        top: Of the frame, in the canvas.
-        left: Of the frame, in the canvas.
-        frame_height: Of the frame.
-        frame_width: Of the frame.
-        height: Of the canvas: the greatest of all frames, whatever the file's header says.
-        width: Of the canvas.
+        codes: The part of `data` with the pixels: the code size and the blocks after it.
+        table: The color table of `data`.
+        is_interlaced: Whether rows are stored in four passes.
+        top: Offset of the frame in the canvas.
+        left: Offset of the frame in the canvas.
+        frame_height: Height of the frame.
+        frame_width: Width of the frame.
+        height: Height of the canvas: the maximum over all frames, not the file's header.
+        width: Width of the canvas, likewise.
     """
 
     data: bytes
@@ -46,10 +47,10 @@ class FirstFrame(NamedTuple):
 
 
 def first_frame(data: bytes) -> FirstFrame:
-    """Finds the first frame of a GIF.
+    """Find the first frame of a GIF.
 
     Raises:
-        ImageFault: There is none, it has no colours, or the file ends inside it.
+        ImageFault: There is no frame, it has no colors, or the file ends inside it.
     """
     try:
         return _first_frame(data)
@@ -62,7 +63,7 @@ def _first_frame(data: bytes) -> FirstFrame:
     pos = _SCREEN_BYTES + _table_bytes(flags)
     pos, transparent = _skip_extensions(data, pos)
     if data[pos] != _IMAGE:
-        raise ImageFault("a gif file without an image")
+        raise ImageFault("the gif file has no image")
     left, top, width, height, frame_flags = struct.unpack_from("<HHHHB", data, pos + 1)
     pixels = pos + _DESCRIPTOR_BYTES + _table_bytes(frame_flags)
     if frame_flags & _HAS_TABLE:
@@ -70,7 +71,7 @@ def _first_frame(data: bytes) -> FirstFrame:
     else:
         table, table_flags = data[_SCREEN_BYTES : _SCREEN_BYTES + _table_bytes(flags)], flags
     if not table:
-        raise ImageFault("a gif image without a colour table: encode it to png or jpeg")
+        raise ImageFault("the gif image has no color table: re-encode it as png or jpeg")
     end = _skip_blocks(data, pixels + 1)
     table = _blackened(table, transparent)
     screen = struct.pack("<6sHHBBB", b"GIF89a", width, height, _HAS_TABLE | table_flags & 7, 0, 0)
@@ -94,7 +95,7 @@ def _skip_blocks(data: bytes, pos: int) -> int:
 
 
 def _skip_extensions(data: bytes, pos: int) -> tuple[int, int | None]:
-    """Where the next image or the trailer begins, and the index of the colour that is transparent there."""
+    """Return the position of the next image or trailer, and its transparent color index."""
     transparent = None
     while data[pos] == _EXTENSION:
         if data[pos + 1] == _GRAPHIC_CONTROL and data[pos + 2] == 4:
@@ -110,7 +111,7 @@ def _blackened(table: bytes, index: int | None) -> bytes:
 
 
 def _largest_frame(data: bytes, pos: int, height: int, width: int) -> tuple[int, int]:
-    """The greatest height and width over the first frame and those from `pos` on that are whole."""
+    """Return the greatest height and width of the first frame and complete frames from `pos` on."""
     try:
         while True:
             pos, _ = _skip_extensions(data, pos)
@@ -120,4 +121,4 @@ def _largest_frame(data: bytes, pos: int, height: int, width: int) -> tuple[int,
             pos = _skip_blocks(data, pos + _DESCRIPTOR_BYTES + _table_bytes(flags) + 1)
             height, width = max(height, frame_height), max(width, frame_width)
     except (IndexError, struct.error):
-        return height, width  # cut short in a later frame, which nobody looks at
+        return height, width  # truncated in a later frame, which is not decoded

@@ -1,7 +1,8 @@
-"""GIF pixels that OpenCV refuses and other decoders take: with data behind the last pixel, as some programs leave there.
+"""Decode GIF frames that OpenCV rejects: with data after the last pixel, as some tools write.
 
-Slow, as Python is, and seldom needed. An unknown code, or an end before the last pixel, is a fault; giflib, TensorFlow's decoder,
-shows some of the first as noise. Source: GIF89a (CompuServe, 1990), appendix F.
+Pure Python, so slow, and rarely needed. An unknown code, or an end before the last pixel, is a
+fault; giflib, TensorFlow's decoder, renders some unknown codes as noise. Source: GIF89a
+(CompuServe, 1990), appendix F.
 """
 
 from __future__ import annotations
@@ -12,31 +13,33 @@ from numpy.typing import NDArray
 from shardwright.errors import ImageFault
 
 _MAX_CODES, _MAX_CODE_BITS = 4096, 12
-_PASSES = ((0, 8), (4, 8), (2, 4), (1, 2))  # of interlaced rows: the first, and the step
+_PASSES = ((0, 8), (4, 8), (2, 4), (1, 2))  # of interlaced rows: first row, step
 
 
 def decode_frame(
     data: bytes, *, table: bytes, height: int, width: int, is_interlaced: bool
 ) -> NDArray[np.uint8]:
-    """The pixels of one frame.
+    """Decode the pixels of one frame.
 
     Args:
-        data: The code size, and the blocks behind it.
-        table: The colours, 3 bytes each.
-        height: Of the frame.
-        width: Of the frame.
-        is_interlaced: Whether rows come in four passes.
+        data: The code size and the blocks after it.
+        table: The colors, 3 bytes each.
+        height: In pixels.
+        width: In pixels.
+        is_interlaced: Whether rows are stored in four passes.
 
     Returns:
-        [height, width, 3], RGB.
+        uint8 [height, width, 3], RGB.
 
     Raises:
-        ImageFault: The codes are damaged or end early, or a pixel's colour is not in the table.
+        ImageFault: The codes are damaged or end early, or a color is not in the table.
     """
     indices = np.frombuffer(_decode_codes(_join_blocks(data), data[0], height * width), np.uint8)
     colours = np.frombuffer(table, np.uint8).reshape(-1, 3)
     if indices.max() >= len(colours):
-        raise ImageFault(f"a gif image with a pixel of colour {indices.max()} of {len(colours)}")
+        raise ImageFault(
+            f"the gif image has a pixel of color {indices.max()}, but only {len(colours)} colors"
+        )
     pixels = colours[indices].reshape(height, width, 3)
     if is_interlaced:
         order = [row for first, step in _PASSES for row in range(first, height, step)]
@@ -53,9 +56,9 @@ def _join_blocks(data: bytes) -> bytes:
 
 
 def _decode_codes(data: bytes, size_bits: int, num_pixels: int) -> bytes:
-    """LZW with codes of growing width; the first `num_pixels` bytes."""
+    """Decode LZW codes of growing width; return the first `num_pixels` bytes."""
     if not 1 <= size_bits <= 8:
-        raise ImageFault(f"a gif image with a code size of {size_bits}; 1 to 8 are possible")
+        raise ImageFault(f"the gif image has a code size of {size_bits}, not 1 to 8")
     clear, end = 1 << size_bits, (1 << size_bits) + 1
     first_table = [bytes((value,)) for value in range(clear)] + [b"", b""]
     table, code_bits, before, parts, num_found = first_table.copy(), size_bits + 1, b"", [], 0
@@ -71,8 +74,9 @@ def _decode_codes(data: bytes, size_bits: int, num_pixels: int) -> bytes:
                 continue
             if code == end or code > len(table) or (code == len(table) and not before):
                 raise ImageFault(
-                    "the gif image is damaged: it ends before its last pixel, or has an unknown code"
+                    "the gif image is damaged: it ends before its last pixel or has an unknown code"
                 )
+            # A code may refer to the entry that it is about to define.
             entry = table[code] if code < len(table) else before + before[:1]
             parts.append(entry)
             num_found += len(entry)

@@ -1,7 +1,7 @@
-"""The kind of an image file and its size, before anything is decoded: a file may claim more pixels than memory holds.
+"""Read the format and size of an image file before decoding: it may claim more pixels than fit.
 
-Sources: the PNG specification (W3C, 3rd edition), RFC 9649 (WebP), BITMAPCOREHEADER to BITMAPV5HEADER in Microsoft's documentation
-(BMP). JPEG and GIF have files of their own, `jpeg` and `gif`.
+Sources: the PNG specification (W3C, 3rd edition); RFC 9649 (WebP); BITMAPCOREHEADER to
+BITMAPV5HEADER in Microsoft's documentation (BMP). See `jpeg` and `gif` for those formats.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from shardwright.errors import ImageFault
 
 MAX_PIXELS = 178_956_970
-"""Most pixels an image may have: what `shardwright build` allows, where Pillow, too, calls a file a decompression bomb."""
+"""Maximum pixels of an image, as in `shardwright build`; Pillow's limit for decompression bombs."""
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 
@@ -22,7 +22,7 @@ _BGR_MASKS = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
 
 
 def image_format(start: bytes) -> str:
-    """'jpeg', 'png', 'gif', 'bmp' or 'webp' by a file's first 16 bytes, '' for anything else."""
+    """Return 'jpeg', 'png', 'gif', 'bmp' or 'webp' from the first 16 bytes of a file, else ''."""
     if start.startswith(b"\xff\xd8\xff"):
         return "jpeg"
     if start.startswith(PNG_MAGIC):
@@ -35,24 +35,25 @@ def image_format(start: bytes) -> str:
 
 
 def check_size(kind: str, height: int, width: int) -> None:
-    """Refuses what nobody should decode.
+    """Check the size of an image, in pixels.
 
     Raises:
         ImageFault: There are no pixels, or more than MAX_PIXELS.
     """
     if height < 1 or width < 1:
-        raise ImageFault(f"a {kind} image of {width} x {height} pixels")
+        raise ImageFault(f"the {kind} image has no pixels: its size is {width} x {height}")
     if height * width > MAX_PIXELS:
         raise ImageFault(
-            f"a {kind} image of {width:,} x {height:,} pixels; up to {MAX_PIXELS:,} are decoded: scale it down first"
+            f"the {kind} image has {width:,} x {height:,} pixels, more than the maximum of "
+            f"{MAX_PIXELS:,}: scale it down"
         )
 
 
 def read_size(kind: str, data: bytes) -> tuple[int, int]:
-    """(height, width) of a PNG, BMP or WebP file, as its header states it.
+    """Return (height, width) of a PNG, BMP or WebP file from its header.
 
     Raises:
-        ImageFault: The file ends inside its header, or the header cannot be true.
+        ImageFault: The file ends inside its header, or the header is invalid.
     """
     try:
         height, width = {"png": _png_size, "bmp": _bmp_size, "webp": _webp_size}[kind](data)
@@ -73,18 +74,18 @@ def _png_size(data: bytes) -> tuple[int, int]:
 
 def _bmp_size(data: bytes) -> tuple[int, int]:
     (header_bytes,) = struct.unpack_from("<I", data, 14)
-    if header_bytes not in _BMP_HEADER_BYTES:  # two letters are no proof: text may begin with them
+    if header_bytes not in _BMP_HEADER_BYTES:  # the magic is only two letters: text may match it
         raise ImageFault("not a bmp image, although it starts with 'BM'")
     if header_bytes == _CORE_HEADER_BYTES:
         width, height = struct.unpack_from("<HH", data, 18)
         return height, width
     width, height, _, bits, compression = struct.unpack_from("<iiHHI", data, 18)
-    # Decoders of 32 bits take the order of the bytes for granted; another one would come out in wrong colours.
+    # 32-bit decoders assume this byte order; colors in another one would be wrong.
     if bits == 32 and compression == _BITFIELDS and data[54:66] != _BGR_MASKS:
         raise ImageFault(
-            "a bmp image of 32 bits with unusual colour masks: encode it to png or jpeg"
+            "the 32-bit bmp image has unusual color masks: re-encode it as png or jpeg"
         )
-    return abs(height), width
+    return abs(height), width  # negative: the top row is stored first
 
 
 def _webp_size(data: bytes) -> tuple[int, int]:
@@ -107,25 +108,26 @@ def _exactly(data: bytes, start: int, num_bytes: int) -> bytes:
 
 
 def essential_png(data: bytes) -> bytes:
-    """The file without its ancillary chunks: text, profiles, transparency, animation.
+    """Return the file without its ancillary chunks: text, profiles, transparency, animation.
 
-    The colours do not depend on them, and libpng prints a line to stderr for every profile it does not like, which are common.
+    They do not affect the colors, and libpng prints a line to stderr for each profile it dislikes,
+    which are common. Chunk lengths are checked here, because OpenCV would allocate as much memory
+    as a damaged length claims, up to 2 GB.
 
     Raises:
-        ImageFault: A chunk reaches beyond the file, or the last one is missing. OpenCV would set aside as much memory as a damaged
-            length asks for, up to 2 GB.
+        ImageFault: A chunk reaches beyond the file, or the last one is missing.
     """
     kept, pos, num_bytes = [data[:8]], 8, len(data)
     while pos + 12 <= num_bytes:
         end = pos + 12 + int.from_bytes(data[pos : pos + 4], "big")
         if end > num_bytes:
             break
-        is_critical = not data[pos + 4] & 0x20
+        is_critical = not data[pos + 4] & 0x20  # the type's first letter is upper case
         if is_critical:
             kept.append(data[pos:end])
         if data[pos + 4 : pos + 8] == b"IEND":
             return b"".join(kept)
         pos = end
     raise ImageFault(
-        f"the png image is cut short, or a length in it is damaged: {num_bytes:,} bytes, and no end"
+        f"the png image is cut short or has a damaged length: no end in {num_bytes:,} bytes"
     )

@@ -1,9 +1,10 @@
-"""JPEG by libjpeg-turbo (simplejpeg), with the same pixels as `tf.io.decode_image`, or faster with nearly the same.
+"""Decode JPEG with libjpeg-turbo (simplejpeg): TensorFlow's exact pixels, or similar ones faster.
 
-TensorFlow takes libjpeg's fast DCT and its smooth ("fancy") upsampling of colour; asked for these, simplejpeg gives its pixels bit for
-bit. Every warning of libjpeg is a fault (a file that is cut short would be gray from there on), but for two that lose no pixel and
-that TensorFlow overlooks as well: stray bytes between segments or at the end, and an unknown revision of JFIF.
-Source of the format: ITU-T T.81, annex B.
+`tf.io.decode_image` uses libjpeg's fast DCT and smooth ("fancy") color upsampling; with the same
+settings simplejpeg returns the same pixels bit for bit. Every libjpeg warning is a fault, because a
+truncated file would be gray from there on. Two warnings lose no pixel, and TensorFlow ignores them
+too: stray bytes between segments or at the end, and an unknown JFIF revision.
+Format: ITU-T T.81, annex B.
 """
 
 from __future__ import annotations
@@ -19,24 +20,26 @@ from shardwright.images.headers import check_size
 from shardwright.images.libraries import cv2, simplejpeg
 
 MAX_REDUCTION = 8
-"""libjpeg decodes at 1/2, 1/4 and 1/8 of the size for a fraction of the work."""
+"""The largest reduction: libjpeg decodes at 1/2, 1/4 and 1/8 of the size for much less work."""
 
 _SOS, _EOI, _APP0, _ADOBE = 0xDA, 0xD9, 0xE0, 0xEE
 _BARE = frozenset((0x01, *range(0xD0, 0xD9)))
 _STRAY_BYTES, _REVISION = "extraneous bytes before marker", "unknown JFIF revision"
 _ODD_SAMPLING = "Could not determine subsampling"
-# Each scan of a progressive file runs over all pixels, and a scan may be a dozen bytes: a small file can take hours.
+# Each scan of a progressive file covers all pixels but may take a dozen bytes, so that a small file
+# could take hours to decode.
 _MAX_SCANS, _PIXELS_OF_A_SLOW_SCAN = 500, 1 << 20
 
 
 class JpegHeader(NamedTuple):
-    """What the header of a JPEG tells.
+    """The header of a JPEG.
 
     Attributes:
-        data: The file, where need be repaired so that the decoder takes it.
+        data: The file, repaired if the decoder would reject it.
         height: In pixels.
         width: In pixels.
-        space: "YCbCr", "RGB", "Gray", "CMYK" or "YCCK"; "" for what simplejpeg cannot decode and OpenCV may.
+        space: "YCbCr", "RGB", "Gray", "CMYK" or "YCCK"; "" if simplejpeg cannot decode the file
+            and OpenCV may.
     """
 
     data: bytes | memoryview
@@ -50,12 +53,12 @@ class JpegHeader(NamedTuple):
 
 
 def read_jpeg_header(data: bytes | memoryview) -> JpegHeader:
-    """Size and colours of a JPEG, without its pixels.
+    """Read the size and color space of a JPEG.
 
     Raises:
-        ImageFault: The header is damaged, or the image too large.
+        ImageFault: The header is damaged, or the image is too large.
     """
-    simplejpeg()  # whether it is there is no question of the data
+    simplejpeg()  # outside `try`: a missing library is not a fault of the image
     try:
         header = _read(data)
     except ValueError as error:
@@ -66,23 +69,23 @@ def read_jpeg_header(data: bytes | memoryview) -> JpegHeader:
 
 
 def decode_jpeg(header: JpegHeader, *, fast: bool, reduction: int = 1) -> NDArray[np.uint8]:
-    """The pixels, RGB.
+    """Decode the pixels.
 
     Args:
-        header: As read.
-        fast: Repeat colour where it is stored coarser than brightness, instead of smoothing it.
-        reduction: 1, 2, 4 or 8: decode at this part of the size, rounded up.
+        header: The result of `read_jpeg_header`.
+        fast: Repeat subsampled color instead of smoothing it.
+        reduction: 1, 2, 4 or 8: divide height and width by this, rounding up.
 
     Returns:
-        [height, width, 3].
+        uint8 [height, width, 3], RGB.
 
     Raises:
-        ImageFault: The pixels are damaged, or cut short.
+        ImageFault: The pixels are damaged or truncated.
     """
     if not header.space:
         return _decode_odd(header.data)
     options: dict[str, Any] = {"fastdct": True, "fastupsample": fast}
-    if reduction > 1:  # simplejpeg takes the largest reduction that leaves this much
+    if reduction > 1:  # simplejpeg takes the largest reduction that keeps this size
         least = {
             "min_height": -(-header.height // reduction),
             "min_width": -(-header.width // reduction),
@@ -120,9 +123,8 @@ def _decode(data: bytes | memoryview, options: dict[str, Any]) -> NDArray[np.uin
         if _STRAY_BYTES not in str(error) or not _has_end(bytes(data)):
             raise _fault(error) from error
     try:
-        return decode(
-            data, strict=False, **options
-        )  # up to here, nothing was wrong with the pixels
+        # The first warning was of stray bytes at the end: no pixel before them was damaged.
+        return decode(data, strict=False, **options)
     except ValueError as error:
         raise _fault(error) from error
 
@@ -136,12 +138,13 @@ def _check_scans(header: JpegHeader) -> None:
         scans = bytes(header.data).count(b"\xff\xda")
         if scans > _MAX_SCANS:
             raise ImageFault(
-                f"a jpeg image of {scans:,} scans; up to {_MAX_SCANS} are decoded: encode it anew"
+                f"the jpeg image has {scans:,} scans, more than the maximum of {_MAX_SCANS}: "
+                "re-encode it"
             )
 
 
 class _Segment(NamedTuple):
-    """One segment of a header, at bytes [start, end); of a scan only its header."""
+    """One segment of a header, at bytes [start, end); for a scan, its header only."""
 
     marker: int
     start: int
@@ -149,11 +152,11 @@ class _Segment(NamedTuple):
 
 
 def _segments(data: bytes) -> Iterator[_Segment]:
-    """Segments up to the first scan, skipping stray bytes as libjpeg does."""
+    """Yield the segments up to the first scan, skipping stray bytes as libjpeg does."""
     pos = 2
     while 0 <= (pos := data.find(b"\xff", pos)) < len(data) - 3:
         marker = data[pos + 1]
-        if marker in (0x00, 0xFF):  # a stray byte, or fill
+        if marker in (0x00, 0xFF):  # stray byte or fill byte
             pos += 1
             continue
         end = (
@@ -166,7 +169,7 @@ def _segments(data: bytes) -> Iterator[_Segment]:
 
 
 def _repaired(data: bytes) -> bytes:
-    """Without stray bytes between the segments of the header, and with a revision of JFIF that libjpeg knows."""
+    """Return the file without stray bytes in its header, and with a JFIF revision libjpeg knows."""
     kept, end = [data[:2]], 2
     for segment in _segments(data):
         body = data[segment.start : segment.end]
@@ -178,13 +181,13 @@ def _repaired(data: bytes) -> bytes:
 
 
 def _has_end(data: bytes) -> bool:
-    """The end-of-image marker is there, after the first scan began: not a thumbnail's."""
+    """Return whether an end-of-image marker, not a thumbnail's, follows the first scan."""
     scan = next((segment.end for segment in _segments(data) if segment.marker == _SOS), len(data))
     return data.find(bytes((0xFF, _EOI)), scan) >= 0
 
 
 def _rgb_of_cmyk(cmyk: NDArray[np.uint8], data: bytes) -> NDArray[np.uint8]:
-    """As TensorFlow converts: Adobe's files hold ink inverted."""
+    """Convert CMYK as TensorFlow does: files by Adobe hold inverted ink."""
     adobe = any(
         segment.marker == _ADOBE and data[segment.start + 4 : segment.start + 9] == b"Adobe"
         for segment in _segments(data)
@@ -194,7 +197,7 @@ def _rgb_of_cmyk(cmyk: NDArray[np.uint8], data: bytes) -> NDArray[np.uint8]:
 
 
 def _read_odd(data: bytes) -> JpegHeader:
-    """A JPEG that turbojpeg has no name for: other samplings of colour than the usual six."""
+    """Read the header of a JPEG with other chroma subsampling than the six that turbojpeg knows."""
     for segment in _segments(data):
         if 0xC0 <= segment.marker <= 0xCF and segment.marker not in (0xC4, 0xC8, 0xCC):
             height, width = (
@@ -211,6 +214,6 @@ def _decode_odd(data: bytes | memoryview) -> NDArray[np.uint8]:
     )
     if pixels is None:
         raise ImageFault(
-            "the jpeg image is damaged, cut short, or of a kind that is not read (lossless, 12 bits)"
+            "the jpeg image is damaged, cut short or of an unsupported kind (lossless, 12-bit)"
         )
     return pixels

@@ -1,6 +1,7 @@
-"""Normalising images as the models of keras.applications expect them: on the device, after whole numbers have travelled there.
+"""Normalize images for the models of keras.applications, on the device, after a transfer as uint8.
 
-Source of the constants: `preprocess_input` of keras/src/applications/imagenet_utils.py. torchvision's weights take "torch".
+Source of the constants: `preprocess_input` of keras/src/applications/imagenet_utils.py.
+torchvision's weights use "torch".
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from shardwright.images.libraries import load_library
 
 
 class _Mode(NamedTuple):
-    """(image - mean) / deviation, in the order of the channels that the model takes."""
+    """The constants of (image - mean) / deviation, in the model's channel order."""
 
     mean: tuple[float, float, float]
     deviation: tuple[float, float, float]
@@ -36,7 +37,7 @@ _MODES = {
     "caffe": _Mode((103.939, 116.779, 123.68), (1.0, 1.0, 1.0), is_bgr=True),
 }
 MODES = tuple(_MODES)
-"""The modes' names: "torch" (mean 0 and deviation 1 over ImageNet), "tf" (-1 to 1), "caffe" (BGR, mean 0 over ImageNet)."""
+"""Mode names: "torch" (mean 0, deviation 1 on ImageNet), "tf" (-1 to 1), "caffe" (BGR, mean 0)."""
 
 _DEFAULT_DTYPE = "float32"
 _DTYPES = (_DEFAULT_DTYPE, "bfloat16", "float16")
@@ -45,19 +46,19 @@ _DTYPES = (_DEFAULT_DTYPE, "bfloat16", "float16")
 def normalize(
     images: NDArray[Any], mode: str, *, dtype: object = _DEFAULT_DTYPE, channels_first: bool = False
 ) -> NDArray[Any]:
-    """Normalises images in NumPy.
+    """Normalize images in NumPy.
 
     Args:
-        images: [..., height, width, 3] RGB, 0 to 255, of any type.
+        images: [..., height, width, 3] RGB, 0 to 255, of any dtype.
         mode: "torch", "tf" or "caffe": see `MODES`.
-        dtype: Of the result: "float32", "bfloat16" or "float16". Computed in float32.
-        channels_first: Give [..., 3, height, width].
+        dtype: Result dtype: "float32", "bfloat16" or "float16". Computed in float32.
+        channels_first: Return [..., 3, height, width].
 
     Returns:
         A new array.
 
     Raises:
-        UsageError: There is no such mode or type, or the last axis is not of 3 channels.
+        UsageError: The mode or dtype is unknown, or the last axis does not have 3 channels.
     """
     mean, deviation, is_bgr = _check_mode(mode).arrays()
     target = _numpy_dtype(_check_dtype(dtype))
@@ -70,22 +71,25 @@ def normalize(
 def normalizer(
     mode: str, framework: str, *, dtype: object = None, channels_first: bool = False
 ) -> Callable[[Any], Any]:
-    """A function that normalises batches where they are: in NumPy, or on the device of a JAX, torch or TensorFlow model.
+    """Return a function that normalizes batches in NumPy or on a JAX, torch or TensorFlow device.
 
-    With "keras" it is a `keras.layers.Layer` for any backend, to stand first in a model. It is saved with the model; before such a
-    model is loaded, this function must have been called once in the process, which tells Keras of the layer.
+    For "keras" it is a `keras.layers.Layer` for any backend, to use as a model's first layer and
+    saved with the model. Call this function once in a process before loading such a model: it
+    registers the layer with Keras.
 
     Args:
         mode: "torch", "tf" or "caffe": see `MODES`.
-        framework: "numpy", "jax", "torch", "tf" or "keras"; imported here.
-        dtype: Of the result: "float32", "bfloat16" or "float16". Computed in float32. None: float32, for Keras its dtype policy.
-        channels_first: Give [..., 3, height, width], as torch's models take them.
+        framework: "numpy", "jax", "torch", "tf" or "keras"; imported by this call.
+        dtype: Result dtype: "float32", "bfloat16" or "float16". Computed in float32. None: float32,
+            or Keras's dtype policy.
+        channels_first: Return [..., 3, height, width], as torch's models expect.
 
     Returns:
-        Takes images [..., height, width, 3] RGB, 0 to 255, of uint8, bfloat16 or float32, and gives them normalised.
+        A function of images [..., height, width, 3] RGB, 0 to 255, in uint8, bfloat16 or float32.
 
     Raises:
-        UsageError: There is no such mode, framework or type. From the function: the last axis is not of 3 channels.
+        UsageError: The mode, framework or dtype is unknown. From the returned function: the last
+            axis does not have 3 channels.
     """
     _check_mode(mode)
     if framework not in _FACTORIES:
@@ -161,10 +165,11 @@ def _keras_layer_class() -> Any:
 
     @keras.saving.register_keras_serializable(package="shardwright")
     class Normalize(keras.layers.Layer):  # type: ignore[name-defined]
-        """Normalises RGB images as the models of keras.applications expect them."""
+        """A layer that normalizes RGB images for the models of keras.applications."""
 
         def __init__(self, mode: str, *, channels_first: bool = False, **options: Any) -> None:
-            # What comes as uint8 or bfloat16 is computed in float32, not in the compute type of a policy.
+            # No autocast: the input would be rounded to the policy's compute dtype, but the
+            # computation is in float32.
             super().__init__(autocast=False, **options)
             self.mode, self.channels_first = mode, channels_first
             self.supports_jit = True

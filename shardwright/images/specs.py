@@ -1,4 +1,4 @@
-"""How a reader's images are to come: for training, for evaluation, or whole. What `image=` of a reader takes."""
+"""Image transforms for `image=` of a reader: for training, for evaluation, or decoding only."""
 
 from __future__ import annotations
 
@@ -14,69 +14,66 @@ from shardwright.images.decode import StoredImage, fill_slot, open_image
 from shardwright.images.libraries import load_library
 
 _DTYPES = ("uint8", "bfloat16", "float32")
-_RESIZE_PART = (
-    256 / 224
-)  # of evaluation: what He et al. ("Deep Residual Learning") and nearly all since then take
-_MAX_SIDE = (
-    1 << 14
-)  # of a result; more is a slip of the pen, and a batch of it does not fit in memory
+# Of evaluation: the ratio of He et al. ("Deep Residual Learning") and most later work.
+_RESIZE_PART = 256 / 224
+_MAX_SIDE = 1 << 14  # of a result: a batch of larger images would not fit in memory
 
 
 @runtime_checkable
 class ImageTransform(Protocol):
-    """What a reader needs of its `image=` argument. It must be picklable, and hold no state: many threads call it."""
+    """An image transform. It must be picklable and stateless: many threads call it."""
 
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
-        """(height, width, channels) of every result; None where images differ."""
+        """(height, width, channels) of every result; None where results differ."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of every result."""
+        """The dtype of every result."""
 
     @property
     def is_random(self) -> bool:
-        """Whether the result depends on the draw."""
+        """True if the result depends on the draw."""
 
     def apply(
         self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None
     ) -> NDArray[Any]:
-        """Makes one image.
+        """Transform one image.
 
         Args:
-            data: The stored bytes, whole.
-            stored: How they are stored.
-            draw: 0 to 2**64 - 1: where all randomness of the result comes from.
-            out: An array of `shape` and `dtype` to write the result to, or None for a new one.
+            data: All stored bytes.
+            stored: Their storage format.
+            draw: The only source of randomness: 0 to 2**64 - 1.
+            out: An array of `shape` and `dtype` for the result, or None for a new one.
 
         Returns:
             `out`, or the new array.
 
         Raises:
-            ImageFault: The bytes do not decode. Then `out` may have been written to in part.
+            ImageFault: The bytes cannot be decoded. `out` may be partly written.
         """
 
 
 @dataclass(frozen=True)
 class TrainImage:
-    """A random rectangle of the image, resized to one size, and mirrored one time in two: for training.
+    """A random crop resized to one size and flipped with probability 1/2, for training.
 
-    The rectangle is drawn as torchvision's RandomResizedCrop does, and resized bilinearly; where it is two or more times as large as
-    the result, it is first reduced by 2, 4, 8, ... (see `shardwright.images.decode`). All is drawn from (seed, epoch, record), so a
-    run that is resumed sees the same rectangles.
+    The crop is drawn as in torchvision's RandomResizedCrop and resized bilinearly. A crop at least
+    twice as large as the result is first reduced by 2, 4, 8, ... (see `shardwright.images.decode`).
+    All randomness comes from (seed, epoch, record), so a resumed run sees the same crops.
 
-    With `fast`, JPEG comes with colour repeated instead of smoothed where it is stored coarser than brightness, and of large files
-    only the coarser coefficients are decoded. Without it, pixels are decoded exactly as `tf.io.decode_image` decodes them. Over
-    photographs of 500 x 375 pixels whose colour is stored at half the resolution, decoded at full size, fast pixels differ from those
-    of `tf.io` by 1.0 of 255 in the mean and by at most 42, at edges of colour (`benchmarks/decoders.py`).
+    With `fast`, subsampled color of JPEG is repeated instead of smoothed, and large files are
+    decoded at a reduced size. Without it, pixels equal those of `tf.io.decode_image`. On 500 x 375
+    photographs with color at half the resolution, decoded at full size, fast pixels differ by 1.0
+    of 255 on average and by at most 42, at color edges (`benchmarks/decoders.py`).
 
     Args:
-        size: Of the result: a number of pixels for a square, or (height, width).
-        scale: Least and greatest part of the image's area.
-        ratio: Least and greatest width / height of the rectangle.
-        flip: Mirror one time in two.
-        dtype: "uint8"; or "bfloat16" or "float32", which hold the same whole numbers from 0 to 255.
-        fast: See above.
+        size: Result size in pixels: one number for a square, or (height, width).
+        scale: Minimum and maximum share of the image's area.
+        ratio: Minimum and maximum width / height of the crop.
+        flip: Flip left and right with probability 1/2.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255.
+        fast: Decode JPEG faster, but not with TensorFlow's exact pixels.
 
     Raises:
         UsageError: A value is out of range.
@@ -118,16 +115,18 @@ class TrainImage:
 
 @dataclass(frozen=True)
 class EvalImage:
-    """The middle of the image, at one size: for evaluation.
+    """A centered crop at one size, for evaluation.
 
-    What is left when the shorter side is resized to `resize` and the middle is cut out, done as one cut and one resize. Images that
-    do not hold that much (a wide `size` of a square image) give the largest centred rectangle of the same shape.
+    Equals resizing the shorter side to `resize` and cutting out the middle, with a single resize.
+    If the image is too small for that (a wide `size` of a square image), it is the largest centered
+    crop with the aspect ratio of `size`.
 
     Args:
-        size: Of the result: a number of pixels for a square, or (height, width).
-        resize: Of the shorter side; 256 / 224 of the shorter side of `size` where it is not given.
-        dtype: "uint8"; or "bfloat16" or "float32", which hold the same whole numbers from 0 to 255.
-        fast: Decode as `TrainImage(fast=True)` does; else exactly as TensorFlow.
+        size: Result size in pixels: one number for a square, or (height, width).
+        resize: Length of the shorter side after resizing; None for 256 / 224 of the shorter side
+            of `size`.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255.
+        fast: Decode JPEG as `TrainImage(fast=True)` does, not with TensorFlow's exact pixels.
 
     Raises:
         UsageError: A value is out of range.
@@ -174,11 +173,12 @@ class EvalImage:
 
 @dataclass(frozen=True)
 class DecodedImage:
-    """The whole image, decoded exactly as TensorFlow decodes it.
+    """The whole image, decoded with TensorFlow's exact pixels.
 
     Args:
-        size: Resize to this, whatever the image's shape: a number of pixels for a square, or (height, width). None: as stored.
-        dtype: "uint8"; or "bfloat16" or "float32", which hold the same whole numbers from 0 to 255.
+        size: Result size in pixels, whatever the aspect ratio: one number for a square, or
+            (height, width). None keeps the stored size.
+        dtype: "uint8"; or "bfloat16" or "float32", with the same whole numbers from 0 to 255.
 
     Raises:
         UsageError: A value is out of range.
@@ -209,7 +209,7 @@ class DecodedImage:
         draw: int,  # noqa: ARG002
         out: NDArray[Any] | None,
     ) -> NDArray[Any]:
-        """See `ImageTransform.apply`. Without a `size`, `out` must have the image's own."""
+        """See `ImageTransform.apply`. Without `size`, `out` must have the image's own size."""
         image = open_image(data, stored, fast=False)
         shape = (image.height, image.width, 3) if self.size is None else _shape_of(self.size)
         slot = np.empty(shape, self.dtype) if out is None else out
@@ -218,24 +218,25 @@ class DecodedImage:
 
 
 def check_image_size(size: object) -> tuple[int, int]:
-    """(height, width) of a number, or of a pair of numbers.
+    """Return (height, width) from one number or a pair.
 
     Raises:
-        UsageError: It is neither, or out of range.
+        UsageError: The value is neither, or out of range.
     """
     pair = (size, size) if isinstance(size, int) else size
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(map(_is_length, pair)):
         return int(pair[0]), int(pair[1])
     raise UsageError(
-        f"size must be a number of pixels from 1 to {_MAX_SIDE}, or a pair (height, width) of such, got {size!r}"
+        f"size must be a number of pixels from 1 to {_MAX_SIDE}, or a pair (height, width), "
+        f"got {size!r}"
     )
 
 
 def check_dtype(dtype: object) -> np.dtype[Any]:
-    """The NumPy type of a name.
+    """Return the NumPy dtype for a name.
 
     Raises:
-        UsageError: It is none that images come in, or bfloat16 is not installed.
+        UsageError: Images do not have this dtype, or ml_dtypes (for bfloat16) is not installed.
     """
     name = str(getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or dtype)
     if name not in _DTYPES:
@@ -256,9 +257,9 @@ def _check_range(
         low = high = float("nan")
     if 0 < low <= high <= most and high < float("inf"):
         return low, high
-    upto = "" if most == float("inf") else f", up to {most:g}"
+    upto = "" if most == float("inf") else f" and at most {most:g}"
     raise UsageError(
-        f"{name} must be a pair (least, greatest) of numbers above 0{upto}, got {pair!r}"
+        f"{name} must be a pair (minimum, maximum) of numbers above 0{upto}, got {pair!r}"
     )
 
 
@@ -267,6 +268,6 @@ def _shape_of(size: int | tuple[int, int]) -> tuple[int, int, int]:
 
 
 def _settle(spec: object, **values: object) -> None:
-    """Sets what the checks have made of the fields of a frozen dataclass."""
+    """Set fields of a frozen dataclass to their checked values."""
     for name, value in values.items():
         object.__setattr__(spec, name, value)

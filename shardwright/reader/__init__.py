@@ -1,12 +1,14 @@
-"""The reader: any batch of a dataset, by arithmetic on its position.
+"""Read a dataset: compute any batch from its position.
 
-reader       `Reader`, what users hold: where a reading is, and its iteration (`iteration`); `options` checks what it was asked
-engine       position -> batch, with nothing remembered
-steps        positions of global batches, and each host's part        state        a position, to be kept
-places       position -> (shard, row), by an order: `order` with `permutation`, `sampling`; `orders` chooses
-corpus       the shards that are read: `subsets` of splits; `selection` of their records
-record_reader   (shard, row) -> checked bytes, by `shard_index` and `shard_files`
-batches      bytes -> arrays, by `columns` and their encodings, and by `shardwright.images`
+reader          `Reader`, the public class: position and iteration (`iteration`); arguments
+(`options`)
+engine          position -> batch, stateless
+steps           positions of global batches, and each host's part; `state`: a saved position
+places          position -> (shard, row), by an order: `order` with `permutation`, `sampling`;
+`orders` chooses
+corpus          the shards to read: `subsets` of splits; `selection` of their records
+record_reader   (shard, row) -> verified bytes, by `shard_index` and `shard_files`
+batches         bytes -> arrays, by `columns` and their encodings, and by `shardwright.images`
 """
 
 from shardwright.reader.class_encodings import MultiHot, OneHot

@@ -1,4 +1,4 @@
-"""One batch from its records: read, checked, parsed and decoded in a thread pool, each row into its place."""
+"""Make one batch: read, check, parse and decode each record into its row, in a thread pool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from shardwright.reader.steps import Step
 from shardwright.schema import Source
 
 MASK = "mask"
-# Rows of one task: decoding takes a millisecond a row, so few keep all threads busy to a batch's end; reading takes 20 us.
+# Rows per task. Decoding takes a millisecond a row, so small tasks keep all threads busy to the
+# end of a batch; reading takes 20 us a row.
 _DECODE_ROWS, _READ_ROWS = 8, 64
 _ALIGNMENT_BYTES = 64
 
@@ -30,17 +31,18 @@ Batch = dict[str, Any]
 
 @dataclass
 class PendingBatch:
-    """A batch on its way.
+    """A batch in progress.
 
     Attributes:
-        step: Which one it is.
+        step: Position and size of the batch.
         places: Its records, [n].
-        store: Its columns but the image, as `ColumnReader` has them.
-        images: [rows, height, width, 3], or objects where the images differ or stay bytes; None where they are not wanted.
+        store: Its columns other than the image, as allocated by `ColumnReader`.
+        images: [rows, height, width, 3], or objects [rows] where sizes vary or images stay bytes;
+            None if not requested.
         labels: int64 [rows], where the index gives them.
-        faults: What is wrong, by row.
-        tasks: What fills the rows.
-        owner: The process whose threads do.
+        faults: Row -> what is wrong with its record.
+        tasks: Tasks that fill the rows.
+        owner: The process whose threads run the tasks.
     """
 
     step: Step
@@ -53,7 +55,7 @@ class PendingBatch:
     owner: int = field(default_factory=os.getpid)
 
     def cancel(self) -> None:
-        """Stop what has not begun, and wait for what has; in a forked process there is nobody to wait for."""
+        """Cancel waiting tasks and wait for running ones, of which a forked child has none."""
         for task in self.tasks:
             task.cancel()
         if self.owner == os.getpid():
@@ -61,15 +63,15 @@ class PendingBatch:
 
 
 class BatchMaker:
-    """Batches of records.
+    """A maker of batches.
 
     Args:
-        records: Where their bytes come from.
-        columns: What becomes of their features.
-        image: What becomes of their images; None for the bytes as they are stored.
-        stored: How images are stored.
-        names: What a batch holds, in this order.
-        masked: Whether batches have a `mask`, and keep the rows of bad records.
+        records: Reads the bytes of records.
+        columns: Encodes their features.
+        image: Decodes their images; None for the stored bytes.
+        stored: Storage format of the images.
+        names: Names of the arrays in a batch, in order.
+        masked: Add `mask` to each batch and keep the rows of bad records.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class BatchMaker:
         self._task_rows = _READ_ROWS if image is None else _DECODE_ROWS
 
     def begin(self, step: Step, places: Places, pool: ThreadPoolExecutor | None) -> PendingBatch:
-        """Have a batch of these records made; without a pool, in the calling thread."""
+        """Start making a batch of these records; without a pool, make it in the calling thread."""
         rows = step.num_rows
         batch = PendingBatch(
             step,
@@ -111,7 +113,7 @@ class BatchMaker:
         return batch
 
     def finish(self, batch: PendingBatch) -> tuple[Batch, list[BadRecord]]:
-        """The batch, when all of it is there, and the records that are not in it.
+        """Wait for a batch; return it and its bad records.
 
         Raises:
             StorageError: A shard or its index cannot be read.
@@ -156,7 +158,7 @@ class BatchMaker:
             self._put_image(batch, row, self._records.read_image(shard, record))
 
     def _put_image(self, batch: PendingBatch, row: int, data: bytes | memoryview) -> None:
-        assert batch.images is not None, "images are allocated where they are wanted"
+        assert batch.images is not None, "images must be allocated before they are filled"
         if self._image is None:
             batch.images[row] = bytes(data)
             return
@@ -196,7 +198,11 @@ class BatchMaker:
 
 
 def _empty_aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array whose memory TensorFlow and JAX take as it is; of NumPy's own they make a copy (30 ms for 256 images of 224x224)."""
+    """Allocate an array that TensorFlow and JAX use without a copy.
+
+    They copy memory that is not 64-byte aligned, such as NumPy's own: 30 ms for 256 images of
+    224x224.
+    """
     num_bytes = math.prod(shape) * dtype.itemsize
     memory = np.empty(num_bytes + _ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % _ALIGNMENT_BYTES
@@ -204,6 +210,6 @@ def _empty_aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]
 
 
 def static_shape(image: ImageTransform) -> tuple[int, int, int] | None:
-    """(height, width, channels) of every image, None where they differ."""
+    """Return the (height, width, channels) of every image, or None where they differ."""
     height, width, channels = image.shape
     return None if height is None or width is None else (height, width, channels)

@@ -1,4 +1,4 @@
-"""Classes as vectors of zeros and ones."""
+"""Encode classes as vectors of zeros and ones."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from shardwright.schema import Feature
 
 @dataclass(frozen=True, slots=True)
 class OneHot(Encoding):
-    """One integer as float32 [b, num_classes], 1 at its place and else 0.
+    """An integer as float32 [b, num_classes]: 1 at its index, 0 elsewhere.
 
     Attributes:
-        num_classes: How many places; None for the number of the feature's own classes.
+        num_classes: Length of a row; None for the number of the feature's own classes.
     """
 
     num_classes: int | None = None
@@ -68,12 +68,12 @@ class OneHot(Encoding):
 
 @dataclass(frozen=True, slots=True)
 class MultiHot(Encoding):
-    """A list, or one value, as float32 [b, n]: 1 at the place of each value, however often it is there, and else 0.
+    """A list or one value as float32 [b, n]: 1 at the index of each value present, 0 elsewhere.
 
     Attributes:
-        num_classes: n, where the values are integers from 0 to n - 1. With neither this nor a vocabulary, it is the number of
-            the dataset's classes, where the feature is its label.
-        vocabulary: All values there are, texts or integers; the place of a value in it is its place in the row.
+        num_classes: n, for integers from 0 to n - 1. Without it and a vocabulary, n is the number
+            of the feature's own classes.
+        vocabulary: All possible values, text or integers, in the order of a row.
     """
 
     num_classes: int | None = None
@@ -103,15 +103,13 @@ class MultiHot(Encoding):
         if self.vocabulary is not None:
             texts = isinstance(self.vocabulary[0], str)
             check_kind(
-                f"MultiHot with a vocabulary of {'texts' if texts else 'integers'}",
+                f"MultiHot with {'a text' if texts else 'an integer'} vocabulary",
                 feature,
                 BYTE_STRINGS if texts else INTEGERS,
             )
             return self
         if feature.kind in BYTE_STRINGS:
-            raise UsageError(
-                f"feature {feature.name!r} holds texts: name all there are, MultiHot(vocabulary=[...])"
-            )
+            raise UsageError(f"feature {feature.name!r} is text: pass MultiHot(vocabulary=[...])")
         check_kind("MultiHot", feature, INTEGERS)
         return (
             self if self.num_classes else MultiHot(_count_classes("MultiHot", feature, class_names))
@@ -138,7 +136,8 @@ class MultiHot(Encoding):
         if place is None:
             shown = as_text(value) if isinstance(value, bytes) else value
             raise ExampleFault(
-                f"feature {feature.name!r} holds {shown!r}, which is none of the {len(self._places)} in MultiHot's vocabulary"
+                f"feature {feature.name!r} holds {shown!r}, "
+                f"which is not in MultiHot's vocabulary of {len(self._places)}"
             )
         return place
 
@@ -147,14 +146,15 @@ def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) 
     if feature.kind in CLASSES and class_names:
         return len(class_names)
     raise UsageError(
-        f"feature {feature.name!r} has no classes of its own: give {encoding}(num_classes=...)"
+        f"feature {feature.name!r} has no class names: pass {encoding}(num_classes=...)"
     )
 
 
 def _check_class(feature: Feature, value: Any, num_classes: int | None) -> int:
     if not 0 <= value < (num_classes or 0):
         raise ExampleFault(
-            f"feature {feature.name!r} is {value}, and of {num_classes} classes the last is {(num_classes or 0) - 1}"
+            f"feature {feature.name!r} is {value}; "
+            f"{num_classes} classes have labels 0 to {(num_classes or 0) - 1}"
         )
     return int(value)
 
@@ -168,11 +168,11 @@ def _check_vocabulary(vocabulary: Any) -> tuple[str, ...] | tuple[int, ...]:
     kinds = {type(word) for word in words}
     if kinds not in ({str}, {int}):
         raise UsageError(
-            f"MultiHot(vocabulary={vocabulary!r:.80}) must be a list of texts, or one of integers"
+            f"MultiHot(vocabulary={vocabulary!r:.80}) must be a list of strings or of integers"
         )
     if len(set(words)) < len(words):
         twice = next(word for word in words if words.count(word) > 1)
         raise UsageError(
-            f"MultiHot's vocabulary has {twice!r} more than once: each place needs a value of its own"
+            f"MultiHot's vocabulary has {twice!r} more than once: values must be unique"
         )
     return words

@@ -1,23 +1,31 @@
-"""The wanted features of records as the columns of a batch.
+"""Columns of a batch from the requested features of its records.
 
-A batch's columns are allocated once, filled row by row from several threads, and finished into a dict of arrays:
+A batch's columns are allocated once, filled row by row from several threads, and finished into a
+dict of arrays:
 
-    columns = ColumnReader(schema, {"image": None, "label": OneHot(), "tags": Sparse()}, indexed={Source.LABEL})
+    columns = ColumnReader(schema, {"image": None, "label": OneHot(), "tags": Sparse()},
+                           indexed={Source.LABEL})
     store = columns.allocate(256)
-    faults = columns.fill_indexed(store, {Source.LABEL: labels})       # once a batch, whole columns; row -> ExampleFault
-    image = columns.fill(store, row, block, start, stop)               # any thread, distinct rows; raises ExampleFault
-    batch = columns.finish(store, kept=mask, pad=False)                # {"label": float32 [b, classes], "tags": SparseColumn}
+    # Once per batch, whole columns; returns row -> ExampleFault.
+    faults = columns.fill_indexed(store, {Source.LABEL: labels})
+    # From any thread, each row once; raises ExampleFault.
+    image = columns.fill(store, row, block, start, stop)
+    # {"label": float32 [b, classes], "tags": SparseColumn}
+    batch = columns.finish(store, kept=mask, pad=False)
 
-- `columns.needs_record` is False where the index gives all that is wanted but the image: then `fill` need not be called, and
-  only image bytes need be read. `columns.index_sources` are the sources that `fill_indexed` then wants, each an array [b]. Where
-  a record is needed, all comes from it, `index_sources` is empty, and `fill_indexed` does nothing.
-- `columns.image` is the image feature where it is wanted, else None. Images are no column of these: `fill` gives the image's
-  bytes as a memoryview of `block`, nothing copied, and the engine decodes them into an array of its own.
-- `fill` writes a row only once the whole record is parsed, or leaves it as allocated and raises; its text names the feature,
-  what was found and what the schema says. Which shard and row it was, the caller adds.
-- `finish` with `kept` (bool [b]) leaves the other rows out; with `pad=True` they stay, as zeros, empty texts and empty lists.
-- `columns.features` are the wanted features but the image, `columns.encodings` their encodings by name (None: as stored),
-  `columns.spec(b)` the shape and dtype of each column of a finished batch.
+- If the index has every requested feature but the image, `columns.needs_record` is False: `fill`
+  need not be called, and only image bytes need be read. `fill_indexed` then takes an array [b] for
+  each of `columns.index_sources`. Otherwise everything comes from the record, `index_sources` is
+  empty, and `fill_indexed` does nothing.
+- `columns.image` is the image feature if requested, else None. Images are not columns: `fill`
+  returns the image's bytes as a memoryview of `block`, without a copy, and the engine decodes them
+  into an array of its own.
+- `fill` writes a row only once the whole record is parsed, or leaves it as allocated and raises.
+  The error has the feature, the value found and the schema's rule; the caller adds shard and row.
+- `finish` with `kept` (bool [b]) drops the other rows; with `pad=True` they stay, as zeros, empty
+  strings and empty lists.
+- `columns.features` are the requested features but the image, `columns.encodings` their encodings
+  by name, `columns.spec(b)` the (shape, dtype) of each column of a finished batch.
 """
 
 from __future__ import annotations
@@ -44,28 +52,28 @@ _KINDS = {"bytes_list": "bytes", "float_list": "float", "int64_list": "int64"}
 
 
 class ColumnReader:
-    """Makes columns of some features of one dataset. It keeps nothing between calls, can be pickled, and serves many threads.
+    """A maker of columns from some features of a dataset: stateless, picklable and thread-safe.
+
+    Args:
+        schema: Features of the records, and class names.
+        features: Names to request, or {name: encoding} (None: as stored); None for all features.
+        indexed: Sources that the index has, of LABEL, ID, FORMAT, HEIGHT and WIDTH; with LABEL,
+            LABEL_TEXT too.
 
     Attributes:
-        image: The image feature where it is wanted, else None.
-        features: The other wanted features, in the order asked for.
-        encodings: Of each of these by its name.
-        index_sources: What `fill_indexed` wants.
-        needs_record: Whether `fill` must be called: the index does not give all.
+        image: The image feature if requested, else None.
+        features: The other requested features, in the given order.
+        encodings: Their encodings, by name.
+        index_sources: The sources that `fill_indexed` takes.
+        needs_record: True if `fill` must be called, because the index does not have everything.
+
+    Raises:
+        UsageError: A feature is unknown, or its encoding does not fit it.
     """
 
     def __init__(
         self, schema: ExampleSchema, features: Features = None, *, indexed: Collection[Source] = ()
     ) -> None:
-        """
-        Args:
-            schema: What the records hold, and the names of the classes.
-            features: Names of the wanted features, or a mapping of names to encodings (None: as stored); None for all.
-            indexed: What the index gives, of LABEL, ID, FORMAT, HEIGHT and WIDTH; with LABEL, LABEL_TEXT too.
-
-        Raises:
-            UsageError: No such feature, or an encoding that does not go with it.
-        """
         wanted = _find_wanted(schema, features)
         self._class_texts = [name.encode("utf-8", "surrogatepass") for name in schema.class_names]
         self.image = next(
@@ -81,7 +89,7 @@ class ColumnReader:
         }
         sources = {feature.name: _index_source(feature) for feature in self.features}
         self.needs_record = any(source not in indexed for source in sources.values())
-        # A record that is read anyway gives all: then a batch's columns have one origin.
+        # If records are read anyway, take everything from them: a batch's columns have one origin.
         self._from_index = {} if self.needs_record else sources
         self.index_sources = frozenset(self._from_index.values())
         self._parsed = [
@@ -99,9 +107,11 @@ class ColumnReader:
         )
 
     def spec(self, batch: int | None) -> dict[str, Spec]:
-        """Shape and dtype of each column of a finished batch, `batch` rows or any number; that of the image is not among them.
+        """Return (shape, dtype) of each column of a finished batch, without the image.
 
-        A `SparseColumn` has that of its dense form, its second size None.
+        Args:
+            batch: Number of rows; None for any. A `SparseColumn` has the shape of its dense form,
+                with None for the second size.
         """
         return {
             feature.name: self.encodings[feature.name].spec(feature, batch)
@@ -109,7 +119,7 @@ class ColumnReader:
         }
 
     def allocate(self, batch: int) -> Store:
-        """Blank columns of `batch` rows, for `fill` and `finish`."""
+        """Return blank columns of `batch` rows, for `fill` and `finish`."""
         return {
             feature.name: self.encodings[feature.name].allocate(feature, batch)
             for feature in self.features
@@ -121,10 +131,10 @@ class ColumnReader:
         """Set whole columns from the index.
 
         Args:
-            values: For each of `index_sources` an array [b]: integers, or objects for texts.
+            values: For each of `index_sources` an array [b]: integers, or objects for text.
 
         Returns:
-            The first fault of each row that has one. `finish` is to leave these rows out.
+            The first fault of each row that has one; leave these rows out in `finish`.
         """
         faults: dict[int, ExampleFault] = {}
         for feature in self.features:
@@ -148,7 +158,8 @@ class ColumnReader:
         if feature.source == Source.LABEL_TEXT:
             if not 0 <= value < len(self._class_texts):
                 raise ExampleFault(
-                    f"feature {feature.name!r} is that of label {value}, and there are {len(self._class_texts)} classes"
+                    f"feature {feature.name!r} is the name of label {value}, "
+                    f"but there are {len(self._class_texts)} classes"
                 )
             return self._class_texts[value]
         return as_bytes(value) if isinstance(value, str) else value
@@ -156,15 +167,18 @@ class ColumnReader:
     def fill(
         self, store: Store, row: int, block: Block, start: int = 0, stop: int | None = None
     ) -> memoryview | None:
-        """Set what the index does not give in one row, from a serialized tf.Example at [start, stop) of `block`.
+        """Set the columns of one row that the index does not have.
+
+        Args:
+            block: Bytes with a serialized tf.Example at [start, stop).
 
         Returns:
-            The bytes of the image where it is wanted, else None. They are those of `block`, not copied, unless the record is in
-            a form that only protobuf reads.
+            The bytes of the image if requested, else None: those of `block`, without a copy, unless
+            the record is in a form that only protobuf reads.
 
         Raises:
-            ExampleFault: It is not a tf.Example, or a wanted feature is missing, of another kind or number than the schema says,
-                or has a value that its encoding has no place for. The row is left as it was.
+            ExampleFault: The bytes are not a tf.Example, or a requested feature is missing, differs
+                from the schema in kind or number, or does not fit its encoding. The row is unset.
         """
         found, spans = find_features(block, start, len(block) if stop is None else stop, self._keys)
         image = None
@@ -183,10 +197,10 @@ class ColumnReader:
     def finish(
         self, store: Store, kept: npt.NDArray[np.bool_] | None = None, *, pad: bool = False
     ) -> Batch:
-        """The batch's columns as users see them.
+        """Return the batch's columns as users see them.
 
         Args:
-            kept: bool [b], which rows are in the batch; None for all.
+            kept: bool [b], the rows in the batch; None for all.
             pad: Keep the other rows too, but blank: 0, "", b"" or an empty list.
         """
         batch: Batch = {}
@@ -212,7 +226,8 @@ def _find_wanted(schema: ExampleSchema, features: Features) -> list[tuple[Featur
         or not features
     ):
         raise UsageError(
-            f"features={features!r} must be names, such as {list(known)[:2]}, or names with encodings, {{'label': OneHot()}}"
+            f"features={features!r} must be names, such as {list(known)[:2]}, "
+            "or names with encodings, {'label': OneHot()}"
         )
     wanted = []
     for name, encoding in (
@@ -224,18 +239,20 @@ def _find_wanted(schema: ExampleSchema, features: Features) -> list[tuple[Featur
             )
         if encoding is not None and not isinstance(encoding, Encoding):
             raise UsageError(
-                f"feature {name!r}: {encoding!r} is no encoding; give one such as OneHot(), or None for the values as stored"
+                f"feature {name!r}: {encoding!r} is not an encoding; "
+                "pass one such as OneHot(), or None for the stored values"
             )
         if encoding is not None and known[name].source == Source.IMAGE:
             raise UsageError(
-                f"feature {name!r} is the image, which takes no encoding: say by image=... how it is decoded"
+                f"feature {name!r} is the image, which takes no encoding: "
+                "use image=... to decode it"
             )
         wanted.append((known[name], encoding or natural_encoding(known[name])))
     return wanted
 
 
 def _index_source(feature: Feature) -> Source | None:
-    """Where the index has it; the text of a label is its class's name."""
+    """Return the index column of a feature; a label's text comes from its label."""
     return Source.LABEL if feature.source == Source.LABEL_TEXT else feature.source
 
 
@@ -256,6 +273,7 @@ def _checked_values(stored: StoredFeature, block: Block, span: Span | None) -> V
         )
     if len(values) and kind is not None and _KINDS[kind] != stored.told_kind:
         raise ExampleFault(
-            f"feature {stored.key!r} holds {_KINDS[kind]} values, the schema says {stored.told_kind}"
+            f"feature {stored.key!r} holds {_KINDS[kind]} values, "
+            f"the schema says {stored.told_kind}"
         )
     return values

@@ -1,4 +1,4 @@
-"""The shards of one reading, of one dataset or of several that are mixed."""
+"""The shards to read, from one dataset or several mixed ones."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from shardwright.reader.subsets import parse_split
 from shardwright.schema import ExampleSchema
 from shardwright.storage import Folder
 
-_REMOTE_WINDOW = 16  # all of these shards must be in the cache at a time
+_REMOTE_WINDOW = 16  # the cache must hold all of these shards at once
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset that is read.
+    """A dataset to read.
 
     Attributes:
-        root: Where it is.
-        manifest: What it holds.
-        cache: Its shards as local files, where it is in a store; None for a local folder.
+        root: Its folder.
+        manifest: Its contents.
+        cache: Local copies of its shards if it is remote; None for a local folder.
     """
 
     root: Folder
@@ -37,7 +37,7 @@ class Source:
 
     @classmethod
     def open(cls, root: Folder, settings: CacheSettings | None) -> Source:
-        """Raises what `ShardCache.open` and `read_manifest` do."""
+        """Open a dataset; raise as `ShardCache.open` and `read_manifest`."""
         if not root.is_remote:
             return cls(root, read_manifest(root), None)
         cache = ShardCache.open(root, settings)
@@ -46,7 +46,7 @@ class Source:
 
 @dataclass(frozen=True)
 class ShardRef:
-    """A shard, and which of its records are read: those of [first_row, stop_row)."""
+    """A shard and the rows to read of it, [first_row, stop_row)."""
 
     source: Source
     name: ShardName
@@ -56,7 +56,7 @@ class ShardRef:
 
     @property
     def uri(self) -> str:
-        """Its path or address, for messages."""
+        """The shard's path or address, for messages."""
         return self.source.root.path(self.name.shard)
 
     @property
@@ -66,12 +66,12 @@ class ShardRef:
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is read.
+    """The shards to read.
 
     Attributes:
-        shards: In the order they are stored in, source by source; none of them without a record.
-        source_starts: The number of the first shard of each source, and of all shards.
-        schema: The features of every record: the same in every source.
+        shards: In stored order, source by source; each has at least one record to read.
+        source_starts: Number of each source's first shard, and the number of shards.
+        schema: Features of the records, the same in every source.
     """
 
     shards: tuple[ShardRef, ...]
@@ -80,10 +80,11 @@ class Corpus:
 
     @classmethod
     def of(cls, sources: Sequence[Source], split: str) -> Corpus:
-        """The shards of a split, or of a part of one, of each source.
+        """Return the shards of a split, or a part of one, of each source.
 
         Raises:
-            UsageError: No such split, no records in it, or sources with other features or classes than the first.
+            UsageError: The split is unknown or empty, or sources differ in features, classes or
+                vocabularies.
         """
         shards: list[ShardRef] = []
         starts = [0]
@@ -97,7 +98,7 @@ class Corpus:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """Records of each shard that are read, [shards]."""
+        """The number of records to read of each shard, int64 [shards]."""
         return np.array([shard.num_rows for shard in self.shards], np.int64)
 
     @property
@@ -109,12 +110,12 @@ class Corpus:
         return any(shard.source.cache is not None for shard in self.shards)
 
     def window(self, wanted: int | None) -> int:
-        """How many shards are shuffled with each other: as many as wanted, else all of local folders, and 16 of stores."""
+        """Return the number of shards shuffled together; by default all, or 16 if remote."""
         num_shards = len(self.shards)
         return min(wanted or (_REMOTE_WINDOW if self.is_remote else num_shards), num_shards)
 
     def fingerprint(self, settings: Iterable[bytes] = ()) -> str:
-        """Equal where the same records are read; `settings` are what else decides which those are."""
+        """Return a hash of the records to read and of `settings` that select or weigh them."""
         digest = hashlib.blake2b(digest_size=16)
         for shard in self.shards:
             part = (
@@ -153,18 +154,19 @@ def _check_same_schema(first: Source, other: Source) -> None:
     mine, its = first.manifest.schema, other.manifest.schema
     if mine.features != its.features:
         raise UsageError(
-            f"{other.root} has other features than {first.root}, and cannot be mixed with it: "
-            f"{', '.join(feature.name for feature in its.features)}, not {', '.join(feature.name for feature in mine.features)}"
+            f"{other.root} has other features than {first.root} and cannot be mixed with it: "
+            f"{', '.join(feature.name for feature in its.features)}, "
+            f"not {', '.join(feature.name for feature in mine.features)}"
         )
     if mine.class_names != its.class_names:
         differing = sorted(set(mine.class_names) ^ set(its.class_names))[:3] or ["their order"]
         raise UsageError(
-            f"{other.root} has other classes than {first.root} ({', '.join(differing)}), so their labels mean other things: "
-            "build both with the same --class-names"
+            f"{other.root} has other classes than {first.root} ({', '.join(differing)}), "
+            "so their labels do not match: build both with the same --class-names"
         )
     for name in sorted({*mine.vocabularies, *its.vocabularies}):
         if mine.vocabularies.get(name) != its.vocabularies.get(name):
             raise UsageError(
-                f"{other.root} has another vocabulary of {name!r} than {first.root}, so its indices mean other things: "
-                "build both with the schema that one of them has in its manifest"
+                f"{other.root} has another vocabulary of {name!r} than {first.root}, so their "
+                "indices do not match: build both with the schema in the manifest of one of them"
             )

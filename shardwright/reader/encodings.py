@@ -1,11 +1,14 @@
-"""How a feature of the records becomes a column of a batch, where a user wants another form than the stored one.
+"""Encode features as columns of a batch, for users who want another form than the stored one.
 
-    features={"image": None, "label": OneHot(), "tags": MultiHot(vocabulary=["cat", "dog"]), "boxes": Dense(16)}
+    features={"image": None, "label": OneHot(), "tags": MultiHot(vocabulary=["cat", "dog"]),
+              "boxes": Dense(16)}
 
-Each encoding is a frozen dataclass that checks its arguments when it is made, and whether it goes with a feature in `complete`.
-A column is allocated blank for a whole batch, each row is set to what `encode` gives, and `finish` makes the array users see.
+An encoding is a frozen dataclass. It checks its arguments when created, and the feature in
+`complete`. A column is allocated blank for a whole batch, each row is set to the result of
+`encode`, and `finish` makes the array that users see.
 
-Here are what they all are, and those of single values; the others are in `class_encodings` and `list_encodings`.
+Here are the base class and the encodings of single values; for others see `class_encodings`,
+`list_encodings` and `own_encodings`.
 """
 
 from __future__ import annotations
@@ -39,23 +42,24 @@ Spec = tuple[tuple[int | None, ...], np.dtype[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """Values as they are stored: int64 [b], float32 [b], texts as objects [b] of str, bytes as objects [b] of bytes.
+    """Values as stored: int64 [b], float32 [b], or objects [b] of str (text) or bytes.
 
-    Arrays of a fixed shape are [b, *shape]. Lists are objects [b], each an array [items] of int64, float32, or object for texts and
-    bytes; of boxes, [items, 4]. Tensors and bags of words have forms of their own (`own_encodings`).
+    Arrays of a fixed shape are [b, *shape]. Lists are objects [b], each an array [items] of int64,
+    float32, or object for text and bytes; boxes are [items, 4]. Tensors and bags of words have
+    their own encodings (`own_encodings`).
     """
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
-        """This encoding with what it takes from the dataset, fit for `feature`.
+        """Return this encoding for `feature`, with what it needs from the dataset filled in.
 
         Raises:
-            UsageError: It does not go with such a feature.
+            UsageError: The encoding does not fit the feature.
         """
         del feature, class_names
         return self
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
-        """Shape and dtype of a finished column of `batch` rows; None where a size differs from batch to batch."""
+        """Return (shape, dtype) of a finished column of `batch` rows; sizes that vary are None."""
         shape = feature.stored_shape
         return (
             ((batch,), np.dtype(object))
@@ -64,7 +68,7 @@ class Encoding:
         )
 
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
-        """A column of blank rows: 0, "", b"" or an empty list."""
+        """Return a column of blank rows: 0, "", b"" or an empty list."""
         shape = feature.stored_shape
         if None in shape:
             return object_array([list_array(feature, [])] * batch)
@@ -73,24 +77,28 @@ class Encoding:
         )
 
     def encode(self, feature: Feature, values: Values) -> Any:
-        """What a row is set to: `values` are as many as the feature's shape says; of a bag of words, indices and counts.
+        """Return the value of one row.
+
+        Args:
+            values: As many as the feature's shape says; for a bag of words, indices and counts.
 
         Raises:
-            ExampleFault: This encoding has no place for them.
+            ExampleFault: The values do not fit this encoding.
         """
         return list_array(feature, values) if feature.stored_shape else readable(feature, values[0])
 
     def finish(self, feature: Feature, column: npt.NDArray[Any]) -> npt.NDArray[Any] | SparseColumn:
-        """The column as users see it."""
+        """Return the column as users see it."""
         del feature
         return column
 
 
 @dataclass(frozen=True, slots=True)
 class Text(Encoding):
-    """Bytes as text: objects [b] of str; of a list, objects [b], each a 1-D object array of str.
+    """Bytes as text: objects [b] of str; a list as objects [b], each a 1-D object array of str.
 
-    The texts of a table's columns are stored as bytes. What is no UTF-8 becomes lone surrogates (`surrogateescape`).
+    Text columns of tables are stored as bytes. Invalid UTF-8 becomes lone surrogates
+    (`surrogateescape`).
     """
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
@@ -111,12 +119,12 @@ class Text(Encoding):
 
 @dataclass(frozen=True, slots=True)
 class RawTensor(Encoding):
-    """Bytes as the tensor whose memory they are, [b, *shape]: what `array.tobytes()` gave.
+    """Bytes as a tensor [b, *shape]: the inverse of `array.tobytes()`.
 
     Attributes:
-        dtype: Of the stored numbers, such as "float32" or `ml_dtypes.bfloat16`; ">f4" where they are big-endian. The column has
-            it in the machine's own byte order.
-        shape: Of one record's tensor; an integer is a vector's length.
+        dtype: Stored number type, such as "float32" or `ml_dtypes.bfloat16`; ">f4" for big-endian.
+            The column is in native byte order.
+        shape: Shape of one record's tensor; an integer is a vector's length.
     """
 
     dtype: npt.DTypeLike
@@ -133,7 +141,8 @@ class RawTensor(Encoding):
         )
         if not all(type(size) is int and size > 0 for size in shape):
             raise UsageError(
-                f"RawTensor(shape={self.shape!r}) must be whole numbers above 0, such as (16, 16, 4)"
+                f"RawTensor(shape={self.shape!r}) must be whole numbers above 0, "
+                "such as (16, 16, 4)"
             )
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "shape", shape)
@@ -167,7 +176,8 @@ class RawTensor(Encoding):
         num_bytes = math.prod(self._sizes) * self._stored.itemsize
         if len(values[0]) != num_bytes:
             raise ExampleFault(
-                f"feature {feature.name!r} has {len(values[0])} bytes, and a tensor {list(self._sizes)} of {self._stored} has {num_bytes}"
+                f"feature {feature.name!r} has {len(values[0])} bytes, "
+                f"but a tensor {list(self._sizes)} of {self._stored} has {num_bytes}"
             )
         return np.frombuffer(values[0], self._stored).reshape(self._sizes)
 
@@ -180,6 +190,6 @@ def _number_dtype(given: Any) -> np.dtype[Any]:
     is_registered = dtype.kind == "V" and dtype.isbuiltin == 2  # as ml_dtypes registers bfloat16
     if given is None or not (dtype.kind in "biufc" or is_registered):
         raise UsageError(
-            f"RawTensor(dtype={given!r}) must be a type of numbers that NumPy knows, such as 'float32'"
+            f"RawTensor(dtype={given!r}) must be a numeric NumPy dtype, such as 'float32'"
         )
     return dtype

@@ -1,4 +1,7 @@
-"""What turns positions into batches: the open dataset, its order, and the threads. Nothing here remembers how far a reading has come."""
+"""Make the batch at any position: the open dataset, its order and its threads.
+
+Nothing here keeps the position of a reader.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,14 @@ from shardwright.storage import Folder
 
 
 class Engine:
-    """An open dataset that gives any batch of it.
+    """An open dataset that makes any batch of it.
 
     Attributes:
         corpus: Its shards.
-        fingerprint: Equal where the same records are read under the same weights.
-        selection: Which of their records are read.
-        window: How many shards are shuffled with each other; 0 where none are.
-        columns: The features that are given.
+        fingerprint: Hash of the records that are read and of their weights.
+        selection: The records to read in each shard.
+        window: Number of shards shuffled together; 0 if not shuffled.
+        columns: The requested features.
     """
 
     def __init__(self, options: ReaderOptions) -> None:
@@ -83,11 +86,11 @@ class Engine:
         return self.places.order.size
 
     def record_reader(self, indexes: ShardIndexes) -> RecordReader:
-        """Bytes of its records, by these indexes."""
+        """Return a reader of its records' bytes that uses these indexes."""
         return RecordReader(self.corpus, self._files, indexes, check=self._check)
 
     def spec(self, rows: int | None) -> dict[str, Spec]:
-        """(shape, dtype) of what a batch of so many rows holds, by name."""
+        """Return (shape, dtype) of each array of a batch of `rows` rows, by name."""
         found = self.columns.spec(rows)
         if self.columns.image is not None:
             found[self.columns.image.name] = _image_spec(self._image, rows)
@@ -96,7 +99,7 @@ class Engine:
         )
 
     def begin(self, step: Step) -> PendingBatch:
-        """Have a host's part of a global batch made."""
+        """Start making a host's part of a global batch."""
         if self._window_read is None:
             self._plan(step.position)
         return self._maker.begin(
@@ -104,13 +107,13 @@ class Engine:
         )
 
     def finish(self, batch: PendingBatch) -> tuple[Batch, list[BadRecord]]:
-        """A batch that was begun. Raises `StorageError` where a shard or its index cannot be read."""
+        """Return a batch that was begun; raise `StorageError` if a file cannot be read."""
         finished = self._maker.finish(batch)
         self._plan(batch.step.next_position)
         return finished
 
     def read(self, places: Places) -> tuple[Batch, list[BadRecord]]:
-        """Any records as one batch; a single one is made in the calling thread. Raises as `finish`."""
+        """Read any records as one batch, a single one in the calling thread; raise as `finish`."""
         count = len(places.rows)
         step = Step(start=0, num_places=count, num_rows=count, next_position=0, position=0)
         return self._maker.finish(
@@ -118,14 +121,14 @@ class Engine:
         )
 
     def close(self) -> None:
-        """End the threads and close the shards."""
+        """Stop the threads and close the shards."""
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(cancel_futures=True)
         self._files.close()
 
     def _plan(self, position: int) -> None:
-        """Tell the files which shards come next, when that changes. Files of a local folder are just there."""
+        """Plan downloads and release indexes when the window changes; local files need neither."""
         if not self.corpus.is_remote:
             return
         epoch, place = divmod(position, self.epoch_size)
@@ -138,7 +141,7 @@ class Engine:
                 self._indexes.keep_only({*window, *following})
 
     def _running_pool(self) -> ThreadPoolExecutor:
-        """Threads do not survive a fork: a child process begins with new ones."""
+        """Return the thread pool, a new one after a fork: threads do not survive it."""
         with self._lock:
             if self._pool is None or self._pool_owner != os.getpid():
                 self._pool = ThreadPoolExecutor(
@@ -149,7 +152,7 @@ class Engine:
 
 
 def stored_image(schema: ExampleSchema) -> StoredImage:
-    """How the images of a dataset are stored."""
+    """Return how the images of a dataset are stored."""
     return StoredImage(schema.image.encoding, schema.image.shape)
 
 
@@ -157,19 +160,21 @@ def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader
     columns = ColumnReader(schema, options.features, indexed=frozenset({FeatureSource.LABEL}))
     if options.image is not None and columns.image is None:
         raise UsageError(
-            f"image={options.image} needs the image: add {schema.image.name!r} to features=, or leave image= out"
+            f"image={options.image} needs the image: "
+            f"add {schema.image.name!r} to features=, or leave image= out"
         )
     if options.is_masked and MASK in (
         options.features or [feature.name for feature in schema.features]
     ):
         raise UsageError(
-            f"this dataset has a feature {MASK!r}, which is what remainder='pad' calls its mask: leave it out of features="
+            f"feature {MASK!r} has the same name as the mask of remainder='pad': "
+            "leave it out of features="
         )
     return columns
 
 
 def _default_threads(image: ImageTransform | None, columns: ColumnReader) -> int:
-    """A core each to decode; bytes are only copied, under the interpreter's lock for the most part."""
+    """Return one thread per core to decode, else 1: copying bytes mostly holds the GIL."""
     decodes = image is not None and columns.image is not None
     return len(os.sched_getaffinity(0)) if decodes else 1
 

@@ -1,11 +1,14 @@
-"""Where the wanted features lie in a serialized tf.Example, found without parsing or copying the others.
+"""Find the requested features in a serialized tf.Example without parsing or copying the others.
 
-A tf.Example is `0x0a <length> <Features>`, Features a sequence of map entries `0x0a <length> <key> <value>`, an entry's key
-`0x0a <length> <text>` and its value `0x12 <length> <Feature>` (`tensorflow/core/example/{example,feature}.proto`). All but a
-few writers write exactly this; whatever else protobuf allows (unknown fields, a value before its key, several Features to be
-merged) is left to protobuf, so the result is always protobuf's. Of two entries with one key the last holds.
+A tf.Example is `0x0a <length> <Features>`. Features is a sequence of map entries `0x0a <length>
+<key> <value>`, each with a key `0x0a <length> <text>` and a value `0x12 <length> <Feature>`
+(`tensorflow/core/example/{example,feature}.proto`). Nearly all writers produce exactly this.
+Anything else that protobuf allows (unknown fields, a value before its key, several Features to
+merge) is parsed by protobuf, so the result always equals protobuf's. If a key occurs twice, the
+last entry counts.
 
-Measured on records of 80 KB with a text and a label: protobuf copies the image, 7.5 us a record, all of it under the GIL.
+Parsing with protobuf copies the image: 7.5 us a record, all of it under the GIL (80 KB records with
+a text and a label).
 """
 
 from __future__ import annotations
@@ -23,28 +26,28 @@ Block = bytes | mmap
 
 _KEY, _VALUE = 0x0A, 0x12
 _BYTES, _FLOATS, _INTS = 0x0A, 0x12, 0x1A  # the kinds of a Feature
-_LIST = 0x0A  # the one field of each kind: one bytes value, or all numbers packed
+_LIST = 0x0A  # the single field of each kind: a bytes value, or all numbers packed
 
 
-class _Unusual(Exception):  # noqa: N818 - no error: protobuf can read it
-    """Bytes of another form than the usual one."""
+class _Unusual(Exception):  # noqa: N818 - not an error: protobuf reads it
+    """An encoding other than the usual one."""
 
 
 def find_features(
     block: Block, start: int, stop: int, keys: Collection[bytes]
 ) -> tuple[Block, dict[bytes, Span]]:
-    """The serialized Features of an example under these keys.
+    """Find the serialized Features of an example under these keys.
 
     Args:
         block: Bytes with a serialized tf.Example at [start, stop).
-        keys: Names of the wanted features, as UTF-8.
+        keys: Names of the requested features, as UTF-8.
 
     Returns:
-        Bytes, those of `block` itself where it is in the usual form, and where in them each Feature is; keys that the example
-        does not have are left out.
+        Bytes (`block` itself if in the usual form), and the span of each Feature in them; missing
+        keys are left out.
 
     Raises:
-        ExampleFault: It is not a tf.Example. Of features that are not wanted, not everything is checked.
+        ExampleFault: The bytes are not a tf.Example. Only features in `keys` are fully checked.
     """
     try:
         return block, _walk(block, start, stop, keys)
@@ -64,14 +67,14 @@ def _walk(block: Block, start: int, stop: int, keys: Collection[bytes]) -> dict[
             length, place = _long_varint(block, place - 1)
         end, key_start = place + length, place + 2
         key_stop = key_start + block[place + 1]
+        # A key length of 0x80 or more takes two bytes: left to protobuf.
         if block[place] != _KEY or key_stop >= key_start + 0x80 or end > stop:
             raise _Unusual
         value = key_stop + 2
         if end - value >= 0x80:
             value = _content(block, key_stop, end, _VALUE)
-        elif (
-            block[key_stop] != _VALUE or block[key_stop + 1] != end - value
-        ):  # the same of a length of one byte
+        # `_content` inlined, for a length of one byte.
+        elif block[key_stop] != _VALUE or block[key_stop + 1] != end - value:
             raise _Unusual
         key = block[key_start:key_stop]
         if key in keys:
@@ -81,7 +84,7 @@ def _walk(block: Block, start: int, stop: int, keys: Collection[bytes]) -> dict[
 
 
 def _content(block: Block, start: int, stop: int, tag: int) -> int:
-    """Where the content begins of a field that has this tag, begins at `start`, and ends exactly at `stop`."""
+    """Return where a field's content begins, if it has this tag and fills [start, stop) exactly."""
     length, place = block[start + 1], start + 2
     if length >= 0x80:
         length, place = _long_varint(block, start + 1)
@@ -91,7 +94,7 @@ def _content(block: Block, start: int, stop: int, tag: int) -> int:
 
 
 def _long_varint(block: Block, place: int) -> tuple[int, int]:
-    """A varint of two to four bytes, and where it ends."""
+    """Return a varint of two to four bytes, and where it ends."""
     second = block[place + 1]
     value = block[place] & 0x7F | (second & 0x7F) << 7
     if second < 0x80:
@@ -118,7 +121,7 @@ def _parse_all(data: bytes, keys: Collection[bytes]) -> tuple[bytes, dict[bytes,
 
 
 def bytes_span(block: Block, span: Span) -> Span | None:
-    """Where the bytes are of a Feature that holds one bytes value; None where it is of another form."""
+    """Return the span of the bytes in a Feature with one bytes value; None for other forms."""
     try:
         return _content(block, _content(block, *span, _BYTES), span[1], _LIST), span[1]
     except (_Unusual, IndexError):
@@ -126,16 +129,17 @@ def bytes_span(block: Block, span: Span) -> Span | None:
 
 
 def read_values(block: Block, span: Span) -> tuple[str | None, Values]:
-    """A Feature's kind, "bytes_list", "float_list", "int64_list" or None, and its values: a list, or a float32 array.
+    """Return a Feature's kind and values: a list, or a float32 array.
+
+    The kind is "bytes_list", "float_list", "int64_list" or None.
 
     Raises:
-        ExampleFault: There is no Feature.
+        ExampleFault: The span is not a Feature.
     """
     data = block[span[0] : span[1]]
     size = len(data)
-    if (
-        4 <= size < 0x80 and data[1] == size - 2 and data[2] == _LIST and data[3] == size - 4
-    ):  # lengths of one byte
+    # The fast path: both lengths take one byte.
+    if 4 <= size < 0x80 and data[1] == size - 2 and data[2] == _LIST and data[3] == size - 4:
         body = data[4:]
     else:
         try:
@@ -144,7 +148,7 @@ def read_values(block: Block, span: Span) -> tuple[str | None, Values]:
             return parse_feature(data)
     if data[0] == _BYTES:
         return "bytes_list", [body]
-    if data[0] == _INTS and body.isascii():  # numbers below 128, a byte each
+    if data[0] == _INTS and body.isascii():  # numbers below 128 are varints of one byte each
         return "int64_list", list(body)
     if data[0] == _FLOATS and len(body) % 4 == 0:
         return "float_list", np.frombuffer(body, "<f4")

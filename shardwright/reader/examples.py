@@ -1,4 +1,4 @@
-"""Records by their number, one at a time or some at once: what map-style datasets of torch and sources of Grain need."""
+"""Read records by number, one or several at a time, for torch's map-style datasets and Grain."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ Example = dict[str, Any]
 
 
 class ExampleSource:
-    """A dataset as a sequence of examples: `len(source)`, and `source[number]` in the order they are stored in.
+    """A dataset as a sequence of examples in stored order: `len(source)`, `source[number]`.
 
-    An example is a dict by feature name of what one row of a batch would be: the image uint8 [height, width, 3] as `image` says,
-    or its bytes; numbers as NumPy scalars, texts as str, bytes as bytes, lists as 1-D arrays.
+    An example is one row of a batch, as a dict by feature name: the image uint8 [height, width, 3]
+    as `image` says, or its bytes; numbers as NumPy scalars, text as str, bytes as bytes, lists as
+    1-D arrays.
 
-    Any thread may ask. It can be pickled, and works in forked processes: each opens the dataset itself. Of a dataset in a store
-    an example's whole shard is downloaded first, so ask for numbers that are near each other, or have all of it in the cache;
-    processes that read from stores must be started by "spawn" or "forkserver".
+    Thread-safe. It can be pickled, and works in forked processes: each opens the dataset itself. An
+    example of a remote dataset needs its whole shard, which is downloaded first: read numbers that
+    are close together, or cache the whole dataset. Processes that read from stores must be started
+    by "spawn" or "forkserver".
 
-    The random part of an example's image is drawn from (seed, epoch, number): what a reader that does not shuffle draws.
+    Augmentation draws from (seed, epoch, number), as in a reader that does not shuffle.
 
     Attributes:
-        options: What is read, and how.
+        options: The options in use.
 
     Args:
-        options: Of a reader. Its split, features, image, seed, `where` and stores hold; what concerns batches does not.
+        options: Options of a reader. Split, features, image, seed, `where` and storage apply; batch
+            options do not.
 
     Raises:
-        UsageError: A feature is encoded as `Sparse`, which one example has no form for.
+        UsageError: A feature is encoded as `Sparse`, which needs a batch.
         NotADatasetError, StorageError: As for `Reader`.
     """
 
@@ -60,13 +63,14 @@ class ExampleSource:
         for name, encoding in self._engine.columns.encodings.items():
             if isinstance(encoding, Sparse):
                 raise UsageError(
-                    f"feature {name!r}: Sparse() is a form of batches; for single examples give Dense(...) or no encoding"
+                    f"feature {name!r}: Sparse() needs a batch; "
+                    "for single examples pass Dense(...) or no encoding"
                 )
 
     def _prepare(self, options: ReaderOptions) -> None:
         self.options = options
         self._lock = threading.Lock()
-        self._owner = 0  # the process that has opened it
+        self._owner = 0  # the process that opened the dataset; 0 for none
 
     def _open(self) -> None:
         self._engine = Engine(self.options)
@@ -79,30 +83,33 @@ class ExampleSource:
         return _unopened, (self.options,)
 
     def __repr__(self) -> str:
-        """Equal where the examples are equal: Grain compares it when it restores a checkpoint."""
+        """Return equal text for equal examples: Grain compares it when it restores a checkpoint."""
         options = self.options
         names = (
             ", ".join(f"{name}={encoding}" for name, encoding in (options.features or {}).items())
             or "all"
         )
-        return f"ExampleSource({self.fingerprint}, {len(self)} records, image={options.image}, features=({names}), seed={options.seed})"
+        return (
+            f"ExampleSource({self.fingerprint}, {len(self)} records, image={options.image}, "
+            f"features=({names}), seed={options.seed})"
+        )
 
     def __len__(self) -> int:
         self._engine_here()
         return self._places.order.size
 
     def __getitem__(self, number: SupportsIndex) -> Example:
-        """One example.
+        """Return one example.
 
         Raises:
-            IndexError: There are not so many.
+            IndexError: The number is out of range.
             BadExampleError: The record is damaged.
-            StorageError: Its shard or index cannot be read.
+            StorageError: The shard or its index cannot be read.
         """
         return self.example(number)
 
     def example(self, number: SupportsIndex, *, epoch: int = 0, draw: int | None = None) -> Example:
-        """One example as another epoch has it, or with the random part of its image drawn from any `draw`, of 64 bits.
+        """Return one example, augmented as in another epoch or by any 64-bit `draw`.
 
         Raises:
             IndexError, BadExampleError, StorageError: As `source[number]`.
@@ -116,7 +123,7 @@ class ExampleSource:
         epoch: int = 0,
         draws: Sequence[int] | None = None,
     ) -> list[Example]:
-        """Some examples, in this order, decoded by all threads: their images are parts of one array.
+        """Return examples in this order, decoded by all threads; their images share one array.
 
         Raises:
             IndexError, BadExampleError, StorageError: As `source[number]`.
@@ -134,30 +141,32 @@ class ExampleSource:
         return [{name: column[row] for name, column in batch.items()} for row in range(len(known))]
 
     def use_threads(self, threads: int) -> None:
-        """How many threads `examples` may use, from now on in this process."""
+        """Set the number of threads that `examples` uses in this process from now on."""
         self.options = replace(self.options, threads=threads)
         if self._owner != os.getpid() or self._engine.threads != threads:
             self._open()
 
     @property
     def fingerprint(self) -> str:
-        """Equal where the same records are read."""
+        """A hash of the records that are read."""
         return self._engine_here().fingerprint
 
     @property
     def image_name(self) -> str | None:
-        """Of the feature that holds decoded images; None where there is none."""
+        """The name of the feature with decoded images; None if there is none."""
         image = self._engine_here().columns.image
         return image.name if image is not None and self.options.image is not None else None
 
     def _check(self, number: SupportsIndex) -> int:
         index, size = operator.index(number), len(self)
         if not -size <= index < size:
-            raise IndexError(f"record {index:,} of {size:,}: records are counted from 0")
+            raise IndexError(
+                f"record {index:,} of {size:,} is out of range: records are counted from 0"
+            )
         return index % size
 
     def _engine_here(self) -> Engine:
-        # In a forked process another thread's locks would stay locked for ever.
+        # Locks that other threads held at the fork stay locked forever in the child.
         if self._owner != os.getpid():
             with self._lock:
                 if self._owner != os.getpid():
@@ -166,7 +175,7 @@ class ExampleSource:
 
 
 def _unopened(options: ReaderOptions) -> ExampleSource:
-    """A copy in another process opens the dataset when it is first asked."""
+    """Return a copy that opens the dataset on first use."""
     source = ExampleSource.__new__(ExampleSource)
     source._prepare(options)
     return source

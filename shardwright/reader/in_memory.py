@@ -1,4 +1,4 @@
-"""A whole split as arrays, for data that fits in memory."""
+"""Read a whole split as arrays, if it fits in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwright.reader.encodings import Encoding
 from shardwright.reader.reader import Reader
 from shardwright.sizes import parse_size, show_bytes
 
-_ALL_ROWS = 1 << 40  # one batch, the last of its epoch
+_ALL_ROWS = 1 << 40  # more than any split has: one incomplete batch
 
 
 def read_split(
@@ -25,7 +25,7 @@ def read_split(
     features: Sequence[str] | Mapping[str, Encoding | None] | None,
     max_bytes: int | str,
 ) -> dict[str, Any]:
-    """See `Dataset.to_numpy`."""
+    """Return a split as arrays: see `Dataset.to_numpy`."""
     root = dataset.root
     with Reader(
         root.uri,
@@ -60,6 +60,7 @@ def _check_fits(
         )
     if num_bytes > limit:
         raise UsageError(
-            f"the images of {split!r} take {show_bytes(num_bytes)} in memory, more than max_bytes={max_bytes}: "
-            "read a part, such as 'test[:1000]', smaller images, or batches by sw.Reader"
+            f"the images of {split!r} take {show_bytes(num_bytes)} in memory, "
+            f"more than max_bytes={max_bytes}: read a part, such as 'test[:1000]', "
+            "decode to a smaller size, or read batches with sw.Reader"
         )

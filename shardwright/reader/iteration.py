@@ -1,4 +1,4 @@
-"""A reading under way: batches in order, the next ones being made meanwhile."""
+"""Iterate over batches in order, making the next ones ahead."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class BatchIterator(Iterator[Batch]):
     """The batches from a position on.
 
     Args:
-        engine: What makes them.
-        steps: Which they are.
+        engine: Makes the batches.
+        steps: Their positions and sizes.
         position: Where to begin.
-        ahead: How many batches are made ahead of the one that is given.
-        deliver: Called with the next position and the bad records of a batch before it is given; may raise.
+        ahead: Number of batches made ahead of the current one.
+        deliver: Called before each batch with the next position and the bad records; may raise.
     """
 
     def __init__(
@@ -67,13 +67,13 @@ class BatchIterator(Iterator[Batch]):
             self._next_to_begin = step.next_position
 
     def _go_back_to(self, step: Step) -> None:
-        """After an error, such as a store that was away, the same batch may be asked for again."""
+        """Rewind after an error, such as an unreachable store, so that the batch can be retried."""
         _cancel(self._pending)
         self._next_to_begin = step.position
 
 
 def _abandon(pending: deque[PendingBatch]) -> None:
-    """The garbage collector runs this in any thread, also in one that makes these very batches: it must wait for nothing."""
+    """Cancel without waiting: garbage collection may run this in a thread that makes batches."""
     while pending:
         for task in pending.popleft().tasks:
             task.cancel()

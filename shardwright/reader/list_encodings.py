@@ -1,4 +1,4 @@
-"""Lists of any length as one array, or as its coordinates."""
+"""Encode lists of any length as one padded array, or as coordinates."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from shardwright.schema import Feature, FeatureKind
 
 @dataclass(frozen=True, slots=True)
 class Dense(Encoding):
-    """A list as [b, length] of int64, float32, or object for texts and bytes, filled up behind its values; boxes as [b, length, 4].
+    """A list padded to [b, length] of int64, float32 or object (text, bytes); boxes [b, length, 4].
 
     Attributes:
-        length: How many items a row has.
-        fill: What stands behind a list's last value; None for 0, an empty text or empty bytes.
-        truncate: Leave out the values beyond `length`. Else a longer list is a fault of its record.
+        length: Items in a row.
+        fill: Padding after the last value; None for 0, an empty string or empty bytes.
+        truncate: Drop values beyond `length`. Otherwise a longer list makes its record a bad one.
     """
 
     length: int
@@ -53,7 +53,8 @@ class Dense(Encoding):
             types == (int,) and not -(2**63) <= int(self.fill) < 2**63
         ):
             raise UsageError(
-                f"feature {feature.name!r} holds {told_kind(feature)} values, so Dense(fill={self.fill!r}) must be {rule}"
+                f"feature {feature.name!r} holds {told_kind(feature)} values, "
+                f"so Dense(fill={self.fill!r}) must be {rule}"
             )
         return self
 
@@ -67,8 +68,9 @@ class Dense(Encoding):
         items = list_array(feature, values)
         if len(items) > self.length and not self.truncate:
             raise ExampleFault(
-                f"feature {feature.name!r} has {len(items)} values, and Dense(length={self.length}) holds {self.length}: "
-                "give a longer one, or truncate=True"
+                f"feature {feature.name!r} has {len(items)} values, "
+                f"but Dense(length={self.length}) takes at most {self.length}: "
+                "pass a larger length or truncate=True"
             )
         row = self.allocate(feature, 1)[0]
         row[: len(items)] = items[: self.length]
@@ -77,14 +79,18 @@ class Dense(Encoding):
 
 @dataclass(frozen=True, slots=True)
 class Sparse(Encoding):
-    """Lists as one `SparseColumn` a batch; trainers get `tf.sparse.SparseTensor` or a torch COO tensor."""
+    """Lists as one `SparseColumn` per batch.
+
+    Trainers get a `tf.sparse.SparseTensor` or a torch COO tensor.
+    """
 
     def complete(self, feature: Feature, class_names: Sequence[str]) -> Encoding:
         del class_names
         _check_list("Sparse", feature)
         if not feature.is_list:
             raise UsageError(
-                f"feature {feature.name!r} is a list of {item_shape(feature)}, and Sparse takes lists of single values: use Dense"
+                f"feature {feature.name!r} is a list of items of shape {item_shape(feature)}, "
+                "and Sparse takes lists of single values: use Dense"
             )
         return self
 
@@ -103,20 +109,22 @@ class Sparse(Encoding):
 
 
 def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:
-    """The types that stand for a value of this feature, and what they are called."""
+    """Return the types that `fill` may have for this feature, and their name in messages."""
     if feature.kind in INTEGERS:
-        return (int,), "an integer of 64 bits"
+        return (int,), "a 64-bit integer"
     if value_dtype(feature) == np.float32:
         return (int, float), "a number"
-    return ((str,), "a text") if feature.kind == FeatureKind.TEXT else ((bytes,), "bytes")
+    return ((str,), "a string") if feature.kind == FeatureKind.TEXT else ((bytes,), "bytes")
 
 
 def _check_list(encoding: str, feature: Feature) -> None:
     if feature.kind == FeatureKind.BAG_OF_WORDS:
         raise UsageError(
-            f"feature {feature.name!r} is a bag of words, which is sparse already: leave its encoding out"
+            f"feature {feature.name!r} is a bag of words, which is sparse already: "
+            "leave its encoding out"
         )
     if feature.stored_shape[:1] != (None,):
         raise UsageError(
-            f"feature {feature.name!r} is one value, and {encoding} takes lists: leave its encoding out"
+            f"feature {feature.name!r} is a single value, and {encoding} takes lists: "
+            "leave its encoding out"
         )

@@ -1,4 +1,4 @@
-"""What a `Reader` was asked for, checked."""
+"""Validate the arguments of `Reader`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Features = Mapping[str, Encoding | None]
 
 @dataclass(frozen=True)
 class ReaderOptions:
-    """The arguments of `Reader` by the same names, in one form each.
+    """The validated arguments of `Reader`, by the same names.
 
     Attributes:
-        datasets: Address -> weight, above 0.
+        datasets: Address -> weight above 0.
         features: Name -> encoding, None as stored; None for all features.
         remainder: Never None.
-        storage: Options of the stores.
-        cache: Where shards of stores are kept, None for the default.
+        storage: Storage options.
+        cache: Cache of remote shards; None for the default.
 
     Raises:
-        UsageError: A value breaks its rule.
+        UsageError: A value is invalid.
     """
 
     datasets: Mapping[str, float]
@@ -66,30 +66,34 @@ class ReaderOptions:
                 check_whole(name, getattr(self, name), 1)
         if self.window is not None and not self.shuffle:
             raise UsageError(
-                f"window={self.window} is how many shards are shuffled with each other: give shuffle=True, or leave window out"
+                f"window={self.window} needs shuffle=True: "
+                "it is the number of shards that are shuffled together"
             )
         if self.image is not None and not callable(getattr(self.image, "apply", None)):
             raise UsageError(
-                f"image={self.image!r} must be sw.TrainImage(...), sw.EvalImage(...), sw.DecodedImage(...), or None for bytes"
+                f"image={self.image!r} must be sw.TrainImage(...), sw.EvalImage(...), "
+                "sw.DecodedImage(...), or None for bytes"
             )
         if self.sampling is not None and not isinstance(self.sampling, Sampling):
             raise UsageError(
-                f"sampling={self.sampling!r} must be sw.ClassBalanced(), sw.ClassWeights(...), sw.RecordWeights(...), or None"
+                f"sampling={self.sampling!r} must be sw.ClassBalanced(), sw.ClassWeights(...), "
+                "sw.RecordWeights(...), or None"
             )
 
     @property
     def is_masked(self) -> bool:
-        """Whether batches have a `mask`."""
+        """True if batches have a `mask`."""
         return self.remainder == Remainder.PAD
 
 
 def datasets_of(dataset: object) -> dict[str, float]:
-    """One address, or several with their weights, as a dict."""
+    """Return one address, or several with weights, as {address: weight}."""
     if isinstance(dataset, (str, os.PathLike)):
         return {os.fspath(dataset): 1.0}
     if not isinstance(dataset, Mapping) or not dataset:
         raise UsageError(
-            f"dataset={dataset!r} must be a folder or an address, or {{address: weight}} to mix several"
+            f"dataset={dataset!r} must be a folder or an address, "
+            "or {address: weight} to mix several"
         )
     for address, weight in dataset.items():
         if (
@@ -104,7 +108,7 @@ def datasets_of(dataset: object) -> dict[str, float]:
 
 
 def features_of(features: Sequence[str] | Features | None) -> Features | None:
-    """Names, or names with encodings, as a dict."""
+    """Return names, or names with encodings, as {name: encoding}."""
     if features is None:
         return None
     if isinstance(features, str) or not features:
@@ -116,13 +120,14 @@ def features_of(features: Sequence[str] | Features | None) -> Features | None:
     for name, encoding in features.items():
         if encoding is not None and not isinstance(encoding, Encoding):
             raise UsageError(
-                f"features={{{name!r}: {encoding!r}}}: an encoding is one of sw.OneHot, MultiHot, Dense, Sparse, Text, RawTensor, or None"
+                f"features={{{name!r}: {encoding!r}}}: an encoding must be sw.OneHot, MultiHot, "
+                "Dense, Sparse, Text, RawTensor or None"
             )
     return dict(features)
 
 
 def remainder_of(remainder: Any, *, shuffle: bool) -> Remainder:
-    """By default shuffled batches are all full, and batches in stored order lose nothing."""
+    """Return the remainder policy: by default DROP if shuffled, else KEEP."""
     if remainder is None:
         return Remainder.DROP if shuffle else Remainder.KEEP
     try:

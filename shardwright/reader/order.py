@@ -1,8 +1,8 @@
-"""The order of an epoch: which record of which shard stands at each place, as arithmetic over the shards' sizes.
+"""Compute the order of an epoch: the record at each place, from the shards' sizes.
 
-A shuffled epoch puts the shards in a new order, takes them in windows of `window` shards, and permutes the records of each
-window among themselves. With every shard in one window that is a permutation of the whole epoch. Nothing is stored but the
-sizes: place and epoch give the record, on every machine, with no record read before it.
+A shuffled epoch permutes the shards, groups them in windows of `window` shards, and permutes the
+records within each window. With all shards in one window, the whole epoch is permuted. Only the
+sizes are stored: epoch and place give the record, on every machine, without reading earlier ones.
 """
 
 from __future__ import annotations
@@ -20,37 +20,35 @@ from shardwright.reader.permutation import derive_key, derive_keys, permute
 
 I64 = NDArray[np.int64]
 
-SHARD_ORDER, RECORD_ORDER = (
-    1,
-    2,
-)  # what a key is for; they are part of the order, which golden tests hold fixed
+# Purposes of keys. They are part of the order, which golden tests fix.
+SHARD_ORDER, RECORD_ORDER = 1, 2
 
 
 class Order(Protocol):
-    """What places hold."""
+    """The record at each place of an epoch."""
 
     @property
     def size(self) -> int:
-        """Places in an epoch."""
+        """The number of places in an epoch."""
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
-        """(shard, row) of each place [n] of its epoch [n]; a row counts among the shard's own selected records."""
+        """Return (shard, row among its selected records) of each place [n] of its epoch [n]."""
 
     def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The shards that are read from about that place on: those of its window, and those of the next one of the epoch."""
+        """Return the shards of the window at a place, and those of the epoch's next window."""
 
     def upcoming(self, epoch: int, place: int) -> Iterator[int]:
-        """The shards after that window, in the order they are used in, through the coming epochs, without end."""
+        """Yield the shards after that window in order of use, through all coming epochs."""
 
 
 def _starts(sizes: I64) -> I64:
-    """[n + 1]: where each begins, and where the last ends."""
+    """Return [n + 1]: where each shard begins, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 
 @dataclass(frozen=True)
 class StoredOrder:
-    """The records as they are stored, the same in every epoch.
+    """Stored order, the same in every epoch.
 
     Args:
         sizes: Records of each shard, [shards].
@@ -72,9 +70,8 @@ class StoredOrder:
 
     def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
         shard = int(np.searchsorted(self._starts, place, side="right")) - 1
-        following = (
-            np.flatnonzero(self.sizes[shard + 1 :])[:1] + shard + 1
-        )  # an empty shard is never read
+        # The next shard with records: an empty one is never read.
+        following = np.flatnonzero(self.sizes[shard + 1 :])[:1] + shard + 1
         return (shard,), tuple(following.tolist())
 
     def upcoming(self, epoch: int, place: int) -> Iterator[int]:  # noqa: ARG002
@@ -85,12 +82,12 @@ class StoredOrder:
 
 @dataclass(frozen=True)
 class EpochTable:
-    """One epoch's shards in their order, and the windows they make.
+    """An epoch's order of shards, and its windows.
 
     Attributes:
         shards: [shards], in the order of this epoch.
-        starts: [shards + 1], where each begins among the epoch's places.
-        window_starts: [windows + 1], the same of the windows.
+        starts: [shards + 1], where each shard begins among the epoch's places.
+        window_starts: [windows + 1], where each window begins.
     """
 
     shards: I64
@@ -100,12 +97,12 @@ class EpochTable:
 
 @dataclass(frozen=True)
 class ShuffledOrder:
-    """Another order in every epoch, fixed by the seed.
+    """A shuffled order that differs in every epoch, fixed by the seed.
 
     Args:
         sizes: Records of each shard, [shards].
         seed: Any whole number.
-        window: How many shards are mixed with each other, 1 or more.
+        window: Number of shards shuffled together, at least 1.
     """
 
     sizes: I64
@@ -117,6 +114,7 @@ class ShuffledOrder:
         object.__setattr__(self, "_table", lru_cache(maxsize=4)(self._make_table))
 
     def __getstate__(self) -> tuple[I64, int, int]:
+        # Without `_table`: an `lru_cache` of a method cannot be pickled.
         return self.sizes, self.seed, self.window
 
     def __setstate__(self, state: tuple[I64, int, int]) -> None:
@@ -129,13 +127,13 @@ class ShuffledOrder:
         return int(self.sizes.sum())
 
     def table(self, epoch: int) -> EpochTable:
-        """The shards of an epoch and its windows."""
+        """Return the order of shards and the windows of an epoch."""
         return self._table(epoch)  # type: ignore[operator]
 
     def _make_table(self, epoch: int) -> EpochTable:
         num_shards = len(self.sizes)
         shards = np.arange(num_shards, dtype=np.uint64)
-        if self.window < num_shards:  # one window's records are permuted as a whole anyway
+        if self.window < num_shards:  # else one window permutes all records anyway
             key = derive_key(self.seed, epoch, SHARD_ORDER)
             shards = permute(shards, np.uint64(num_shards), np.uint64(key))
         ordered = shards.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Which order a reading has: as stored, shuffled, sampled, or mixed of several datasets."""
+"""Choose the order of a reader: stored, shuffled, sampled, or a mix of datasets."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ from shardwright.reader.shard_index import labels_of, read_rows
 
 
 def make_order(corpus: Corpus, selection: Selection, options: ReaderOptions, window: int) -> Order:
-    """The order of a corpus; `window` is how many shards are shuffled with each other, 0 for the order they are stored in.
+    """Return the order of a corpus.
+
+    Args:
+        window: Number of shards shuffled together; 0 for stored order.
 
     Raises:
         UsageError: The sampling does not fit the records.
-        StorageError: An index cannot be read; none is without sampling.
+        StorageError: An index cannot be read; only sampling reads any.
     """
     starts = corpus.source_starts
     spans = [range(start, stop) for start, stop in pairwise(starts)]
     if len(spans) == 1:
         return _make_one(corpus, selection, options, window, spans[0], options.seed)
-    # Datasets of equal sizes would have the same order with the same seed.
+    # With equal seeds, datasets of equal sizes would have equal orders.
     orders = [
         _make_one(corpus, selection, options, window, span, derive_key(options.seed, number))
         for number, span in enumerate(spans)
@@ -48,7 +51,7 @@ def _make_one(
     span: range,
     seed: int,
 ) -> Order:
-    """The order of one dataset, whose shards are counted from its own first one."""
+    """Return the order of one dataset, its shards counted from its own first one."""
     sizes = selection.sizes[span.start : span.stop]
     sampling = options.sampling
     if isinstance(sampling, ClassSampling):
@@ -72,7 +75,7 @@ def _gather(
     work: Callable[[pa.Table], NDArray[Any]],
     columns: list[str] | None,
 ) -> NDArray[Any]:
-    """What `work` makes of the index rows of the selected records, shard after shard."""
+    """Return `work(rows)` of the selected records' index rows, joined over all shards."""
 
     def work_on(number: int) -> NDArray[Any]:
         rows = read_rows(corpus.shards[number], columns)

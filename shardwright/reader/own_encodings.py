@@ -1,4 +1,4 @@
-"""The forms of features that NumPy has no stored form for: tensors, and bags of words. They need not be asked for."""
+"""Default encodings of tensors and bags of words; users need not request them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwright.tensor_features import read_tensor
 
 
 def natural_encoding(feature: Feature) -> Encoding:
-    """The form of a feature where a user asks for none."""
+    """Return the default encoding of a feature."""
     if feature.kind == FeatureKind.TENSOR:
         return Tensors()
     return Bags() if feature.kind == FeatureKind.BAG_OF_WORDS else Encoding()
@@ -25,7 +25,7 @@ def natural_encoding(feature: Feature) -> Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Tensors(Encoding):
-    """Serialized TensorProtos as arrays [b, *shape] where the feature's shape and dtype are fixed, else as objects [b] of arrays."""
+    """Serialized TensorProtos as [b, *shape], or objects [b] of arrays if shape or dtype varies."""
 
     def spec(self, feature: Feature, batch: int | None) -> Spec:
         return (batch, *feature.shape) if _is_fixed(feature) else (batch,), _tensor_dtype(feature)
@@ -54,10 +54,10 @@ def _is_fixed(feature: Feature) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bags(Encoding):
-    """Bags of words as one `SparseColumn` a batch of float32 counts, dense_shape (rows, words of the vocabulary).
+    """Bags of words as one `SparseColumn` of float32 counts per batch: (rows, num_words).
 
     Attributes:
-        num_words: Of the vocabulary; the dataset says it.
+        num_words: Size of the vocabulary, from the dataset.
     """
 
     num_words: int = 0
@@ -80,7 +80,8 @@ class Bags(Encoding):
             )
         if len(indices) and not (indices.min() >= 0 and indices.max() < self.num_words):
             raise ExampleFault(
-                f"feature {feature.name!r} has an index beyond its {self.num_words} words: {indices.max()}"
+                f"feature {feature.name!r} has an index outside its vocabulary "
+                f"of {self.num_words} words: {indices.max()}"
             )
         return indices, counts
 

@@ -1,9 +1,10 @@
-"""A keyed permutation of [0, size): which record stands at which place of a shuffled epoch, by arithmetic alone.
+"""Permute [0, size) by a key: the record at each place of a shuffled epoch, by arithmetic alone.
 
-A Feistel network over the smallest power of two that holds `size` (as in Black and Rogaway, "Ciphers with Arbitrary Finite
-Domains", 2002): results outside are sent through again until they fall inside ("cycle walking", twice on average at the worst,
-below 16 more often). The halves are mixed by `splitmix`. All of it is arithmetic modulo 2**64, so that
-`trainers/tf_order.py` can do the same in a TensorFlow graph; golden values in the tests hold the two together.
+A Feistel network over the smallest power of two that holds `size` (as in Black and Rogaway,
+"Ciphers with Arbitrary Finite Domains", 2002). Results outside of [0, size) are encrypted again
+until they fall inside ("cycle walking": twice on average at worst, more often for sizes below 16).
+`splitmix` mixes the halves. All arithmetic is modulo 2**64, so that `trainers/tf_order.py` can do
+the same in a TensorFlow graph; golden values in the tests keep the two equal.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MIN_BITS = 5  # with fewer, 8 rounds leave some orders of 5 records twice as lik
 
 
 def derive_key(*parts: int) -> int:
-    """A 64-bit key of whole numbers such as (seed, epoch, purpose), each taken modulo 2**64; their order counts."""
+    """Return a 64-bit key of ordered integers modulo 2**64, such as (seed, epoch, purpose)."""
     key = 0
     for part in parts:
         key = mix64((key + (part & MASK_64) + GOLDEN) & MASK_64)
@@ -28,27 +29,27 @@ def derive_key(*parts: int) -> int:
 
 
 def mix64_array(values: U64) -> U64:
-    """`mix64` of each."""
+    """Apply `mix64` to each value."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(MIX_1)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(MIX_2)
     return values ^ (values >> np.uint64(31))
 
 
 def derive_keys(key: int | U64, parts: U64) -> U64:
-    """`derive_key(*key's own parts, part)` of each part, given the `derive_key` of those before it: array [n]."""
+    """Return `derive_key(*prefix, part)` of each part [n], where `key` is `derive_key(*prefix)`."""
     return mix64_array(np.asarray(key, np.uint64) + parts + np.uint64(GOLDEN))
 
 
 def permute(ranks: U64, sizes: U64 | np.uint64, keys: U64 | np.uint64) -> U64:
-    """Where each rank goes under the permutation of [0, size) that its key names.
+    """Return where the keyed permutation of [0, size) sends each rank.
 
     Args:
         ranks: [n], each below its size.
-        sizes: [n], or [] for one of all; 1 to 2**63.
-        keys: [n], or [] for one of all.
+        sizes: [n], or [] for one size; 1 to 2**63.
+        keys: [n], or [] for one key.
 
     Returns:
-        [n], each below its size. For one size and key it is a bijection.
+        [n], each below its size. A bijection for each size and key.
     """
     ranks, sizes, keys = np.broadcast_arrays(ranks, sizes, keys)
     result = ranks.astype(np.uint64)
@@ -61,7 +62,7 @@ def permute(ranks: U64, sizes: U64 | np.uint64, keys: U64 | np.uint64) -> U64:
 
 
 def _bit_lengths(sizes: U64) -> U64:
-    """How many bits hold size - 1, at least `MIN_BITS`."""
+    """Return the number of bits that hold size - 1, at least `MIN_BITS`."""
     bits = np.zeros(sizes.shape, np.uint64)
     rest = sizes - np.uint64(1)
     while rest.any():
@@ -71,7 +72,10 @@ def _bit_lengths(sizes: U64) -> U64:
 
 
 def _encipher(values: U64, bits: U64, keys: U64) -> U64:
-    """One bijection of [0, 2**bits). The halves swap after each round, widths and all; an even number of rounds swaps them back."""
+    """Apply one bijection of [0, 2**bits).
+
+    The halves swap after each round, widths too; an even number of rounds swaps them back.
+    """
     one = np.uint64(1)
     low_bits = bits >> one
     high_bits = bits - low_bits

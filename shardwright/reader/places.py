@@ -1,4 +1,4 @@
-"""Which record each position of a reading is, worked out some thousands at a time."""
+"""Compute the record at each position of a reader, some thousands at a time."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shardwright.reader.order import I64, Order
 from shardwright.reader.permutation import derive_key, derive_keys
 from shardwright.reader.selection import Selection
 
-# The arithmetic is array operations of nearly fixed cost: a block is far cheaper than its batches one by one.
+# Array operations have a nearly fixed cost, so a block is far cheaper than its batches one by one.
 _BLOCK = 4096
 _BLOCKS_KEPT = 8
-_DRAW = 3  # a purpose of keys, beside those of `order`
+_DRAW = 3  # a purpose of keys, in addition to those of `order`
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +23,9 @@ class Places:
     """Records to read.
 
     Attributes:
-        shards: [n], which shard.
-        rows: [n], which record of that shard's file.
-        draws: [n], uint64, where the randomness of each image's augmentation comes from.
+        shards: [n], shard numbers.
+        rows: [n], rows in the shards' files.
+        draws: [n], uint64, the random bits of each image's augmentation.
     """
 
     shards: I64
@@ -37,12 +37,12 @@ class Places:
 
 
 class PlaceTable:
-    """Position -> record. Any thread may ask.
+    """The record at each position. Thread-safe.
 
     Args:
-        order: What each epoch's places hold.
-        selection: Which records of its file a shard's rows are.
-        seed: Of the augmentation's draws.
+        order: The order of an epoch.
+        selection: Maps an order's rows to rows of the shards' files.
+        seed: Seed of the augmentation's draws.
     """
 
     def __init__(self, order: Order, selection: Selection, seed: int) -> None:
@@ -52,7 +52,7 @@ class PlaceTable:
         self._blocks: OrderedDict[int, Places] = OrderedDict()
 
     def find(self, start: int, count: int) -> Places:
-        """The records of positions [start, start + count)."""
+        """Return the records of positions [start, start + count)."""
         parts = []
         while count > 0:
             block, inside = divmod(start, _BLOCK)
@@ -78,7 +78,7 @@ class PlaceTable:
         return found
 
     def locate(self, positions: I64) -> Places:
-        """The records of these positions [n], in any order."""
+        """Return the records of these positions [n], in any order."""
         epochs, places = np.divmod(positions, self.order.size)
         shards, nths = self.order.locate(epochs, places)
         draws = np.empty(len(positions), np.uint64)

@@ -1,4 +1,4 @@
-"""`sw.Reader`: a dataset as batches of NumPy arrays, in an order that can be repeated, divided and resumed exactly."""
+"""`sw.Reader`: batches of NumPy arrays in an order that can be repeated, divided and resumed."""
 
 from __future__ import annotations
 
@@ -24,59 +24,69 @@ from shardwright.reader.steps import Remainder, Steps
 from shardwright.schema import ExampleSchema
 from shardwright.storage import StorageOptions
 
-# Batches that are made ahead: enough that no thread waits for the end of a batch.
+# Number of prefetched batches; two keep every thread busy across batch boundaries.
 _BATCHES_AHEAD = 2
 _ROWS_AHEAD_PER_THREAD = 16
 
 
 class Reader:
-    """Batches of a dataset, decoded by all cores, in exactly the same order every time, on any number of hosts.
+    """Batches of a dataset, decoded on all cores, in the same order on any number of hosts.
 
-        train = sw.Reader("gs://bucket/flowers", "train", global_batch_size=256, shuffle=True, image=sw.TrainImage(224))
+        train = sw.Reader("gs://bucket/flowers", "train", global_batch_size=256, shuffle=True,
+                          image=sw.TrainImage(224))
         for batch in train:
-            step(batch["image"], batch["label"])        # uint8 [256, 224, 224, 3], int64 [256]
-            json.dump(train.state(), file)              # enough to go on from here
+            step(batch["image"], batch["label"])    # uint8 [256, 224, 224, 3], int64 [256]
+            json.dump(train.state(), file)          # enough to resume from here
 
-    A batch is a dict of NumPy arrays [rows, ...] by feature name: the image as `image` says; class labels and integers int64,
-    floats float32, texts objects (str), bytes objects (bytes), lists objects (1-D arrays); other forms by `features`.
+    A batch is a dict of NumPy arrays [rows, ...] by feature name: the image as `image` says; class
+    labels and integers int64, floats float32, text objects (str), bytes objects (bytes), lists
+    objects (1-D arrays); other encodings by `features`.
 
-    The order of an epoch is arithmetic on (seed, epoch, place): nothing is drawn or buffered. So every record comes exactly
-    once an epoch over all hosts, a reading can go on from one whole number, and on another number of hosts. Of a local dataset
-    all records are permuted with each other; of one in a store those of `window` shards, which must all fit its cache.
+    The order is a pure function of (seed, epoch, place): no random draws, no shuffle buffer. So
+    each record comes exactly once per epoch over all hosts, and one integer is enough to resume,
+    even on another number of hosts. A local dataset is shuffled as a whole; a remote one within
+    windows of `window` shards, which must fit into its cache together.
 
-    Iterating goes on from where the reader is, and starts anew once it has come to its end. Batches are made ahead in threads;
-    nothing is forked. Any number of readers may be open; one reader is for one thread.
+    Iterating continues from the reader's position, and starts over after the last epoch. Threads
+    prefetch batches; nothing is forked. Any number of readers may be open; use each in one thread.
 
     Args:
-        dataset: Its folder or address; or several, {address: weight}, mixed by weight.
+        dataset: Its folder or address; or {address: weight}, to mix several by weight.
         split: Such as "train", "train[:10%]", "train[5000:]+validation", "all".
-        global_batch_size: Rows of a batch over all hosts together.
+        global_batch_size: Rows of a batch, over all hosts.
         host_index: This host, from 0.
-        host_count: How many hosts share each batch: host h of H gets rows [h * B/H, (h + 1) * B/H).
-        shuffle: Another order in every epoch; else the order they are stored in, a global shuffle fixed when it was built.
-        seed: Of the order and of augmentation.
-        image: `TrainImage`, `EvalImage` or `DecodedImage`; None gives the bytes as they are stored, as objects.
-        features: Names of the features to give, or {name: encoding} with `OneHot`, `MultiHot`, `Dense`, `Sparse`, `Text`
-            or `RawTensor`; None for all. What is not wanted is not parsed.
-        epochs: How many times; None for no end.
-        state: Go on from here: what `state()` of a reader of the same records gave.
-        remainder: What becomes of the end of an epoch that does not fill a batch: "drop" (the default when shuffled), "keep"
-            (the default otherwise: a smaller batch, shared out evenly), "pad" (a full batch; `mask`, bool [rows], says which
-            rows are records), "carry" (the batch goes on with the next epoch).
-        window: How many shards are shuffled with each other; None for all of a local dataset, 16 of one in a store.
-        where: Only the records whose index row this keeps: an Arrow expression such as `pc.field("width") >= 224`, or a
-            function from index rows (pyarrow.Table) to bool [rows]. No image is read for it.
+        host_count: Number of hosts; host h of H gets rows [h * B/H, (h + 1) * B/H) of each batch.
+        shuffle: Use another order in every epoch. Otherwise records come as stored, in the global
+            shuffle fixed at build time.
+        seed: Seed of the order and of augmentation.
+        image: `TrainImage`, `EvalImage` or `DecodedImage`; None gives the stored bytes, as objects.
+        features: Names of the features to return, or {name: encoding} with `OneHot`, `MultiHot`,
+            `Dense`, `Sparse`, `Text` or `RawTensor`; None for all. Other features are not parsed.
+        epochs: Number of epochs; None repeats forever.
+        state: Position to resume from: the `state()` of a reader of the same records.
+        remainder: Policy for the end of an epoch that does not fill a batch: "drop" it (default
+            when shuffled or sampled), "keep" it as a smaller batch (default otherwise), "pad" the
+            batch and add `mask`, bool [rows], True for records, or "carry" it into a batch with the
+            start of the next epoch.
+        window: Number of shards shuffled together; None for all if local, 16 if remote.
+        where: Read only the records whose index row matches: an Arrow expression such as
+            `pc.field("width") >= 224`, or a function from index rows (pyarrow.Table) to bool
+            [rows]. No image is read for it.
         sampling: `ClassBalanced`, `ClassWeights` or `RecordWeights`.
-        check: Compare the checksum of everything that is read.
-        max_bad_records: How many records may be left out because they are damaged; one more raises. See `bad_records`.
-        threads: That decode; None for one a core.
-        prefetch: Batches made ahead; None for what keeps the threads busy, 2 or more.
-        storage_options, cache, cache_bytes: As for `sw.load`.
+        check: Verify the checksum of everything that is read.
+        max_bad_records: Number of damaged records to skip; one more raises. See `bad_records`.
+        threads: Decoding threads; None means one per core, or 1 if no images are decoded.
+        prefetch: Batches made ahead; None for enough to keep the threads busy, at least 2.
+        storage_options: Options of the dataset's store, such as {"endpoint": ...}.
+        cache: Folder of the cache for a dataset in a store; None for `$SHARDWRIGHT_CACHE`,
+            `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`.
+        cache_bytes: Size of the cache, a number of bytes or a size such as "200GB"; None for
+            `$SHARDWRIGHT_CACHE_BYTES` or half of the free disk space.
 
     Raises:
-        NotADatasetError: No finished dataset is there.
-        StorageError: It cannot be read.
-        UsageError: An argument breaks its rule, or `state` is of other records.
+        NotADatasetError: There is no finished dataset at the address.
+        StorageError: The dataset cannot be read.
+        UsageError: An argument is invalid, or `state` is of other records.
     """
 
     def __init__(
@@ -132,7 +142,7 @@ class Reader:
     def _open(self, options: ReaderOptions, state: Mapping[str, Any] | None) -> None:
         saved = None if state is None else ReaderState.from_json(state)
         if options.shuffle and options.window is None and saved is not None and saved.window:
-            # The default depends on where the dataset is, and a copy of it elsewhere is the same dataset.
+            # The default depends on the storage; a copy elsewhere must keep the saved window.
             options = replace(options, window=saved.window)
         self.options = options
         self.engine = Engine(options)
@@ -152,12 +162,15 @@ class Reader:
             self.position = self.steps.normalize(saved.position)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process opens the dataset itself, and goes on from the same place."""
+        """Pickle the options and the state: a copy opens the dataset itself and resumes here."""
         return reopen, (self.options, self.state())
 
     def __repr__(self) -> str:
         address = " + ".join(self.options.datasets)
-        return f"<Reader of {address} {self.options.split}: {self.num_records:,} records, at {self.position:,}>"
+        return (
+            f"<Reader of {address} {self.options.split}: {self.num_records:,} records, "
+            f"at {self.position:,}>"
+        )
 
     def __enter__(self) -> Reader:
         return self
@@ -166,12 +179,12 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """End the threads and let the shards go: the reader gives nothing any more."""
+        """Stop the threads and close the shards; the reader cannot be used afterwards."""
         self._stop()
         self.engine.close()
 
     def __iter__(self) -> Iterator[Batch]:
-        """From where the reader is; after the last epoch, from the start."""
+        """Return an iterator from the reader's position, or from the start after the last epoch."""
         self._stop()
         if self.steps.step_at(self.position) is None:
             self.position = 0
@@ -181,10 +194,10 @@ class Reader:
         return self._iterator
 
     def __len__(self) -> int:
-        """Batches from the start to the end of the last epoch.
+        """Return the number of batches in all epochs.
 
         Raises:
-            TypeError: There is no end.
+            TypeError: The reader repeats forever.
         """
         count = self.steps.count_steps(0)
         if count is None:
@@ -192,7 +205,7 @@ class Reader:
         return count
 
     def state(self) -> dict[str, Any]:
-        """Where the reader is, as a small JSON object, the same on every host: valid between batches."""
+        """Return the position as a small JSON object, equal on all hosts; valid between batches."""
         return self._state_at(self.position).to_json()
 
     def _state_at(self, position: int) -> ReaderState:
@@ -207,10 +220,10 @@ class Reader:
         )
 
     def batch_at(self, position: int) -> Batch:
-        """The global batch that begins at a position, this host's part of it; the reader stays where it is.
+        """Return this host's part of the batch at a position; the reader's own position stays.
 
         Raises:
-            IndexError: The position is not before the end.
+            IndexError: The position is at or after the end.
             StorageError, BadRecordError: As for iterating.
         """
         step = self.steps.step_at(position)
@@ -221,44 +234,44 @@ class Reader:
         return batch
 
     def go_to(self, position: int) -> None:
-        """Have the next iteration begin at a position, as `state()["position"]` counts them."""
+        """Set the position of the next iteration, as `state()["position"]` counts it."""
         self._stop()
         self.position = self.steps.normalize(position)
 
     @property
     def num_records(self) -> int:
-        """Records in an epoch, over all hosts."""
+        """The number of records in an epoch, over all hosts."""
         return self.engine.epoch_size
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch, the same on every host."""
+        """The number of batches in an epoch, the same on every host."""
         return self.steps.steps_per_epoch
 
     @property
     def schema(self) -> ExampleSchema:
-        """The features that the dataset has."""
+        """The features of the dataset."""
         return self.engine.corpus.schema
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """In label order; empty where the dataset has no labels."""
+        """The class names in label order; empty if the dataset has no labels."""
         return self.schema.main_class_names
 
     @property
     def num_classes(self) -> int:
-        """0 where the dataset has no labels."""
+        """The number of classes; 0 if the dataset has no labels."""
         return len(self.class_names)
 
     @property
     def element_spec(self) -> dict[str, Spec]:
-        """What a batch holds: (shape, dtype) by name; None in a shape where batches differ."""
+        """The (shape, dtype) of each array of a batch, by name; sizes that vary are None."""
         rows = self.steps.host_batch_size if self.has_static_rows else None
         return self.engine.spec(rows)
 
     @property
     def has_static_rows(self) -> bool:
-        """Whether all batches from here on have the same number of rows."""
+        """True if all batches from here on have the same number of rows."""
         aligned = (
             self.steps.remainder in (Remainder.DROP, Remainder.PAD)
             or self.position % self.steps.global_batch_size == 0
@@ -270,31 +283,34 @@ class Reader:
         )
 
     def torch(self, *, map_style: bool = False, channels_first: bool = True) -> Any:
-        """A torch dataset: of whole batches, for `DataLoader(..., batch_size=None)`; or of examples by number (`map_style`)."""
+        """Return a torch dataset of batches, for `DataLoader(..., batch_size=None)`.
+
+        With `map_style`, return a map-style dataset of examples by number.
+        """
         return import_part("shardwright.trainers.torch").as_torch(
             self, map_style=map_style, channels_first=channels_first
         )
 
     def jax(self, sharding: Any = None, *, ahead: int = 1) -> Any:
-        """The batches as dicts of `jax.Array`, divided by a sharding of their first axis, each on its way before it is asked for."""
+        """Return the batches as dicts of `jax.Array`: see `shardwright.trainers.jax.JaxBatches`."""
         return import_part("shardwright.trainers.jax").as_jax(self, sharding, ahead=ahead)
 
     def grain(self) -> Any:
-        """A random-access source of examples for Grain, which makes its own order and batches of them."""
+        """Return a random-access source for Grain, which orders and batches the examples itself."""
         return import_part("shardwright.trainers.grain").as_grain(self)
 
     def tf_data(self, *, as_supervised: bool = False) -> Any:
-        """A `tf.data.Dataset` of these batches: see `shardwright.trainers.tf.make_dataset`."""
+        """Return these batches as a `tf.data.Dataset`: see `trainers.tf.make_dataset`."""
         return import_part("shardwright.trainers.tf").make_dataset(
             self, as_supervised=as_supervised
         )
 
     def keras(self) -> Any:
-        """(image, label) for Keras without TensorFlow: see `shardwright.trainers.keras.make_data`."""
+        """Return (image, label) data for Keras, without TensorFlow: see `trainers.keras`."""
         return import_part("shardwright.trainers.keras").make_data(self)
 
     def keras_callback(self, directory: str | os.PathLike[str], *, every: int | None = None) -> Any:
-        """A callback that resumes `fit` in mid-epoch: see `shardwright.trainers.keras.ResumeTraining`."""
+        """Return a callback that resumes `fit` mid-epoch: see `trainers.keras.ResumeTraining`."""
         return import_part("shardwright.trainers.keras").ResumeTraining(
             self, directory, every=every
         )
@@ -325,7 +341,7 @@ class Reader:
 
 
 def reopen(options: ReaderOptions, state: Mapping[str, Any] | None = None) -> Reader:
-    """The reader of these options, in this process."""
+    """Open a reader with these options in this process."""
     reader = Reader.__new__(Reader)
     reader._open(options, state)
     return reader

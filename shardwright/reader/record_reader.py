@@ -1,4 +1,4 @@
-"""One record's bytes, read where the index says and checked."""
+"""Read and verify one record's bytes, at the place that the index states."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from shardwright.records import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, check_f
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that cannot be used.
+    """A damaged record.
 
     Attributes:
         shard: Path or address of its shard.
-        row: Which record of the shard's file, from 0.
-        offset: Where its span begins, in bytes from the file's start.
+        row: Its row in the shard's file, from 0.
+        offset: Where its span begins, in bytes from the start of the file.
         what: What is wrong with it.
     """
 
@@ -35,13 +35,13 @@ class BadRecord:
 
 
 class RecordReader:
-    """Bytes of records by (shard, row). Any thread may ask.
+    """A thread-safe reader of bytes by (shard, row).
 
     Args:
         corpus: The shards.
-        files: The same as open files.
-        indexes: The same as spans, of images or of whole records.
-        check: Compare checksums.
+        files: Their files.
+        indexes: Their spans, of images or of whole records.
+        check: Verify checksums.
     """
 
     def __init__(
@@ -53,26 +53,26 @@ class RecordReader:
         self._check = check
 
     def read_image(self, shard: int, row: int) -> bytes:
-        """The image bytes of a record, of indexes of images.
+        """Return a record's image bytes; needs indexes of images.
 
         Raises:
-            RecordFault: They are not those that were written.
+            RecordFault: The bytes are damaged.
             StorageError: The shard or its index cannot be read.
         """
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
         data = self._read(shard, offset, length)
         if self._check and spans.crcs is not None and google_crc32c.value(data) != spans.crcs[row]:
-            raise RecordFault(
-                offset, "the checksum of the image's bytes is not the one that the index states"
-            )
+            raise RecordFault(offset, "the checksum of the image bytes does not match the index")
         return data
 
     def read_record(self, shard: int, row: int) -> tuple[bytes, int, int]:
-        """A record as (frame, start, stop): its data is frame[start:stop]. Of indexes of whole records.
+        """Return a record as (frame, start, stop): its data is frame[start:stop].
+
+        Needs indexes of whole records.
 
         Raises:
-            RecordFault: A wrong length or checksum.
+            RecordFault: A length or checksum is wrong.
             StorageError: The shard or its index cannot be read.
         """
         spans = self.indexes[shard]
@@ -83,7 +83,10 @@ class RecordReader:
         return frame, HEADER_BYTES, length - FOOTER_BYTES
 
     def read_data(self, shard: int, row: int) -> bytes:
-        """A record's data alone, never copied, which takes two short reads more. Of indexes of whole records; raises as `read_record`."""
+        """Return a record's data alone, never copied, at the cost of two more short reads.
+
+        Needs indexes of whole records. Raises as `read_record`.
+        """
         spans = self.indexes[shard]
         offset, num_bytes = int(spans.offsets[row]), int(spans.lengths[row]) - FRAME_BYTES
         header = self._read(shard, offset, HEADER_BYTES)
@@ -94,7 +97,7 @@ class RecordReader:
         return data
 
     def describe(self, shard: int, row: int, what: str) -> BadRecord:
-        """A record that cannot be used, by its place."""
+        """Return a record as a `BadRecord`, with its shard's path and its offset."""
         return BadRecord(
             self._corpus.shards[shard].uri, row, int(self.indexes[shard].offsets[row]), what
         )

@@ -1,10 +1,10 @@
-"""Orders that draw some records more often than others, as arithmetic: by class, by dataset, or by a weight of each record.
+"""Draw some records more often than others: by class, by dataset, or by the record's weight.
 
-Groups (classes, or datasets that are mixed) share the places of the whole run, epoch after epoch, in blocks. In each block a group
-has the same whole number of slots; which places those are is a keyed permutation of the block. So the shares are exact in every
-block, and each place of a block knows which draw of its group it is: the records of a group come in turn, in another order each
-time, give or take those of one block. Nothing is drawn from a random generator, and nothing remembered: every place is worked out
-alone, on any host.
+Groups (classes, or mixed datasets) share the places of the whole run in blocks. Each block has the
+same whole number of slots for each group; a keyed permutation of the block decides which places
+they are. So the shares are exact in every block, and each place knows the number of its draw within
+its group: a group's records come in turn, in another order each pass, give or take one block. It is
+all arithmetic, with no random generator and no memory: any host can compute any place.
 """
 
 from __future__ import annotations
@@ -22,28 +22,21 @@ from shardwright.errors import UsageError
 from shardwright.reader.order import I64, Order
 from shardwright.reader.permutation import U64, derive_key, derive_keys, permute
 
-SLOT_ORDER, MEMBER_ORDER, RECORD_DRAW = (
-    4,
-    5,
-    6,
-)  # purposes of keys, beside those of `order` and `places`
+SLOT_ORDER, MEMBER_ORDER, RECORD_DRAW = 4, 5, 6  # purposes of keys, after `order` and `places`
 
-_TOLERANCE = 1e-3  # how far a group's share may be from its weight, of that share
-_BLOCK_SIZES = (
-    64,
-    8192,
-)  # where whole numbers of slots are looked for; beyond it a block is as long as the rarest group needs
-_AT_A_TIME = 64
+_TOLERANCE = 1e-3  # relative error of a group's share
+_BLOCK_SIZES = (64, 8192)  # block lengths to try; if none fits, the rarest group decides
+_AT_A_TIME = 64  # block lengths tried in one array operation
 _MAX_RATIO = 1e12
 
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """How the places of a run are shared out.
+    """The division of a run's places among groups.
 
     Attributes:
-        slots: Of each group in a block, [groups], each 1 or more.
-        seed: Of the slots' order within each block.
+        slots: Slots of each group in a block, [groups], at least 1.
+        seed: Seed of the slots' order within each block.
     """
 
     slots: I64
@@ -51,16 +44,17 @@ class Shares:
 
     @classmethod
     def of(cls, weights: Sequence[float], seed: int) -> Shares:
-        """Shares within 0.1 % of weights above 0, in a block as short as that allows.
+        """Return shares within 0.1 % of weights above 0, in the shortest block that allows it.
 
         Raises:
-            UsageError: The weights differ by more than 10**12.
+            UsageError: The weights differ by a factor of more than 10**12.
         """
         if max(weights) / min(weights) > _MAX_RATIO:
             raise UsageError(
-                f"the weights {min(weights)} and {max(weights)} differ by more than 10**12: leave out what is never to be drawn"
+                f"the weights {min(weights)} and {max(weights)} differ by a factor of more than "
+                "10**12: leave out what should never be drawn"
             )
-        # `fsum` is exact, so that every machine finds the same slots.
+        # `fsum` is exact, so every machine finds the same slots.
         total = math.fsum(weights)
         fractions = np.array([weight / total for weight in weights])
         shortest = max(_BLOCK_SIZES[0], len(weights))
@@ -73,7 +67,7 @@ class Shares:
         return cls(np.rint(fractions / (_TOLERANCE * fractions.min())).astype(np.int64), seed)
 
     def assign(self, positions: I64) -> tuple[I64, I64]:
-        """(group, how many draws of that group lie before it) of each position [n] of the run."""
+        """Return (group, number of the group's earlier draws) of each position [n] of the run."""
         ends = np.cumsum(self.slots)
         blocks, ranks = np.divmod(positions, ends[-1])
         keys = derive_keys(derive_key(self.seed, SLOT_ORDER), blocks.astype(np.uint64))
@@ -84,7 +78,7 @@ class Shares:
 
 @dataclass(frozen=True, eq=False)
 class _AnyShard:
-    """What orders have in common that may need any shard at any time.
+    """The base of orders that may need any shard at any time.
 
     Attributes:
         sizes: Selected records of each shard, [shards].
@@ -94,7 +88,7 @@ class _AnyShard:
 
     @property
     def size(self) -> int:
-        """Places in an epoch: as many as there are records, so that an epoch takes as long as one without sampling."""
+        """The number of places in an epoch: the number of records, as without sampling."""
         return int(self.sizes.sum())
 
     def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:  # noqa: ARG002
@@ -104,7 +98,7 @@ class _AnyShard:
         return cycle(self.windows(epoch, place)[0])
 
     def _find(self, records: I64) -> tuple[I64, I64]:
-        """(shard, row) of records that are counted through all shards."""
+        """Return (shard, row) of records numbered through all shards."""
         ends = np.cumsum(self.sizes)
         shards = np.searchsorted(ends, records, side="right")
         return shards, records - (ends - self.sizes)[shards]
@@ -112,14 +106,14 @@ class _AnyShard:
 
 @dataclass(frozen=True, eq=False)
 class ClassOrder(_AnyShard):
-    """Classes by weight. Holds 4 bytes a record, and takes 16 while it is made.
+    """Classes by weight. Takes 4 bytes a record, and 16 while it is made.
 
     Attributes:
-        shares: Of the classes that are drawn.
-        members: Records in the order of their labels, [records], uint32 where that holds them.
-        starts: Where each class that is drawn begins among `members`, [groups].
-        counts: Records of each class that is drawn, [groups].
-        seed: Of the order within each class.
+        shares: Shares of the drawn classes.
+        members: Records sorted by label, [records], uint32 if they fit.
+        starts: Where each drawn class begins in `members`, [groups].
+        counts: Records of each drawn class, [groups].
+        seed: Seed of the order within each class.
     """
 
     shares: Shares
@@ -132,12 +126,12 @@ class ClassOrder(_AnyShard):
     def of(
         cls, labels: NDArray[np.int32], sizes: I64, weights: Mapping[int, float], seed: int
     ) -> ClassOrder:
-        """The order of records with these labels.
+        """Return the order of records with these labels.
 
         Args:
-            labels: Of every selected record, shard after shard, [records]; -1 for none.
+            labels: Labels of all selected records, shard after shard, [records]; -1 for none.
             sizes: Selected records of each shard, [shards].
-            weights: Label -> weight above 0; each of these labels has records, and the others are never drawn.
+            weights: Label -> weight above 0, for labels that have records; others are never drawn.
             seed: Any whole number.
         """
         order = np.argsort(labels, kind="stable")
@@ -155,7 +149,7 @@ class ClassOrder(_AnyShard):
 
     @property
     def fingerprint(self) -> bytes:
-        """Equal where the same records are drawn as often."""
+        """A hash of the records and how often they are drawn."""
         return _digest(self.shares.slots, self.starts, self.counts, self.members)
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
@@ -172,12 +166,12 @@ class ClassOrder(_AnyShard):
 
 @dataclass(frozen=True, eq=False)
 class MixedOrder(_AnyShard):
-    """Several datasets by weight, each in its own order: an epoch of it is over when its last record has come.
+    """Several datasets by weight, each in its own order and with its own epochs.
 
     Attributes:
-        shares: Of the datasets.
-        orders: Of each dataset, whatever they are.
-        first_shards: The number of each dataset's first shard, [datasets].
+        shares: Shares of the datasets.
+        orders: The order of each dataset.
+        first_shards: Number of each dataset's first shard, [datasets].
     """
 
     shares: Shares
@@ -188,28 +182,30 @@ class MixedOrder(_AnyShard):
     def of(
         cls, orders: Sequence[Order], sizes: Sequence[I64], weights: Sequence[float], seed: int
     ) -> MixedOrder:
-        """The mixture of some datasets.
+        """Return the mixture of several datasets.
 
         Args:
-            orders: Of each. They are best made of seeds that differ: equal ones give datasets of equal sizes the same order.
-            sizes: Selected records of each dataset's shards; the shards are numbered through, dataset after dataset.
-            weights: Of each, above 0.
+            orders: One per dataset. Use different seeds: with equal ones, datasets of equal sizes
+                have equal orders.
+            sizes: Selected records of each dataset's shards; shards are numbered through, dataset
+                after dataset.
+            weights: Weight of each dataset, above 0.
             seed: Any whole number.
 
         Raises:
-            UsageError: One has no records.
+            UsageError: A dataset has no records.
         """
         empty = [number for number, order in enumerate(orders) if not order.size]
         if empty:
             raise UsageError(
-                f"of {len(orders)} datasets to mix, number {empty[0] + 1} has no records that are read: leave it out"
+                f"dataset {empty[0] + 1} of {len(orders)} has no records to read: leave it out"
             )
         first_shards = np.cumsum([0, *(len(part) for part in sizes[:-1])])
         return cls(np.concatenate(sizes), Shares.of(weights, seed), tuple(orders), first_shards)
 
     @property
     def fingerprint(self) -> bytes:
-        """Equal where the same records are drawn as often."""
+        """A hash of the records and how often they are drawn."""
         return _digest(
             self.shares.slots, *(getattr(order, "fingerprint", b"") for order in self.orders)
         )
@@ -226,11 +222,11 @@ class MixedOrder(_AnyShard):
 
 @dataclass(frozen=True, eq=False)
 class WeightedOrder(_AnyShard):
-    """Each place draws any record with a chance in proportion to its weight, whatever came before. Holds 8 bytes a record.
+    """Records by weight, drawn independently at each place. Takes 8 bytes a record.
 
     Attributes:
-        ends: Sum of the weights up to and with each record, in units of the largest, [records].
-        seed: Of the draws.
+        ends: Cumulative sum of the weights in units of the largest, [records].
+        seed: Seed of the draws.
     """
 
     ends: NDArray[np.float64]
@@ -238,37 +234,38 @@ class WeightedOrder(_AnyShard):
 
     @classmethod
     def of(cls, weights: NDArray[np.float64], sizes: I64, seed: int) -> WeightedOrder:
-        """The order of records with these weights, 0 or more, shard after shard: [records].
+        """Return the order for weights of at least 0, shard after shard, [records].
 
         Raises:
-            UsageError: None is above 0.
+            UsageError: No weight is above 0.
         """
         largest = weights.max(initial=0.0)
         if not largest > 0:
             raise UsageError(
-                f"RecordWeights gave every one of {len(weights):,} records the weight 0: one at least must be above it"
+                f"RecordWeights gave all {len(weights):,} records weight 0: "
+                "at least one must be above 0"
             )
-        return cls(
-            sizes, np.cumsum(weights / largest), seed
-        )  # divided, so that sums are neither too large for a float nor too small
+        # Divided, so that the sums neither overflow nor underflow.
+        return cls(sizes, np.cumsum(weights / largest), seed)
 
     @property
     def fingerprint(self) -> bytes:
-        """Equal where the same records are drawn as often."""
+        """A hash of the weights."""
         return _digest(self.ends)
 
     def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:
         keys = derive_keys(
             derive_key(self.seed, RECORD_DRAW), (epochs * self.size + places).astype(np.uint64)
         )
-        # Below 1 by 2**-53 at least, so the product is below the last end; and "right" passes over weights of 0.
+        # Fractions are at most 1 - 2**-53, so the product stays below the last end.
+        # side="right" skips records of weight 0.
         return self._find(
             np.searchsorted(self.ends, _fractions(keys) * self.ends[-1], side="right")
         )
 
 
 def _fractions(keys: U64) -> NDArray[np.float64]:
-    """Numbers in [0, 1) of 53 bits."""
+    """Return numbers in [0, 1) of 53 bits."""
     return (keys >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -1,4 +1,4 @@
-"""`sampling=`: which records are drawn more often, said by the user; `sampled_orders` does it."""
+"""Options for `sampling=`: which records to draw more often. `sampled_orders` implements them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _SHOWN = 5  # names in a message
 
 
 class Sampling:
-    """What `sampling=` takes: `ClassBalanced`, `ClassWeights` or `RecordWeights`."""
+    """The base class of `sampling=`: `ClassBalanced`, `ClassWeights` or `RecordWeights`."""
 
 
 class ClassSampling(Sampling):
-    """A sampling that only labels decide."""
+    """A sampling that depends on labels only."""
 
     def weigh(self, counts: I64, class_names: Sequence[str]) -> dict[int, float]:
-        """Label -> weight above 0, of classes that have records.
+        """Return label -> weight above 0, for classes with records.
 
         Args:
             counts: Records of each label, [labels].
-            class_names: By label; empty where the dataset has none.
+            class_names: By label; empty if the dataset has none.
 
         Raises:
             UsageError: The weights do not fit these classes.
@@ -41,10 +41,11 @@ class ClassSampling(Sampling):
 
 @dataclass(frozen=True)
 class ClassBalanced(ClassSampling):
-    """Every class equally often, of those that have records: a record of a rare class comes again sooner.
+    """A sampling that draws every class equally often, so records of rare classes repeat sooner.
 
-    The records of a class come in turn, in another order each time, give or take one block of places (64 or more; see
-    `sampled_orders`). Records without a label are never drawn.
+    The records of a class come in turn, in another order each pass, give or take one block of
+    places (at least 64; see `sampled_orders`). Classes without records and unlabeled records are
+    never drawn.
     """
 
     def weigh(self, counts: I64, class_names: Sequence[str]) -> dict[int, float]:  # noqa: ARG002
@@ -53,13 +54,15 @@ class ClassBalanced(ClassSampling):
 
 @dataclass(frozen=True)
 class ClassWeights(ClassSampling):
-    """Classes as often as their weights say, whatever the number of their records: weights 2 and 1 are two draws in three, and one.
+    """A sampling that draws classes by weight, whatever the number of their records.
+
+    With weights 2 and 1, two draws in three are of the first class.
 
     Args:
         weights: {class name: weight} for every class, or weights by label; 0 leaves a class out.
 
     Raises:
-        UsageError: A weight is no number, or below 0; or none is above 0.
+        UsageError: A weight is not a number of at least 0, or none is above 0.
     """
 
     weights: Mapping[str, float] | Sequence[float]
@@ -72,7 +75,8 @@ class ClassWeights(ClassSampling):
             or not len(given)
         ):
             raise UsageError(
-                f"ClassWeights({given!r}) must be given {{class name: weight}}, or a list of weights by label"
+                f"ClassWeights({given!r}) must be {{class name: weight}} or a list of weights "
+                "by label"
             )
         named = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
         for name, weight in named.items():
@@ -82,12 +86,13 @@ class ClassWeights(ClassSampling):
                 or not 0 <= float(weight) < math.inf
             ):
                 raise UsageError(
-                    f"ClassWeights: {weight!r}, the weight of class {name!r}, must be a number, 0 or more"
+                    f"ClassWeights: the weight of class {name!r} must be a finite number "
+                    f"of at least 0, got {weight!r}"
                 )
         if not any(named.values()):
-            raise UsageError("ClassWeights: one weight at least must be above 0")
+            raise UsageError("ClassWeights: at least one weight must be above 0")
         floats = {name: float(weight) for name, weight in named.items()}
-        # One form for equal weights: a reading's fingerprint is made of it.
+        # A canonical form: equal weights must give equal fingerprints.
         normal = (
             dict(sorted(floats.items(), key=lambda item: str(item[0])))
             if isinstance(given, Mapping)
@@ -102,8 +107,9 @@ class ClassWeights(ClassSampling):
             if label >= len(counts) or not counts[label]:
                 name = repr(class_names[label]) if label < len(class_names) else str(label)
                 raise UsageError(
-                    f"ClassWeights: class {name} has weight {weight}, and no record among the {int(counts.sum()):,} labelled ones that "
-                    "are read: give it weight 0, or read more of the dataset"
+                    f"ClassWeights: class {name} has weight {weight}, but none of the "
+                    f"{int(counts.sum()):,} labeled records: "
+                    "set its weight to 0, or read more of the dataset"
                 )
         return found
 
@@ -113,7 +119,8 @@ class ClassWeights(ClassSampling):
             wanted = len(class_names) or num_labels
             if len(weights) != wanted:
                 raise UsageError(
-                    f"ClassWeights has {len(weights)} weights for {wanted} classes: give each label one, 0 to leave it out"
+                    f"ClassWeights has {len(weights)} weights for {wanted} classes: "
+                    "give each label one, 0 to leave it out"
                 )
             return weights
         if not class_names:
@@ -123,53 +130,56 @@ class ClassWeights(ClassSampling):
         unknown = [name for name in weights if name not in class_names]
         if unknown:
             raise UsageError(
-                f"ClassWeights: the dataset has no class {_show(unknown)}; its classes are {_show(class_names)}"
+                f"ClassWeights: the dataset has no class {_show(unknown)}; "
+                f"its classes are {_show(class_names)}"
             )
         missing = [name for name in class_names if name not in weights]
         if missing:
             raise UsageError(
-                f"ClassWeights gives no weight for {_show(missing)}: give every class one, 0 to leave it out"
+                f"ClassWeights gives no weight for {_show(missing)}: "
+                "give every class one, 0 to leave it out"
             )
         return [weights[name] for name in class_names]
 
 
 @dataclass(frozen=True)
 class RecordWeights(Sampling):
-    """Every place draws any record with a chance in proportion to its weight, with replacement.
+    """A sampling that draws records with replacement, in proportion to their weights.
 
     Args:
-        weigh_rows: From the index rows of a shard (pyarrow.Table [rows], columns as in `shardwright.index.INDEX_SCHEMA`) to
-            weights of its records, 0 or more, [rows]. It is asked once a shard, when a reader is opened, from several threads.
-            At the top level of a module it can go to other processes with its reader.
+        weigh_rows: A function from a shard's index rows (pyarrow.Table [rows], columns as in
+            `shardwright.index.INDEX_SCHEMA`) to weights of at least 0, [rows]. Called once per
+            shard when a reader opens, from several threads. Define it at the top level of a module
+            to pickle the reader.
     """
 
-    weigh_rows: Callable[[pa.Table], ArrayLike] = field(
-        repr=False
-    )  # which would say where in memory it is
+    # Not in the repr: a function's repr has its memory address.
+    weigh_rows: Callable[[pa.Table], ArrayLike] = field(repr=False)
 
     def __post_init__(self) -> None:
         if not callable(self.weigh_rows):
             raise UsageError(
-                f"RecordWeights({self.weigh_rows!r}) must be given a function from index rows to weights"
+                f"RecordWeights({self.weigh_rows!r}) must be a function from index rows to weights"
             )
 
     def weigh(self, rows: pa.Table) -> NDArray[np.float64]:
-        """The weights of index rows, float64 [rows].
+        """Return the weights of index rows, float64 [rows].
 
         Raises:
-            UsageError: The function gave something else.
+            UsageError: The function returned something else.
         """
         given = np.asarray(self.weigh_rows(rows))
         if given.shape != (len(rows),) or given.dtype.kind not in "buif":
             raise UsageError(
-                f"RecordWeights: the function gave {given.dtype} {list(given.shape)} for {len(rows)} index rows, not a number each"
+                f"RecordWeights: the function returned {given.dtype} {list(given.shape)} "
+                f"for {len(rows)} index rows; it must return one number per row"
             )
         weights = given.astype(np.float64)
         wrong = np.flatnonzero(~((weights >= 0) & (weights < np.inf)))
         if len(wrong):
             raise UsageError(
-                f"RecordWeights: the function gave {weights[wrong[0]]} for record {rows['id'][int(wrong[0])].as_py()!r}: "
-                "weights must be numbers, 0 or more"
+                f"RecordWeights: the function returned {weights[wrong[0]]} for record "
+                f"{rows['id'][int(wrong[0])].as_py()!r}; weights must be finite and at least 0"
             )
         return weights
 
@@ -182,13 +192,13 @@ def order_classes(
     class_names: Sequence[str],
     seed: int,
 ) -> ClassOrder:
-    """The order of records that are drawn by their class.
+    """Return the order of records that are drawn by class.
 
     Args:
         sampling: The weights.
-        labels: Of every selected record, shard after shard, [records]; -1 for none.
+        labels: Labels of all selected records, shard after shard, [records]; -1 for none.
         sizes: Selected records of each shard, [shards].
-        class_names: By label; empty where the dataset has none.
+        class_names: By label; empty if the dataset has none.
         seed: Any whole number.
 
     Raises:
@@ -197,7 +207,8 @@ def order_classes(
     counts = np.bincount(labels[labels >= 0], minlength=len(class_names)).astype(np.int64)
     if not counts.any():
         raise UsageError(
-            f"sampling={type(sampling).__name__} needs labels, and none of the {len(labels):,} records that are read has one"
+            f"sampling={type(sampling).__name__} needs labels, "
+            f"but none of the {len(labels):,} records has one"
         )
     return ClassOrder.of(labels, sizes, sampling.weigh(counts, class_names), seed)
 

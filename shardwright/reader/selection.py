@@ -1,4 +1,4 @@
-"""Which records of each shard are read: those of the split's part, and of these the ones that a condition keeps."""
+"""Select the records of each shard to read: the split's part of them, filtered by a condition."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ from shardwright.reader.shard_index import read_rows
 _Shard = TypeVar("_Shard")
 _Result = TypeVar("_Result")
 
-# A condition on index rows: an Arrow expression such as pc.field("width") >= 224, or a function of the rows giving bool [rows].
+# A condition on index rows: an Arrow expression such as pc.field("width") >= 224, or a function
+# from rows to bool [rows].
 Condition: TypeAlias = pc.Expression | Callable[[pa.Table], Any]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The records that are read.
+    """The records to read.
 
     Attributes:
-        sizes: Records of each shard, [shards].
-        first_rows: Where they begin in each shard's file, [shards], where they are in one piece.
-        kept: The rows of each shard's file, uint32 [sizes[shard]], where a condition chose them; else None.
+        sizes: Selected records of each shard, [shards].
+        first_rows: Row in each shard's file where they begin, [shards], if no condition applies.
+        kept: Rows of each shard's file that a condition keeps, uint32 [sizes[shard]]; None without
+            one.
     """
 
     sizes: NDArray[np.int64]
@@ -41,7 +43,7 @@ class Selection:
     kept: tuple[NDArray[np.uint32], ...] | None = None
 
     def rows(self, shards: I64, nths: I64) -> I64:
-        """Which record of its shard's file the nth selected one is, for each of [n]."""
+        """Return the row in its shard's file of each nth selected record, [n]."""
         if self.kept is None:
             return self.first_rows[shards] + nths
         rows = np.empty(len(nths), np.int64)
@@ -51,13 +53,13 @@ class Selection:
         return rows
 
     def rows_of(self, shard: int) -> I64:
-        """Which records of a shard's file are read, in order."""
+        """Return the rows of a shard's file that are read, in order."""
         if self.kept is not None:
             return self.kept[shard].astype(np.int64)
         return self.first_rows[shard] + np.arange(self.sizes[shard])
 
     def fingerprint(self) -> bytes:
-        """Equal where a condition keeps the same records."""
+        """Return a hash of the records that a condition keeps; empty without one."""
         digest = hashlib.blake2b(digest_size=16)
         for rows in self.kept or ():
             digest.update(len(rows).to_bytes(8, "little") + rows.tobytes())
@@ -65,16 +67,19 @@ class Selection:
 
 
 def select_records(corpus: Corpus, where: Condition | None) -> Selection:
-    """The selection of a corpus. With a condition every shard's index is read, 4 bytes are kept of each record, and no image is read.
+    """Return the selection of a corpus.
+
+    A condition reads every shard's index and keeps 4 bytes per record; it reads no image.
 
     Raises:
-        UsageError: The condition fails, gives something else than a bool for each row, or keeps no record.
+        UsageError: The condition fails, does not give a bool for each row, or keeps no record.
         StorageError: An index cannot be read.
     """
     first_rows = np.array([shard.first_row for shard in corpus.shards], np.int64)
     if where is not None and not callable(where) and not isinstance(where, pc.Expression):
         raise UsageError(
-            f'where={where!r} must be an Arrow expression, such as pc.field("width") >= 224, or a function of the index rows'
+            f'where={where!r} must be an Arrow expression, such as pc.field("width") >= 224, '
+            "or a function of the index rows"
         )
     if where is None:
         return Selection(corpus.sizes, first_rows)
@@ -86,7 +91,7 @@ def select_records(corpus: Corpus, where: Condition | None) -> Selection:
 
 
 def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) -> list[_Result]:
-    """What `work` gives for each shard, in order, several at a time: reading an index is mostly waiting."""
+    """Return `work(shard)` of each shard, in order. Threaded: reading an index is mostly I/O."""
     with ThreadPoolExecutor(min(32, 4 * (os.cpu_count() or 1))) as pool:
         return list(pool.map(work, shards))
 
@@ -105,7 +110,8 @@ def _evaluate(rows: pa.Table, where: Condition) -> NDArray[np.bool_]:
         except (pa.ArrowException, KeyError) as error:
             columns = ", ".join(rows.column_names)
             raise UsageError(
-                f"where={where} cannot be evaluated on an index, whose columns are {columns}: {error}"
+                f"where={where} cannot be evaluated on the index, "
+                f"which has the columns {columns}: {error}"
             ) from error
         mask = np.zeros(len(rows), np.bool_)
         mask[kept] = True
@@ -113,6 +119,7 @@ def _evaluate(rows: pa.Table, where: Condition) -> NDArray[np.bool_]:
     mask = np.asarray(where(rows))
     if mask.dtype != np.bool_ or mask.shape != (len(rows),):
         raise UsageError(
-            f"where= gave {mask.dtype} {list(mask.shape)} for {len(rows)} index rows: it must give one bool for each"
+            f"where= returned {mask.dtype} {list(mask.shape)} for {len(rows)} index rows: "
+            "it must return one bool per row"
         )
     return mask

@@ -1,19 +1,19 @@
-"""Shards as open local files: those of a local folder where they lie, those of a store pinned in the cache.
+"""Open shards as local files: in place in a local folder, pinned in the cache for a remote one.
 
-    files = ShardFiles(corpus.shards, at_a_time=window)     # UsageError where the cache cannot hold so many
-    files.plan(needed, upcoming)                            # whenever `needed` changes; nothing is waited for
-    with files.open(shard) as descriptor:                   # any shard, at any time, from any thread
+    files = ShardFiles(corpus.shards, at_a_time=window)     # UsageError if the cache is too small
+    files.plan(needed, upcoming)                            # whenever `needed` changes; no waiting
+    with files.open(shard) as descriptor:                   # any shard, any time, any thread
         data = os.pread(descriptor, length, offset)
-    with files.path(shard) as path: ...                     # for readers that open it themselves
+    with files.path(shard) as path: ...                     # for code that opens the file itself
     files.close()
 
-`needed` are the shards that the window and the batches in progress may read; `upcoming` the shards after those, in the order
-they are used in, through the coming epochs as far as those are known (an iterator that never ends will do). Both are numbers of
-`corpus.shards`. Local folders ignore them: there is nothing to plan for.
+`needed` are the shards that the window and the batches in progress may read; `upcoming` are the
+later ones, in order of use, through the coming epochs (the iterator may be endless). Both are
+indices into `corpus.shards`. Local folders ignore them.
 
-For datasets in a store, the shards of `needed`, and of `upcoming` as many as there is room for, are downloaded in the background in
-this order, and stay in the cache from their first opening until they are in neither. Where there is no room, what is used again
-last goes first.
+Remote shards are downloaded in the background in this order: all of `needed`, and as many of
+`upcoming` as there is room for. A shard stays in the cache from its first opening until it is in
+neither. The shard with the furthest next use is evicted first.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from shardwright.reader.corpus import ShardRef
 from shardwright.reader.shard_opening import close_all, close_shard, open_shard
 from shardwright.storage import Folder
 
-_MAX_OPEN = 256  # of the 1,024 files that a process usually may have open
-_SECONDS_PER_SHARD = 1.0  # until the reader's own pace is known: 150 MB, decoded by two cores
+_MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
+_SECONDS_PER_SHARD = 1.0  # before the actual pace is known: 150 MB, decoded by two cores
 
 
 class OpenShard:
-    """A shard, and its file while that is open. As a context manager it gives a descriptor that is valid inside the block."""
+    """A shard and its file, while open. As a context manager it gives a descriptor."""
 
     __slots__ = ("_files", "descriptor", "opening", "pinned", "ref", "users")
 
@@ -56,7 +56,7 @@ class OpenShard:
 
     def __enter__(self) -> int:
         files = self._files
-        # Once for every record: nothing but what it takes where the file is open.
+        # Runs once per record, so the path for an open file is as short as possible.
         with files.lock:
             if self.descriptor >= 0:
                 self.users += 1
@@ -78,17 +78,18 @@ class OpenShard:
 
 
 class ShardFiles:
-    """The shards of a reading as open files. Every method may be called from any thread, `plan` and `close` from one at a time.
+    """The shards of a reader as open files.
 
-    It can be pickled, and goes on in a forked process: the files are opened anew where that is needed.
+    Thread-safe, but call `plan` and `close` from one thread at a time. It can be pickled, and works
+    in a forked process: files are reopened where needed.
 
     Args:
-        shards: What is read.
-        at_a_time: How many shards are needed at once.
-        in_order: Records are read as they are stored, so that the kernel may read further ahead.
+        shards: The shards to read.
+        at_a_time: Number of shards needed at once.
+        in_order: Records are read in stored order, so the kernel may read further ahead.
 
     Raises:
-        UsageError: The cache may not hold so many.
+        UsageError: The cache cannot hold `at_a_time` shards.
     """
 
     def __init__(
@@ -103,8 +104,8 @@ class ShardFiles:
         )
         self.lock = threading.Lock()
         self.closed = False
-        self.opened: OrderedDict[OpenShard, None] = OrderedDict()  # by last use
-        self.kept: frozenset[OpenShard] = frozenset()  # while it is planned for
+        self.opened: OrderedDict[OpenShard, None] = OrderedDict()  # least recently used first
+        self.kept: frozenset[OpenShard] = frozenset()  # the shards of the plan
         self._needed: frozenset[OpenShard] = frozenset()
         self._num_unplanned = 0
         self._distances: dict[OpenShard, int] = {}
@@ -114,7 +115,7 @@ class ShardFiles:
         self._ahead = {cache: self._shards_ahead(cache) for cache in caches if cache is not None}
         for cache in self._ahead:
             cache.expect(functools.partial(self._seconds_until_opened, cache))
-        self._held: dict[int, PinnedShard | None] = {}  # descriptors, for who forgets to close
+        self._held: dict[int, PinnedShard | None] = {}  # closed with the object if `close` was not
         weakref.finalize(self, close_all, self._held)
         _all_files.add(self)
 
@@ -124,23 +125,25 @@ class ShardFiles:
         )
 
     def open(self, shard: int) -> OpenShard:
-        """A shard's file: `with files.open(shard) as descriptor`. Read by `os.pread`: the descriptor is shared.
+        """Return a shard's file: `with files.open(shard) as descriptor`.
 
-        Raises, on entering:
-            StorageError: It is not there, or not of the length that the manifest states; or cannot be read, or downloaded.
-            UsageError: It is closed.
+        The descriptor is valid inside the block. It is shared, so read with `os.pread`.
+
+        Raises:
+            StorageError: On entry: the shard is missing, of a wrong length, or cannot be read.
+            UsageError: On entry: `close` was called.
         """
         return self._shards[shard]
 
     @contextmanager
     def path(self, shard: int) -> Iterator[str]:
-        """A shard's local path, whose file stays there inside the block. Raises as `open`."""
+        """Return a shard's local path, valid inside the `with` block; raise as `open`."""
         found = self._shards[shard]
         with found:
             yield found.pinned.path if found.pinned else found.ref.uri
 
     def plan(self, needed: Iterable[int], upcoming: Iterable[int] = ()) -> None:
-        """Say which shards are read now, and which later; see the top of this file."""
+        """Set the shards to read now and later; see the module's docstring."""
         if not self._ahead:
             return
         stays = dict.fromkeys(self._shards[shard] for shard in needed)
@@ -159,7 +162,7 @@ class ShardFiles:
                 found.ref.source.cache.prefetch([found.ref.name])
 
     def close(self) -> None:
-        """Close every file, those in use when their block ends."""
+        """Close every file; those in use close at the end of their block."""
         with self.lock:
             self.closed = True
         self.trim()
@@ -167,8 +170,8 @@ class ShardFiles:
             cache.expect(None)
 
     def open_file(self, found: OpenShard) -> int:
-        """The descriptor of a shard that was not open, with one more user."""
-        with found.opening:  # others that want it wait for the one that downloads it
+        """Open a shard and return its descriptor, with one more user."""
+        with found.opening:  # one thread downloads, the others wait
             with self.lock:
                 if self.closed:
                     raise UsageError(f"{found.ref.uri}: the reader is closed")
@@ -178,9 +181,8 @@ class ShardFiles:
             with self._making_room(found) if self._ahead else nullcontext():
                 descriptor, pinned = open_shard(found.ref)
             if self._in_order and hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(
-                    descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL
-                )  # twice as fast from a cold disk
+                # Twice as fast from a cold disk.
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_SEQUENTIAL)
             with self.lock:
                 found.descriptor, found.pinned = descriptor, pinned
                 self._held[descriptor] = pinned
@@ -193,7 +195,7 @@ class ShardFiles:
 
     @contextmanager
     def _making_room(self, found: OpenShard) -> Iterator[None]:
-        """Nothing is kept open meanwhile whose place in the cache a shard that nobody has planned for may need."""
+        """Close spare shards while one outside the plan opens: it may need their cache space."""
         with self.lock:
             is_unplanned = found.ref.source.cache is not None and found not in self.kept
             self._num_unplanned += is_unplanned
@@ -206,7 +208,7 @@ class ShardFiles:
                 self._num_unplanned -= is_unplanned
 
     def trim(self) -> None:
-        """Close what nobody uses: beyond the number that may be open, and of a store what is needed no more."""
+        """Close unused shards beyond `max_open`, and remote ones that the plan does not need."""
         with self.lock:
             surplus = [
                 (found, found.descriptor, found.pinned, self._seconds_until(found))
@@ -223,9 +225,9 @@ class ShardFiles:
             return [found for found in self.opened if not found.users]
         surplus = []
         too_many = len(self.opened) - self.max_open
-        spare = max(
-            self._at_a_time - len(self._needed) - self._num_unplanned, 0
-        )  # kept open although nobody has planned for them
+        # The number of shards outside the plan that may stay open.
+        spare = max(self._at_a_time - len(self._needed) - self._num_unplanned, 0)
+        # `opened` is in order of last use, so the least recently used shards are closed first.
         if too_many > 0:
             surplus = list(islice((found for found in self.opened if not found.users), too_many))
         if self._ahead:
@@ -242,7 +244,7 @@ class ShardFiles:
         return surplus
 
     def _make_shards(self) -> None:
-        # A shard of which two parts are read, `train[:10%]+train[90%:]`, is one file.
+        # Two parts of one shard, as in `train[:10%]+train[90%:]`, share a file.
         self._distinct: dict[tuple[Folder, ShardName], OpenShard] = {}
         self._shards = [
             self._distinct.setdefault((ref.source.root, ref.name), OpenShard(self, ref))
@@ -250,21 +252,21 @@ class ShardFiles:
         ]
 
     def _shards_ahead(self, cache: ShardCache) -> int:
-        """How many shards are downloaded before their turn."""
+        """Return the number of shards to download ahead of use."""
         refs = [found.ref for found in self._distinct.values() if found.ref.source.cache is cache]
         at_a_time = min(self._at_a_time, len(refs))
         ahead = cache.shards_ahead([ref.name for ref in refs], at_a_time, "reading")
         num_bytes = [ref.info.num_bytes for ref in refs]
         if sum(num_bytes) <= cache.max_bytes:
             return ahead
-        # What waits for its turn takes the room of what could stay until the next epoch.
+        # Shards waiting for their turn take room from those that could stay until the next epoch.
         room = cache.max_bytes // max(num_bytes) - at_a_time
         return min(ahead, max(room // 4, 1))
 
     def _look_ahead(self, upcoming: Iterable[int]) -> tuple[dict[OpenShard, int], list[OpenShard]]:
-        """How many shards are used before each one is, and the shards by that number."""
+        """Return the number of shards used before each shard, and the shards in that order."""
         distances: dict[OpenShard, int] = {}
-        # Two epochs have each shard once; one that is in neither may be counted as never used.
+        # Each of the next two epochs uses every shard once; a shard in neither counts as unused.
         for place, shard in enumerate(islice(upcoming, 2 * len(self._shards))):
             distances.setdefault(self._shards[shard], place)
             if len(distances) == len(self._distinct):
@@ -272,7 +274,7 @@ class ShardFiles:
         return distances, list(distances)
 
     def _room_for(self, order: list[OpenShard], needed: Iterable[OpenShard]) -> Iterator[OpenShard]:
-        """The shards of `order` to download now, beside those that are needed."""
+        """Yield the shards of `order` that can be downloaded now, beside the needed ones."""
         counts = Counter(found.ref.source.cache for found in needed)
         room = {
             cache: ahead - max(counts[cache] - self._at_a_time, 0)
@@ -282,7 +284,7 @@ class ShardFiles:
             cache = found.ref.source.cache
             if cache is None:
                 continue
-            if room[cache] <= 0:  # the rest waits, or what is used first would not come first
+            if room[cache] <= 0:  # stop, so that no shard overtakes one that is used earlier
                 return
             room[cache] -= 1
             yield found
@@ -298,7 +300,7 @@ class ShardFiles:
         return None if found is None else self._seconds_until(found)
 
     def start_anew_after_fork(self) -> None:
-        """In a forked process, where no other thread goes on, and the pins are the other process's."""
+        """Reset in a forked child, where no other thread runs and the pins belong to the parent."""
         opened = list(self.opened)
         self._held.clear()
         self.lock, self.opened = threading.Lock(), OrderedDict()
@@ -308,14 +310,14 @@ class ShardFiles:
             {},
             0,
         )
-        self._make_shards()  # a block that goes on in this process keeps the old one
+        self._make_shards()  # a `with` block that continues in the child keeps its old OpenShard
         for found in opened:
             if not found.users:
                 close_shard(found.descriptor, found.pinned)
 
 
 class _Pace:
-    """How long a shard is read, as far as it has been seen."""
+    """The time per shard so far."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -323,7 +325,7 @@ class _Pace:
         self.seconds_per_shard = _SECONDS_PER_SHARD
 
     def left(self, num_shards: int) -> None:
-        """So many more have been read."""
+        """Count `num_shards` more shards as read."""
         if num_shards:
             self._num_shards += num_shards
             self.seconds_per_shard = (time.monotonic() - self._started) / self._num_shards

@@ -1,4 +1,7 @@
-"""Where each record of a shard is, as compact arrays: at most 16 bytes a record (20 in shards of over 4 GB)."""
+"""Load the places of records in shards as compact arrays.
+
+They take at most 16 bytes a record, or 20 in shards of over 4 GB.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ from shardwright.reader.corpus import ShardRef
 _IMAGE_COLUMNS = ["image_offset", "image_length", "crc32c", "label"]
 _RECORD_COLUMNS = ["offset", "length"]
 _NO_LABEL = -1
-_LOCKS = 64  # so that threads that want different shards seldom wait for each other
+_LOCKS = 64  # enough that threads loading different shards seldom wait for each other
 
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Bytes of a shard's file, one span a row.
+    """Spans of bytes in a shard's file, one per row.
 
     Attributes:
-        offsets: [rows], uint32 or uint64, from the file's start.
-        lengths: [rows], uint32.
-        crcs: [rows], uint32: CRC32C of the span, where the spans are images; None where they are whole records.
-        labels: [rows], int32, -1 for none; None where the spans are whole records.
+        offsets: [rows], uint32 or uint64, bytes from the start of the file.
+        lengths: [rows], uint32, bytes.
+        crcs: [rows], uint32, CRC32C of the span, if spans are images; None for whole records.
+        labels: [rows], int32, -1 for none; None for whole records.
     """
 
     offsets: NDArray[np.unsignedinteger]
@@ -37,10 +40,11 @@ class Spans:
 
 
 def read_rows(shard: ShardRef, columns: list[str] | None) -> pa.Table:
-    """Index rows of a shard, all of them, in file order.
+    """Return all index rows of a shard, in file order.
 
     Raises:
-        StorageError: The sidecar is missing, cannot be read, or is not that of the shard which the manifest states.
+        StorageError: The sidecar is missing, cannot be read, or belongs to another shard than the
+            one in the manifest.
     """
     if shard.source.cache is not None:
         return shard.source.cache.index(shard.name, columns)
@@ -48,11 +52,12 @@ def read_rows(shard: ShardRef, columns: list[str] | None) -> pa.Table:
 
 
 class ShardIndexes:
-    """The spans of every shard, read when first asked for. Any thread may ask.
+    """The spans of every shard, loaded on first use. Thread-safe.
 
     Args:
         shards: The shards.
-        of_images: Spans of the image bytes alone, with their checksums and labels; else of whole records, frame and all.
+        of_images: Load spans of the image bytes, with checksums and labels; else of whole records,
+            with their frames.
     """
 
     def __init__(self, shards: Sequence[ShardRef], *, of_images: bool) -> None:
@@ -62,7 +67,7 @@ class ShardIndexes:
         self._locks = [threading.Lock() for _ in range(_LOCKS)]
 
     def __getitem__(self, shard: int) -> Spans:
-        """Raises what `read_rows` does."""
+        """Return the spans of a shard; raise as `read_rows`."""
         spans = self._loaded.get(shard)
         if spans is None:
             with self._locks[shard % _LOCKS]:
@@ -72,7 +77,7 @@ class ShardIndexes:
         return spans
 
     def keep_only(self, shards: Collection[int]) -> None:
-        """Let go of all others."""
+        """Release the spans of all other shards."""
         for shard in [shard for shard in list(self._loaded) if shard not in shards]:
             self._loaded.pop(shard, None)
 
@@ -90,7 +95,7 @@ class ShardIndexes:
 
 
 def labels_of(rows: pa.Table) -> NDArray[np.int32]:
-    """The labels of index rows, -1 where there is none."""
+    """Return the labels of index rows, int32 [rows], -1 for none."""
     return rows["label"].fill_null(_NO_LABEL).to_numpy().astype(np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Opening one shard: a file of the length that the manifest states, or one that the cache keeps."""
+"""Open one shard: a local file of the length in the manifest, or a pinned file of the cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shardwright.reader.corpus import ShardRef
 
 
 def open_shard(ref: ShardRef) -> tuple[int, PinnedShard | None]:
-    """A descriptor, and what keeps the shard in the cache where it is in one. Raises as `ShardFiles.open`."""
+    """Return a descriptor and, if remote, the pin in the cache; raise as `ShardFiles.open`."""
     if ref.source.cache is None:
         return _open_local(ref), None
     pinned = ref.source.cache.open_shard(ref.name)
@@ -24,11 +24,12 @@ def open_shard(ref: ShardRef) -> tuple[int, PinnedShard | None]:
 
 
 def shard_fault(path: str, shard: ShardInfo, num_bytes: int | None) -> StorageError:
-    """What is wrong with a shard's file of that length, None where there is none, and what to do about it."""
+    """Return the error for a shard file of a wrong size; `num_bytes` is None for a missing file."""
     found = "is missing" if num_bytes is None else f"is {num_bytes:,} bytes long"
     return (MissingError if num_bytes is None else StorageError)(
-        f"{path} {found}, and the manifest states {shard.num_bytes:,} bytes with {shard.num_records:,} records: "
-        "copy the dataset again, or run the `shardwright build` that made it again"
+        f"{path} {found}, and the manifest states {shard.num_bytes:,} bytes with "
+        f"{shard.num_records:,} records: "
+        "copy the dataset again, or run its `shardwright build` command again"
     )
 
 
@@ -63,6 +64,6 @@ def close_shard(
 
 
 def close_all(opened: dict[int, PinnedShard | None]) -> None:
-    """Close what was left open by `ShardFiles` that are gone."""
+    """Close files that a `ShardFiles` left open when it was garbage-collected."""
     while opened:
         close_shard(*opened.popitem())

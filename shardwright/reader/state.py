@@ -1,4 +1,4 @@
-"""How far a reading has come, as a small JSON object that is the same on every host."""
+"""Save the position of a reader as a small JSON object, the same on every host."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ STATE_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class ReaderState:
-    """What decides the next batch, and all that follow it.
+    """The state that determines the next batch and all later ones.
 
     Attributes:
-        dataset: Fingerprint of the records that are read: of what dataset, which of them, under which weights.
-        shuffle: Whether they are shuffled.
-        seed: Of their order.
-        window: How many shards are shuffled with each other; 0 where none are.
-        position: Places of all epochs that have been taken; see `steps`.
-        epoch: `position` in whole epochs, for people; it is not read back.
+        dataset: Fingerprint of the dataset, the selected records and their weights.
+        shuffle: True if the records are shuffled.
+        seed: Seed of the order.
+        window: Number of shards shuffled together; 0 if not shuffled.
+        position: Number of places taken, over all epochs; see `steps`.
+        epoch: `position` in whole epochs, for people; not read back.
     """
 
     dataset: str
@@ -36,9 +36,9 @@ class ReaderState:
 
     @classmethod
     def from_json(cls, record: object) -> ReaderState:
-        """Raises `UsageError` where `record` is not a state."""
+        """Return the state in `record`; raise `UsageError` if it is not one."""
         if not isinstance(record, Mapping):
-            raise UsageError(f"state={record!r} must be what Reader.state() gave, a dict")
+            raise UsageError(f"state={record!r} must be a dict from Reader.state()")
         version = record.get("version")
         if type(version) is not int or version != STATE_VERSION:
             raise UsageError(
@@ -61,20 +61,23 @@ class ReaderState:
             )
             if type(value) is not kinds[field.name] or negative:
                 raise UsageError(
-                    f"state has {field.name}={value!r}, which Reader.state() never gives: it was changed or cut"
+                    f"state has {field.name}={value!r}, which Reader.state() never returns: "
+                    "the state was edited or truncated"
                 )
         return cls(**{field.name: record[field.name] for field in fields(cls)})
 
     def check_same(self, other: ReaderState) -> None:
-        """Raises `UsageError` where `other`, the reader that is to go on from this state, would give other batches."""
+        """Raise `UsageError` if `other`, the reader to resume, would give other batches."""
         if self.dataset != other.dataset:
             raise UsageError(
-                "this state is of other records than the ones to be read: it needs the same dataset as it was built, and the same split, "
-                f"`where` and `sampling` (fingerprint {self.dataset[:12]}, not {other.dataset[:12]})"
+                "this state is of other records: resume with the same build of the dataset and "
+                "the same split, `where` and `sampling` "
+                f"(fingerprint {self.dataset[:12]}, not {other.dataset[:12]})"
             )
         for name in ("shuffle", "seed", "window"):
             mine, its = getattr(self, name), getattr(other, name)
             if mine != its:
                 raise UsageError(
-                    f"this state was taken with {name}={mine}, and the reader has {name}={its}: give {name}={mine}"
+                    f"this state was saved with {name}={mine}, but the reader has {name}={its}: "
+                    f"pass {name}={mine}"
                 )

@@ -1,7 +1,7 @@
-"""Global batches: which places of the endless row of epochs each step takes, and which of them are this host's.
+"""Divide epochs into global batches, and each global batch over hosts.
 
-A position counts the places of all epochs one after another, so one whole number says how far training has come, on any
-number of hosts. Everything here is arithmetic on whole numbers.
+A position counts places (slots for records) over all epochs, one after another. So one integer
+states the progress of training, on any number of hosts. Everything here is integer arithmetic.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from shardwright.errors import UsageError
 
 
 class Remainder(StrEnum):
-    """What becomes of the last places of an epoch, where they do not fill a global batch."""
+    """The policy for the last places of an epoch that do not fill a global batch."""
 
-    DROP = "drop"  # left out; another order in the next epoch leaves out others
-    KEEP = "keep"  # a smaller batch, shared out evenly
-    PAD = "pad"  # a full batch, and a mask that says which rows are records
-    CARRY = "carry"  # the batch goes on with the next epoch's first places
+    DROP = "drop"  # leave them out; if shuffled, the next epoch leaves out others
+    KEEP = "keep"  # a smaller batch, divided evenly over hosts
+    PAD = "pad"  # a full batch, with a mask that is True for records
+    CARRY = "carry"  # complete the batch with the next epoch's first places
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One global batch as one host sees it.
+    """A global batch as one host sees it.
 
     Attributes:
         start: Position of the host's first place.
-        num_places: The host's places, from `start` on.
-        num_rows: Rows of the host's batch: more than `num_places` where it is padded.
-        next_position: Where the next global batch begins.
-        position: Where this one begins, on all hosts.
+        num_places: Number of the host's places, from `start` on.
+        num_rows: Rows of the host's batch: more than `num_places` if padded.
+        next_position: Position of the next global batch.
+        position: Position of this global batch, over all hosts.
     """
 
     start: int
@@ -42,18 +42,18 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a reading.
+    """The steps of a reader.
 
     Args:
-        epoch_size: Places in an epoch, 1 or more.
-        global_batch_size: Rows of a global batch over all hosts.
+        epoch_size: Places in an epoch, at least 1.
+        global_batch_size: Rows of a batch, over all hosts.
         host_index: This host, from 0.
-        host_count: All hosts.
+        host_count: Number of hosts.
         remainder: See `Remainder`.
-        epochs: How many; None for no end.
+        epochs: Number of epochs; None repeats forever.
 
     Raises:
-        UsageError: A number breaks its rule.
+        UsageError: A number is out of range.
     """
 
     epoch_size: int
@@ -74,17 +74,19 @@ class Steps:
             raise UsageError(f"remainder={self.remainder!r} must be one of {', '.join(Remainder)}")
         if self.host_index >= self.host_count:
             raise UsageError(
-                f"host_index={self.host_index} must be below host_count={self.host_count}: hosts are counted from 0"
+                f"host_index={self.host_index} must be below host_count={self.host_count}: "
+                "hosts are counted from 0"
             )
         if self.global_batch_size % self.host_count:
             raise UsageError(
-                f"global_batch_size={self.global_batch_size} must be a multiple of host_count={self.host_count}: "
-                "each host takes an equal part"
+                f"global_batch_size={self.global_batch_size} must be a multiple of "
+                f"host_count={self.host_count}: each host takes an equal part"
             )
         if self.remainder == Remainder.DROP and self.epoch_size < self.global_batch_size:
             raise UsageError(
-                f"an epoch has {self.epoch_size:,} records, fewer than global_batch_size={self.global_batch_size}, and remainder='drop' "
-                "leaves out what does not fill a batch: give a smaller batch, or remainder='keep', 'pad' or 'carry'"
+                f"an epoch has {self.epoch_size:,} records, fewer than "
+                f"global_batch_size={self.global_batch_size}, and remainder='drop' drops "
+                "incomplete batches: use a smaller batch, or remainder='keep', 'pad' or 'carry'"
             )
 
     @property
@@ -93,7 +95,7 @@ class Steps:
 
     @property
     def has_static_rows(self) -> bool:
-        """Whether every batch has `host_batch_size` rows."""
+        """True if every batch has `host_batch_size` rows."""
         if self.remainder in (Remainder.DROP, Remainder.PAD):
             return True
         if self.remainder == Remainder.CARRY:
@@ -104,17 +106,17 @@ class Steps:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Global batches of an epoch that is read from its start; where batches are carried over, of the average one, rounded up."""
+        """The number of global batches in a full epoch; with "carry", the average, rounded up."""
         full, rest = divmod(self.epoch_size, self.global_batch_size)
         return full + (rest > 0 and self.remainder != Remainder.DROP)
 
     @property
     def end(self) -> int | None:
-        """The position after the last epoch, None for no end."""
+        """The position after the last epoch; None for no end."""
         return None if self.epochs is None else self.epochs * self.epoch_size
 
     def normalize(self, position: int) -> int:
-        """The position itself, or the next epoch's start where no batch begins any more in its epoch."""
+        """Return the position, or the next epoch's start if no more batch begins in its epoch."""
         left = self.epoch_size - position % self.epoch_size
         return (
             position + left
@@ -123,7 +125,7 @@ class Steps:
         )
 
     def step_at(self, position: int) -> Step | None:
-        """The global batch that begins at a position; None at the end."""
+        """Return the global batch that begins at a position; None at the end."""
         position = self.normalize(position)
         if self.end is not None and position >= self.end:
             return None
@@ -140,7 +142,7 @@ class Steps:
         )
 
     def skip(self, position: int, num_steps: int) -> int:
-        """The position after `num_steps` global batches from `position` on, or the end."""
+        """Return the position `num_steps` global batches after `position`, or the end."""
         position = self.normalize(position)
         batch, size = self.global_batch_size, self.epoch_size
         if self.remainder == Remainder.CARRY:
@@ -152,7 +154,7 @@ class Steps:
         return self._clip(position - position % size + (1 + epochs) * size + steps * batch)
 
     def count_steps(self, position: int) -> int | None:
-        """Global batches from a position to the end, None for no end."""
+        """Return the number of global batches from a position to the end; None for no end."""
         if self.end is None:
             return None
         position = self.normalize(position)
@@ -176,13 +178,13 @@ class Steps:
         return position if self.end is None else min(position, self.end)
 
     def _stop(self, position: int) -> int:
-        """Where a batch from `position` on must end: its epoch, or all epochs."""
+        """Return the end of a batch's range: the end of its epoch, or of all epochs if carried."""
         if self.remainder != Remainder.CARRY:
             return position - position % self.epoch_size + self.epoch_size
         return position + self.global_batch_size if self.end is None else self.end
 
     def _host_part(self, num_places: int) -> tuple[int, int]:
-        """The host's part [first, last) of a global batch; where padded, the fillers are all at the end of the last hosts' parts."""
+        """Return the host's part [first, last) of a batch's places; padding is at the end."""
         if self.remainder == Remainder.PAD:
             size = self.host_batch_size
             return min(self.host_index * size, num_places), min(
@@ -194,6 +196,6 @@ class Steps:
 
 
 def check_whole(name: str, value: object, least: int) -> None:
-    """Raises `UsageError` where the argument `name` is not a whole number, `least` or more."""
+    """Raise `UsageError` if the argument `name` is not a whole number of at least `least`."""
     if type(value) is not int or value < least:
-        raise UsageError(f"{name}={value!r} must be a whole number, {least} or more")
+        raise UsageError(f"{name}={value!r} must be a whole number, at least {least}")

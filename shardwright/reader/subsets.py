@@ -1,4 +1,4 @@
-"""What a `split` argument means: splits, several of them, and parts of them, as TFDS writes them.
+"""Parse `split` arguments: splits, sums of splits and slices of them, in TFDS syntax.
 
 train            all of it                    train[:10%]      the first tenth of its records
 train+test       one after the other          train[5000:]     all but the first 5,000
@@ -21,7 +21,7 @@ _BOUND = re.compile(r"\s*(?P<number>-?\d+(_\d+)*(?P<decimals>\.\d+)?)\s*(?P<perc
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The records [start, stop) of a split, counted in the order they are stored in."""
+    """Records [start, stop) of a split, counted in stored order."""
 
     split: str
     start: int
@@ -35,19 +35,21 @@ class Span:
 def parse_split(
     text: object, sizes: Mapping[str, int], dataset: str = "the dataset"
 ) -> tuple[Span, ...]:
-    """The spans that `text` names, in its order.
+    """Return the spans that `text` selects, in its order.
 
     Args:
         text: Such as "train", "train[:10%]", "train[:90%]+validation", "all".
-        sizes: Number of records of each split there is.
-        dataset: Its name, for messages.
+        sizes: Number of records by split.
+        dataset: Name of the dataset, for messages.
 
     Raises:
-        UsageError: It is not written so, there is no such split, a bound is beyond 100 % or not whole, or two parts share a record.
+        UsageError: The syntax is invalid, a split is unknown, a bound is not whole or beyond 100 %,
+            or two parts overlap.
     """
     if not isinstance(text, str) or not text.strip():
         raise UsageError(
-            f"split={text!r} must be a name, such as 'train' or 'train[:10%]'; {ALL_SPLITS!r} is all of {', '.join(sizes)}"
+            f"split={text!r} must be a name, such as 'train' or 'train[:10%]'; "
+            f"{ALL_SPLITS!r} is all of {', '.join(sizes)}"
         )
     if text.strip() == ALL_SPLITS and ALL_SPLITS not in sizes:
         return tuple(Span(split, 0, size) for split, size in sizes.items())
@@ -58,7 +60,8 @@ def parse_split(
                 span.stop, other.stop
             ):
                 raise UsageError(
-                    f"split {text!r} names records of {span.split!r} twice: they would be read twice"
+                    f"split {text!r} selects some records of {span.split!r} twice: "
+                    "its parts must not overlap"
                 )
     return spans
 
@@ -67,12 +70,14 @@ def _parse_part(part: str, text: str, sizes: Mapping[str, int], dataset: str) ->
     match = _PART.fullmatch(part)
     if match is None:
         raise UsageError(
-            f"split={text!r}: {part.strip()!r} is not written as 'train', 'train[:10%]', 'train[5000:]' or 'train[10%:20%]'"
+            f"split={text!r}: {part.strip()!r} is invalid; "
+            "write 'train', 'train[:10%]', 'train[5000:]' or 'train[10%:20%]'"
         )
     name = match["name"]
     if name not in sizes:
         raise UsageError(
-            f"split {name!r} is not in {dataset}, which has {', '.join(sizes)} (several are joined by '+', {ALL_SPLITS!r} is all of them)"
+            f"split {name!r} is not in {dataset}, which has {', '.join(sizes)} "
+            f"(join several with '+'; {ALL_SPLITS!r} is all of them)"
         )
     size = sizes[name]
     start = _parse_bound(match["start"], 0, size, text)
@@ -81,7 +86,7 @@ def _parse_part(part: str, text: str, sizes: Mapping[str, int], dataset: str) ->
 
 
 def _parse_bound(bound: str | None, default: int, size: int, text: str) -> int:
-    """A number of records, clipped to the split as Python's slices are.
+    """Return a bound as a number of records, clipped to the split like Python's slices.
 
     Percentages are rounded to the nearest record, half to even, as in TFDS.
     """
@@ -90,7 +95,8 @@ def _parse_bound(bound: str | None, default: int, size: int, text: str) -> int:
     match = _BOUND.fullmatch(bound)
     if match is None or (match["decimals"] and not match["percent"]):
         raise UsageError(
-            f"split={text!r}: {bound.strip()!r} must be a whole number of records, or percent, such as 5000 or 10%"
+            f"split={text!r}: {bound.strip()!r} must be a whole number of records "
+            "or a percentage, such as 5000 or 10%"
         )
     if not match["percent"]:
         number = int(match["number"])
@@ -98,7 +104,6 @@ def _parse_bound(bound: str | None, default: int, size: int, text: str) -> int:
     percent = float(match["number"])
     if abs(percent) > 100:
         raise UsageError(f"split={text!r}: {bound.strip()} is more than 100 %")
-    number = round(percent * size / 100.0)  # TFDS's very expression (`_pct_to_abs_closest`)
-    return (
-        number + size if percent < 0 else number
-    )  # where TFDS takes -1% of 10 records, which is none, for all of them
+    number = round(percent * size / 100.0)  # the expression of TFDS's `_pct_to_abs_closest`
+    # Unlike TFDS: it takes -1% of 10 records, which rounds to none, for all of them.
+    return number + size if percent < 0 else number

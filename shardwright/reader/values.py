@@ -1,4 +1,4 @@
-"""The values of features as NumPy and Python see them, and what the encodings ask of features."""
+"""Represent feature values in NumPy and Python, and check that encodings fit features."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from shardwright.schema import Feature, FeatureKind
 
 Values = Sequence[Any] | npt.NDArray[Any]  # of bytes, int or float
 
-CLASSES = (
-    FeatureKind.CLASS_LABEL,
-    FeatureKind.MULTI_LABEL,
-    FeatureKind.TOKENS,
-)  # indices of the feature's own names
+# Indices into the feature's own names.
+CLASSES = (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS)
 INTEGERS = (*CLASSES, FeatureKind.INT64)
 BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)
 _DTYPES = {
@@ -29,11 +26,11 @@ _DTYPES = {
 
 @dataclass(frozen=True, eq=False, slots=True)
 class SparseColumn:
-    """A batch of lists by coordinates, as `tf.sparse.SparseTensor` and `torch.sparse_coo_tensor` take them.
+    """A batch of lists as `tf.sparse.SparseTensor` and `torch.sparse_coo_tensor` take them.
 
     Attributes:
-        indices: int64 [nnz, 2], (row, place in its list) of each value, in row-major order.
-        values: [nnz] of int64, float32, or object for texts and bytes.
+        indices: int64 [nnz, 2], (row, index in its list) of each value, in row-major order.
+        values: [nnz] of int64, float32, or object for text and bytes.
         dense_shape: (rows of the batch, length of its longest list).
     """
 
@@ -42,26 +39,26 @@ class SparseColumn:
     dense_shape: tuple[int, int]
 
     def to_dense(self) -> npt.NDArray[Any]:
-        """The same as an array of `dense_shape`, 0 or None where there is no value."""
+        """Return an array of `dense_shape`, 0 where there is no value."""
         dense = np.zeros(self.dense_shape, self.values.dtype)
         dense[tuple(self.indices.T)] = self.values
         return dense
 
 
 def value_dtype(feature: Feature) -> np.dtype[Any]:
-    """int64, float32, or object for texts (str) and bytes."""
+    """Return int64, float32, or object for text (str) and bytes."""
     return np.dtype(_DTYPES.get(feature.kind, object))
 
 
 def blank_value(feature: Feature) -> Any:
-    """0, an empty text or empty bytes."""
+    """Return 0, an empty string or empty bytes."""
     if feature.kind in _DTYPES:
         return 0
     return "" if feature.kind == FeatureKind.TEXT else b""
 
 
 def as_text(value: bytes) -> str:
-    """UTF-8; what is none becomes lone surrogates, which `encode("utf-8", "surrogateescape")` turns into the same bytes again."""
+    """Decode UTF-8; invalid bytes become lone surrogates, which `as_bytes` turns back."""
     return value.decode("utf-8", "surrogateescape")
 
 
@@ -70,28 +67,27 @@ def as_bytes(text: str) -> bytes:
 
 
 def readable(feature: Feature, value: Any) -> Any:
-    """A stored value as users see it: texts as str."""
+    """Return a stored value as users see it: text as str."""
     return as_text(value) if feature.kind == FeatureKind.TEXT else value
 
 
 def item_shape(feature: Feature) -> tuple[int, ...]:
-    """The shape of one item of a list: () of single values, (4,) of boxes."""
+    """Return the shape of one item of a list: () for single values, (4,) for boxes."""
     return tuple(size or 0 for size in feature.stored_shape[1:])
 
 
 def list_array(feature: Feature, values: Values) -> npt.NDArray[Any]:
-    """An array [items, *item_shape], or of the feature's fixed shape, of int64, float32, or object for texts and bytes."""
+    """Return int64, float32 or object (text, bytes): [items, *item_shape], or the fixed shape."""
     if feature.kind in _DTYPES:
-        array = np.array(
-            values, value_dtype(feature)
-        )  # a copy: `values` may be a view of a whole block of records
+        # Copied, because `values` may be a view of a whole block of records.
+        array = np.array(values, value_dtype(feature))
     else:
         array = object_array([readable(feature, value) for value in values])
     return array if len(feature.stored_shape) == 1 else array.reshape((-1, *item_shape(feature)))
 
 
 def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
-    """A 1-D array of these very objects, also where each has a length."""
+    """Return a 1-D array of these objects, even if each has a length (NumPy would nest them)."""
     array = np.empty(len(values), object)
     for place, value in enumerate(values):
         array[place] = value
@@ -99,28 +95,21 @@ def object_array(values: Sequence[Any]) -> npt.NDArray[Any]:
 
 
 def told_kind(feature: Feature) -> str:
-    """What a feature's values are called in messages."""
+    """Return the name of a feature's value type for messages."""
     return feature.stored[-1].told_kind  # of a bag of words, its counts
 
 
 def check_kind(encoding: str, feature: Feature, kinds: Sequence[FeatureKind]) -> None:
-    """Whether an encoding goes with what a feature holds.
-
-    Raises:
-        UsageError: It does not.
-    """
+    """Raise `UsageError` if an encoding does not fit the values of a feature."""
     if feature.kind not in kinds:
-        wanted = "integers" if kinds == INTEGERS else "texts or bytes"
+        wanted = "integers" if kinds == INTEGERS else "text or bytes"
         raise UsageError(
-            f"feature {feature.name!r} holds {told_kind(feature)} values, and {encoding} takes {wanted}"
+            f"feature {feature.name!r} holds {told_kind(feature)} values, "
+            f"and {encoding} takes {wanted}"
         )
 
 
 def check_count(encoding: str, argument: str, value: object) -> None:
-    """Whether an encoding's argument is a whole number above 0.
-
-    Raises:
-        UsageError: It is none.
-    """
+    """Raise `UsageError` if an encoding's argument is not a whole number above 0."""
     if type(value) is not int or value < 1:
         raise UsageError(f"{encoding}({argument}={value!r}) must be a whole number above 0")

@@ -1,7 +1,8 @@
-"""Where bytes come from and go to: local files, S3, Google Cloud Storage, Azure, and web servers to read from.
+"""Storage: local files, S3, Google Cloud Storage, Azure, and web servers (read-only).
 
-`Folder` is what everything else uses. Local files go through `local`; objects through obstore, one client a process for each bucket
-(`clients`), which logs in as `credentials` finds, repeats what may pass, and says what went wrong as a typed error (`faults`).
+Everything else uses `Folder`. Local files go through `local`, objects through obstore with one
+client per process and bucket (`clients`). Clients find their credentials (`credentials`), retry
+transient errors and raise typed errors (`faults`).
 """
 
 from shardwright.storage.addresses import (

@@ -1,9 +1,9 @@
-"""Addresses: a local path, or a store and a key in it.
+"""Parse addresses: local paths, or a store and a key in it.
 
     /data/photos    file:///data/photos    ~/photos        local
     s3://BUCKET/KEY    gs://BUCKET/KEY    az://CONTAINER/KEY    https://HOST/PATH
 
-Keys are taken as they are written; only in `https://` addresses is `%20` a space.
+Keys are taken literally, except that `https://` addresses are percent-decoded (`%20` is a space).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class Address(NamedTuple):
-    """An object's place.
+    """An object's address.
 
     Attributes:
-        store: Which store: `s3://BUCKET`, `https://HOST:PORT`.
-        key: The object's name in it, without a leading slash; "" for all of the store.
+        store: The store: `s3://BUCKET`, `https://HOST:PORT`.
+        key: The object's name in it, without a leading slash; "" for the whole store.
     """
 
     store: str
@@ -46,34 +46,35 @@ class Address(NamedTuple):
 
 
 def is_remote(uri: str) -> bool:
-    """Whether an address names an object store, as opposed to a local path."""
+    """Return whether an address is in a store, as opposed to a local path."""
     return "://" in uri and not uri.startswith("file://") and _SCHEME.match(uri) is not None
 
 
 def parse_address(uri: str) -> Address:
-    """Take a store's address apart.
+    """Split a store's address into store and key.
 
     Raises:
-        UsageError: Its scheme is not that of a store that is served, or it names no bucket.
+        UsageError: The scheme is not supported, or there is no bucket.
     """
     match = _SCHEME.match(uri)
     scheme = _STORES.get(match[1].lower()) if match else None
     if match is None or scheme is None:
         known = ", ".join(f"{name}://" for name in dict.fromkeys(_STORES.values()))
         raise UsageError(
-            f"{uri!r}: {match[0] if match else 'such'} addresses are not read or written; give a local path or one of {known}"
+            f"{uri!r}: {match[0] if match else 'such'} addresses are not supported; "
+            f"use a local path or one of {known}"
         )
     bucket, _, key = uri[match.end() :].partition("/")
     if not bucket:
-        raise UsageError(f"{uri!r} names no bucket: write {scheme}://BUCKET/PREFIX")
+        raise UsageError(f"{uri!r} has no bucket: write {scheme}://BUCKET/PREFIX")
     return Address(f"{scheme}://{bucket}", unquote(key) if scheme.startswith("http") else key)
 
 
 def absolute(uri: str) -> str:
-    """The one form of an address: an absolute local path, or a store's address without a slash at its end.
+    """Normalize an address: an absolute local path, or a store's without a trailing slash.
 
     Raises:
-        UsageError: As `parse_address`; or a prefix that no client could ask for, such as `s3://bucket/a//b`.
+        UsageError: As `parse_address`; or the prefix is not supported, such as `s3://bucket/a//b`.
     """
     if not is_remote(uri):
         return local_path(uri)
@@ -85,25 +86,27 @@ def absolute(uri: str) -> str:
 
 
 def local_path(uri: str) -> str:
-    """An absolute local path for a path or `file://` address.
+    """Return the absolute local path of a path or `file://` address.
 
     Raises:
-        UsageError: The address names a store.
+        UsageError: The address is in a store.
     """
     if is_remote(uri):
-        raise UsageError(f"{uri!r} is the address of a store, and this must be a local path")
+        raise UsageError(f"{uri!r} is in an object store, but must be a local path")
     return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))
 
 
 def join(root: str, relative: str) -> str:
-    """`relative` below `root`; a dataset's files are always named with `/`."""
+    """Return the address of `relative` below `root`. `relative` always has `/`."""
     return f"{root}/{relative}" if is_remote(root) else os.path.join(root, *relative.split("/"))
 
 
 def key_problem(key: str) -> str | None:
-    """Why the client cannot ask for an object of that name, or None: such objects can be listed, and not read."""
+    """Return why an object of this name can be listed but not read by obstore, or None."""
     if not _BAD_SEGMENTS.isdisjoint(key.split("/")):
-        return "has an empty, '.' or '..' part in its name, which cannot be asked for: rename the object"
+        return (
+            "has an empty, '.' or '..' part in its name, which is not supported: rename the object"
+        )
     if _CONTROL.search(key):
-        return "has a control character in its name, which cannot be asked for: rename the object"
+        return "has a control character in its name, which is not supported: rename the object"
     return None

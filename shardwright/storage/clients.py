@@ -1,10 +1,10 @@
-"""Clients of object stores: one a process for each bucket and configuration, and how long it keeps trying.
+"""Clients of object stores: one per process, bucket and configuration, with retries.
 
-A request that fails in a way that may pass is repeated, with growing pauses, until a deadline. Which deadline, depends:
+Transient errors are retried with exponential backoff until a deadline:
 
-* Nothing has ever answered at the endpoint: it is probably the wrong one, so the first seconds decide.
-* Other requests to the store go well meanwhile: it is this object's fault, so half a minute decides.
-* Nothing goes through any more: the store has a bad time, and minutes of it are waited for.
+* 5 seconds if the endpoint has never responded: it is probably wrong.
+* 30 seconds if other requests to the store succeed: only this object fails.
+* 3 minutes, or the `deadline` option, if no request succeeds: the store has an outage.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ ONE_OBJECT_SECONDS = 30.0
 DEADLINE_SECONDS = 180.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _SAY_EVERY_SECONDS = 10.0
-# A stalled answer is one that gives no byte for so long; a whole request may take as long as a slow network needs for a part.
+# read_timeout bounds the wait for the next byte, timeout a whole part on a slow network.
 _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "300s"}
-# Completing an upload is one request that large stores take their time for.
+# Completing an upload is a single request, to which large stores respond slowly.
 _UPLOAD_TIMEOUTS = {**_TIMEOUTS, "read_timeout": "120s"}
 _NO_RETRIES: Any = {"max_retries": 0}
 _UPLOAD_RETRIES: Any = {"max_retries": 10}  # within the deadline
@@ -53,16 +53,17 @@ _HOSTS = {"s3": "the AWS endpoint", "gs": "storage.googleapis.com", "az": "the A
 
 
 class Client:
-    """One store, and what is known of how it behaves.
+    """A client of one store, with the recent successes and failures that decide on retries.
 
     Attributes:
-        store: Its address, such as `s3://bucket`.
-        endpoint: Where it is, for messages.
-        objects: obstore's client for single requests, which are repeated by `call`.
-        uploads: obstore's client for multipart uploads, whose parts obstore repeats itself.
-        config: What the clients were made of.
-        login: How they log in.
-        read_seconds: How long an answer may give no byte.
+        store: The store's address, such as `s3://bucket`.
+        endpoint: The endpoint, for messages.
+        objects: obstore's client for single requests, which `call` retries.
+        uploads: obstore's client for multipart uploads, whose parts obstore itself retries.
+        config: obstore's configuration of both.
+        login: The credentials of both.
+        read_seconds: Seconds without a byte after which a response times out.
+        deadline: Seconds for which requests are retried during an outage.
         etags_are_md5: Whether an etag that looks like an MD5 digest has proved to be one.
     """
 
@@ -101,16 +102,17 @@ class Client:
         operation: Callable[[], T],
         explain: Callable[[], object] | None = None,
     ) -> T:
-        """Do one request, repeated as the store's state asks for it.
+        """Run one request and retry transient errors.
 
         Args:
-            uri: What is asked for, for messages.
+            uri: The object, for messages.
             verb: "read", "write", "list" or "delete", for messages.
             operation: The request.
-            explain: Another request for the same, whose failure says why where that of `operation` cannot.
+            explain: Another request for the object, run for its error text if `operation` fails
+                without one.
 
         Raises:
-            StorageError: One of its kinds; the message names the object, and the fix where there is one.
+            StorageError: One of its subclasses, with the object and, if there is one, the fix.
         """
         started, attempt = time.monotonic(), 0
         while True:
@@ -155,10 +157,10 @@ class Client:
     def _note(self, fault: Fault) -> None:
         now = time.monotonic()
         if not fault.passes:
-            self._last_success = (
-                now if fault.answered else self._last_success
-            )  # it works, whatever it says of this object
+            # The store works, whatever it says about this object.
+            self._last_success = now if fault.answered else self._last_success
             return
+        # An outage begins with the first failure after a success, or after a quiet period.
         if self._down_since <= self._last_success or now - self._last_failure > self.deadline:
             self._down_since = now
         self._last_failure = now
@@ -169,13 +171,17 @@ class Client:
             return elapsed > FIRST_CONTACT_SECONDS or attempt > 5
         if self._serves_others(started):
             return elapsed > min(ONE_OBJECT_SECONDS, self.deadline)
-        # Of many requests in a queue each would wait anew for a store that others have given up: a few tries will do.
+        # Once the outage is longer than the deadline, queued requests get only a few attempts:
+        # otherwise each would wait for the full deadline again.
         return elapsed > self.deadline or (
             attempt > 2 and time.monotonic() - self._down_since > self.deadline
         )
 
     def _serves_others(self, started: float) -> bool:
-        """Whether requests go well while this one fails; lately, because one that is under way when a store goes down sees some, too."""
+        """Return whether other requests succeeded in the second half of this one's time.
+
+        Earlier successes prove nothing: the store may have failed while this request ran.
+        """
         return self._last_success > (started + time.monotonic()) / 2
 
     def _last_word(self, fault: Fault, started: float) -> StorageError:
@@ -184,12 +190,12 @@ class Client:
         return type(fault.error)(f"{fault.error}; tried for {time.monotonic() - started:.0f} s")
 
     def _say(self, fault: Fault, attempt: int, started: float) -> None:
-        """A store that is down must not look like a build that hangs."""
+        """Log a warning every 10 seconds, so that an outage does not look like a hung build."""
         now = time.monotonic()
         if now - started > _SAY_EVERY_SECONDS and now - self._last_said > _SAY_EVERY_SECONDS:
             self._last_said = now
             _LOG.warning(
-                "%s (tried %d times in %.0f s, trying on)", fault.error, attempt + 1, now - started
+                "%s (%d attempts in %.0f s, retrying)", fault.error, attempt + 1, now - started
             )
 
     def _make(self, values: Mapping[str, str], timeouts: Mapping[str, str], retries: Any) -> Any:
@@ -224,7 +230,7 @@ def _client_value(key: str, value: str) -> object:
 
 
 def _configure(store: str, values: dict[str, str]) -> tuple[credentials.Login, dict[str, object]]:
-    """How to log in, and obstore's configuration, endpoint and region from the environment included."""
+    """Return the login and obstore's configuration, with the environment's endpoint and region."""
     env, scheme = os.environ, store.partition("://")[0]
     if scheme == "s3":
         login = credentials.s3_login(store, values)
@@ -267,18 +273,19 @@ _process = 0
 
 
 def client_for(store: str, options: StorageOptions) -> Client:
-    """The process's client for a store and its options.
+    """Return this process's client for a store and its options.
 
     Raises:
-        CredentialsError: There are none for it.
-        ClientError: This process was forked from one that has used stores already, which the client does not survive; or the
-            options do not go together.
+        CredentialsError: No credentials were found.
+        ClientError: The process was forked after a store was used, which obstore's clients do not
+            survive; or the options are invalid.
     """
     global _process
     if _process not in (0, os.getpid()):
         raise ClientError(
-            f"{store}: this process was forked after stores had been used, and the storage client cannot go on in it: "
-            "start processes by 'spawn' or 'forkserver' (multiprocessing.set_start_method), or use stores only after the fork"
+            f"{store}: this process was forked after a store was used, and storage clients do not "
+            "survive a fork: start processes with 'spawn' or 'forkserver' "
+            "(multiprocessing.set_start_method), or use stores only after the fork"
         )
     with _lock:
         _process = os.getpid()
@@ -288,6 +295,6 @@ def client_for(store: str, options: StorageOptions) -> Client:
                 client = _clients[store, options] = Client(store, options)
             except (BaseError, ValueError) as error:
                 raise ClientError(
-                    f"{store}: its options cannot be used: {str(error).partition(chr(10))[0]}"
+                    f"{store}: invalid storage options: {str(error).partition(chr(10))[0]}"
                 ) from error
     return client

@@ -1,4 +1,4 @@
-"""How the stores behave: requests, bytes, and tries that had to be repeated, counted for this process."""
+"""Count this process's storage requests, bytes and retries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 
 
 class StorageCounters:
-    """Counts by name: `requests`, `bytes_read`, `bytes_written`, `retries_<kind>`."""
+    """Counters by name: `requests`, `bytes_read`, `bytes_written`, `retries_<kind>`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -20,12 +20,12 @@ class StorageCounters:
             self._undrained[name] += number
 
     def snapshot(self) -> dict[str, int]:
-        """All counts since the process began."""
+        """Return all counts since the process started."""
         with self._lock:
             return dict(self._counts)
 
     def drain(self) -> dict[str, int]:
-        """What was counted since the last drain: each number is given once, to whoever reports it."""
+        """Return the counts since the last drain, so that each is reported once."""
         with self._lock:
             drained, self._undrained = self._undrained, Counter()
             return dict(drained)

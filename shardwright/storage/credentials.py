@@ -1,8 +1,9 @@
-"""Who asks: credentials found in the ways each store's own tools find them, in their order, and in no others.
+"""Find credentials where each store's own tools look for them, in the same order.
 
-S3: options; anonymous; environment keys; web identity and container roles (obstore's own); then profiles, SSO, processes and the
-instance's role, which boto3 knows. GCS: options; the emulator; `GOOGLE_APPLICATION_CREDENTIALS` or gcloud's default file (other
-kinds than keys and users by google-auth); then the machine's own account. Nobody waits for a metadata server that is not there.
+S3: options; anonymous; environment keys; web identity and container roles (obstore); then profiles,
+SSO, credential processes and the instance's role (boto3). GCS: options; the emulator;
+`GOOGLE_APPLICATION_CREDENTIALS` or gcloud's default file (google-auth for types other than service
+accounts and users); then the machine's account. A missing metadata server costs at most a second.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from shardwright.errors import CredentialsError
 from shardwright.storage.options import parse_bool
 
-# Keys that boto3 hands out may be refreshed by it up to ten minutes before they end, so they are asked for again sooner than that.
+# boto3 may refresh its keys up to ten minutes before they expire: ask it again sooner than that.
 _KEEP_KEYS = timedelta(minutes=5)
 _METADATA_HOST, _METADATA_SECONDS = "169.254.169.254", 1.0
 _NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
@@ -26,25 +27,31 @@ _NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
 
 @dataclass(frozen=True, slots=True)
 class Login:
-    """How a client logs in: configuration for obstore, and a function that gives fresh credentials where obstore has no way of its own."""
+    """Credentials of a client.
+
+    Attributes:
+        config: Configuration for obstore.
+        provider: Returns fresh credentials; None where obstore finds them itself.
+    """
 
     config: dict[str, object] = field(default_factory=dict)
     provider: Callable[[], dict[str, object]] | None = None
 
 
-# The function is never called, and keeps obstore from reading the environment's credentials file, which it may not understand.
+# Anonymous. The provider is never called: it keeps obstore from reading the environment's
+# credentials file, which may be of a type that it does not support.
 _NOBODY = Login({"skip_signature": True}, lambda: {"token": "", "expires_at": None})
 
 
 def s3_login(store: str, values: dict[str, str]) -> Login:
-    """The login for a bucket of S3.
+    """Return the login for an S3 bucket.
 
     Args:
         store: `s3://BUCKET`, for messages.
-        values: The storage options that hold for it.
+        values: The bucket's storage options.
 
     Raises:
-        CredentialsError: There are none.
+        CredentialsError: No credentials were found.
     """
     env = os.environ
     if parse_bool("skip_signature", values.get("skip_signature", "false")) or "role_arn" in values:
@@ -77,9 +84,13 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
 
 
 def _given_keys(values: dict[str, str]) -> Login:
-    """Keys of options, by a function: left alone, obstore sends the environment's session token along, which is that of other keys."""
+    """Return the keys of the options, as a provider.
+
+    As configuration, obstore would send them with the environment's session token, which belongs
+    to other keys.
+    """
     if "secret_access_key" not in values:
-        return Login()  # obstore says what is missing
+        return Login()  # obstore reports what is missing
     keys: dict[str, object] = {
         name: values[name] for name in ("access_key_id", "secret_access_key")
     }
@@ -93,14 +104,14 @@ def _boto3_login(store: str, profile: str | None) -> Login:
         from botocore.session import Session
     except ImportError:
         if _answers(_METADATA_HOST):
-            return Login()  # obstore asks the instance's metadata itself
+            return Login()  # obstore reads the instance's metadata itself
         raise CredentialsError(
             _no_s3_keys(store) + "; profiles and SSO need boto3: pip install 'shardwright[aws]'"
         ) from None
     try:
         credentials = Session(profile=profile).get_credentials()
     except BotoCoreError as error:
-        raise CredentialsError(f"{store}: AWS credentials cannot be found: {error}") from error
+        raise CredentialsError(f"{store}: could not obtain AWS credentials: {error}") from error
     if credentials is None:
         raise CredentialsError(_no_s3_keys(store))
 
@@ -120,10 +131,10 @@ def _boto3_login(store: str, profile: str | None) -> Login:
 
 
 def profile_settings(store: str, profile: str | None) -> dict[str, object]:
-    """Region and endpoint that AWS's configuration file names for a profile, or for the one of the environment.
+    """Return the region and endpoint of a profile, or of the environment's, in AWS's configuration.
 
     Raises:
-        CredentialsError: There is no such profile, or the file cannot be read.
+        CredentialsError: The profile does not exist, or the file cannot be read.
     """
     if profile is None and not os.path.exists(
         os.path.expanduser(os.environ.get("AWS_CONFIG_FILE", "~/.aws/config"))
@@ -137,26 +148,26 @@ def profile_settings(store: str, profile: str | None) -> dict[str, object]:
     try:
         settings = Session(profile=profile).get_scoped_config()
     except BotoCoreError as error:
-        raise CredentialsError(f"{store}: AWS's configuration cannot be used: {error}") from error
+        raise CredentialsError(f"{store}: invalid AWS configuration: {error}") from error
     return {"region": settings.get("region"), "endpoint": settings.get("endpoint_url")}
 
 
 def _no_s3_keys(store: str) -> str:
     return (
-        f"{store}: no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give "
-        "--storage-option anonymous=true for a public bucket"
+        f"{store}: no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+        "AWS_PROFILE, or --storage-option anonymous=true for a public bucket"
     )
 
 
 def gcs_login(store: str, values: dict[str, str]) -> Login:
-    """The login for a bucket of Google Cloud Storage.
+    """Return the login for a Google Cloud Storage bucket.
 
     Args:
         store: `gs://BUCKET`, for messages.
-        values: The storage options that hold for it.
+        values: The bucket's storage options.
 
     Raises:
-        CredentialsError: There are none, or the file that is named cannot be used.
+        CredentialsError: No credentials were found, or their file is invalid.
     """
     given = ("bearer_token", "service_account", "service_account_key", "application_credentials")
     if parse_bool("skip_signature", values.get("skip_signature", "false")):
@@ -173,8 +184,8 @@ def gcs_login(store: str, values: dict[str, str]) -> Login:
     if _is_google_machine(os.environ.get("GCE_METADATA_HOST", _METADATA_HOST)):
         return Login()
     raise CredentialsError(
-        f"{store}: no Google credentials: run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS, "
-        "or give --storage-option anonymous=true for a public bucket"
+        f"{store}: no Google credentials: run `gcloud auth application-default login`, or set "
+        "GOOGLE_APPLICATION_CREDENTIALS, or --storage-option anonymous=true for a public bucket"
     )
 
 
@@ -197,14 +208,18 @@ def _google_file_login(store: str, path: str) -> Login:
 
 
 def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, object]]:
-    """Workload identity federation and impersonation: google-auth exchanges and refreshes the tokens."""
+    """Return a provider for workload identity federation and impersonation.
+
+    google-auth exchanges and refreshes the tokens.
+    """
     try:
         import google.auth
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.requests import Request
     except ImportError:
         raise CredentialsError(
-            f"{store}: credentials of the kind in {path} need google-auth: pip install 'shardwright[gcp]'"
+            f"{store}: credentials of the kind in {path} need google-auth: "
+            "pip install 'shardwright[gcp]'"
         ) from None
     try:
         scopes = ["https://www.googleapis.com/auth/devstorage.read_write"]
@@ -222,11 +237,12 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
 
 
 def _is_google_machine(host: str) -> bool:
-    """Whether a metadata server of Google's answers (https://cloud.google.com/compute/docs/metadata/querying-metadata)."""
-    from http.client import (
-        HTTPConnection,
-        HTTPException,
-    )  # brings TLS and mail parsing, a third of what `import shardwright` costs
+    """Return whether a Google metadata server responds at `host`.
+
+    See https://cloud.google.com/compute/docs/metadata/querying-metadata.
+    """
+    # Imported here: its TLS and mail parsing are a third of the cost of `import shardwright`.
+    from http.client import HTTPConnection, HTTPException
 
     connection = HTTPConnection(host, timeout=_METADATA_SECONDS)
     try:

@@ -1,4 +1,4 @@
-"""Downloading large objects into local files: parts of a fixed size, several at a time, each retried for itself."""
+"""Download large objects into local files: 8 MB parts, four at a time, each retried separately."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def download(
     etag: str | None = None,
     done: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Write parts of an object to a local file at their own places.
+    """Write parts of an object to a local file at the same offsets.
 
     Args:
         uri: The object.
         options: Storage options.
         descriptor: The local file, open for writing.
-        spans: [start, stop) in bytes of what is wanted.
-        etag: What the object's etag must be, or None.
-        done: Called, from several threads, with [start, stop) of each part that is written.
+        spans: The byte ranges [start, stop) to download.
+        etag: The etag that the object must have, or None for any.
+        done: Called with [start, stop) of each written part, from several threads.
 
     Raises:
         MissingError, ChangedError, StorageError: As `read_object`.
@@ -81,7 +81,10 @@ def _download_part(
 
 
 def read_part(client: Client, uri: str, key: str, start: int, stop: int, etag: str | None) -> bytes:
-    """The bytes [start, stop) of an object whose etag is to be `etag`, or anything for None. Raises as `download`."""
+    """Return the bytes [start, stop) of an object with this etag, None for any.
+
+    Raises as `download`.
+    """
     data = client.call(
         uri, "read", functools.partial(_get_part, client, key, uri, start, stop, etag)
     )
@@ -96,5 +99,5 @@ def _get_part(client: Client, key: str, uri: str, start: int, stop: int, etag: s
         raise ChangedError(f"{uri} changed while it was downloaded")
     data = bytes(result.bytes())
     if len(data) != stop - start:
-        raise OSError(f"{len(data)} bytes of {stop - start} arrived")  # is tried again
+        raise OSError(f"received {len(data)} of {stop - start} bytes")  # `call` retries it
     return data

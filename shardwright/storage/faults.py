@@ -1,7 +1,8 @@
-"""What went wrong: obstore's errors, which are texts of an HTTP answer, as this project's typed ones.
+"""Translate obstore's errors, which hold an HTTP response as text, into typed errors.
 
-Codes are those of the S3 and GCS XML interfaces:
-https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html, https://cloud.google.com/storage/docs/xml-api/reference-status
+Error codes are those of the S3 and GCS XML APIs:
+https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
+https://cloud.google.com/storage/docs/xml-api/reference-status
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ _STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _REGION = re.compile(r"<Region>([\w-]+)</Region>")
 _LOGIN = re.compile(
-    r"credential provider|credential_provider|token request|security-credentials|computeMetadata|oauth2",
+    r"credential provider|credential_provider|token request|security-credentials|"
+    r"computeMetadata|oauth2",
     re.IGNORECASE,
 )
 _BAD_KEYS = frozenset(
     (
-        "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired", "RequestTimeTooSkewed",
-        "AuthenticationRequired", "InvalidSecurity", "XAdminUserNotFound", "RequestExpired",
+        "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
+        "TokenRefreshRequired", "RequestTimeTooSkewed", "AuthenticationRequired", "InvalidSecurity",
+        "XAdminUserNotFound", "RequestExpired",
     )
 )  # fmt: skip
 _WRONG_REGION = frozenset(
@@ -56,14 +59,14 @@ _PASSING_CODES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An error, and what it means for another try.
+    """A typed error, and whether to retry.
 
     Attributes:
-        error: The typed error to raise when nothing is tried any more.
-        passes: Another try may go well.
-        kind: One word for counters: the status, "timeout" or "connection".
-        answered: The store has answered, whatever it said.
-        bodiless: The answer had no text that says why, as answers to HEAD have none.
+        error: The error to raise when there are no more retries.
+        passes: Whether the error is transient.
+        kind: One word for counters, such as the HTTP status, "timeout" or "connection".
+        answered: Whether the store responded at all.
+        bodiless: Whether the response had no error text, as with HEAD.
     """
 
     error: StorageError
@@ -74,13 +77,13 @@ class Fault:
 
 
 def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> Fault | None:
-    """What obstore's error means, or None where it is not a store's.
+    """Return the fault for an error that obstore raised, or None if it is not the store's.
 
     Args:
-        error: What obstore raised.
-        uri: What was asked for.
-        verb: What was to be done with it: "read", "write", "list" or "delete".
-        endpoint: Where the store is.
+        error: The error.
+        uri: The object of the request.
+        verb: The operation: "read", "write", "list" or "delete".
+        endpoint: The store's endpoint, for messages.
     """
     if isinstance(error, (ShardwrightError, exceptions.InvalidPathError)) or not isinstance(
         error, (exceptions.BaseError, OSError, ValueError)
@@ -95,7 +98,7 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> Fault | No
     if "Could not parse path" in text:
         problem = (
             key_problem(parse_address(uri).key)
-            or "has a name that cannot be asked for: rename the object"
+            or "has a name that the storage client does not support: rename the object"
         )
         return Fault(StorageError(f"{uri!r} {problem}"), False, "name")
     if status is None:
@@ -106,13 +109,13 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> Fault | No
     shown = f"{status} {code}".strip()
     if status in _PASSING_STATUS or code in _PASSING_CODES:
         return Fault(
-            ThrottledError(f"{uri} cannot be {_done(verb)}: {endpoint} answers {shown}"),
+            ThrottledError(f"{uri} cannot be {_done(verb)}: {endpoint} returned {shown}"),
             True,
             str(status),
             bodiless=bodiless,
         )
     return Fault(
-        StorageError(f"{uri} cannot be {_done(verb)}: {endpoint} answers {shown}"),
+        StorageError(f"{uri} cannot be {_done(verb)}: {endpoint} returned {shown}"),
         False,
         str(status),
         bodiless=bodiless,
@@ -120,90 +123,90 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> Fault | No
 
 
 def is_past_end(error: Exception) -> bool:
-    """Whether a range was refused because the object ends before it."""
+    """Return whether a range request failed because the object ends before the range."""
     match = _STATUS.search(str(error))
     return match is not None and "416" in match.groups()
 
 
 def is_whole_answer(error: Exception) -> bool:
-    """Whether a range was answered with the whole object: by servers that know no ranges, and of empty objects by others too."""
+    """Return whether a range request was answered with the whole object.
+
+    Servers without range support do so; others do so for empty objects.
+    """
     return "non-partial response" in str(error)
 
 
 def _settled(
     error: Exception, status: int, code: str, text: str, uri: str, verb: str, endpoint: str
 ) -> StorageError | None:
-    """An error that another try would not change."""
+    """Return the typed error of a response that no retry would change, or None."""
     store = parse_address(uri).store
     if code in ("NoSuchBucket", "InvalidBucketName"):
         name = store.partition("://")[2]
         return MissingBucketError(
-            f"{uri}: there is no bucket {name!r} at {endpoint}: check name and endpoint"
+            f"{uri}: bucket {name!r} does not exist at {endpoint}: check the name and the endpoint"
         )
     if code in _BAD_KEYS or isinstance(error, exceptions.UnauthenticatedError) or status == 401:
-        refused = f"{endpoint} does not accept the credentials ({code or status})"
-        return CredentialsError(f"{store}: {refused}: check that they are its, and valid")
+        refused = f"{endpoint} rejected the credentials ({code or status})"
+        return CredentialsError(
+            f"{store}: {refused}: check that they are for this store and have not expired"
+        )
     if code in _WRONG_REGION or status in (301, 307):
         region = _REGION.search(text)
         fix = (
-            f"it is in {region[1]}: give --storage-option region={region[1]}"
+            f"it is in {region[1]}: set --storage-option region={region[1]}"
             if region
-            else "give its --storage-option region=..."
+            else "set --storage-option region=..."
         )
-        return WrongRegionError(
-            f"{store} is not in the region that was asked; {fix}, or set AWS_REGION"
-        )
+        return WrongRegionError(f"{store} is not in the configured region; {fix} or AWS_REGION")
     if status == 403:
         return DeniedError(
-            f"{uri}: access denied: these credentials may not {verb} it (403 {code or 'Forbidden'} from {endpoint})"
+            f"{uri}: access denied: these credentials may not {verb} it "
+            f"(403 {code or 'Forbidden'} from {endpoint})"
         )
     if status == 404:
         return MissingError(f"{uri}: there is no such object")
     if isinstance(error, exceptions.AlreadyExistsError):
-        return ExistsError(f"{uri} is there already")
+        return ExistsError(f"{uri} already exists")
     return ChangedError(f"{uri} has changed since it was listed") if status in (304, 412) else None
 
 
 def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fault:
-    """A request that no HTTP answer belongs to."""
+    """Return the fault of a request without an HTTP status."""
     first = text.partition("\n")[0]
     if isinstance(error, exceptions.NotSupportedError):
         return Fault(
-            StorageError(f"{uri}: {endpoint} does not offer what this needs ({first[:200]})"),
+            StorageError(f"{uri}: {endpoint} does not support this operation ({first[:200]})"),
             False,
             "unsupported",
         )
     if is_whole_answer(error):
         return Fault(
-            StorageError(
-                f"{uri}: {endpoint} serves files whole only, and this needs a part of one"
-            ),
+            StorageError(f"{uri}: {endpoint} does not support range requests, which are needed"),
             False,
             "range",
         )
     if isinstance(error, FileNotFoundError):
         return Fault(MissingError(f"{uri}: there is no such object"), False, "404")
-    if (
-        "redirect without LOCATION" in text
-    ):  # so S3 answers whoever asks in the wrong region; the right one is in a header that is lost
-        fix = "give its --storage-option region=..., or set AWS_REGION"
+    # S3's response in the wrong region; the right one is in a header that obstore drops.
+    if "redirect without LOCATION" in text:
+        fix = "set --storage-option region=... or AWS_REGION"
         return Fault(
-            WrongRegionError(
-                f"{parse_address(uri).store} is not in the region that was asked; {fix}"
-            ),
+            WrongRegionError(f"{parse_address(uri).store} is not in the configured region; {fix}"),
             False,
             "301",
         )
     if _LOGIN.search(text):
-        message = f"{parse_address(uri).store}: credentials cannot be had: {first}"
+        message = f"{parse_address(uri).store}: could not obtain credentials: {first}"
         return Fault(CredentialsError(message), False, "credentials", answered=False)
     if "timed out" in text.lower() or "TimedOut" in text:
-        return Fault(TimedOutError(f"{uri}: {endpoint} is silent"), True, "timeout", answered=False)
-    if "error sending request" in text and isinstance(
-        error, OSError
-    ):  # of an upload nothing more is told
         return Fault(
-            TimedOutError(f"{uri}: {endpoint} is silent, or cannot be reached any more"),
+            TimedOutError(f"{uri}: {endpoint} did not respond"), True, "timeout", answered=False
+        )
+    # For an upload obstore gives no further detail.
+    if "error sending request" in text and isinstance(error, OSError):
+        return Fault(
+            TimedOutError(f"{uri}: {endpoint} did not respond, or became unreachable"),
             True,
             "timeout",
             answered=False,
@@ -216,13 +219,15 @@ def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fau
         )
         advice = f"check the endpoint (--storage-option {where}) and the network"
         return Fault(
-            UnreachableError(f"{uri}: nobody answers at {endpoint}: {advice}"),
+            UnreachableError(f"{uri}: no response from {endpoint}: {advice}"),
             True,
             "connection",
             answered=False,
         )
     return Fault(
-        TimedOutError(f"{uri}: {endpoint} breaks off its answers ({first[:200]})"), True, "broken"
+        TimedOutError(f"{uri}: {endpoint} closed the connection mid-response ({first[:200]})"),
+        True,
+        "broken",
     )
 
 

@@ -1,4 +1,4 @@
-"""A folder: a local one, or a prefix of an object store. The one seam between this project and where its files are."""
+"""Folders, local or in an object store: everything else reads and writes files through them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Sink = FileSink | ObjectSink
 
 
 def files_of(uri: str, options: StorageOptions) -> LocalFiles | ObjectFiles:
-    """The operations on whatever an address names."""
+    """Return the file operations for an address, local or in a store."""
     return ObjectFiles(options) if is_remote(uri) else LocalFiles()
 
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A place that files are in; their names are relative to it, with `/`. Picklable, and free of clients.
+    """A folder whose files have relative names with `/`. Picklable, without clients.
 
-    Every method raises `StorageError`, of the kind that fits, with a message that names the file.
+    Every method raises a subclass of `StorageError` whose message contains the file's address.
 
     Attributes:
         uri: An absolute local path, or a store's address.
@@ -42,10 +42,10 @@ class Folder:
 
     @classmethod
     def at(cls, uri: str, options: StorageOptions = NO_OPTIONS) -> Folder:
-        """The folder at an address as a user writes it.
+        """Return the folder at an address as users write it.
 
         Raises:
-            UsageError: The address is none.
+            UsageError: The address is invalid.
         """
         return cls(absolute(uri), options)
 
@@ -61,78 +61,79 @@ class Folder:
         return files_of(self.uri, self.options)
 
     def path(self, name: str) -> str:
-        """The address of a file in this folder."""
+        """Return the address of a file in this folder."""
         return join(self.uri, name)
 
     def num_bytes_of(self, name: str) -> int | None:
-        """A file's length, or None where there is no such file."""
+        """Return a file's length in bytes, or None if it does not exist."""
         return self._files.num_bytes_of(self.path(name))
 
     def read_bytes(self, name: str) -> bytes:
-        """A whole file. Raises `MissingError` where there is none."""
+        """Return a whole file. Raises `MissingError` if it does not exist."""
         return self._files.read_bytes(self.path(name))
 
     def read_range(self, name: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset` on; fewer where the file ends."""
+        """Return `length` bytes from `offset` on, fewer at the file's end."""
         return self._files.read_range(self.path(name), offset, length)
 
     def read_ranges(self, name: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of several [start, stop) of one file; of a store, near ones come by one request."""
+        """Return several ranges [start, stop) of one file; in a store near ones share a request."""
         return self._files.read_ranges(self.path(name), spans)
 
     def local_copy(self, name: str) -> AbstractContextManager[str]:
-        """A local path under which a file can be read as long as the block lasts."""
+        """Yield a local path of the file, valid inside the block; store objects are downloaded."""
         return self._files.local_copy(self.path(name))
 
     def open_input(self, name: str) -> pa.NativeFile:
-        """A seekable file for Arrow's readers."""
+        """Return a seekable file for Arrow's readers."""
         return self._files.open_input(self.path(name))
 
     def open_small(self, name: str) -> pa.NativeFile:
-        """The same for a file of up to some megabytes: of a store it is fetched whole, by one request."""
+        """Open a file of at most a few megabytes; from a store, one request reads it whole."""
         return pa.BufferReader(self.read_bytes(name)) if self.is_remote else self.open_input(name)
 
     def open_sink(self, name: str) -> AbstractContextManager[Sink]:
-        """A sink whose file appears, whole, when the block ends without an error; after one, nothing is left of it."""
+        """Open a sink whose file appears when the block ends; on an error nothing is left of it."""
         return self._files.open_sink(self.path(name))
 
     def write_bytes(self, name: str, data: bytes) -> None:
-        """Write a whole small file; nobody ever sees a part of it."""
+        """Write or replace a small file atomically."""
         self._files.write_bytes(self.path(name), data)
 
     def write_if_new(self, name: str, data: bytes) -> None:
-        """Write a file, or leave it as it is where it says the same: a finished dataset that is built again stays untouched."""
+        """Write a file unless it has this content, so that a rebuild leaves a dataset untouched."""
         try:
             same = self.read_bytes(name) == data
-        except (
-            StorageError
-        ):  # none there, or none that can be read: writing tells if there is more to it
+        except StorageError:  # missing or unreadable; a lasting problem makes the write fail
             same = False
         if not same:
             self.write_bytes(name, data)
 
     def create_bytes(self, name: str, data: bytes) -> None:
-        """Write a whole small file where there is none. Raises `ExistsError` where there is one."""
+        """Write a small file atomically. Raises `ExistsError` if it exists."""
         self._files.create_bytes(self.path(name), data)
 
     def remove(self, name: str) -> None:
-        """Remove a file; where there is none, nothing happens."""
+        """Remove a file if it exists."""
         self._files.remove(self.path(name))
 
     def remove_all(self, names: Sequence[str]) -> None:
-        """Remove files, in no order; where there is none, nothing happens."""
+        """Remove those of the files that exist, in any order."""
         self._files.remove_all([self.path(name) for name in names])
 
     def names(self, below: str = "") -> list[str]:
-        """The names in this folder, or in one below it, in order; none where there is no such folder."""
+        """Return the sorted names in this folder or one below it, [] if it does not exist."""
         return self._files.names_in(self.path(below) if below else self.uri)
 
     def stated(self, below: str = "") -> dict[str, StatedFile]:
-        """Name -> what the disk or store says of each file in this folder, or in one below it, without reading any."""
+        """Return name -> metadata of each file in this folder or one below it, reading none."""
         return self._files.stated_in(self.path(below) if below else self.uri)
 
     def stated_crc32c(self, name: str) -> int | None:
-        """The CRC32C that a store keeps of a file's whole content; None where it keeps none, or its own client is not installed."""
+        """Return the CRC32C of a whole file that its store keeps.
+
+        None if it keeps none, for local files, and if the store's own client is not installed.
+        """
         if not self.is_remote:
             return None
         store, key = parse_address(self.path(name))
@@ -142,11 +143,11 @@ class Folder:
             return None
 
     def is_file(self) -> bool:
-        """Whether there is a file where the folder ought to be."""
+        """Return whether the address is that of a file instead of a folder."""
         return self._files.is_file(self.uri)
 
     def outputs(self) -> list[str]:
-        """Every file in it that a build makes, in order."""
+        """Return the sorted names of the files that builds write."""
         found: list[str] = []
         for below in ("", naming.INDEX_DIR, naming.REJECTS_DIR):
             names: Iterator[str] = (
@@ -156,7 +157,7 @@ class Folder:
         return sorted(found)
 
     def abort_uploads(self) -> list[str]:
-        """Abort uploads of a build's files that a killed build left in the store; their names. Local folders have none."""
+        """Abort uploads of build outputs that a killed build left, and return their names."""
         if not self.is_remote:
             return []
         store, key = parse_address(self.uri)

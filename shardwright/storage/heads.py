@@ -1,4 +1,4 @@
-"""Asking a store what it states of an object, without reading it."""
+"""Read an object's metadata without its content."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from shardwright.storage.local import StatedFile
 
 
 def head(client: Client, uri: str, key: str, verb: str) -> StatedFile:
-    """What the store states of an object. A refusal of a HEAD has no text, so that of a GET is told in its place.
+    """Return an object's metadata. Failed HEADs have no error text, so a GET explains them.
 
     Args:
         client: The store's client.
         uri: The object, for messages.
-        key: The same in its store.
-        verb: What is to be done with it, for messages, as in `Client.call`.
+        key: Its key.
+        verb: The operation, for messages, as in `Client.call`.
 
     Raises:
-        MissingError: There is none.
-        StorageError: The store does not say.
+        MissingError: It does not exist.
+        StorageError: The request failed.
     """
     found = client.call(
         uri,

@@ -1,7 +1,7 @@
-"""Listing a store: pages of objects, several prefixes at a time where folders allow it, in bounded memory.
+"""List a store in pages and bounded memory, with several prefixes in parallel where possible.
 
-A page is up to 1,000 keys and one round trip, so a flat prefix is listed at the speed of one page after another. Where the keys
-have folders that hold enough, each is listed for itself, several at a time.
+A page has at most 1,000 keys and takes one round trip, and the pages of a prefix come one after
+another. So a prefix with a few large folders is listed folder by folder, in parallel.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from shardwright.storage.clients import Client
 from shardwright.storage.etags import plain_etag
 
 _PAGE_KEYS = 1000
-_LISTERS = 16  # prefixes listed at a time
-_MOST_FOLDERS = (
-    16  # more of them on one page, and a request for each would cost more than the pages do
-)
-_WAITING_PAGES = 64  # pages held until they are taken: 64,000 keys, about 30 MB
+_LISTERS = 16  # prefixes listed in parallel
+_MOST_FOLDERS = 16  # with more folders on one page, a request per folder costs more than it saves
+_WAITING_PAGES = 64  # pages queued for the caller: 64,000 keys, about 30 MB
 
 
 class ObjectRow(NamedTuple):
-    """One object of a listing. `etag` is without quotes, and "" where the store gives none."""
+    """One object of a listing. `etag` has no quotes; it is "" if the store gives none."""
 
     key: str
     num_bytes: int
@@ -41,10 +39,12 @@ Page = list[ObjectRow]
 
 
 def list_pages(client: Client, prefix: str) -> Iterator[Page]:
-    """Every object below a prefix, in pages, in no order. Keys that the client itself cannot ask for are among them.
+    """Yield every object below a prefix, in pages and in no order.
+
+    This includes objects whose names obstore cannot read.
 
     Raises:
-        StorageError: The store cannot be listed; the message names it.
+        StorageError: The store cannot be listed.
     """
     pages = _pages(client, prefix)
     first = next(pages, [])
@@ -60,7 +60,9 @@ def list_pages(client: Client, prefix: str) -> Iterator[Page]:
 
 
 def list_folder(client: Client, prefix: str) -> tuple[list[str], Page]:
-    """The folders directly below a prefix, as whole keys without a slash at the end, and the objects directly below it.
+    """Return the folders and the objects directly below a prefix.
+
+    Folders are whole keys without a trailing slash.
 
     Raises:
         StorageError: As `list_pages`.
@@ -76,7 +78,7 @@ def list_folder(client: Client, prefix: str) -> tuple[list[str], Page]:
 
 
 def first_page(client: Client, prefix: str) -> Page:
-    """The first objects below a prefix, up to 1,000, at the price of one request. Raises as `list_pages`."""
+    """Return at most 1,000 objects below a prefix, with one request. Raises as `list_pages`."""
     return next(_pages(client, prefix), [])
 
 
@@ -84,17 +86,16 @@ def _listable(client: Client, prefix: str) -> str:
     uri = Address(client.store, prefix).uri
     if client.scheme in ("http", "https"):
         raise StorageError(
-            f"{uri}: a web server does not list its files: this needs a folder or a store; images may be named in a table"
+            f"{uri}: a web server cannot be listed: use a folder or a bucket, "
+            "or give the image URLs in a table"
         )
     return uri
 
 
 def _pages(client: Client, prefix: str) -> Iterator[Page]:
-    """Pages of one prefix, in key order; a page that fails is asked for again from the last key on."""
+    """Yield the pages of one prefix, in key order; a retry continues after the last key."""
     uri = _listable(client, prefix)
-    if prefix and key_problem(
-        prefix
-    ):  # a folder that is named like that, met below a prefix that is not
+    if prefix and key_problem(prefix):  # a subfolder with a name that obstore cannot list
         yield from _any_pages(client, prefix, None)
         return
     stream: Any = None
@@ -109,15 +110,14 @@ def _pages(client: Client, prefix: str) -> Iterator[Page]:
         try:
             return next(stream, None)
         except BaseException:
-            stream = None  # a stream that has failed once is at its end
+            stream = None  # after an error the stream only reports its end
             raise
 
     while True:
         try:
             found = client.call(uri, "list", next_page)
-        except (
-            InvalidPathError
-        ):  # one odd name must not hide all others: a slower client lists it too
+        except InvalidPathError:
+            # One bad name must not hide the others: continue with a slower client that lists all.
             yield from _any_pages(client, prefix, last)
             return
         if not found:
@@ -128,15 +128,14 @@ def _pages(client: Client, prefix: str) -> Iterator[Page]:
 
 def _any_pages(client: Client, prefix: str, last: str | None) -> Iterator[Page]:
     found = (ObjectRow(*row) for row in peers.list_any_keys(client, prefix, after=last))
-    rows = (
-        row for row in found if row.key != f"{prefix}/"
-    )  # what stands for the folder itself, which obstore leaves out, too
+    # As obstore does, leave out the placeholder object of the folder itself.
+    rows = (row for row in found if row.key != f"{prefix}/")
     while page := list(islice(rows, _PAGE_KEYS)):
         yield page
 
 
 def _rows(found: Any, prefix: str) -> Page:
-    """Rows of what is below a prefix; some stores give the object that stands for the folder itself, too."""
+    """Return the rows below a prefix, without the folder's placeholder that some stores list."""
     return [
         ObjectRow(meta["path"], meta["size"], plain_etag(meta["e_tag"]))
         for meta in found
@@ -165,13 +164,13 @@ def _worth_splitting(page: Page, prefix: str) -> bool:
 
 
 class _ParallelLister:
-    """Threads that take prefixes from a stack, and put pages, or folders, back."""
+    """Threads that take prefixes from a stack, queue their pages and push their folders."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._prefixes: queue.LifoQueue[str | None] = queue.LifoQueue()
         self._pages: queue.Queue[Page | BaseException | None] = queue.Queue(_WAITING_PAGES)
-        self._unlisted = 0
+        self._unlisted = 0  # prefixes in the stack or in work; the listing ends at 0
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -201,7 +200,7 @@ class _ParallelLister:
         while (prefix := self._prefixes.get()) is not None and not self._stopped:
             try:
                 self._list(prefix)
-            except BaseException as error:  # for the thread that takes the pages
+            except BaseException as error:  # raised again in the caller's thread
                 self._give(error)
                 return
             with self._lock:
@@ -225,7 +224,7 @@ class _ParallelLister:
             self._give(page)
 
     def _give(self, found: Page | BaseException | None) -> None:
-        while not self._stopped:
+        while not self._stopped:  # a caller that stopped early takes no more pages
             try:
                 self._pages.put(found, timeout=1)
                 return

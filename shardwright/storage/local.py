@@ -1,4 +1,4 @@
-"""Local files: whole under their final names or not there, because they are written under hidden ones, synced and renamed."""
+"""Local files. Writes are atomic: to a hidden temporary name, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ import pyarrow as pa
 from shardwright import naming
 from shardwright.errors import ExistsError, MissingError, StorageError
 
-_MAX_PIECES = 1024  # IOV_MAX on Linux and macOS: what one writev takes
-_NO_HARD_LINKS = frozenset(
-    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
-)  # FAT, some network disks, mounted buckets
+_MAX_PIECES = 1024  # IOV_MAX on Linux and macOS, the most that one writev takes
+# FAT, some network disks, mounted buckets.
+_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _PutInPlace = Callable[[str, str], None]
 
 
 class StatedFile(NamedTuple):
-    """What is known of a file without reading it: its length in bytes, its etag and its CRC32C, None where nobody keeps them."""
+    """A file's length in bytes, etag and CRC32C, known without reading it; None if not kept."""
 
     num_bytes: int
     etag: str | None = None
@@ -33,10 +32,10 @@ class LocalFiles:
     """The operations of `Folder` on local paths. Paths are absolute."""
 
     def num_bytes_of(self, path: str) -> int | None:
-        """A file's length, or None where there is no such file.
+        """Return a file's length in bytes, or None if it does not exist.
 
         Raises:
-            StorageError: Nobody may look.
+            StorageError: It cannot be accessed.
         """
         try:
             with _read_faults(path):
@@ -45,39 +44,42 @@ class LocalFiles:
             return None
 
     def read_bytes(self, path: str) -> bytes:
-        """A whole file.
+        """Return a whole file.
 
         Raises:
-            MissingError: There is none.
+            MissingError: It does not exist.
             StorageError: It cannot be read.
         """
         with _read_faults(path), open(path, "rb") as file:
             return file.read()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset` on; fewer where the file ends. Raises as `read_bytes`."""
+        """Return `length` bytes from `offset` on, fewer at the file's end.
+
+        Raises as `read_bytes`.
+        """
         with _read_faults(path), open(path, "rb", buffering=0) as file:
             return os.pread(file.fileno(), length, offset)
 
     def read_ranges(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of several [start, stop) of one file. Raises as `read_bytes`."""
+        """Return several ranges [start, stop) of one file. Raises as `read_bytes`."""
         with _read_faults(path), open(path, "rb", buffering=0) as file:
             return [os.pread(file.fileno(), stop - start, start) for start, stop in spans]
 
     @contextmanager
     def local_copy(self, path: str) -> Iterator[str]:
-        """A local path under which the file can be read as long as the block lasts. Raises as `read_bytes`."""
+        """Yield the path itself: the file is local. Raises as `read_bytes`."""
         with _read_faults(path):
             os.stat(path)
         yield path
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """A seekable file for Arrow's readers. Raises as `read_bytes`."""
+        """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""
         with _read_faults(path):
             return pa.OSFile(path)
 
     def names_in(self, path: str) -> list[str]:
-        """The names in a folder, in order; none where there is no such folder. Raises as `read_bytes`."""
+        """Return the sorted names in a folder, [] if it does not exist. Raises `StorageError`."""
         try:
             return sorted(os.listdir(path))
         except (FileNotFoundError, NotADirectoryError):
@@ -86,7 +88,7 @@ class LocalFiles:
             raise StorageError(f"cannot list {path}: {error.strerror or error}") from error
 
     def stated_in(self, path: str) -> dict[str, StatedFile]:
-        """Name -> what the disk says of each file in a folder. Raises as `names_in`."""
+        """Return name -> length of each file in a folder. Raises as `names_in`."""
         found = {name: self.num_bytes_of(os.path.join(path, name)) for name in self.names_in(path)}
         return {
             name: StatedFile(num_bytes)
@@ -95,58 +97,58 @@ class LocalFiles:
         }
 
     def is_file(self, path: str) -> bool:
-        """Whether there is something of that name that is no folder."""
+        """Return whether the path exists and is not a folder."""
         return os.path.lexists(path) and not os.path.isdir(path)
 
     @contextmanager
     def open_sink(self, path: str) -> Iterator[FileSink]:
-        """A sink whose file appears under `path` only when the block ends without an error, synced and whole.
+        """Open a sink whose file appears, synced, when the block ends; on an error nothing is left.
 
         Raises:
-            StorageError: The folder or file cannot be written; the message names the path and the cause.
+            StorageError: The folder or file cannot be written.
         """
         with _sink(path, os.replace) as sink:
             yield sink
 
     def create_bytes(self, path: str, data: bytes) -> None:
-        """Write a whole small file where there is none. Two writers at once: one of them is told.
+        """Write a small file that must not exist. Of two concurrent writers one succeeds.
 
         Raises:
-            ExistsError: There is one already.
+            ExistsError: The file already exists.
             StorageError: As `open_sink`.
         """
         with _sink(path, _link) as sink:
             sink.write([data])
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Write a whole small file, replacing what is there. Raises as `open_sink`."""
+        """Write or replace a small file. Raises as `open_sink`."""
         with _sink(path, os.replace) as sink:
             sink.write([data])
 
     def remove(self, path: str) -> None:
-        """Remove a file; where there is none, nothing happens.
+        """Remove a file if it exists.
 
         Raises:
-            StorageError: It is there and cannot be removed.
+            StorageError: It cannot be removed.
         """
         _remove(path)
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove files, in no order. Raises as `remove`."""
+        """Remove files. Raises as `remove`."""
         for path in paths:
             _remove(path)
 
 
 class FileSink:
-    """An open temporary file that takes pieces of bytes by gathered writes and counts them."""
+    """An open temporary file that is written by gathered writes and counts its bytes."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.num_bytes = 0
-        self.etag: str | None = None  # a disk keeps none
+        self.etag: str | None = None  # local files have none
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Write the pieces one after another; they are copied by the operating system only."""
+        """Append the pieces to the file. Only the operating system copies them."""
         for start in range(0, len(pieces), _MAX_PIECES):
             self._write_some(pieces[start : start + _MAX_PIECES])
 
@@ -154,7 +156,7 @@ class FileSink:
         wanted = sum(map(len, pieces))
         written = os.writev(self._descriptor, pieces)
         self.num_bytes += wanted
-        if written < wanted:  # a signal or a nearly full disk: the slow way says which
+        if written < wanted:  # after a signal this goes on; on a full disk `os.write` raises
             rest = memoryview(b"".join(pieces))[written:]
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -175,14 +177,12 @@ def _sink(path: str, put_in_place: _PutInPlace) -> Iterator[FileSink]:
             sink.sync()
         put_in_place(temporary, path)
     except OSError as error:
-        with suppress(StorageError):  # the first failure is the one to tell
+        with suppress(StorageError):  # report the first error
             _remove(temporary)
         if isinstance(error, StorageError):
             raise
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-    except (
-        BaseException
-    ):  # a signal may come between any two lines, the making of the file included
+    except BaseException:  # a signal may arrive between any two lines, or in `_new_file`
         _remove(temporary)
         raise
 
@@ -197,18 +197,17 @@ def _new_file(path: str) -> Iterator[int]:
 
 
 def _link(temporary: str, path: str) -> None:
-    """Put a file in place where there is none: a rename would replace one."""
+    """Move a file to a path that must not exist; a rename would replace what is there."""
     try:
         os.link(temporary, path)
     except FileExistsError as error:
-        raise ExistsError(f"{path} is there already") from error
+        raise ExistsError(f"{path} already exists") from error
     except OSError as error:
         if error.errno not in _NO_HARD_LINKS:
             raise
-        if os.path.lexists(
-            path
-        ):  # looking first is the best such disks allow: of two writers at once, both may find none
-            raise ExistsError(f"{path} is there already") from error
+        # Without hard links this check is the best possible: two concurrent writers may both pass.
+        if os.path.lexists(path):
+            raise ExistsError(f"{path} already exists") from error
         os.replace(temporary, path)
     else:
         os.unlink(temporary)

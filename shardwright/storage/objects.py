@@ -1,4 +1,4 @@
-"""Objects of a store: whole under their keys or not there, because stores show an object only when all of it has arrived."""
+"""Objects of a store. Writes are atomic: stores show an object only when it is complete."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from shardwright.storage.uploads import ObjectSink, open_upload
 
 _TRIES_FOR_CONTENT = 3
 _KEYS_A_REQUEST = 1000
-COALESCE_BYTES = 1 << 20  # a gap that is cheaper to fetch than another request
+COALESCE_BYTES = 1 << 20  # reading a gap of at most this size is cheaper than another request
 
 
 class ReadObject(NamedTuple):
-    """A whole object, and its etag without quotes ("" where the store gives none)."""
+    """A whole object and its etag, without quotes and "" if the store gives none."""
 
     data: bytes
     etag: str
@@ -49,27 +49,30 @@ class ObjectFiles:
         self._options = options
 
     def num_bytes_of(self, path: str) -> int | None:
-        """An object's length, or None where there is no such object.
+        """Return an object's length in bytes, or None if it does not exist.
 
         Raises:
-            StorageError: The store does not say.
+            StorageError: The request failed.
         """
         found = head_object(path, self._options)
         return None if found is None else found.num_bytes
 
     def read_bytes(self, path: str) -> bytes:
-        """A whole object.
+        """Return a whole object.
 
         Raises:
-            MissingError: There is none.
+            MissingError: It does not exist.
             StorageError: It cannot be read.
         """
         return read_object(path, self._options).data
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
-        """Up to `length` bytes from `offset` on; fewer where the object ends. Raises as `read_bytes`."""
+        """Return `length` bytes from `offset` on, fewer at the object's end.
+
+        Raises as `read_bytes`.
+        """
         client, key = _place(path, self._options)
-        if not length:  # no store can be asked for that, and yet a missing object is one
+        if not length:  # stores have no empty ranges, but a missing object must still raise
             self._found(path)
             return b""
         data = client.call(path, "read", lambda: _get_range(client, key, offset, length))
@@ -77,7 +80,10 @@ class ObjectFiles:
         return data
 
     def read_ranges(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
-        """The bytes of several [start, stop) of one object; near ones come by one request. Raises as `read_bytes`."""
+        """Return several ranges [start, stop) of one object; near ones share a request.
+
+        Raises as `read_bytes`.
+        """
         client, key = _place(path, self._options)
         starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
         found = client.call(
@@ -92,14 +98,14 @@ class ObjectFiles:
 
     @contextmanager
     def local_copy(self, path: str) -> Iterator[str]:
-        """A local path under which the object can be read as long as the block lasts. Raises as `read_bytes`."""
+        """Download to a temporary file and yield its path. Raises as `read_bytes`."""
         found = self._found(path)
         with tempfile.NamedTemporaryFile(prefix="shardwright-") as file:
             download(path, self._options, file.fileno(), [(0, found.num_bytes)], etag=found.etag)
             yield file.name
 
     def open_input(self, path: str) -> pa.NativeFile:
-        """A seekable file for Arrow's readers. Raises as `read_bytes`."""
+        """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""
         client, key = _place(path, self._options)
         found = self._found(path)
         return pa.PythonFile(RangeReader(client, path, key, found.num_bytes, found.etag), mode="r")
@@ -111,14 +117,14 @@ class ObjectFiles:
         return found
 
     def names_in(self, path: str) -> list[str]:
-        """The names directly below a prefix, of folders too, in order. Raises `StorageError`."""
+        """Return the sorted names of the files and folders in a folder. Raises `StorageError`."""
         client, key = _place(path, self._options)
         folders, objects = list_folder(client, key)
         start = len(key) + 1 if key else 0
         return sorted([folder[start:] for folder in folders] + [row.key[start:] for row in objects])
 
     def stated_in(self, path: str) -> dict[str, StatedFile]:
-        """Name -> what the store says of each object directly below a prefix. Raises `StorageError`."""
+        """Return name -> metadata of each object in a folder. Raises `StorageError`."""
         client, key = _place(path, self._options)
         if client.scheme == "gs":
             return {
@@ -132,24 +138,24 @@ class ObjectFiles:
         }
 
     def is_file(self, path: str) -> bool:
-        """Whether there is an object of just that key, which is no prefix of others."""
+        """Return whether an object with exactly this key exists."""
         return bool(parse_address(path).key) and self.num_bytes_of(path) is not None
 
     @contextmanager
     def open_sink(self, path: str) -> Iterator[ObjectSink]:
-        """A sink whose object appears when the block ends without an error; after one, nothing is left of it.
+        """Open a sink whose object appears when the block ends; on an error nothing is left of it.
 
         Raises:
-            StorageError: It cannot be written; the message names it and the cause.
+            StorageError: The object cannot be written.
         """
         with open_upload(path, self._options) as sink:
             yield sink
 
     def create_bytes(self, path: str, data: bytes) -> None:
-        """Write a small object where there is none. Two writers at once: one of them is told.
+        """Write a small object that must not exist. Of two concurrent writers one succeeds.
 
         Raises:
-            ExistsError: There is one already.
+            ExistsError: The object already exists.
             StorageError: It cannot be written.
         """
         client, key = _place(path, self._options)
@@ -163,33 +169,31 @@ class ObjectFiles:
         try:
             client.call(path, "write", create)
         except ExistsError:
-            # The answer to a first try that went well may have been lost on its way.
+            # An earlier attempt may have succeeded, with its response lost.
             if tries == 1 or self.read_bytes(path) != data:
                 raise
 
     def write_bytes(self, path: str, data: bytes) -> None:
-        """Write a small object, replacing what is there. Raises `StorageError`."""
+        """Write or replace a small object. Raises `StorageError`."""
         client, key = _place(path, self._options)
         put = client.call(
             path, "write", lambda: obstore.put(client.objects, key, data, use_multipart=False)
         )
         COUNTERS.add("bytes_written", len(data))
-        stated = (
-            plain_etag(put["e_tag"]) if client.scheme == "gs" else ""
-        )  # S3 has checked the content itself
+        stated = plain_etag(put["e_tag"]) if client.scheme == "gs" else ""  # S3 checks by itself
         if (
             looks_like_md5(stated)
             and stated != hashlib.md5(data, usedforsecurity=False).hexdigest()
         ):
             raise StorageError(
-                f"{path} did not arrive as it was sent (the store states MD5 {stated}): run the build again"
+                f"{path} was damaged during the upload (the store has MD5 {stated}): "
+                "run the build again"
             )
 
     def remove(self, path: str) -> None:
-        """Remove an object; where there is none, nothing happens. Raises `StorageError`."""
-        if (
-            head_object(path, self._options) is None
-        ):  # asked first: S3 notes even a removal of nothing, in buckets with versions
+        """Remove an object if it exists. Raises `StorageError`."""
+        # In versioned buckets S3 records even the removal of a missing object.
+        if head_object(path, self._options) is None:
             return
         client, key = _place(path, self._options)
         try:
@@ -198,7 +202,7 @@ class ObjectFiles:
             return
 
     def remove_all(self, paths: Sequence[str]) -> None:
-        """Remove objects, a thousand a request where the store takes that. Raises `StorageError`."""
+        """Remove objects, 1,000 per request where the store can. Raises `StorageError`."""
         for start in range(0, len(paths), _KEYS_A_REQUEST):
             some = paths[start : start + _KEYS_A_REQUEST]
             client = _place(some[0], self._options)[0]
@@ -207,7 +211,7 @@ class ObjectFiles:
                 client.call(
                     some[0], "delete", functools.partial(obstore.delete, client.objects, keys)
                 )
-            except MissingError:  # one of them, removed by somebody else
+            except MissingError:  # one was removed concurrently: remove the others one by one
                 deque(map_reads(self.remove, some), maxlen=0)
 
 
@@ -218,7 +222,7 @@ def _get_range(client: Client, key: str, offset: int, length: int) -> bytes:
         if is_past_end(error) or (
             is_whole_answer(error) and not obstore.head(client.objects, key)["size"]
         ):
-            return b""  # as of a local file
+            return b""  # as for a local file
         raise
 
 
@@ -228,10 +232,10 @@ def _place(uri: str, options: StorageOptions) -> tuple[Client, str]:
 
 
 def head_object(uri: str, options: StorageOptions) -> StatedFile | None:
-    """What the store says of an object, or None where there is none.
+    """Return an object's metadata, or None if it does not exist.
 
     Raises:
-        StorageError: The store does not say.
+        StorageError: The request failed.
     """
     client, key = _place(uri, options)
     try:
@@ -243,17 +247,17 @@ def head_object(uri: str, options: StorageOptions) -> StatedFile | None:
 def read_object(
     uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None
 ) -> ReadObject:
-    """A whole object, whose content is what its store states.
+    """Return a whole object, checked against its etag if that is an MD5.
 
     Args:
-        uri: Its address.
+        uri: The object.
         options: Storage options.
         num_bytes: Its length when it was listed, or None.
-        etag: Its etag when it was listed, or None where nobody looked.
+        etag: Its etag when it was listed, or None.
 
     Raises:
-        MissingError: There is none.
-        ChangedError: It is not the one that was listed; or it arrives, time and again, with another content than the store states.
+        MissingError: It does not exist.
+        ChangedError: It changed since it was listed, or three downloads do not match its MD5.
         StorageError: It cannot be read.
     """
     client, key = _place(uri, options)
@@ -268,10 +272,12 @@ def read_object(
             client.etags_are_md5 = True
             return found
         COUNTERS.add("retries_content")
+        # Two equal downloads are not damaged: the etag only looks like an MD5.
         if digests.count(digests[-1]) > 1 and not _is_md5(client, key):
             return found
     raise ChangedError(
-        f"{uri} arrives with another content than its store states (MD5 {digests[-1]}, stated {found.etag}): try again"
+        f"{uri} was damaged during the download (MD5 {digests[-1]}, the store has {found.etag}): "
+        "try again"
     )
 
 
@@ -283,18 +289,18 @@ def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | 
         raise ChangedError(f"{uri} has changed since it was listed")
     data = bytes(result.bytes())
     if len(data) != meta["size"]:
-        raise OSError(f"{len(data)} bytes of {meta['size']} arrived")  # is tried again
+        raise OSError(f"received {len(data)} of {meta['size']} bytes")  # `call` retries it
     return ReadObject(data, there)
 
 
 def read_object_part(
     uri: str, options: StorageOptions, offset: int, num_bytes: int, *, etag: str | None = None
 ) -> bytes:
-    """`num_bytes` bytes of an object from `offset` on. No store states a checksum of parts.
+    """Return `num_bytes` bytes of an object from `offset` on. Stores have no checksums of parts.
 
     Raises:
-        MissingError: There is no such object.
-        ChangedError: It is not the one that was listed, or ends before.
+        MissingError: The object does not exist.
+        ChangedError: It changed since it was listed, or is too short.
         StorageError: It cannot be read.
     """
     client, key = _place(uri, options)
@@ -311,7 +317,10 @@ def _get_part(client: Client, key: str, offset: int, num_bytes: int) -> tuple[by
 
 
 def _is_md5(client: Client, key: str) -> bool:
-    """Whether the store itself says that the etag is the content's MD5: of objects encrypted with keys of their own it is not."""
+    """Return whether the store reports that the etag is the content's MD5.
+
+    With KMS or customer keys it is not. If that is unknown, return whether other etags were.
+    """
     try:
         return peers.stated_content(client, key).md5 is not None
     except StorageError:

@@ -1,7 +1,7 @@
-"""Storage options: what a user says of a store with `--storage-option KEY=VALUE`, and which keys there are.
+"""Storage options, `--storage-option KEY=VALUE`, and their keys.
 
-Keys are those of obstore's store and client configuration (https://developmentseed.org/obstore), and a few plainer names
-for them. What is not said comes from the environment, as each store's own tools read it.
+Keys are those of obstore's store and client configuration (https://developmentseed.org/obstore),
+and a few aliases. Defaults come from the environment, as in each store's own tools.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from shardwright.storage.addresses import parse_address
 
 S3_KEYS = frozenset(
     (
-        "access_key_id", "secret_access_key", "session_token", "region", "endpoint", "skip_signature", "virtual_hosted_style_request",
-        "role_arn", "role_session_name", "web_identity_token_file", "sts_endpoint", "checksum_algorithm", "request_payer",
-        "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "unsigned_payload", "profile",
+        "access_key_id", "secret_access_key", "session_token", "region", "endpoint",
+        "skip_signature", "virtual_hosted_style_request", "role_arn", "role_session_name",
+        "web_identity_token_file", "sts_endpoint", "checksum_algorithm", "request_payer",
+        "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "unsigned_payload",
+        "profile",
     )
 )  # fmt: skip
 GCS_KEYS = frozenset(
@@ -34,14 +36,14 @@ GCS_KEYS = frozenset(
 )
 AZURE_KEYS = frozenset(
     (
-        "account_name", "account_key", "client_id", "client_secret", "tenant_id", "sas_key", "token", "endpoint", "skip_signature",
-        "use_emulator", "use_azure_cli",
+        "account_name", "account_key", "client_id", "client_secret", "tenant_id", "sas_key",
+        "token", "endpoint", "skip_signature", "use_emulator", "use_azure_cli",
     )
 )  # fmt: skip
 CLIENT_KEYS = frozenset(
     (
-        "allow_http", "allow_invalid_certificates", "connect_timeout", "read_timeout", "timeout", "proxy_url", "root_certificate",
-        "user_agent", "http1_only", "http2_only",
+        "allow_http", "allow_invalid_certificates", "connect_timeout", "read_timeout", "timeout",
+        "proxy_url", "root_certificate", "user_agent", "http1_only", "http2_only",
     )
 )  # fmt: skip
 OWN_KEYS = frozenset({"deadline"})
@@ -58,35 +60,37 @@ _FORM = re.compile(
 _BOOLS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 _BOOL_KEYS = frozenset(
     (
-        "allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "skip_signature", "virtual_hosted_style_request",
-        "unsigned_payload", "sse_bucket_key_enabled", "request_payer", "use_emulator", "use_azure_cli",
+        "allow_http", "allow_invalid_certificates", "http1_only", "http2_only", "skip_signature",
+        "virtual_hosted_style_request", "unsigned_payload", "sse_bucket_key_enabled",
+        "request_payer", "use_emulator", "use_azure_cli",
     )
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StorageOptions:
-    """Options for stores, in the order they were given; picklable, and free of clients.
+    """Options for stores, in the given order. Picklable, without clients.
 
     Attributes:
-        settings: (scope, key, value) each; a scope is a store such as `s3://bucket`, or "" for all stores.
+        settings: (scope, key, value) each. A scope is a store such as `s3://bucket`, or "" for all.
     """
 
     settings: tuple[tuple[str, str, str], ...] = ()
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> StorageOptions:
-        """From `KEY=VALUE`, or `s3://BUCKET:KEY=VALUE` for one bucket alone.
+        """Parse `KEY=VALUE`, or `s3://BUCKET:KEY=VALUE` for one bucket.
 
         Raises:
-            UsageError: Another form, a key that no store has, or a value that is not of its kind.
+            UsageError: The form, the key or the value is invalid.
         """
         settings = []
         for text in texts:
             match = _FORM.fullmatch(text)
             if match is None:
                 raise UsageError(
-                    f"--storage-option {text.partition('=')[0]!r} must be KEY=VALUE, or s3://BUCKET:KEY=VALUE for one bucket"
+                    f"--storage-option {text.partition('=')[0]!r} must be KEY=VALUE, "
+                    "or s3://BUCKET:KEY=VALUE for one bucket"
                 )
             scope = parse_address(match["scope"]).store if match["scope"] else ""
             settings.append((scope, *_check(match["key"].lower(), match["value"])))
@@ -94,13 +98,13 @@ class StorageOptions:
 
     @classmethod
     def of(cls, values: Mapping[str, object] | StorageOptions | None) -> StorageOptions:
-        """From a mapping, as Python callers give it. Raises as `parse`."""
+        """Convert a mapping of keys to values. Raises as `parse`."""
         if isinstance(values, StorageOptions):
             return values
         return cls.parse(f"{key}={value}" for key, value in (values or {}).items())
 
     def for_store(self, store: str) -> dict[str, str]:
-        """The values that hold for a store, those of its own scope over those of all."""
+        """Return a store's values; those of its own scope take precedence."""
         general = {key: value for scope, key, value in self.settings if not scope}
         return general | {key: value for scope, key, value in self.settings if scope == store}
 
@@ -121,9 +125,9 @@ def _check(key: str, value: str) -> tuple[str, str]:
         hint = (
             f"did you mean {guess[0]!r}?"
             if guess
-            else f"some keys are {', '.join(sorted(S3_KEYS)[:4])}, allow_http"
+            else f"known keys include {', '.join(sorted(S3_KEYS)[:4])}, allow_http"
         )
-        raise UsageError(f"--storage-option {key!r} is no option of a store; {hint}")
+        raise UsageError(f"--storage-option {key!r} is unknown; {hint}")
     if key == "path_style":
         return "virtual_hosted_style_request", str(not parse_bool(key, value)).lower()
     key = _ALIASES.get(key, key)
@@ -135,7 +139,7 @@ def _check(key: str, value: str) -> tuple[str, str]:
 
 
 def parse_bool(key: str, value: str) -> bool:
-    """A switch's value.
+    """Parse a boolean value.
 
     Raises:
         UsageError: It is neither true nor false.
@@ -146,10 +150,10 @@ def parse_bool(key: str, value: str) -> bool:
 
 
 def parse_seconds(key: str, value: str) -> timedelta:
-    """A time, such as `30` or `30s`.
+    """Parse a number of seconds, such as `30` or `30s`.
 
     Raises:
-        UsageError: It is none, or not above 0.
+        UsageError: It is not a number above 0.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*s?", value.strip())
     if match is None or not float(match[1]):
@@ -160,5 +164,5 @@ def parse_seconds(key: str, value: str) -> timedelta:
 
 
 def typed(key: str, value: str) -> object:
-    """A value as obstore wants it."""
+    """Convert a value to the type that obstore expects: a boolean or text."""
     return parse_bool(key, value) if key in _BOOL_KEYS else value

@@ -1,7 +1,8 @@
-"""What obstore cannot do, by the stores' own Python clients: list names it cannot take, abort uploads, tell checksums.
+"""Do what obstore cannot: list unsupported names, abort multipart uploads, read checksums.
 
-They are slow and heavy, and imported only for this: boto3 for S3; for GCS google-auth's session, on the JSON interface for objects and
-the XML interface for uploads (https://cloud.google.com/storage/docs/multipart-uploads).
+This takes the stores' own Python clients, which are slow and heavy, so they are imported on use:
+boto3 for S3; for GCS google-auth's session, with the JSON API for objects and the XML API for
+uploads (https://cloud.google.com/storage/docs/multipart-uploads).
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from shardwright.storage.clients import Client
 from shardwright.storage.etags import looks_like_md5, plain_etag
 
 _GOOGLE = "https://storage.googleapis.com"
-_UNSIGNED_KINDS = ("aws:kms", "aws:kms:dsse")  # encryptions under which an etag is no MD5
+_UNSIGNED_KINDS = ("aws:kms", "aws:kms:dsse")  # encryptions whose etags are not MD5
 
 
 class StatedContent(NamedTuple):
-    """What a store says of an object: its length in bytes, and the checksums of its content that it keeps, None where it keeps none."""
+    """An object's length in bytes and its checksums, as its store reports them.
+
+    `md5` is in hexadecimal. A checksum that the store does not keep is None.
+    """
 
     num_bytes: int
     crc32c: int | None
@@ -33,15 +37,15 @@ class StatedContent(NamedTuple):
 def list_any_keys(
     client: Client, prefix: str, after: str | None = None
 ) -> Iterator[tuple[str, int, str]]:
-    """(key, bytes, etag) of every object below a prefix, in key order, whatever its name is like.
+    """Yield (key, bytes, etag) of every object below a prefix, in key order, with any name.
 
     Args:
         client: The store's client.
-        prefix: Without a slash at its end; "" for all.
-        after: Only keys behind this one.
+        prefix: Without a trailing slash; "" for all.
+        after: Only list keys after this one.
 
     Raises:
-        StorageError: The client that is needed is not installed, or fails.
+        StorageError: The store's own client is not installed, or fails.
     """
     start = f"{prefix}/" if prefix else ""
     if client.scheme == "s3":
@@ -66,18 +70,16 @@ def list_any_keys(
             )
             yield from (row for row in rows if row[0] != after)
     else:
-        raise StorageError(
-            f"{client.store} holds an object whose name cannot be asked for: rename it"
-        )
+        raise StorageError(f"{client.store} has an object whose name is not supported: rename it")
 
 
 def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
-    """Abort multipart uploads that were begun below a prefix and never completed; the store bills their parts, and shows them to nobody.
+    """Abort incomplete multipart uploads below a prefix: the store bills their hidden parts.
 
     Args:
         client: The store's client.
-        prefix: Without a slash at its end, or a whole key.
-        wanted: Says of a key whether its uploads are to be aborted.
+        prefix: Without a trailing slash, or a whole key.
+        wanted: Returns whether to abort the uploads of a key.
 
     Returns:
         The keys of the aborted uploads.
@@ -91,7 +93,7 @@ def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) ->
 
 
 def stated_content(client: Client, key: str) -> StatedContent:
-    """What the store itself says of an object's content.
+    """Return an object's length and checksums from its store.
 
     Raises:
         StorageError: As `list_any_keys`.
@@ -120,11 +122,14 @@ def stated_content(client: Client, key: str) -> StatedContent:
             {"fields": "size,crc32c,md5Hash"},
         )
         return _stated(row)
-    raise MissingPeerError(f"{client.store}: this kind of store does not say checksums")
+    raise MissingPeerError(f"{client.store}: this kind of store does not report checksums")
 
 
 def stated_below(client: Client, prefix: str) -> dict[str, StatedContent]:
-    """Name -> what GCS says of each object directly below a prefix. Raises as `list_any_keys`."""
+    """Return name -> content of each GCS object directly below a prefix.
+
+    Raises as `list_any_keys`.
+    """
     start = f"{prefix}/" if prefix else ""
     query = {
         "prefix": start,
@@ -179,9 +184,8 @@ def _boto3_client(client: Client) -> Any:
         if keys.get("access_key_id") or config.get("skip_signature")
         else None
     )
-    session = boto3.session.Session(
-        botocore_session=BotocoreSession(session_vars=no_profile)
-    )  # the one that is named may not be there
+    # With given keys no profile is loaded: the one that AWS_PROFILE names may not exist.
+    session = boto3.session.Session(botocore_session=BotocoreSession(session_vars=no_profile))
     return session.client(
         "s3",
         endpoint_url=config.get("endpoint"),
@@ -200,7 +204,10 @@ def _boto3_client(client: Client) -> Any:
 
 
 def _attempts_within(seconds: float) -> int:
-    """How often boto3 may try, up to 6 times: its standard mode waits up to 1, 2, 4, ... seconds between two tries."""
+    """Return how many attempts boto3 may make within a deadline, 1 to 6.
+
+    Its standard mode waits at most 1, 2, 4, ... seconds between attempts.
+    """
     return max(1, min(6, int(math.log2(seconds + 1)) + 1))
 
 
@@ -213,9 +220,8 @@ def _abort_s3_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]
         ):
             for upload in page.get("Uploads", ()):
                 if wanted(upload["Key"]):
-                    with suppress(
-                        s3.exceptions.NoSuchUpload
-                    ):  # completed, or aborted by another, since it was listed
+                    # It may have been completed, or aborted elsewhere, since the listing.
+                    with suppress(s3.exceptions.NoSuchUpload):
                         s3.abort_multipart_upload(
                             Bucket=_name(client), Key=upload["Key"], UploadId=upload["UploadId"]
                         )
@@ -224,7 +230,7 @@ def _abort_s3_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]
 
 
 def _google_etag(row: dict[str, str]) -> str:
-    """The etag that the XML interface gives the same object; not known here for composed objects and those with keys of their own."""
+    """Return the object's etag in the XML API, "" for composed and KMS-encrypted objects."""
     return (
         base64.b64decode(row["md5Hash"]).hex()
         if row.get("md5Hash") and not row.get("kmsKeyName")
@@ -273,11 +279,11 @@ def _google_faults(client: Client) -> Iterator[None]:
     try:
         yield
     except GoogleAuthError as error:
-        raise CredentialsError(f"{client.store}: credentials cannot be had: {error}") from error
+        raise CredentialsError(f"{client.store}: could not obtain credentials: {error}") from error
 
 
 def _google_request(client: Client, method: str, path: str, query: dict[str, str]) -> Any:
-    """An answer that is no refusal; what fails in passing is tried again, as the client's own requests are. Raises `StorageError`."""
+    """Return a successful response; transient errors are retried. Raises `StorageError`."""
     url = str(client.config.get("base_url") or _GOOGLE).rstrip("/") + path
 
     def ask() -> Any:
@@ -285,8 +291,9 @@ def _google_request(client: Client, method: str, path: str, query: dict[str, str
             method, url, params=query, timeout=client.read_seconds
         )
         if not answer.ok:
+            # `fault_of` parses the status and the code out of this text, as of obstore's errors.
             raise OSError(
-                f"{method} {path} was answered with status code: {answer.status_code} {answer.text[:500]}"
+                f"{method} {path} failed with status code: {answer.status_code} {answer.text[:500]}"
             )
         return answer
 
@@ -319,7 +326,7 @@ def _abort_google_uploads(client: Client, prefix: str, wanted: Callable[[str], b
             continue
         found = {child.tag.rpartition("}")[2]: child.text or "" for child in upload}
         if wanted(found["Key"]):
-            with suppress(MissingError):  # completed, or aborted by another, since it was listed
+            with suppress(MissingError):  # completed, or aborted elsewhere, since the listing
                 _google_request(
                     client,
                     "DELETE",

@@ -1,4 +1,4 @@
-"""An object as a file that can be read anywhere, for readers that want one."""
+"""Objects as seekable files, for readers that need one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUFFER_BYTES = 8 << 20
 
 
 class RangeReader(io.RawIOBase):
-    """An object as a seekable file: a buffer, filled by ranged requests that are repeated like all others."""
+    """An object as a seekable file, buffered, with ranged requests that are retried."""
 
     def __init__(
         self, client: Client, uri: str, key: str, num_bytes: int, etag: str | None

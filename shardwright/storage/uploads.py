@@ -1,7 +1,7 @@
-"""Uploading: a stream of pieces as a multipart upload, in bounded memory, which is completed or leaves nothing.
+"""Stream pieces of bytes into a multipart upload: atomic, in bounded memory.
 
-S3 checks the content of every request against the SHA-256 in its signature; what arrives at GCS is compared with the CRC32C that
-it states of the finished object.
+S3 checks each request against the SHA-256 in its signature. For GCS, the CRC32C that it reports
+of the finished object is compared with that of the bytes sent.
 """
 
 from __future__ import annotations
@@ -26,30 +26,27 @@ from shardwright.storage.heads import head
 from shardwright.storage.options import StorageOptions
 
 _LOG = logging.getLogger("shardwright.storage")
-PART_BYTES = 5 << 20  # the least that stores take; up to 10,000 parts: 50 GB an object
-_PARTS_AT_A_TIME = 6  # 30 MB on their way, one more being filled
+PART_BYTES = 5 << 20  # the minimum of stores; with at most 10,000 parts, 50 GB per object
+_PARTS_AT_A_TIME = 6  # 30 MB in flight, plus the part being filled
 
 
 class ObjectSink:
-    """An upload under way that takes pieces of bytes and counts them."""
+    """An open upload that counts its bytes and computes their CRC32C."""
 
     def __init__(self, writer: Any, client: Client, uri: str) -> None:
         self._writer, self._client, self._uri = writer, client, uri
         self.num_bytes = 0
         self.crc32c = 0
-        self.etag: str | None = (
-            None  # once the object is there, where the store keeps it as long as the content stays
-        )
+        # Set after the upload, except on GCS, whose etags may change while the content stays.
+        self.etag: str | None = None
 
     def write(self, pieces: Sequence[bytes]) -> None:
-        """Send the pieces one after another.
+        """Append the pieces to the object.
 
         Raises:
-            StorageError: A part that was on its way cannot be written.
+            StorageError: A part in flight could not be written.
         """
-        data = b"".join(
-            pieces
-        )  # the writer keeps what it is given, so each call gives it bytes of its own
+        data = b"".join(pieces)  # obstore's writer keeps the buffer, so never reuse one
         try:
             self._writer.write(data)
         except (BaseError, OSError, ValueError) as error:
@@ -63,16 +60,15 @@ class ObjectSink:
 
 @contextmanager
 def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
-    """A sink whose object appears when the block ends without an error; after one, nothing is left of it.
+    """Open a sink whose object appears when the block ends; on an error nothing is left of it.
 
     Raises:
-        StorageError: It cannot be written; the message names it and the cause.
+        StorageError: The object cannot be written.
     """
     store, key = parse_address(uri)
     client = client_for(store, options)
-    before = _etag_of(
-        client, key, uri
-    )  # the first contact, too: it is quick to fail, where an upload is patient
+    # This request also fails within seconds at a wrong endpoint, where an upload retries longer.
+    before = _etag_of(client, key, uri)
     writer: Any = obstore.open_writer(
         client.uploads, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_A_TIME
     )
@@ -81,7 +77,7 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
     try:
         with writer:
             yield sink
-            written = True  # what fails from here on is the completion, and before it the block, whose errors are its own
+            written = True  # errors from here on come from completing the upload
     except BaseException as error:
         fault = (
             fault_of(error, uri, "write", client.endpoint)
@@ -107,7 +103,10 @@ def _etag_of(client: Client, key: str, uri: str) -> str | None:
 def _arrived_anyway(
     client: Client, key: str, uri: str, sink: ObjectSink, before: str | None
 ) -> bool:
-    """Whether only the answer to the last request was lost: the object is there, of the right length, and not the one of before."""
+    """Return whether the upload succeeded and only the response to its last request was lost.
+
+    Then the object exists, has the right length and an etag other than `before`.
+    """
     try:
         found = client.call(uri, "write", lambda: obstore.head(client.objects, key))
     except StorageError:
@@ -116,11 +115,7 @@ def _arrived_anyway(
 
 
 def _compare(client: Client, key: str, uri: str, sink: ObjectSink) -> None:
-    """Make sure that what the store has is what was sent.
-
-    Raises:
-        StorageError: It is not.
-    """
+    """Raise `StorageError` if the object in the store differs from the bytes that were sent."""
     if client.scheme == "gs":
         stated = peers.stated_content(client, key)
         num_bytes, crc32c = stated.num_bytes, stated.crc32c
@@ -129,16 +124,14 @@ def _compare(client: Client, key: str, uri: str, sink: ObjectSink) -> None:
         num_bytes, crc32c, sink.etag = found["size"], None, plain_etag(found["e_tag"]) or None
     if num_bytes != sink.num_bytes or crc32c not in (None, sink.crc32c):
         raise StorageError(
-            f"{uri} did not arrive as it was sent: {num_bytes} bytes with crc32c {crc32c}, sent {sink.num_bytes} with {sink.crc32c}: "
-            "run the build again"
+            f"{uri} was damaged during the upload: the store has {num_bytes} bytes with crc32c "
+            f"{crc32c}, sent were {sink.num_bytes} with {sink.crc32c}: run the build again"
         )
 
 
 def _sweep(client: Client, key: str) -> None:
-    """Parts that were on their way when the upload was aborted may have arrived after it: abort it once more."""
+    """Abort an upload again: parts in flight at the first time may have arrived since."""
     try:
         peers.abort_uploads(client, key, lambda found: found == key)
-    except (
-        StorageError
-    ) as error:  # the first failure is the one to tell; the next build sweeps, too
-        _LOG.info("%s: an upload may be left: %s", key, error)
+    except StorageError as error:  # the caller raises the first error; the next build aborts, too
+        _LOG.info("%s: an incomplete upload may remain: %s", key, error)

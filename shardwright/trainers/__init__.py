@@ -1,1 +1,1 @@
-"""What feeds each training framework. Each file imports its own framework, and only when it is imported itself."""
+"""Feed training frameworks: one module per framework, which imports that framework."""

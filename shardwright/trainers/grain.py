@@ -1,10 +1,12 @@
-"""`Reader.grain()`: a dataset as a random-access source of Grain, whose samplers, shuffles and loaders then decide the order.
+"""Serve a dataset as a random-access data source for Grain.
 
-    source = sw.Reader("dataset/", global_batch_size=256, image=sw.TrainImage(224)).grain()
-    train = grain.MapDataset.source(source).shuffle(seed=0).repeat().batch(256).to_iter_dataset().mp_prefetch()
+    reader = sw.Reader("dataset/", global_batch_size=256, image=sw.TrainImage(224))
+    dataset = grain.MapDataset.source(reader.grain()).shuffle(seed=0).repeat().batch(256)
+    train = dataset.to_iter_dataset().mp_prefetch()
 
-Grain itself is not imported: its sources are whatever has a length and gives items by number. Its processes want absl's flags to be
-parsed: in a program without `absl.app.run`, call `absl.flags.FLAGS.mark_as_parsed()`.
+Grain's samplers, shuffles and loaders decide the order. Grain itself is not imported: any object
+with a length and indexing is a source. Its worker processes need parsed absl flags: in a program
+without `absl.app.run`, call `absl.flags.FLAGS.mark_as_parsed()`.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from shardwright.reader.reader import Reader
 
 
 def as_grain(reader: Reader) -> ExampleSource:
-    """A reader's records as a `grain.sources.RandomAccessDataSource`.
+    """Return a reader's records as a `grain.sources.RandomAccessDataSource`.
 
-    Item `number`, from 0, is the record with that number in the order they are stored in: a dict of NumPy arrays and scalars,
-    texts as str. Of the reader its split, features, image, seed and `where` hold; batches and order are Grain's to make.
+    Item `number`, from 0, is the record with that number in stored order: a dict of NumPy arrays
+    and scalars, text as str. The reader's split, features, image, seed and `where` apply; Grain
+    makes the batches and their order.
 
-    A random image such as `TrainImage` is drawn from (seed, number), the same in every epoch of Grain's. For another one in each
-    epoch let Grain draw, which repeats and resumes it as exactly:
+    The random part of an image, as of `TrainImage`, is drawn from (seed, number): it is the same
+    in every epoch. To vary it by epoch, reproducibly and across resumes, let Grain draw it:
 
         grain.MapDataset.range(len(source)).shuffle(seed=0).repeat().random_map(
             lambda number, rng: source.example(number, draw=int(rng.integers(2**63))))

@@ -1,4 +1,4 @@
-"""`Reader.jax(sharding)`: batches as arrays on JAX's devices, each going there while the one before it is used."""
+"""Put a reader's batches on JAX devices, each copied while the previous one is in use."""
 
 from __future__ import annotations
 
@@ -16,24 +16,27 @@ from shardwright.reader.reader import Reader
 
 
 class JaxBatches:
-    """A reader's batches on devices: `for batch in batches`, dicts of `jax.Array` by feature name.
+    """A reader's batches on devices, as dicts of `jax.Array` by feature name.
 
-    With a sharding, an array is the whole global batch [B, ...], of which each process holds its devices' part, made of the rows
-    that its reader gives. Without one it is what this host has, on the default device.
+    With a sharding, an array is the global batch [B, ...]; each process holds the part of its own
+    devices, taken from the rows that its reader yields. Without one it is this host's part, on the
+    default device.
 
-    Integers of 64 bits become 32 bits wide unless `jax_enable_x64` is set. What JAX has no type for stays in NumPy on the host:
-    texts, bytes, lists, images of different sizes and `SparseColumn`s.
+    64-bit integers become 32-bit unless `jax_enable_x64` is set. Values that JAX has no type for
+    stay in NumPy on the host: text, bytes, lists, images of different sizes and `SparseColumn`s.
 
-    Iterating goes on from where the reader is. `state()`, and that of the reader itself, is always that of the batches that were
-    given, not of those on their way.
+    Iteration continues from the reader's position. `state()`, here and of the reader, covers the
+    batches yielded, not those prefetched.
 
     Args:
-        reader: Where batches come from.
-        sharding: How the batch is divided among the devices of all processes, along its first axis; None for the default device.
-        ahead: Batches on the devices beside the one that is given: 1 is double buffering.
+        reader: Source of the batches.
+        sharding: Sharding of the batch over the devices of all processes, along its first axis;
+            None for the default device.
+        ahead: Batches on the devices besides the current one; 1 is double buffering.
 
     Raises:
-        UsageError: Batches may be of different lengths, cannot be divided so, or another process's rows are wanted here.
+        UsageError: Batches may differ in length, the sharding cannot divide them, or it assigns
+            rows of another process to this one.
     """
 
     def __init__(
@@ -41,7 +44,7 @@ class JaxBatches:
     ) -> None:
         if type(ahead) is not int or ahead < 0:
             raise UsageError(
-                f"ahead={ahead!r} must be a whole number, 0 or more: how many batches wait on the devices"
+                f"ahead={ahead!r} must be a whole number, at least 0: batches prefetched to devices"
             )
         self._reader = reader
         self._sharding = sharding
@@ -63,8 +66,9 @@ class JaxBatches:
                     and (batch := next(batches, None)) is not None
                 ):
                     waiting.append((self._put(batch), reader.position))
-            except Exception as error:  # what was read before it comes first
+            except Exception as error:  # raised only after the batches read before it
                 failure = error
+            # The reader has run ahead: move it back, so that its state covers what was yielded.
             reader.position = given
             if not waiting:
                 break
@@ -75,11 +79,11 @@ class JaxBatches:
             raise failure
 
     def __len__(self) -> int:
-        """As of the reader."""
+        """Return `len` of the reader."""
         return len(self._reader)
 
     def state(self) -> dict[str, Any]:
-        """Where the reading is, after the batch that was given last: see `Reader.state`."""
+        """Return the reader's state after the last batch yielded: see `Reader.state`."""
         return self._reader.state()
 
     def _put(self, batch: Batch) -> dict[str, Any]:
@@ -104,45 +108,49 @@ class JaxBatches:
 def as_jax(
     reader: Reader, sharding: jax.sharding.Sharding | None = None, *, ahead: int = 1
 ) -> JaxBatches:
-    """See `JaxBatches`."""
+    """Return `JaxBatches`, which documents the arguments."""
     return JaxBatches(reader, sharding, ahead=ahead)
 
 
 def _check_rows(reader: Reader, sharding: jax.sharding.Sharding, first_row: int) -> None:
-    """Whether every process's rows are those that its devices take."""
+    """Raise `UsageError` unless each process's devices take rows that its reader yields."""
     options = reader.options
     rows = options.global_batch_size
     if not reader.has_static_rows:
         raise UsageError(
-            f"with remainder={str(options.remainder)!r} and max_bad_records={options.max_bad_records} a batch may have fewer than {rows} "
-            "rows, which a sharding cannot divide: give remainder='pad', which fills it up and marks the fillers in `mask`, or 'drop'"
+            f"remainder={str(options.remainder)!r} and max_bad_records={options.max_bad_records} "
+            f"may give batches of fewer than {rows} rows, which a sharding cannot divide: "
+            "set remainder='pad' (adds a `mask`), or 'drop' with max_bad_records=0"
         )
     try:
         indices: Mapping[Any, tuple[slice, ...]] = sharding.addressable_devices_indices_map((rows,))
     except ValueError as error:
         raise UsageError(
-            f"{sharding} cannot divide a batch of global_batch_size={rows} rows along its first axis: {error}"
+            f"{sharding} cannot divide a batch of global_batch_size={rows} rows "
+            f"along its first axis: {error}"
         ) from error
     stop_row = first_row + reader.steps.host_batch_size
     for device, (part,) in indices.items():
         start, stop, _ = part.indices(rows)
         if start < first_row or stop > stop_row:
             raise UsageError(
-                f"{device} takes rows {start} to {stop} of each global batch, and this reader, host_index={options.host_index} of "
-                f"host_count={options.host_count}, has rows {first_row} to {stop_row}: with one host for each process along the batch "
-                "axis give host_index=jax.process_index() and host_count=jax.process_count(), and a mesh in the order of processes"
+                f"{device} takes rows {start} to {stop} of each global batch, but this reader, "
+                f"host_index={options.host_index} of host_count={options.host_count}, has rows "
+                f"{first_row} to {stop_row}: with one host per process along the batch axis, set "
+                "host_index=jax.process_index(), host_count=jax.process_count() and a mesh "
+                "in process order"
             )
 
 
 def _in_jax_type(name: str, column: NDArray[Any]) -> NDArray[Any]:
-    """Numbers in the type that JAX will give them."""
+    """Return the column in JAX's dtype; raise `UsageError` if its integers do not fit."""
     dtype = jax.dtypes.canonicalize_dtype(column.dtype)
     if dtype == column.dtype or column.size == 0 or column.dtype.kind not in "iu":
         return column.astype(dtype, copy=False)
     limits = np.iinfo(dtype)
     if column.min() < limits.min or column.max() > limits.max:
         raise UsageError(
-            f"feature {name!r} holds {column.min()} to {column.max()}, which {dtype} cannot: set jax.config.update('jax_enable_x64', "
-            "True), or leave it out by features="
+            f"feature {name!r} holds {column.min()} to {column.max()}, out of range for {dtype}: "
+            "set jax.config.update('jax_enable_x64', True), or leave it out of features="
         )
     return column.astype(dtype)

@@ -1,4 +1,4 @@
-"""Keras: a callback that resumes `fit` in mid-epoch, and batches for Keras where there is no TensorFlow."""
+"""Resume Keras `fit` in mid-epoch, and feed Keras without TensorFlow."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from shardwright.trainers.supervised import SupervisedNames
 
 _VERSION = 1
 _STATE_FILE = "training.json"
-_EPOCH_IS_OVER = object()  # a true value of `model.stop_training` that no other callback sets
+_EPOCH_IS_OVER = object()  # truthy value of `model.stop_training` that no other callback sets
 
 
 @dataclass(frozen=True)
 class TrainingState:
-    """How far a training has come, as `training.json` has it.
+    """The progress of a training run, as stored in `training.json`.
 
     Attributes:
-        reader: State of the reader before the first record that the model has not learned from.
-        epoch: Epochs of `fit` that are over.
-        step: Steps of the next one that are over.
-        steps_per_epoch: Of `fit`.
-        weights: Name of the file of the model's and the optimizer's weights.
-        seeds: States of the model's random layers, such as Dropout, which Keras leaves out of such files.
+        reader: Reader state at the first record that the model has not been trained on.
+        epoch: Completed epochs of `fit`.
+        step: Completed steps of the epoch after those.
+        steps_per_epoch: The argument of `fit`.
+        weights: File name of the weights of the model and the optimizer.
+        seeds: States of the model's random layers, such as Dropout; Keras does not save them with
+            the weights.
     """
 
     reader: dict[str, Any]
@@ -45,28 +46,34 @@ class TrainingState:
 
     @classmethod
     def read(cls, path: Path) -> TrainingState | None:
-        """None where there is none. Raises `UsageError` where the file is not what `write` wrote."""
+        """Return the saved state, or None if there is no file.
+
+        Raises:
+            UsageError: The file is damaged, or of another version.
+        """
         try:
             record = json.loads(path.read_text("utf-8"))
         except FileNotFoundError:
             return None
         except ValueError as fault:
             raise UsageError(
-                f"{path} is not a saved training ({fault}): delete it to train from the start"
+                f"{path} is not a saved training run ({fault}): delete it to train from the start"
             ) from fault
         version = record.pop("version", None) if isinstance(record, dict) else None
         if version != _VERSION:
             raise UsageError(
-                f"{path} has version {version!r}, and this shardwright reads version {_VERSION}: delete it to train from the start"
+                f"{path} has version {version!r}, but this shardwright reads version {_VERSION}: "
+                "delete it to train from the start"
             )
         if set(record) != set(cls.__dataclass_fields__):
             raise UsageError(
-                f"{path} is not a saved training (it has {', '.join(record)} only): delete it to train from the start"
+                f"{path} is not a saved training run (its keys: {', '.join(record)}): "
+                "delete it to train from the start"
             )
         return cls(**record)
 
     def write(self, path: Path) -> None:
-        """Whole or not at all."""
+        """Write the file atomically."""
         temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
         with temporary.open("w", encoding="utf-8") as file:
             json.dump({"version": _VERSION, **asdict(self)}, file)
@@ -76,26 +83,31 @@ class TrainingState:
 
 
 class ResumeTraining(keras.callbacks.Callback):
-    """Saves the model together with the reader's position, and has `fit` go on from there, on any backend.
+    """A callback that saves the model with the reader's position, and resumes `fit` from there.
 
         train = sw.Reader(DATASET, global_batch_size=256, shuffle=True, image=sw.TrainImage(224))
+        data, steps = train.tf_data(as_supervised=True), train.steps_per_epoch
         resume = train.keras_callback("run/", every=500)
-        model.fit(train.tf_data(as_supervised=True), steps_per_epoch=train.steps_per_epoch, epochs=90, callbacks=[resume])
+        model.fit(data, steps_per_epoch=steps, epochs=90, callbacks=[resume])
 
-    The same lines train from the start, or go on with the very batch that comes next; Keras's `BackupAndRestore` begins the epoch
-    again, with a model that has learned from a part of it. A training that is complete stays saved, and is not trained again.
+    The same lines start a run or resume it with the next batch, on any backend. (Keras's
+    `BackupAndRestore` repeats the epoch, with a model already trained on a part of it.) A finished
+    run stays saved, and is not trained again.
 
-    What counts is the batches that `fit` has come to the end of, not those made ahead. An epoch that is resumed has the steps that
-    were left of it, and its metrics are those of these steps. Every weight, of the optimizer too, and every random layer goes on
-    as in a run that was never stopped; what other callbacks remember is theirs to save.
+    Only batches that `fit` has finished count, not those prefetched. A resumed epoch runs its
+    remaining steps, and its metrics cover those steps only. All weights, including the
+    optimizer's, and all random layers continue as in an uninterrupted run. Other callbacks must
+    save their own state.
 
     Args:
-        reader: What `fit` gets its batches from, by `tf_data` or `keras`. It has no `epochs`.
-        directory: A local folder for the saved training, made if need be; of this training and this host alone.
-        every: Save after so many steps too, not only after each epoch.
+        reader: The reader that feeds `fit`, through `tf_data` or `keras`; its `epochs` must be
+            None.
+        directory: A local folder for the saved run, created if missing; not shared with another
+            run or host.
+        every: Save every this many steps, in addition to the end of each epoch.
 
     Raises:
-        UsageError: An argument breaks its rule, or what is saved is of other records.
+        UsageError: An argument is invalid, or the saved state is of other records.
     """
 
     def __init__(
@@ -104,11 +116,13 @@ class ResumeTraining(keras.callbacks.Callback):
         super().__init__()
         if reader.steps.end is not None:
             raise UsageError(
-                f"fit counts the epochs, and this Reader has epochs={reader.options.epochs}: leave them out of the Reader"
+                f"fit counts the epochs, but this Reader has epochs={reader.options.epochs}: "
+                "leave epochs out of the Reader"
             )
         if every is not None and (type(every) is not int or every < 1):
             raise UsageError(
-                f"every={every!r} must be a whole number of steps above 0, or None to save after each epoch"
+                f"every={every!r} must be a whole number of steps above 0, "
+                "or None to save after each epoch"
             )
         self._reader = reader
         self._directory = Path(directory)
@@ -119,10 +133,9 @@ class ResumeTraining(keras.callbacks.Callback):
             saved.check_same(ReaderState.from_json(reader.state()))
             reader.go_to(saved.position)
         self._epoch = 0
-        self._first_step = self._step = (
-            0  # of the epoch: where it was resumed, and how many steps are over
-        )
-        self._epoch_position = reader.position  # of its step `_first_step`
+        # Steps of this epoch: those done before it was resumed, and those done in all.
+        self._first_step = self._step = 0
+        self._epoch_position = reader.position  # at step `_first_step`
         self._unsaved_steps = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -143,7 +156,8 @@ class ResumeTraining(keras.callbacks.Callback):
             return
         if resumed.epoch != epoch:
             raise UsageError(
-                f"what is saved in {self._directory} is of epoch {resumed.epoch}, and fit begins with epoch {epoch}"
+                f"the run saved in {self._directory} continues at epoch {resumed.epoch}, "
+                f"but fit starts at epoch {epoch}"
             )
         self._first_step = self._step = resumed.step
 
@@ -157,22 +171,21 @@ class ResumeTraining(keras.callbacks.Callback):
             if self._every is not None and self._unsaved_steps >= self._every:
                 self._save(self._epoch, done)
         elif self._first_step and not self.model.stop_training:
-            self.model.stop_training = (
-                _EPOCH_IS_OVER  # fit would make as many steps as in a whole epoch
-            )
+            # Keras runs the full number of steps in a resumed epoch too: stop it early.
+            self.model.stop_training = _EPOCH_IS_OVER
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         del logs
         if self.model.stop_training is _EPOCH_IS_OVER:
             self.model.stop_training = False
-        if self._step < self._steps_per_epoch:  # another callback has stopped the training
+        if self._step < self._steps_per_epoch:  # another callback stopped the training
             self._save(epoch, self._step)
         else:
             self._save(epoch + 1, 0)
 
     def on_train_end(self, logs: Any = None) -> None:
         del logs
-        self.model._initial_epoch = None  # else it would hold for later calls of fit too
+        self.model._initial_epoch = None  # would apply to later calls of fit
 
     @property
     def _steps_per_epoch(self) -> int:
@@ -182,12 +195,13 @@ class ResumeTraining(keras.callbacks.Callback):
         model = self.model
         if not model.built:
             raise UsageError(
-                "the model has no weights yet to restore the saved ones into: begin it with keras.Input, or call model.build"
+                "the model has no weights to restore the saved ones into: "
+                "start it with keras.Input, or call model.build"
             )
         if saved.steps_per_epoch != self._steps_per_epoch:
             raise UsageError(
-                f"what is saved in {self._directory} had {saved.steps_per_epoch} steps per epoch, and fit has {self._steps_per_epoch}: "
-                f"give it steps_per_epoch={saved.steps_per_epoch}"
+                f"the run saved in {self._directory} has {saved.steps_per_epoch} steps per epoch, "
+                f"but fit has {self._steps_per_epoch}: set steps_per_epoch={saved.steps_per_epoch}"
             )
         if model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
@@ -195,14 +209,16 @@ class ResumeTraining(keras.callbacks.Callback):
         seeds = _seeds(model)
         if len(seeds) != len(saved.seeds):
             raise UsageError(
-                f"the model has {len(seeds)} random layers, and the one saved in {self._directory} had {len(saved.seeds)}"
+                f"the model has {len(seeds)} random layers, "
+                f"but the one saved in {self._directory} has {len(saved.seeds)}"
             )
         for variable, value in zip(seeds, saved.seeds, strict=True):
             variable.assign(np.array(value, variable.dtype))
-        model._initial_epoch = saved.epoch  # as Keras's own BackupAndRestore does
+        model._initial_epoch = saved.epoch  # as Keras's BackupAndRestore does
 
     def _save(self, epoch: int, step: int) -> None:
-        """The file of the state names that of the weights, so that the two are of the same step wherever this is stopped."""
+        # The state file holds the name of its weights file and is replaced last, so the two match
+        # even if the process dies in between.
         self._directory.mkdir(parents=True, exist_ok=True)
         model, state = self.model, self._reader.state()
         weights = f"epoch-{epoch}-step-{step}.weights.h5"
@@ -220,25 +236,27 @@ class ResumeTraining(keras.callbacks.Callback):
 
 
 def _seeds(model: Any) -> list[Any]:
-    """The variables that a file of weights leaves out."""
+    """Return the model's variables that a weights file does not hold."""
     weights = {id(variable) for variable in model.weights}
     return [variable for variable in model.variables if id(variable) not in weights]
 
 
 def make_data(reader: Reader) -> Iterator[tuple[Any, ...]] | keras.utils.PyDataset:
-    """(image, label) of a reader's batches, as NumPy arrays, for Keras on JAX or torch where TensorFlow is not installed.
+    """Return (image, label) batches of NumPy arrays, for Keras on JAX or torch without TensorFlow.
 
-    With `remainder="pad"` it is (image, label, sample weight), and the weights of rows that are no records are 0:
-    `weighted_metrics` are then exact, while Keras divides a loss by all rows.
+        steps = train.steps_per_epoch
+        model.fit(train.keras(), steps_per_epoch=steps, epochs=5, validation_data=test.keras())
 
-        model.fit(train.keras(), steps_per_epoch=train.steps_per_epoch, epochs=5, validation_data=test.keras())
+    With `remainder="pad"` batches are (image, label, sample weight), with weight 0 for padding
+    rows. `weighted_metrics` are then exact, but Keras still divides the loss by all rows.
 
     Returns:
-        Of a reader without end a generator, which is for one `fit`; else a `keras.utils.PyDataset`, from where the reader is now to
-        its end, again each time. Reading them leaves the reader where it is.
+        A generator, for a single `fit`, if the reader has no end. Otherwise a
+        `keras.utils.PyDataset` from the reader's current position to its end, repeatable. Neither
+        moves the reader.
 
     Raises:
-        UsageError: The reader gives no image or no label.
+        UsageError: The reader yields no image or no label.
     """
     names = SupervisedNames.of(reader)
     return _stream(reader, names) if reader.steps.end is None else _Batches(reader, names)
@@ -252,7 +270,7 @@ def _stream(reader: Reader, names: SupervisedNames) -> Iterator[tuple[Any, ...]]
 
 
 class _Batches(keras.utils.PyDataset):
-    """A reading with an end, as often as Keras asks for it; in any order, but fast in the reader's own."""
+    """A repeatable pass to the reader's end; random access works, sequential access is faster."""
 
     def __init__(self, reader: Reader, names: SupervisedNames) -> None:
         super().__init__()

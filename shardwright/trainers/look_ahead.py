@@ -1,4 +1,4 @@
-"""Batches at positions that are asked for one after another, by somebody who keeps the position himself."""
+"""Prefetch batches for callers that keep the position themselves, such as tf.data and Keras."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from shardwright.reader.batches import Batch, PendingBatch
 from shardwright.reader.reader import Reader
 from shardwright.reader.steps import Step
 
-_READINGS = 2  # at a time, for which there is room: one that goes on, and one that was left
+_READINGS = 2  # passes over the reader to keep batches for: the current one and an abandoned one
 
 
 class LookAhead:
-    """A reader's batches by position, the following ones being made meanwhile.
+    """A prefetching view of a reader's batches, by position. Thread-safe; the reader does not move.
 
-    Nothing of it is needed to go on: after a jump, or of more readings at a time than there is room for, batches are begun when they
-    are asked for. Any thread may ask. The reader itself stays where it is.
+    It is only a cache: after a jump, or with more passes at once than it has room for, batches are
+    made on request.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -28,11 +28,11 @@ class LookAhead:
         self._lock = threading.Lock()
 
     def take(self, position: int) -> tuple[int, Batch]:
-        """The position of the next global batch, and this host's part of the one at `position`.
+        """Return the position of the next global batch, and this host's rows of this one.
 
         Raises:
-            UsageError: The position is at the end.
-            StorageError, BadRecordError: As iterating over the reader.
+            UsageError: The position is at or after the end.
+            StorageError, BadRecordError: As when iterating over the reader.
         """
         step = self._reader.steps.step_at(position)
         if step is None:
@@ -46,12 +46,12 @@ class LookAhead:
                 self._reader._note(bad)
                 self._begin_following(step, self._ahead + 1)
         except BaseException:
-            self.clear()  # after a store was away, all are to be tried again
+            self.clear()  # batches begun during an outage have failed too: make them again
             raise
         return step.next_position, batch
 
     def clear(self) -> None:
-        """Stop making batches."""
+        """Cancel all pending batches."""
         with self._lock:
             self._make_room(0)
 
@@ -66,5 +66,5 @@ class LookAhead:
                 self._pending[step.position] = self._reader.engine.begin(step)
 
     def _make_room(self, num_left: int) -> None:
-        while len(self._pending) > num_left:
+        while len(self._pending) > num_left:  # the oldest first: of an abandoned pass, if any
             self._pending.popitem(last=False)[1].cancel()

@@ -1,4 +1,4 @@
-"""(image, label) of a batch, the form in which Keras and others take examples."""
+"""Reduce batches to (image, label), the form that Keras takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwright.schema import FeatureKind
 
 
 class SupervisedNames(NamedTuple):
-    """Which columns of a batch are (image, label), and whether its mask becomes a sample weight."""
+    """The columns of (image, label), and whether the mask becomes a sample weight."""
 
     image: str
     label: str
@@ -21,7 +21,7 @@ class SupervisedNames(NamedTuple):
 
     @classmethod
     def of(cls, reader: Reader) -> SupervisedNames:
-        """Raises `UsageError` where the reader gives no image or no label."""
+        """Find the columns; raise `UsageError` if the reader yields no image or no label."""
         image = reader.engine.columns.image
         labels = [
             feature.name
@@ -36,11 +36,11 @@ class SupervisedNames(NamedTuple):
                 else "this dataset has no labels, so take batches as dicts"
             )
             raise UsageError(
-                f"(image, label) needs the image and the label, and this Reader gives {given}: {fix}"
+                f"(image, label) needs an image and a label, but this Reader gives {given}: {fix}"
             )
         return cls(image.name, labels[0], reader.options.is_masked)
 
     def pick(self, batch: Batch) -> tuple[Any, ...]:
-        """(image, label), or (image, label, float32 weights: 0 for the rows that are no records)."""
+        """Return (image, label) or (image, label, float32 weights [rows]), 0 for padding rows."""
         pair = (batch[self.image], batch[self.label])
         return (*pair, batch[MASK].astype(np.float32)) if self.is_masked else pair

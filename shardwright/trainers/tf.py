@@ -1,7 +1,7 @@
-"""`Reader.tf_data()`: the reader's batches as a `tf.data.Dataset`.
+"""Expose a reader's batches as a `tf.data.Dataset`: `Reader.tf_data()`.
 
-The batches are those of the plain reader, made ahead by its threads; tf.data asks for one after another. What an iterator carries
-from step to step is one whole number, the position, so that is all a checkpoint of it holds.
+The reader's threads make the batches ahead, and tf.data requests them one at a time. The only
+state of an iterator, and so of its checkpoint, is the position: one integer.
 """
 
 from __future__ import annotations
@@ -24,30 +24,34 @@ from shardwright.trainers.look_ahead import LookAhead
 from shardwright.trainers.supervised import SupervisedNames
 from shardwright.trainers.tf_columns import TensorColumn, tensor_columns
 
-_WHERE_THE_READER_IS = -1  # for a position: an iteration of an endless reader begins there
+_WHERE_THE_READER_IS = -1  # position that stands for the reader's current one
 _QUIET_SECONDS = 0.1
 
 
 def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Dataset:
-    """A reader's batches as a `tf.data.Dataset`: dicts by feature name, or (image, label).
+    """Return a reader's batches as a `tf.data.Dataset` of dicts by feature name, or (image, label).
 
-    Images are tensors of the type and static shape that `image` has, [rows, None, None, 3] ragged where they differ, tf.string where
-    they stay bytes. Numbers are int64 and float32; texts (UTF-8) and bytes tf.string; lists tf.RaggedTensor [rows, None], and
-    tf.SparseTensor [rows, None] as `Sparse`. The number of rows is static where all batches have the same.
+    Images have the dtype and static shape of `image`; images of different sizes are ragged
+    [rows, None, None, 3], encoded ones tf.string. Numbers are int64 and float32; text (UTF-8) and
+    bytes are tf.string; lists are tf.RaggedTensor [rows, None], and tf.SparseTensor [rows, None]
+    with `Sparse`. The number of rows is static if all batches have the same.
 
-    Of a reader without end each iteration begins where the reader is at that moment, and the dataset is infinite. With `epochs` it
-    begins where the reader was when this was called, so that the length is known. Iterating leaves the reader where it is, and several
-    iterators may run at a time. `tf.train.Checkpoint(iterator=iter(dataset))` saves one, in about a kilobyte.
+    If the reader has no end, the dataset is infinite, and each iteration starts at the reader's
+    position at that moment. With `epochs`, each starts at the reader's position when this function
+    was called, so the length is known. Iteration does not move the reader, and several iterators
+    may run at once. `tf.train.Checkpoint(iterator=iter(dataset))` takes about a kilobyte.
 
-    A damaged record or a shard that cannot be read raises a `tf.errors.OpError`, whose message holds that of the `BadRecordError` or
-    `StorageError`.
+    A damaged record or an unreadable shard raises a `tf.errors.OpError` whose message includes
+    that of the `BadRecordError` or `StorageError`.
 
     Args:
-        reader: What makes the batches. Its `threads` decode, and its `prefetch` batches are made ahead, whatever tf.data's options say.
-        as_supervised: Give (image, label), or with `remainder="pad"` (image, label, sample weight), float32, 0 for no record.
+        reader: Source of the batches. Its `threads` and `prefetch` apply whatever tf.data's
+            options are.
+        as_supervised: Yield (image, label), or with `remainder="pad"` (image, label, sample
+            weight); weights are float32, 0 for padding rows.
 
     Raises:
-        UsageError: `as_supervised` of a reader that gives no image or no label.
+        UsageError: `as_supervised` with a reader that yields no image or no label.
     """
     names = SupervisedNames.of(reader) if as_supervised else None
     steps, start = reader.steps, reader.position
@@ -63,12 +67,12 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
         return following, batch if names is None else _pick(names, batch)
 
     dataset = numbers.scan(tf.constant(start, tf.int64), make_batch).with_options(_make_options())
-    dataset._shardwright_calls = calls  # datasets and iterators made from it keep it, and so these
+    dataset._shardwright_calls = calls  # derived datasets and iterators refer to it
     return dataset
 
 
 class _Calls:
-    """What tf.data calls, from its own threads; of iterators that run at a time, several at once."""
+    """The functions that tf.data calls from its own threads, concurrently for several iterators."""
 
     def __init__(self, reader: Reader, columns: dict[str, TensorColumn]) -> None:
         self._reader = reader
@@ -82,19 +86,18 @@ class _Calls:
         _all_calls.add(self)
 
     def in_graph(self, position: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
-        """The next position, and the batch at this one."""
-        # TensorFlow keeps every function it was ever given. What this one leads to, threads and batches, must not stay with it.
+        """Return the next position and the batch at this one, as tensors."""
+        # TensorFlow never frees a function that it was given. Through a weak reference this one
+        # does not keep the reader's threads and batches alive.
         calls = weakref.ref(self)
 
         def call(position: int) -> list[Any]:
             found = calls()
             if found is None:
-                raise UsageError(
-                    "the dataset that this iterator reads is gone: keep a reference to what tf_data() gave"
-                )
+                raise UsageError("the dataset of this iterator was freed: keep a reference to it")
             return found.make(position)
 
-        # Stateless: what it gives is a pure function of the position, so nothing of it belongs in a checkpoint.
+        # Stateless: the result depends on the position alone, so checkpoints need none of it.
         following, *parts = tf.numpy_function(
             call, [position], [tf.int64, *self._dtypes], stateful=False
         )
@@ -106,10 +109,10 @@ class _Calls:
         return tf.ensure_shape(following, ()), batch
 
     def make(self, position: int) -> list[Any]:
-        """The next position, and the arrays of the batch at this one."""
+        """Return the next position and the arrays of the batch at this one."""
         with self._lock:
             if self._is_over:
-                raise UsageError("the process is ending: nothing is read any more")
+                raise UsageError("the process is exiting: no more batches are read")
             self._running += 1
         try:
             following, batch = self._batches.take(
@@ -129,10 +132,11 @@ class _Calls:
         ]
 
     def end(self) -> None:
-        """Wait for the calls in progress, of a `prefetch` behind this dataset.
+        """Refuse new calls, and wait for those in progress, as of a `prefetch` after this dataset.
 
-        A thread that comes into Python after its end is lost, and TensorFlow would wait for it for ever. Nothing tells that one is on
-        its way: after some quiet none is.
+        A thread that enters Python after the interpreter has shut down never returns, and
+        TensorFlow would wait for it forever. No signal tells that one is about to enter, so wait
+        until none has been running for `_QUIET_SECONDS`.
         """
         with self._lock:
             self._is_over = True
@@ -156,12 +160,13 @@ def _pick(names: SupervisedNames, batch: dict[str, Any]) -> tuple[Any, ...]:
 
 def _make_options() -> tf.data.Options:
     options = tf.data.Options()
-    # One thread waits for batches: of TensorFlow's common pool it would be one that the training step lacks. The others are for what
-    # users put behind this dataset.
+    # A thread waits for batches: in TensorFlow's shared pool the training step would lack it.
+    # The others are for the transformations that users add to this dataset.
     options.threading.private_threadpool_size = len(os.sched_getaffinity(0)) + 1
     options.experimental_symbolic_checkpoint = True
-    # The reader has made the next batch already. So nothing runs behind an iterator's back, which a process would have to wait for.
+    # The reader prefetches already. A prefetch of TensorFlow's own would keep calling Python in the
+    # background, and the process would have to wait for it on exit.
     options.experimental_optimization.inject_prefetch = False
-    # Each host has its own part of every batch from the reader.
+    # The reader yields this host's part of each batch, so nothing is left to shard.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return options

@@ -1,4 +1,4 @@
-"""Records by number for tf.data: blocks of them at a time, checked, and a count of those that cannot be used. No TensorFlow."""
+"""Read blocks of records by number for tf.data, verified, and count bad records. No TensorFlow."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Block = tuple[NDArray[Any], I64, str]
 
 
 def block_records(mean_record_bytes: float) -> int:
-    """How many records are read by one call: enough that the call itself costs little, few enough to keep memory flat."""
+    """Return the records per call: enough to amortize it, few enough to bound memory."""
     return int(max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // max(mean_record_bytes, 1))))
 
 
 class BadRecords:
-    """The distinct records of one dataset that could not be used. Any thread may note one.
+    """The distinct bad records of a dataset. Thread-safe.
 
     Args:
         corpus: The shards.
-        allowed: How many there may be.
+        allowed: Maximum number of bad records.
     """
 
     def __init__(self, corpus: Corpus, allowed: int) -> None:
@@ -46,7 +46,7 @@ class BadRecords:
         self._lock = threading.Lock()
 
     def note(self, shard: int, row: int, bad: str) -> str:
-        """Note a bad record; what to tell where it is one too many, else "". Each record counts once, however often it is met."""
+        """Note a bad record, once; return the error message if it is one too many, else ""."""
         place = (self._corpus.shards[shard].uri, row)
         with self._lock:
             is_new = place not in self._found
@@ -55,26 +55,24 @@ class BadRecords:
         if count > self._allowed or count >= self._corpus.num_records:
             return str(BadRecordError(bad, count, self._allowed))
         if is_new:
-            _LOG.warning(
-                "%s: left out, the %d. of at most %d bad records", bad, count, self._allowed
-            )
+            _LOG.warning("%s: skipped, bad record %d of at most %d", bad, count, self._allowed)
         return ""
 
 
 class BlockReader:
-    """Blocks of records of a corpus. Any thread may ask.
+    """A reader of blocks of records. Thread-safe.
 
     Args:
         corpus: The shards.
-        at_a_time: How many of a store's shards are needed at once.
-        max_bad_records: How many records that cannot be used are left out before it is an error.
-        kept: Where records are kept once they have been read, None where they are not.
+        at_a_time: Number of shards of a store that are needed at once.
+        max_bad_records: Bad records to skip; one more is an error.
+        kept: Store for records that have been read; None keeps none.
 
     Attributes:
         files: The shards as open files.
 
     Raises:
-        UsageError: The cache of a dataset in a store may not hold so many shards.
+        UsageError: The cache is too small for `at_a_time` shards of a store.
     """
 
     def __init__(
@@ -88,31 +86,36 @@ class BlockReader:
         self._is_let_go = False
         self._decodable = np.zeros(corpus.num_records, np.bool_)
         self._first_rows = [shard.first_row for shard in corpus.shards]
-        # The number of each shard's first record, counted through all of them: a record's slot.
+        # A record's slot is its number over all shards; this is the slot of each shard's first.
         self._starts: I64 = np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.sizes)])
         self.open_anew()
 
     def open_anew(self) -> None:
-        """Begin with no file open, and no shard of a store held."""
+        """Start over with no open file and no shard held in the cache."""
         self.files = ShardFiles(self._corpus.shards, at_a_time=self._at_a_time)
         self._records = RecordReader(self._corpus, self.files, self._indexes, check=True)
 
     def let_go(self) -> None:
-        """Give back files and memory, and keep none from now on: only a pipeline that is being dropped asks for more."""
+        """Free files and memory for good; a pipeline being dropped may still call `read`."""
         self._is_let_go = True
         if self._kept is not None:
             self._kept.forget()
         self._give_back()
 
     def keep_indexes_of(self, shards: Collection[int]) -> None:
-        """Let go of the places of all other shards' records."""
+        """Drop the indexes of all other shards."""
         self._indexes.keep_only(shards)
 
     def read(self, shards: I64, rows: I64) -> Block:
-        """Serialized examples by shard and row, [n] each; a row counts among those of the shard that are read.
+        """Return serialized examples by shard and row, [n] each.
+
+        Args:
+            shards: Numbers of the shards.
+            rows: Numbers within the part of each shard that is read, from 0.
 
         Returns:
-            The examples as bytes [m], their slots [m], and "" or why it cannot go on. Bad records are left out.
+            The examples as bytes [m] without bad records, their slots [m], and "" or the message
+            of the error that ends the reading.
 
         Raises:
             StorageError: A shard or its index cannot be read.
@@ -142,15 +145,15 @@ class BlockReader:
         return _bytes_array(examples), np.array(slots, np.int64), ""
 
     def note_decodable(self, slot: int) -> None:
-        """Note that a record's image can be decoded, which its checksum vouches for from now on."""
+        """Note that a record's image can be decoded; its checksum guarantees that it stays so."""
         self._decodable[slot] = True
 
     def is_decodable(self, slot: int) -> np.bool_:
-        """Whether that has been noted."""
+        """Return whether `note_decodable` was called for this slot."""
         return np.bool_(self._decodable[slot])
 
     def note_undecodable(self, slot: int) -> str:
-        """Note a record whose image TensorFlow cannot decode; "" or why it cannot go on."""
+        """Note a record whose image TensorFlow cannot decode; return "" or the error message."""
         shard = int(np.searchsorted(self._starts, slot, side="right")) - 1
         row = self._first_rows[shard] + int(slot - self._starts[shard])
         return self._note(shard, row, "its image cannot be decoded by tf.io.decode_image")
@@ -170,10 +173,10 @@ class BlockReader:
 
 
 class HeldShards:
-    """Which shards of a store the iterators under way need, all of them together.
+    """The shards of a store that the running iterators need, all together.
 
     Args:
-        reader: What reads the shards.
+        reader: The reader of the shards.
     """
 
     def __init__(self, reader: BlockReader) -> None:
@@ -183,22 +186,21 @@ class HeldShards:
 
     @contextmanager
     def hold(self, shards: Sequence[int], upcoming: Sequence[int]) -> Iterator[None]:
-        """Keep shards in the cache inside the block; those of `upcoming` are downloaded ahead."""
+        """Keep shards in the cache inside the block, and download those of `upcoming` ahead."""
         with self._lock:
             self._needed.update(shards)
             self._plan(upcoming)
-        following: Sequence[
-            int
-        ] = ()  # as long as the block may be left because its iterator is dropped
+        # Stays empty if the block is left because its iterator was dropped.
+        following: Sequence[int] = ()
         try:
             yield
             following = upcoming
         finally:
             with self._lock:
                 self._needed.subtract(shards)
-                self._needed += Counter()  # drops what nobody needs any more
+                self._needed += Counter()  # drops the shards whose count is 0
                 self._plan(following)
-                if not self._needed:  # an iterator may be dropped here, too: nothing stays open
+                if not self._needed:  # the last iterator may have been dropped: leave no file open
                     self._reader.files.close()
                     self._reader.open_anew()
                     self._plan(following)
@@ -209,7 +211,7 @@ class HeldShards:
 
 
 def _bytes_array(values: Sequence[bytes]) -> NDArray[Any]:
-    # Filled one by one: `np.array` would look into each for its length.
+    # Assigned, not converted: `np.array` would inspect the length of every value.
     array = np.empty(len(values), object)
     array[:] = values
     return array

@@ -1,4 +1,4 @@
-"""Columns of a batch as TensorFlow tensors: how each goes through `tf.numpy_function`, which knows dense arrays only."""
+"""Convert batch columns to tensors through `tf.numpy_function`, which takes dense arrays only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = npt.NDArray[Any]
 
 
 class TensorColumn(Protocol):
-    """One column on its way: arrays of `dtypes` when it leaves NumPy, a tensor of some kind in the graph."""
+    """A conversion of one column: to arrays of `dtypes`, and in the graph to a tensor."""
 
     @property
     def dtypes(self) -> list[tf.DType]: ...
@@ -33,7 +33,7 @@ class TensorColumn(Protocol):
 
 @dataclass(frozen=True)
 class DenseColumn:
-    """Numbers as they are; texts and bytes as tf.string."""
+    """Numbers unchanged; text and bytes as tf.string."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
@@ -51,7 +51,7 @@ class DenseColumn:
 
 @dataclass(frozen=True)
 class RaggedColumn:
-    """Lists as tf.RaggedTensor [rows, None], and lists of arrays, such as boxes, as [rows, None, *item]."""
+    """Lists as tf.RaggedTensor [rows, None]; lists of arrays (boxes) as [rows, None, *item]."""
 
     rows: int | None
     dtype: np.dtype[Any]
@@ -134,7 +134,7 @@ class ImagesColumn:
 
 
 def tensor_columns(reader: Reader) -> dict[str, TensorColumn]:
-    """The columns of a reader's batches, by name."""
+    """Return the columns of a reader's batches, by name."""
     columns = reader.engine.columns
     specs = reader.element_spec
     found: dict[str, TensorColumn] = {name: DenseColumn(*spec) for name, spec in specs.items()}
@@ -154,15 +154,16 @@ def tensor_columns(reader: Reader) -> dict[str, TensorColumn]:
 
 
 def _tensors_column(feature: Feature, rows: int | None) -> RaggedColumn:
-    """Tensors whose length alone differs are lists of arrays.
+    """Return the column of tensors that differ in length only, as lists of arrays.
 
     Raises:
-        UsageError: More of their shape differs.
+        UsageError: The tensors have no fixed dtype, or differ in another axis.
     """
     if not feature.dtype or feature.shape[:1] != (None,) or None in feature.shape[1:]:
         raise UsageError(
-            f"feature {feature.name!r} is a tensor {list(feature.shape)} of {feature.dtype or 'any type'}, and a batch of those is no "
-            "tf.Tensor: leave it out of features=, or read single records"
+            f"feature {feature.name!r} is a tensor {list(feature.shape)} of "
+            f"{feature.dtype or 'any type'}, which cannot be batched as a tf.Tensor: "
+            "leave it out of features=, or read single records"
         )
     return RaggedColumn(
         rows, np.dtype(feature.dtype), tuple(size or 0 for size in feature.shape[1:])
@@ -174,7 +175,7 @@ def _tensor_dtype(dtype: np.dtype[Any]) -> tf.DType:
 
 
 def _encode_texts(values: Array) -> Array:
-    """Texts as UTF-8; what is bytes already, or numbers, as it is."""
+    """Return text encoded as UTF-8, and bytes and numbers unchanged."""
     if values.dtype != object:
         return values
     encoded = np.empty(values.shape, object)

@@ -1,9 +1,10 @@
-"""The number of each epoch, inside a tf.data pipeline.
+"""Number the epochs inside a tf.data pipeline.
 
-tf.data has no counter that tells a dataset how often it has been iterated; but `RandomDatasetV2` gives another number in each
-iteration, the same ones in every run, and an iterator's checkpoint knows where in them it is. So an epoch is numbered by
-looking up which of these numbers it has got. That holds for `repeat()`, for several iterations of one dataset, and for an
-iterator restored in another process, without a variable that would have to be saved beside it.
+tf.data does not tell a dataset how often it has been iterated. But `RandomDatasetV2` yields a new
+number in each iteration, the same sequence in every run, and an iterator's checkpoint holds its
+place in that sequence. So the epoch is the index of that number in the sequence. This works with
+`repeat()`, with repeated iteration, and for an iterator restored in another process, and needs no
+variable to be saved.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 NUM_NUMBERED = 4096
-_SEEDS = (0x5EED, 0xE90C)  # of the tokens alone: no seed of the user's changes which epoch is which
+_SEEDS = (0x5EED, 0xE90C)  # for the tokens only: the user's seed does not change the numbering
 
 
 def epoch_numbers() -> tf.data.Dataset:
-    """One element, int64 []: how often this dataset has been iterated before.
+    """Return a dataset of one element, int64 []: the number of its earlier iterations.
 
-    From the 4,097th iteration on it is a number far above, another one each time and the same ones in every run.
+    From the 4,097th iteration on the element is a far larger number, different in each iteration
+    and the same in every run.
     """
     tokens, numbers = _numbered_tokens()
 
@@ -38,7 +40,7 @@ def epoch_numbers() -> tf.data.Dataset:
 
 
 def _tokens() -> tf.data.Dataset:
-    """One element, int64 [], below 2**63: another one in each iteration."""
+    """Return a dataset of one element, int64 [] below 2**63, different in each iteration."""
     seed, seed2 = _SEEDS
     # `tf.data.Dataset.random` would mix in `tf.random.set_seed`.
     variant = tf.raw_ops.RandomDatasetV2(
@@ -49,15 +51,14 @@ def _tokens() -> tf.data.Dataset:
         output_shapes=[tf.TensorShape(())],
         rerandomize_each_iteration=True,
     )
-    halves: Any = tf.data.experimental.from_variant(
-        variant, tf.TensorSpec((), tf.int64)
-    )  # of 32 bits each
+    # Each number has 32 bits; two make a token.
+    halves: Any = tf.data.experimental.from_variant(variant, tf.TensorSpec((), tf.int64))
     return halves.take(2).batch(2, drop_remainder=True).map(lambda half: half[0] * 2**31 + half[1])
 
 
 @cache
 def _numbered_tokens() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The tokens of the first epochs in ascending order, and the epochs' numbers in the order of their tokens."""
+    """Return the tokens of the first epochs in ascending order, and the epoch of each."""
     tokens = _tokens().repeat(NUM_NUMBERED).batch(NUM_NUMBERED).get_single_element().numpy()
     order = np.argsort(tokens)
     return tokens[order], order.astype(np.int64)

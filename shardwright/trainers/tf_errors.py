@@ -1,9 +1,10 @@
-"""`tf.errors.DataLossError` with a message of one's own, from inside a tf.data pipeline.
+"""Raise `tf.errors.DataLossError` with a message of our own from inside a tf.data pipeline.
 
-What Python raises in `tf.numpy_function` arrives as `UnknownError` with its traceback in the message, and no operation raises
-DataLossError with a text that it is given. But `cache(filename)` raises it for a cache whose checksum is wrong, and names the
-file; and it has no state, of which tf.data would warn each time. So a damaged cache of that name is put into TensorFlow's file
-system in memory, and read.
+An exception raised in `tf.numpy_function` arrives as `UnknownError` with a traceback in its
+message, and no operation raises DataLossError with a given text. But `cache(filename)` raises it
+for a cache with a wrong checksum, and its message contains the file name. It is also stateless, so
+tf.data does not warn about it. So this module writes a damaged cache, named by the message, to
+TensorFlow's in-memory file system, and reads it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import Any
 import tensorflow as tf
 
 _PLACE = "ram://shardwright/"
-_END = " (what TensorFlow adds from here on says no more)"
+_END = " (the rest of this text is TensorFlow's)"
 
 
 def failure(message: str) -> bytes:
-    """What `raise_if_failed` makes an error of that message from; b"" where it is empty."""
+    """Return the argument that makes `raise_if_failed` raise this message; b"" for no message."""
     if not message:
         return b""
     path = _PLACE + message + _END
@@ -28,7 +29,11 @@ def failure(message: str) -> bytes:
 
 
 def raise_if_failed(failed: Any) -> tf.data.Dataset:
-    """A dataset of no element (int64 []); to iterate it is an error unless `failed` (string [], of `failure`) is empty."""
+    """Return an empty dataset (int64 []) that raises unless `failed`, string [], is empty.
+
+    Args:
+        failed: The result of `failure`.
+    """
     return (
         tf.data.Dataset.from_tensors(failed)
         .filter(lambda path: tf.not_equal(path, ""))
@@ -37,7 +42,7 @@ def raise_if_failed(failed: Any) -> tf.data.Dataset:
 
 
 def prepare() -> None:
-    """Make what errors take now, in the caller's thread: in a pipeline's own no other one can be run."""
+    """Create the damaged cache in the caller's thread: a pipeline cannot run another pipeline."""
     _damaged_cache()
 
 
@@ -45,7 +50,7 @@ def _cache_at(path: Any) -> tf.data.Dataset:
     numbers = tf.data.experimental.to_variant(
         tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
     )
-    # `Dataset.cache` would use an operation that has state.
+    # `Dataset.cache` would use a stateful operation.
     variant = tf.raw_ops.CacheDataset(
         input_dataset=numbers,
         filename=path,
@@ -57,7 +62,7 @@ def _cache_at(path: Any) -> tf.data.Dataset:
 
 @cache
 def _damaged_cache() -> dict[str, bytes]:
-    """The files of a cache of one number, by the ends of their names; the number is another one than was written."""
+    """Return the files of a cache of one number, by file name suffix, with the number changed."""
     path = _PLACE + "cache"
     for _ in tf.data.Dataset.from_tensors(tf.constant(0, tf.int64)).cache(path):
         pass

@@ -1,7 +1,8 @@
-"""Each kind of feature in TensorFlow: how it is parsed from a tf.Example, and what becomes of it.
+"""Parse and decode each kind of feature in TensorFlow.
 
-Parsing gives what is stored. Then, where decoding is asked for, pictures and tensors are decoded one example at a time; and bags
-of words, which are parsed as two lists, become one sparse tensor at the very end, because lists can be batched with anything.
+Parsing returns what is stored. Decoding then turns images and tensors into tensors, one example at
+a time. Bags of words are parsed as two lists, and become one sparse tensor in the last step,
+because lists can be batched together with any other feature.
 """
 
 from __future__ import annotations
@@ -19,14 +20,15 @@ Tensor = Any
 
 
 def parsing_spec(schema: ExampleSchema, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """What `tf.io.parse_example` takes to read records of this schema.
+    """Return the `features` argument of `tf.io.parse_example` for records of this schema.
 
-    One value is FixedLenFeature([]), an array of a fixed shape FixedLenFeature(shape), a list RaggedFeature, boxes RaggedFeature with
-    rows of 4, a bag of words SparseFeature over its vocabulary; pictures and serialized tensors are bytes.
+    Single values are FixedLenFeature([]), arrays of fixed shape FixedLenFeature(shape), lists
+    RaggedFeature, boxes RaggedFeature with rows of 4, bags of words SparseFeature over their
+    vocabulary. Images and serialized tensors are bytes.
 
     Args:
-        schema: The dataset's.
-        names: Of the features wanted, None for all.
+        schema: The schema of the dataset.
+        names: The features to parse; None for all.
     """
     wanted = [feature for feature in schema.features if names is None or feature.name in names]
     spec: dict[str, Any] = {}
@@ -43,7 +45,7 @@ def parsing_spec(schema: ExampleSchema, names: Sequence[str] | None = None) -> d
 
 
 def stored_spec(features: Sequence[Feature]) -> dict[str, Any]:
-    """The same by stored key, a bag of words as two lists."""
+    """Return the parsing spec by stored key, with bags of words as two lists."""
     return {stored.key: _rule(stored) for feature in features for stored in feature.stored}
 
 
@@ -56,7 +58,7 @@ def _rule(stored: StoredFeature) -> Any:
 
 
 def is_ragged(features: Sequence[Feature]) -> bool:
-    """Whether values of one of them differ in shape from example to example, so that a batch must be ragged."""
+    """Return whether a feature differs in shape between examples, so that batches are ragged."""
     return any(
         None in feature.stored_shape
         or (feature.kind == FeatureKind.TENSOR and None in feature.shape)
@@ -65,16 +67,20 @@ def is_ragged(features: Sequence[Feature]) -> bool:
 
 
 def is_decoded(feature: Feature) -> bool:
-    """Whether it is decoded besides the image itself: further pictures, and tensors."""
+    """Return whether the feature is decoded and not the main image: other images, and tensors."""
     return feature.source != Source.IMAGE and (
         feature.kind in PICTURES or feature.kind == FeatureKind.TENSOR
     )
 
 
 def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] | None) -> Tensor:
-    """A picture as uint8 [height, width, 3], a mask [height, width, 1], a tensor in its own dtype; resized if that is asked for.
+    """Decode an image, mask or tensor, and resize it if `image_size` is given.
 
-    A mask's pixels are chosen and never mixed, when it is resized.
+    Resized masks keep their values: nearest neighbor, not interpolation.
+
+    Returns:
+        An image [height, width, 3] or mask [height, width, 1] in uint8, or a tensor in its own
+        dtype.
     """
     if feature.kind == FeatureKind.TENSOR:
         return tf.ensure_shape(
@@ -89,7 +95,7 @@ def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] |
 def decode_picture(
     feature: Feature, data: Tensor, shape: tuple[int | None, ...] | None = None
 ) -> Tensor:
-    """A picture as it is stored, [height, width, channels]; one of another shape than `shape`, or the feature's, is an error."""
+    """Decode a stored image to [height, width, channels]; another shape is an error."""
     channels = 1 if feature.kind == FeatureKind.MASK else 3
     shape = (
         shape or feature.shape or (None, None, None if feature.encoding == "tensor" else channels)
@@ -106,7 +112,7 @@ def decode_picture(
 
 
 def resize_picture(picture: Tensor, size: tuple[int, int] | None) -> Tensor:
-    """The picture of that (height, width), in its own dtype."""
+    """Resize a picture to (height, width), keeping its dtype."""
     if size is None or picture.shape[:2] == size:
         return picture
     resized = tf.image.resize(picture, size, method="bilinear", antialias=True)
@@ -118,7 +124,7 @@ def resize_picture(picture: Tensor, size: tuple[int, int] | None) -> Tensor:
 def gather_bags(
     schema: ExampleSchema, features: Sequence[Feature], example: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """An example, or a ragged batch of them, by feature name: bags of words as tf.SparseTensor of float32 counts."""
+    """Return an example or ragged batch with bags of words as tf.SparseTensor of float32 counts."""
     gathered = {}
     for feature in features:
         if feature.kind == FeatureKind.BAG_OF_WORDS:
@@ -130,7 +136,7 @@ def gather_bags(
 
 
 def _sparse(indices: Tensor, counts: Tensor, size: int) -> tf.SparseTensor:
-    """[size] of one example's lists, or [batch, size] of ragged ones."""
+    """Return [size] from one example's lists, or [batch, size] from ragged ones."""
     if not isinstance(indices, tf.RaggedTensor):
         return tf.SparseTensor(indices[:, tf.newaxis], counts, tf.constant([size], tf.int64))
     rows = tf.cast(indices.value_rowids(), tf.int64)

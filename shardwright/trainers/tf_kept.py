@@ -1,4 +1,4 @@
-"""What is kept of records once they have been read or decoded: in memory, or in a nameless file that goes with its process."""
+"""Keep records or decoded images after their first use, in memory or in an unnamed file."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from shardwright.sizes import show_bytes
 
 MEMORY = "memory"
 RECORDS, IMAGES = "records", "images"
-_DEFAULT_SHARE_OF_RAM = 0.5  # of what is free; tf.data's own budget is half of it, too
+_DEFAULT_SHARE_OF_RAM = 0.5  # of free memory, the same share as tf.data's own budget
 _NO_LIMIT = 1 << 60
 
 
 class KeptRecords(Protocol):
-    """Serialized examples by slot. Any thread may ask."""
+    """A store of serialized examples by slot. Thread-safe."""
 
     def get(self, slot: int) -> bytes | None:
-        """The example, None where it is not kept yet."""
+        """Return the example, or None if it is not kept yet."""
 
     def put(self, slot: int, example: bytes) -> None:
-        """Keep one. Two threads may keep the same one."""
+        """Keep an example. Two threads may keep the same one."""
 
     def forget(self) -> None:
-        """Give back the room, and keep nothing from now on."""
+        """Free the space, and keep nothing from now on."""
 
 
 class RecordsInMemory:
-    """Serialized examples as they are.
+    """Serialized examples in memory.
 
     Args:
-        num_records: How many there are.
+        num_records: Number of slots.
     """
 
     def __init__(self, num_records: int) -> None:
@@ -59,14 +59,14 @@ class RecordsInMemory:
 
 
 class RecordsOnDisk:
-    """Serialized examples in a file, one after another as they come; 12 bytes of memory a record.
+    """Serialized examples in a file, in order of arrival. Takes 12 bytes of memory per record.
 
     Args:
-        num_records: How many there are.
-        folder: Where the file is. It has no name there, and is gone when its process ends.
+        num_records: Number of slots.
+        folder: Folder of the file, which has no name and is gone when the process ends.
 
     Raises:
-        StorageError: No file can be made there.
+        StorageError: The file cannot be created.
     """
 
     def __init__(self, num_records: int, folder: str) -> None:
@@ -89,33 +89,34 @@ class RecordsOnDisk:
             if self._is_over:
                 return
             offset, self._end = self._end, self._end + len(example)
+        # Outside the lock: the range belongs to this call alone.
         _write(self._file.fileno(), example, offset, self._folder)
         self._lengths[slot] = len(example)
-        self._offsets[slot] = offset  # last: whoever sees it finds the rest
+        self._offsets[slot] = offset  # last: `get` runs without the lock, and tests this one
 
     def forget(self) -> None:
         with self._lock:
             self._is_over = True
         self._offsets[:] = -1
-        os.ftruncate(self._file.fileno(), 0)  # and not closed: another thread may be using it
+        os.ftruncate(self._file.fileno(), 0)  # not closed: another thread may be using it
 
 
 class KeptImages:
-    """Decoded images of one size, by slot. Any thread may ask.
+    """Decoded images of one size, by slot. Thread-safe.
 
     Args:
-        num_records: How many there are.
+        num_records: Number of slots.
         shape: (height, width, channels), uint8.
-        place: "memory", or a folder for a nameless file.
+        place: "memory", or a folder for an unnamed file.
 
     Raises:
-        StorageError: No file can be made there.
+        StorageError: The file cannot be created.
     """
 
     def __init__(self, num_records: int, shape: tuple[int, int, int], place: str) -> None:
         self._kept = np.zeros(num_records, np.bool_)
         size = (num_records, *shape)
-        # Memory is taken from the system as it is filled.
+        # The system allocates the memory page by page, when an image is written.
         self._images: NDArray[np.uint8] | None = (
             np.empty(size, np.uint8) if place == MEMORY else _map_file(place, size)
         )
@@ -124,52 +125,54 @@ class KeptImages:
         return np.bool_(self._kept[slot])
 
     def get(self, slot: int) -> NDArray[np.uint8]:
-        """An image that is kept."""
+        """Return an image for which `has` is true."""
         images = self._images
         if images is None:
             raise StorageError(
-                f"image {slot} is not kept any more, because its dataset is not used any more: load it again"
+                f"image {slot} was dropped, because its dataset is no longer in use: load it again"
             )
         return images[slot]
 
     def put(self, slot: int, image: NDArray[np.uint8], is_good: np.bool_) -> NDArray[np.uint8]:
-        """Keep an image, if it is one; it is given back."""
+        """Keep an image if it is good, and return it."""
         images = self._images
         if is_good and images is not None:
             images[slot] = image
-            self._kept[slot] = True  # last: whoever sees it finds the pixels
+            self._kept[slot] = True  # last: other threads test it without a lock
         return image
 
     def forget(self) -> None:
-        """As of `KeptRecords`."""
+        """Free the space, and keep nothing from now on."""
         self._images = None
         self._kept = np.zeros(len(self._kept), np.bool_)
 
 
 def check_room(what: str, num_bytes: int, place: str, ram_bytes: int | None) -> None:
-    """Raises `UsageError` where what is to be kept fits neither the RAM budget nor, of a folder, its disk."""
+    """Raise `UsageError` if the bytes to keep exceed the RAM budget or the folder's free space."""
     if place == MEMORY:
         budget = (
             ram_bytes if ram_bytes is not None else int(free_ram_bytes() * _DEFAULT_SHARE_OF_RAM)
         )
-        stated = "ram_bytes=" if ram_bytes is not None else "half of the memory that is free, "
+        stated = "ram_bytes=" if ram_bytes is not None else "half of the free memory, "
         if num_bytes > budget:
             raise UsageError(
-                f"keep={what!r} needs {show_bytes(num_bytes)} of memory, more than {stated}{show_bytes(budget)}: give a larger ram_bytes=, "
-                "keep_in= a folder on a fast disk, or a part of the split"
+                f"keep={what!r} needs {show_bytes(num_bytes)} of memory, more than "
+                f"{stated}{show_bytes(budget)}: raise ram_bytes=, set keep_in= to a folder on a "
+                "fast disk, or load a part of the split"
             )
         return
     if not os.path.isdir(place):
-        raise UsageError(f"keep_in={place!r} must be {MEMORY!r}, or a folder that is there")
+        raise UsageError(f"keep_in={place!r} must be {MEMORY!r}, or an existing folder")
     free = shutil.disk_usage(place).free
     if num_bytes > free:
         raise UsageError(
-            f"keep={what!r} needs {show_bytes(num_bytes)} of disk, and {place} has {show_bytes(free)} free: choose another folder"
+            f"keep={what!r} needs {show_bytes(num_bytes)} of disk, "
+            f"but {place} has {show_bytes(free)} free: choose another folder"
         )
 
 
 def free_ram_bytes() -> int:
-    """Memory that this process may still take: of the machine, or of the container that it runs in."""
+    """Return the memory this process may still use, limited by the machine and its container."""
     return min(_machine_free_bytes(), *_container_free_bytes())
 
 
@@ -193,7 +196,7 @@ def _read(path: str) -> str:
     try:
         with open(path) as file:
             return file.read()
-    except OSError:  # not on this system
+    except OSError:  # the file does not exist on this system
         return ""
 
 
@@ -207,9 +210,8 @@ def _nameless_file(folder: str) -> Any:
 def _map_file(folder: str, size: tuple[int, ...]) -> NDArray[np.uint8]:
     with _nameless_file(folder) as file:
         try:
-            os.posix_fallocate(
-                file.fileno(), 0, math.prod(size) or 1
-            )  # a full disk is told now, and not by SIGBUS
+            # Allocate now: on a full disk, a write to the mapping would end in SIGBUS.
+            os.posix_fallocate(file.fileno(), 0, math.prod(size) or 1)
         except OSError as error:
             raise _write_error(folder, error) from error
         return np.memmap(file, np.uint8, "r+", shape=size)
@@ -227,5 +229,5 @@ def _write(descriptor: int, data: bytes, offset: int, folder: str) -> None:
 
 def _write_error(folder: str, error: OSError) -> StorageError:
     return StorageError(
-        f"keep_in={folder!r} cannot be written: {error.strerror or error}: give a folder on another disk"
+        f"cannot write to keep_in={folder!r}: {error.strerror or error}: choose another disk"
     )

@@ -1,4 +1,4 @@
-"""What `sw.load` was asked for, checked."""
+"""Validate the arguments of `sw.load`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """The arguments of `sw.load` by the same names.
+    """The arguments of `sw.load`, by the same names.
 
     Raises:
-        UsageError: A value breaks its rule.
+        UsageError: A value is invalid.
     """
 
     batch_size: Any
@@ -53,7 +53,8 @@ class LoadOptions:
     def __post_init__(self) -> None:
         if self.batch_size is not None and not _is_whole(self.batch_size, 1):
             raise UsageError(
-                f"batch_size={self.batch_size!r} must be a whole number above 0, or None for single examples"
+                f"batch_size={self.batch_size!r} must be a whole number above 0, "
+                "or None for single examples"
             )
         object.__setattr__(
             self, "image_size", _check_image_size(self.image_size, decode=self.decode)
@@ -62,11 +63,12 @@ class LoadOptions:
         self._check_order()
         if not _is_whole(self.max_bad_records, 0):
             raise UsageError(
-                f"max_bad_records={self.max_bad_records!r} must be a whole number, 0 or more"
+                f"max_bad_records={self.max_bad_records!r} must be a whole number, at least 0"
             )
         if self.threads is not None and not _is_whole(self.threads, 1):
             raise UsageError(
-                f"threads={self.threads!r} must be a whole number above 0, or None for TensorFlow's own threads"
+                f"threads={self.threads!r} must be a whole number above 0, "
+                "or None for TensorFlow's own threads"
             )
         if self.keep not in (None, RECORDS, IMAGES):
             raise UsageError(
@@ -74,13 +76,14 @@ class LoadOptions:
             )
         if self.keep is None and self.keep_in != MEMORY:
             raise UsageError(
-                f"keep_in={self.keep_in!r} says where, and nothing is kept: give keep={RECORDS!r} or {IMAGES!r}, too"
+                f"keep_in={self.keep_in!r} has no effect without keep: "
+                f"set keep={RECORDS!r} or {IMAGES!r}"
             )
 
     def _check_order(self) -> None:
         if self.seed is not None and type(self.seed) is not int:
             raise UsageError(
-                f"seed={self.seed!r} must be a whole number, or None for another order in every run"
+                f"seed={self.seed!r} must be a whole number, or None for a different order per run"
             )
         if self.window is None:
             return
@@ -90,20 +93,22 @@ class LoadOptions:
             )
         if not self.shuffle:
             raise UsageError(
-                f"window={self.window} is how many shards are shuffled with each other: give shuffle=True, or leave it out"
+                f"window={self.window}, the number of shards shuffled together, "
+                "needs shuffle=True: set it, or leave window out"
             )
 
     @property
     def by_number(self) -> bool:
-        """Whether records are read one by one, by the index, and not shard by shard."""
+        """True if records are read one by one through the index, not shard by shard."""
         return self.shuffle or self.keep is not None or self.max_bad_records > 0
 
     def check_images(self, plan: ReadPlan) -> None:
-        """Raises `UsageError` where images of several sizes would have to be batched or kept."""
+        """Raise `UsageError` if images of different sizes would have to be batched or kept."""
         if plan.image not in plan.features or not self.decode:
             if self.keep == IMAGES:
                 raise UsageError(
-                    f"keep={IMAGES!r} keeps decoded images, and none are decoded: give keep={RECORDS!r}, or leave it out"
+                    f"keep={IMAGES!r} keeps decoded images, but none are decoded: "
+                    f"set keep={RECORDS!r}, or leave it out"
                 )
             return
         if self.image_size is not None or plan.image_shape is not None:
@@ -117,12 +122,13 @@ class LoadOptions:
         )
         if what:
             raise UsageError(
-                f"{what} needs images of one size, and those of this split differ: give image_size=(height, width), "
-                f"build with `--encode jpeg --resize WIDTHxHEIGHT`, or leave {what.partition('=')[0]} out"
+                f"{what} needs images of one size, but those of this split differ: "
+                "set image_size=(height, width), build with `--encode jpeg --resize WIDTHxHEIGHT`, "
+                f"or leave {what.partition('=')[0]} out"
             )
 
     def keep_records(self, plan: ReadPlan) -> KeptRecords | None:
-        """Where records are kept, None where they are not. Raises `UsageError` where they do not fit."""
+        """Return the store for records, or None; raise `UsageError` if they do not fit."""
         if self.keep != RECORDS:
             return None
         check_room(RECORDS, self._kept_bytes(plan), self.keep_in, self.ram_bytes)
@@ -131,19 +137,20 @@ class LoadOptions:
         return RecordsOnDisk(plan.num_records, self.keep_in)
 
     def keep_images(self, plan: ReadPlan, features: Sequence[Feature]) -> KeptImages | None:
-        """The same of decoded images."""
+        """Return the store for decoded images, or None; raise `UsageError` if they do not fit."""
         if self.keep != IMAGES or plan.image not in features:
             return None
         check_room(IMAGES, self._kept_bytes(plan), self.keep_in, self.ram_bytes)
         return KeptImages(plan.num_records, self._image_shape(plan), self.keep_in)
 
     def of_tf_data(self, plan: ReadPlan) -> tf.data.Options:
-        """What tf.data is told about all of it."""
+        """Return the tf.data options for these arguments."""
         options = tf.data.Options()
         options.deterministic = self.deterministic
-        # What holds shards of a store as long as an iterator needs them cannot be saved, and TensorFlow would warn of it.
+        # The generators that hold a store's shards in the cache cannot be checkpointed, and
+        # TensorFlow would warn about them.
         options.experimental_symbolic_checkpoint = not plan.corpus.is_remote
-        # What Python does in the pipeline depends on nothing but its arguments: there is no state that a checkpoint would lack.
+        # The pipeline's Python functions depend on their arguments only: checkpoints lack no state.
         options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
         options.experimental_warm_start = True
         if self.ram_bytes is not None:
@@ -156,7 +163,7 @@ class LoadOptions:
 
     def _image_shape(self, plan: ReadPlan) -> Shape:
         shape = (*self.image_size, 3) if self.image_size else plan.image_shape
-        assert shape is not None, "check_images has refused images of several sizes"
+        assert shape is not None, "check_images rejects images of different sizes"
         return shape
 
     def _kept_bytes(self, plan: ReadPlan) -> int:
@@ -179,7 +186,7 @@ def _check_image_size(image_size: object, *, decode: bool) -> tuple[int, int] | 
     sides = tuple(image_size) if isinstance(image_size, (tuple, list)) else ()
     if len(sides) != 2 or not all(type(side) is int and side > 0 for side in sides):
         raise UsageError(
-            f"image_size={image_size!r} must be (height, width), two whole numbers of pixels above 0"
+            f"image_size={image_size!r} must be (height, width), two whole numbers above 0"
         )
     if not decode:
         raise UsageError("image_size resizes decoded images: leave it out with decode=False")

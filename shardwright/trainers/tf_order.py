@@ -1,6 +1,7 @@
-"""The order of an epoch in TensorFlow graph code: what `reader/permutation.py` and `reader/order.py` do with NumPy, value by value.
+"""Compute an epoch's order in TensorFlow graph code, exactly as `reader/order.py` does in NumPy.
 
-TensorFlow's uint64 wraps around as NumPy's does, so the same arithmetic gives the same order; golden values hold the two together.
+TensorFlow's uint64 wraps around as NumPy's does, so the same arithmetic (`reader/permutation.py`)
+gives the same order. Golden values in the tests keep the two equal.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from shardwright.reader.order import I64, RECORD_ORDER, SHARD_ORDER, ShuffledOrd
 from shardwright.reader.permutation import MIN_BITS, ROUNDS
 from shardwright.splitmix import GOLDEN, MIX_1, MIX_2
 
-Tensor = Any  # tf.Tensor, whose module comes without types
+Tensor = Any  # tf.Tensor: TensorFlow has no type hints
 
 _MASK = (1 << 64) - 1
 _shift_right, _shift_left = tf.bitwise.right_shift, tf.bitwise.left_shift
@@ -31,14 +32,14 @@ def _u64(value: Any) -> Tensor:
 
 
 def mix64(values: Tensor) -> Tensor:
-    """splitmix64's output function of each, uint64 of any shape."""
+    """Return splitmix64's output function of each value, uint64 of any shape."""
     values = _xor(values, _shift_right(values, _u64(30))) * _u64(MIX_1)
     values = _xor(values, _shift_right(values, _u64(27))) * _u64(MIX_2)
     return _xor(values, _shift_right(values, _u64(31)))
 
 
 def derive_key(*parts: Tensor | int) -> Tensor:
-    """A 64-bit key of whole numbers, some or all of them tensors; with several values in a part, several keys."""
+    """Return a 64-bit key of integers or tensors; a part with several values gives several keys."""
     key = _u64(0)
     for part in parts:
         key = mix64(key + _u64(part) + _u64(GOLDEN))
@@ -46,12 +47,12 @@ def derive_key(*parts: Tensor | int) -> Tensor:
 
 
 def permute(ranks: Tensor, sizes: Tensor, keys: Tensor) -> Tensor:
-    """Where each rank goes under the permutation of [0, size) that its key names.
+    """Permute ranks within [0, size), by the permutation of the key.
 
     Args:
         ranks: uint64 [n], each below its size.
-        sizes: uint64 [n], or [] for one of all; 1 to 2**63.
-        keys: uint64 [n], or [] for one of all.
+        sizes: uint64 [n], or [] for a common one; 1 to 2**63.
+        keys: uint64 [n], or [] for a common one.
 
     Returns:
         uint64 [n], each below its size.
@@ -64,7 +65,7 @@ def permute(ranks: Tensor, sizes: Tensor, keys: Tensor) -> Tensor:
 
 
 def _walk(ranks: Tensor, sizes: Tensor, keys: Tensor, bits: Tensor) -> Tensor:
-    """Encipher until all values are inside, only those that are outside again."""
+    """Encipher the values, and repeat for those outside [0, size): cycle walking."""
 
     def part(of: Tensor, at: Tensor) -> Tensor:
         return of if of.shape.rank == 0 else tf.gather(of, at)
@@ -83,13 +84,14 @@ def _walk(ranks: Tensor, sizes: Tensor, keys: Tensor, bits: Tensor) -> Tensor:
 
 
 def _bit_lengths(sizes: Tensor) -> Tensor:
-    """How many bits hold size - 1, at least `MIN_BITS`."""
+    """Return the number of bits of size - 1, at least `MIN_BITS`."""
     powers = _shift_right((sizes - _u64(1))[..., tf.newaxis], _u64(tf.range(64)))
     bits = tf.reduce_sum(tf.cast(powers > _u64(0), tf.int64), axis=-1)
     return _u64(tf.maximum(bits, MIN_BITS))
 
 
 def _encipher(values: Tensor, bits: Tensor, keys: Tensor) -> Tensor:
+    # A Feistel network. With an odd number of bits the halves differ by one and swap every round.
     one = _u64(1)
     low_bits = _shift_right(bits, one)
     high_bits = bits - low_bits
@@ -103,13 +105,14 @@ def _encipher(values: Tensor, bits: Tensor, keys: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class GraphTable:
-    """One epoch's shards in their order, and the windows they make; int64 tensors as the arrays of `reader.order.EpochTable`.
+    """One epoch's shards in order, and their windows: `reader.order.EpochTable` as int64 tensors.
 
     Attributes:
         shards: [shards], in the order of this epoch.
-        starts: [shards + 1], where each begins among the epoch's places.
-        window_starts: [windows + 1], the same of the windows.
-        window_keys: uint64 [windows], of the permutation of each window's records; None where they stay as they are stored.
+        starts: [shards + 1], the first place of each in the epoch.
+        window_starts: [windows + 1], the first place of each window.
+        window_keys: uint64 [windows], the key of the permutation of each window's records; None
+            for stored order.
     """
 
     shards: Tensor
@@ -118,13 +121,13 @@ class GraphTable:
     window_keys: Tensor | None
 
     def locate(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """(shard, row) of each place, all int64 [n]; a row counts among the shard's own selected records."""
+        """Return (shard, row) of each place, int64 [n]; rows count a shard's selected records."""
         ranks = places if self.window_keys is None else self._shuffle(places, self.window_keys)
         slots = tf.searchsorted(self.starts, ranks, side="right", out_type=tf.int64) - 1
         return tf.gather(self.shards, slots), ranks - tf.gather(self.starts, slots)
 
     def _shuffle(self, places: Tensor, keys: Tensor) -> Tensor:
-        if self.window_starts.shape[0] == 2:  # one window: one size and one key of all
+        if self.window_starts.shape[0] == 2:  # one window: a common size and key
             return tf.cast(permute(_u64(places), _u64(self.window_starts[1]), keys[0]), tf.int64)
         windows = tf.searchsorted(self.window_starts, places, side="right", out_type=tf.int64) - 1
         begins = tf.gather(self.window_starts, windows)
@@ -137,7 +140,7 @@ class GraphOrder:
     """An order as graph code.
 
     Args:
-        order: The same with NumPy.
+        order: The same order in NumPy.
     """
 
     def __init__(self, order: StoredOrder | ShuffledOrder) -> None:
@@ -146,18 +149,18 @@ class GraphOrder:
 
     @property
     def size(self) -> int:
-        """Places in an epoch."""
+        """The number of places in an epoch."""
         return self.order.size
 
     @property
     def num_windows(self) -> int:
-        """How many groups of shards are shuffled among themselves; stored order is one group."""
+        """The number of groups of shards that are shuffled together; 1 in stored order."""
         if isinstance(self.order, StoredOrder):
             return 1
         return max(1, -(-len(self._sizes) // self.order.window))
 
     def table(self, epoch: Tensor) -> GraphTable:
-        """The shards of an epoch (int64 []) and its windows."""
+        """Return the shards and windows of an epoch, int64 []."""
         count = len(self._sizes)
         if isinstance(self.order, StoredOrder):
             starts = tf.constant(np.concatenate([[0], np.cumsum(self._sizes)]), tf.int64)
@@ -187,5 +190,5 @@ class GraphOrder:
         return tf.cast(tf.ensure_shape(shards, [len(self._sizes)]), tf.int64)
 
     def locate(self, epoch: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """(shard, row) of places, int64 [n], of one epoch, int64 []."""
+        """Return (shard, row) of places, int64 [n], in an epoch, int64 []."""
         return self.table(epoch).locate(places)

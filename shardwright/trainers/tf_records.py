@@ -1,4 +1,4 @@
-"""Datasets of serialized examples: in stored order by TensorFlow's own reader, or by number in any order."""
+"""Read serialized examples: in stored order by TensorFlow's reader, or by number in any order."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from shardwright.trainers.tf_errors import failure, prepare, raise_if_failed
 from shardwright.trainers.tf_order import GraphOrder, GraphTable, Tensor
 
 _READ_BUFFER_BYTES = 8 << 20
-_PLACES_AT_ONCE = 4096  # one run of the order's arithmetic: half a microsecond a record, ten times that in blocks of 64
-_BLOCKS_AT_ONCE = 2  # calls of Python at a time: more wait for each other
+_PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
+_BLOCKS_AT_ONCE = 2  # concurrent calls into Python; more would wait for each other
 _SERIALIZED = tf.TensorSpec((), tf.string)
 
 
 def read_in_any_order(corpus: Corpus) -> tf.data.Dataset:
-    """Several shards of a local folder at a time, each from its start: string []."""
+    """Return string []: records of local shards, several interleaved, in any order."""
     segments = tf.data.Dataset.from_tensor_slices(_segments(corpus))
     read = _segment_reader(corpus)
     return segments.interleave(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
 
 
 def read_in_stored_order(corpus: Corpus) -> tf.data.Dataset:
-    """The shards of a local folder one after another, nothing but what is wanted of the first and the last: string []."""
+    """Return string []: records of local shards, one shard after another, unread parts skipped."""
     records = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
     for shards in _runs(corpus.shards):
         if _is_whole(shards[0]):
@@ -49,7 +49,7 @@ def read_in_stored_order(corpus: Corpus) -> tf.data.Dataset:
 def read_cached_in_stored_order(
     corpus: Corpus, reader: BlockReader, *, repeat: bool
 ) -> tf.data.Dataset:
-    """The same from a store: each shard is held in the cache from its first record to its last, or the iterator's end."""
+    """Return string []: records of shards in a store, each shard pinned in the cache while read."""
     held = HeldShards(reader)
     numbers = list(range(len(corpus.shards)))
 
@@ -72,14 +72,14 @@ def read_cached_in_stored_order(
 
 @dataclass(frozen=True)
 class Indexed:
-    """How records are read by number.
+    """A reader of records by number.
 
     Attributes:
         corpus: The shards.
-        order: Which record each place of an epoch is.
-        reader: What reads them.
-        with_slots: Whether each record comes with its slot, its number through all shards.
-        deterministic: Whether blocks come in order, or as they are ready.
+        order: The order of the records in an epoch.
+        reader: The reader of the blocks.
+        with_slots: Whether each record comes with its slot, its number over all shards.
+        deterministic: Whether blocks come in order, or as soon as they are ready.
     """
 
     corpus: Corpus
@@ -89,8 +89,8 @@ class Indexed:
     deterministic: bool
 
     def records(self, *, repeat: bool) -> tf.data.Dataset:
-        """string [], or (string [], int64 []) with slots; `repeat` goes on for ever, each epoch in its own order."""
-        prepare()  # not in `_fetch`, which is traced where shards are remote
+        """Return string [], or (string [], slot int64 []); `repeat` never ends."""
+        prepare()  # not in `_fetch`, which is traced if the shards are remote
         graph = GraphOrder(self.order)
         epochs = (
             epoch_numbers()
@@ -148,7 +148,7 @@ class Indexed:
     def _blocks(
         self, table: GraphTable, start: Tensor | int, stop: Tensor | int
     ) -> tf.data.Dataset:
-        """(shards, rows) of the places [start, stop) of an epoch, some dozens at a time."""
+        """Return (shards, rows) of the places [start, stop) of an epoch, a block at a time."""
         size = block_records(_mean_record_bytes(self.corpus))
 
         def locate(first: Tensor) -> tuple[Tensor, Tensor]:
@@ -169,7 +169,7 @@ class Indexed:
             return records, slots, failure(message)
 
         def fetch(shards: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-            # Stateless: the same records in every run, so nothing of it belongs in a checkpoint.
+            # Stateless: the result depends on the arguments alone, so checkpoints need none of it.
             records, slots, failed = tf.numpy_function(
                 read, [shards, rows], (tf.string, tf.int64, tf.string), stateful=False
             )
@@ -206,7 +206,7 @@ def _is_whole(shard: ShardRef) -> bool:
 
 
 def _runs(shards: Sequence[ShardRef]) -> Iterator[list[ShardRef]]:
-    """Whole shards together, each of the others alone."""
+    """Yield runs of whole shards, and each partial shard alone."""
     run: list[ShardRef] = []
     for shard in shards:
         if run and not (_is_whole(run[-1]) and _is_whole(shard)):
@@ -218,7 +218,7 @@ def _runs(shards: Sequence[ShardRef]) -> Iterator[list[ShardRef]]:
 
 
 def _first_byte(shard: ShardRef) -> int:
-    """Where the first record that is read begins. Raises `StorageError` where that takes an index that cannot be read."""
+    """Return the offset of the first record; raise `StorageError` if its index is unreadable."""
     return (
         int(read_rows(shard, ["offset"])["offset"][shard.first_row].as_py())
         if shard.first_row
@@ -227,7 +227,7 @@ def _first_byte(shard: ShardRef) -> int:
 
 
 def _segments(corpus: Corpus) -> tuple[Any, Any, Any]:
-    """Path, first byte and number of records of each shard."""
+    """Return path, first byte and number of records of each shard."""
     shards = corpus.shards
     paths = tf.constant([shard.uri for shard in shards], tf.string)
     offsets = np.array([_first_byte(shard) for shard in shards], np.int64)
@@ -238,7 +238,7 @@ def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.dat
     buffer_bytes = _buffer_bytes(corpus)
 
     def read(path: Tensor, first_byte: Tensor, num_records: Tensor) -> tf.data.Dataset:
-        # TensorFlow 2.21 fails with it as a root dataset, and ends the process where the name is a scalar.
+        # TensorFlow 2.21 fails if this is the root dataset, and crashes if `filenames` is a scalar.
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=path[tf.newaxis],
             compression_type="",

@@ -1,11 +1,12 @@
-"""`Reader.torch()`: datasets for torch's DataLoader, of whole batches in the reader's exact order, or of examples by number.
+"""Serve a dataset to torch's DataLoader: batches in the reader's order, or examples by number.
 
-    reader = sw.Reader("dataset/", global_batch_size=256, shuffle=True, image=sw.TrainImage(224), epochs=90)
-    for batch in DataLoader(reader.torch(), batch_size=None): ...       # reader.state() is that of the batches given
+    reader = sw.Reader("dataset/", global_batch_size=256, shuffle=True, image=sw.TrainImage(224))
+    for batch in DataLoader(reader.torch(), batch_size=None): ...
     DataLoader(reader.torch(map_style=True), batch_size=256, sampler=DistributedSampler(...))
 
-The reader's own threads decode, so `num_workers=0` is the fast way for one process; workers help where Python itself is the limit.
-On several processes give the Reader host_index=torch.distributed.get_rank() and host_count=torch.distributed.get_world_size().
+The reader's threads decode, so `num_workers=0` is the fast choice for one process; workers help if
+Python itself is the bottleneck. For distributed training create the Reader with
+host_index=torch.distributed.get_rank() and host_count=torch.distributed.get_world_size().
 """
 
 from __future__ import annotations
@@ -32,29 +33,30 @@ _EVERY_EPOCH = -1
 
 
 class ReaderBatches(IterableDataset[dict[str, Any]]):
-    """A reader's batches as tensors, for `DataLoader(batches, batch_size=None)`, with any number of workers.
+    """A reader's batches as tensors, for `DataLoader(batches, batch_size=None)`.
 
-    A pass goes on from where the reader is, to the end of its last epoch; after `set_epoch(e)` it is epoch e alone.
+    A pass runs from the reader's position to the end of its last epoch; after `set_epoch(e)`, over
+    epoch e alone.
 
-    With `num_workers=0` the reader moves along, and `reader.state()` is the state after the batch that was given last. Workers read
-    on their own, every one its share of the steps, and the loader puts them in the reader's exact order; the reader of this process
-    stays where it is, so the state is `state_after(number of batches taken in this pass)`. torchdata's StatefulDataLoader keeps
-    count itself. Each worker allows `max_bad_records` of its own. Workers that read from a store must not be forked: give the
-    loader `multiprocessing_context="spawn"` or "forkserver".
+    With `num_workers=0` a pass moves the reader, and `reader.state()` is the state after the last
+    batch yielded. With workers, each reads its share of the steps, and the loader restores the
+    exact order. The reader of this process then stays put: use `state_after(number of batches
+    taken in this pass)`. torchdata's StatefulDataLoader keeps count itself. Each worker allows
+    `max_bad_records` of its own. Workers that read from a store must not be forked: set
+    `multiprocessing_context` to "spawn" or "forkserver".
 
     Args:
-        reader: Where batches come from.
-        channels_first: Images as [b, 3, h, w], in memory still channels last, which is what convolutions run fastest on; else
-            [b, h, w, 3].
+        reader: Source of the batches.
+        channels_first: Images as [b, 3, h, w], but channels last in memory, the fastest layout for
+            convolutions; otherwise [b, h, w, 3].
     """
 
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
         self._reader: Reader | None = reader
         self._source: tuple[ReaderOptions, Mapping[str, Any]] | None = None
         self._tensors = TensorMaker(_image_name(reader), channels_first=channels_first)
-        self._epoch = torch.tensor(
-            _EVERY_EPOCH
-        ).share_memory_()  # which workers that go on from pass to pass see, too
+        # Shared memory: persistent workers see a later `set_epoch`, too.
+        self._epoch = torch.tensor(_EVERY_EPOCH).share_memory_()
         self._pass_start: int | None = None
         self._next = 0
         self._resume_at: int | None = None
@@ -64,7 +66,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         return {**self.__dict__, "_reader": None, "_source": self._options_and_state()}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """One pass; in a worker process, that worker's share of it."""
+        """Iterate over one pass; in a worker process, over that worker's share of it."""
         worker = get_worker_info()
         if worker is None:
             return self._iterate()
@@ -77,15 +79,15 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         return self._iterate_share(reader, stop, worker.num_workers)
 
     def __len__(self) -> int:
-        """Batches of a whole pass. Raises `TypeError` where it has no end."""
+        """Return the number of batches in a whole pass; raise `TypeError` if it has no end."""
         reader = self._here()
         return len(reader) if int(self._epoch) == _EVERY_EPOCH else reader.steps_per_epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Have each pass from now on be one epoch, this one: from its start, or from where the reader is if that is inside it.
+        """Limit each pass to this epoch, from its start or from the reader's position inside it.
 
         Raises:
-            UsageError: There is no such epoch, or batches go on from one epoch to the next.
+            UsageError: There is no such epoch, or batches span epochs.
         """
         options = self._here().options
         if (
@@ -94,24 +96,24 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             or (options.epochs is not None and epoch >= options.epochs)
         ):
             raise UsageError(
-                f"set_epoch({epoch!r}): epochs are counted from 0, and this reader has epochs={options.epochs}"
+                f"set_epoch({epoch!r}): epochs are counted from 0, and this reader has "
+                f"epochs={options.epochs}"
             )
         if options.remainder == Remainder.CARRY:
             raise UsageError(
-                "set_epoch: with remainder='carry' batches go on from one epoch to the next: read them in one pass"
+                "set_epoch: with remainder='carry' batches span epochs: read them in one pass"
             )
         self._epoch.fill_(epoch)
         self._pass_start = None
 
     def state_after(self, num_batches: int) -> dict[str, Any]:
-        """What `reader.state()` is after that many batches of this pass: to go on from with `Reader(state=...)`, whatever workers
-        have read ahead."""
+        """Return the state after that many batches of this pass, for `Reader(state=...)`."""
         reader = self._here()
         start = self._bounds(reader)[0] if self._pass_start is None else self._pass_start
         return _state_at(reader, reader.steps.skip(start, num_batches))
 
     def state_dict(self) -> dict[str, Any]:
-        """The reader's state; in a worker process that of its share, for the same number of workers."""
+        """Return the reader's state; in a worker, that of its share, for the same worker count."""
         return (
             self._here().state()
             if get_worker_info() is None
@@ -119,10 +121,10 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         )
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of a reader of the same records.
+        """Resume from a state.
 
         Raises:
-            UsageError: It is of other records, or of another order.
+            UsageError: The state is of other records or another order.
         """
         saved = ReaderState.from_json(state)
         worker = get_worker_info()
@@ -144,9 +146,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
         for batch in reader:
             yield self._tensors.batch(batch)
             if stop is not None and reader.position >= stop:
-                reader.go_to(
-                    reader.position
-                )  # nothing of the next epoch is made ahead: nobody may want it
+                reader.go_to(reader.position)  # cancels the prefetching of the next epoch
                 return
 
     def _iterate_share(
@@ -159,7 +159,7 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
             yield self._tensors.batch(batch)
 
     def _bounds(self, reader: Reader) -> tuple[int, int | None]:
-        """Where a pass begins and ends, as positions; None for the end of the reader."""
+        """Return the positions [start, stop) of a pass; stop is None for the reader's end."""
         epoch, position = int(self._epoch), reader.position
         if epoch == _EVERY_EPOCH:
             return (0 if reader.steps.step_at(position) is None else position), None
@@ -175,11 +175,14 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
     def _options_and_state(self) -> tuple[ReaderOptions, Mapping[str, Any]]:
         if self._reader is not None:
             return self._reader.options, self._reader.state()
-        assert self._source is not None, "what has no reader yet knows how to open it"
+        assert self._source is not None, "without a reader, its options and state are known"
         return self._source
 
     def _open_in_worker(self, num_workers: int) -> Reader:
-        """A reader of this process's own, with its share of the threads: of one that was forked the locks may be locked for ever."""
+        """Return this process's own reader, with its share of the threads.
+
+        A forked reader is not used: its locks may be held by threads that do not exist here.
+        """
         if self._reader is None or self._owner != os.getpid():
             options, state = self._options_and_state()
             self._reader = reopen(
@@ -190,11 +193,12 @@ class ReaderBatches(IterableDataset[dict[str, Any]]):
 
 
 class ReaderExamples(Dataset[dict[str, Any]]):
-    """A reader's records by number, for a DataLoader with `shuffle=True`, or any sampler, DistributedSampler among them.
+    """A reader's records by number, for a DataLoader with `shuffle=True` or any sampler.
 
-    `examples[number]` is the record with that number in the order they are stored in: its image uint8 [3, h, w] or [h, w, 3],
-    numbers as tensors [], texts str. Lists are tensors of their own lengths, which the default collation refuses: encode them as
-    `Dense`, or give `collate_fn`. The random part of an image is drawn from (seed, epoch, number); see `set_epoch`.
+    `examples[number]` is the record with that number in stored order: its image uint8 [3, h, w] or
+    [h, w, 3], numbers as tensors [], text as str. Lists are tensors of different lengths, which
+    the default `collate_fn` rejects: encode them as `Dense`, or pass your own. The random part of
+    an image is drawn from (seed, epoch, number); see `set_epoch`.
     """
 
     def __init__(self, reader: Reader, *, channels_first: bool = True) -> None:
@@ -206,11 +210,11 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         return len(self._source)
 
     def __getitem__(self, number: int) -> dict[str, Any]:
-        """Raises what `ExampleSource` does."""
+        """Return one example; raise what `ExampleSource` raises."""
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """What a DataLoader asks for, a batch at a time, so that all threads decode it."""
+        """Return a batch of examples: DataLoader calls this, and all threads decode the batch."""
         worker = get_worker_info()
         if worker is not None:
             self._source.use_threads(_share_of_threads(self._source.options, worker.num_workers))
@@ -220,14 +224,14 @@ class ReaderExamples(Dataset[dict[str, Any]]):
         ]
 
     def set_epoch(self, epoch: int) -> None:
-        """Have random images drawn anew, for this epoch. Workers that stay from epoch to epoch see it, too."""
+        """Draw random images for this epoch, in persistent workers too."""
         self._epoch.fill_(epoch)
 
 
 def as_torch(
     reader: Reader, *, map_style: bool = False, channels_first: bool = True
 ) -> ReaderBatches | ReaderExamples:
-    """`ReaderExamples` where `map_style`, else `ReaderBatches`."""
+    """Return `ReaderExamples` if `map_style`, else `ReaderBatches`."""
     return (ReaderExamples if map_style else ReaderBatches)(reader, channels_first=channels_first)
 
 
@@ -245,21 +249,22 @@ def _state_at(reader: Reader, position: int) -> dict[str, Any]:
 
 
 class TensorMaker:
-    """Makes tensors of arrays that share their memory.
+    """A converter of arrays to tensors that share their memory.
 
-    Numbers become tensors, also NumPy scalars; objects (texts, bytes, lists, images of different sizes) lists of what they are;
-    a `SparseColumn` a sparse COO tensor, where it holds numbers.
+    Arrays and NumPy scalars of numbers become tensors; arrays of objects (text, bytes, lists,
+    images of different sizes) become lists; a `SparseColumn` of numbers becomes a sparse COO
+    tensor.
 
     Args:
-        image_name: The feature that holds decoded images, where there is one.
-        channels_first: Give them as [..., 3, h, w], a view of [..., h, w, 3].
+        image_name: The feature that holds decoded images, or None.
+        channels_first: Return images as [..., 3, h, w], a view of [..., h, w, 3].
     """
 
     def __init__(self, image_name: str | None, *, channels_first: bool) -> None:
         self._image_name = image_name if channels_first else None
 
     def batch(self, columns: dict[str, Any]) -> dict[str, Any]:
-        """A batch of them."""
+        """Return the tensors of a batch."""
         return {name: self._channels(name, _as_tensor(column)) for name, column in columns.items()}
 
     example = batch
@@ -288,6 +293,6 @@ def _as_tensor(value: Any) -> Any:
 
 
 def _of_numbers(array: NDArray[Any]) -> torch.Tensor:
-    if array.dtype.name == "bfloat16":  # which NumPy has no word for that torch would know
+    if array.dtype.name == "bfloat16":  # `from_numpy` does not know NumPy's bfloat16
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

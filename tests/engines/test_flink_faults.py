@@ -152,7 +152,7 @@ def test_a_stopped_command_cancels_its_job(slow: Slow, expected: dict[str, str])
     running.process.send_signal(signal.SIGTERM)
     ended = running.wait(SECONDS)
     assert ended.code == 128 + signal.SIGTERM, ended.log
-    told = "stopped by SIGTERM; run the same command again to go on"
+    told = "stopped by SIGTERM; run the same command again to resume"
     assert ended.log.splitlines()[-1] == f"shardwright: {told}"
     wait_for(lambda: not running_jobs(slow.cluster))
     (job,) = set(slow.cluster.jobs()) - before

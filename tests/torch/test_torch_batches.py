@@ -269,7 +269,7 @@ def test_the_example_resumes_exactly(
     undisturbed = output_of()
     stopped = output_of(checkpoint, "--stop-after=60", "--workers=2")
     assert stopped == "stopped after step 60 of 88, in epoch 1\n"
-    assert output_of(checkpoint) == f"goes on after step 60 of 88\n{undisturbed}"
+    assert output_of(checkpoint) == f"resumed after step 60 of 88\n{undisturbed}"
     accuracy = r"test accuracy 0\.[89]\d{3} on 169 images"
     assert re.fullmatch(rf"records {digest}\nweights {digest}\n{accuracy}\n", undisturbed)
     with pytest.raises(SystemExit, match="2"):

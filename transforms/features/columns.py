@@ -1,7 +1,7 @@
-"""One column as a source brings it -> the column that a feature stores, and the rows whose values do not fit.
+"""Convert columns of a source into the columns that features store, and find misfits.
 
-What a vocabulary gives indices is settled here as texts or whole numbers, and indexed once the vocabulary is known
-(`indices.index_column`).
+Values that need a vocabulary become texts or whole numbers here. `indices.index_column` indexes
+them once the vocabulary is known.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from transforms.references import PICTURE_TYPE
 from transforms.rejects import RejectReason
 
 _BYTES_TYPES = (
-    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary, pa.types.is_null,
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary, pa.types.is_null,
 )  # fmt: skip
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 _TEXT_KINDS = frozenset({FeatureKind.TEXT, FeatureKind.BYTES})
@@ -52,9 +53,9 @@ class Misfit(NamedTuple):
     """Rows whose value cannot be stored.
 
     Attributes:
-        rows: Which.
-        reason: Why, typed.
-        rule: What a message says after the feature's name; "{value}" stands for the value.
+        rows: The rows, bool [rows].
+        reason: The typed reason.
+        rule: The message after the feature's name; "{value}" stands for the value.
     """
 
     rows: Mask
@@ -63,18 +64,18 @@ class Misfit(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A column without dictionaries, views and nulls, but where rows are misfits."""
+    """A column without dictionaries and views; nulls are in misfits only."""
 
     column: pa.Array
     misfits: list[Misfit]
 
 
 def check_column(kind: pa.DataType, feature: Feature) -> None:
-    """Whether a column of that type can fill the feature at all.
+    """Check that a column of this type can fill the feature.
 
     Raises:
-        BuildError: It cannot; the message names the types.
-        UsageError: The feature's `dtype`, `default` or `vocabulary` is none of its kind.
+        BuildError: The column's type cannot be stored as this kind of feature.
+        UsageError: The feature's `dtype`, `default` or `vocabulary` is invalid for its kind.
     """
     value = value_type(kind)
     if feature.kind in PICTURES:
@@ -94,19 +95,21 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
         fits = is_class or is_text(value) or any(test(value) for test in _BYTES_TYPES)
     if not fits:
         wanted = (
-            "places of pictures (a column of paths in a table)"
+            "a feature of pictures, which needs a table column of paths"
             if feature.kind in PICTURES
             else f"a feature of kind {feature.kind}"
         )
         raise BuildError(
-            f"column {feature.column_name!r} is of type {kind}, which cannot be {wanted}: cast it to text or a number, or leave it out"
+            f"column {feature.column_name!r} is of type {kind}, which cannot be {wanted}: "
+            "cast it to text or a number, or leave it out"
         )
 
 
 def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:
     if feature.dtype and feature.dtype not in TENSOR_DTYPES:
         raise UsageError(
-            f"feature {feature.name!r} of kind tensor has the dtype {feature.dtype!r}; give one of {', '.join(TENSOR_DTYPES)}"
+            f"feature {feature.name!r} of kind tensor has the dtype {feature.dtype!r}; "
+            f"give one of {', '.join(TENSOR_DTYPES)}"
         )
     if isinstance(kind, pa.BaseExtensionType):
         return isinstance(kind, pa.FixedShapeTensorType)
@@ -130,23 +133,27 @@ def _check_numbers(feature: Feature) -> None:
         )
     if feature.kind == FeatureKind.BOX and feature.shape[-1:] != (4,):
         raise UsageError(
-            f"{told} has the shape {feature.shape}; give (4,) for one box, or (None, 4) for any number of them"
+            f"{told} has the shape {feature.shape}; "
+            "give (4,) for one box, or (None, 4) for any number of boxes"
         )
     default = feature.default
     if default is not None and (
         isinstance(default, str) or convert(pa.array([default]), feature.dtype)[1].any()
     ):
         raise UsageError(
-            f"{told} has the default {default!r}, which is no value of {feature.dtype or feature.kind}"
+            f"{told} has the default {default!r}, which is not a value of "
+            f"{feature.dtype or feature.kind}"
         )
 
 
 def settle_column(column: pa.Array, feature: Feature) -> Settled:
-    """The column as the feature stores it: int64, float32, binary, lists of one, or PICTURE_TYPE; classes as texts or int64, and the
-    texts of tokens and bags of words as strings.
+    """Return the column as the feature stores it, and the rows that do not fit.
+
+    The type is int64, float32, binary, lists of one of them, or PICTURE_TYPE. Classes are texts or
+    int64; the texts of tokens and bags of words are strings.
 
     Raises:
-        BuildError: A column of its type can be no such feature.
+        BuildError: The column's type cannot be stored as this kind of feature.
     """
     check_column(column.type, feature)
     if feature.kind in PICTURES:
@@ -159,10 +166,12 @@ def settle_column(column: pa.Array, feature: Feature) -> Settled:
 
 
 def _settle_items(items: Items, feature: Feature) -> Settled:
-    """A column of single values or lists of them."""
+    """Settle a column of single values or lists of them."""
     values, item_faults = _CONVERT[feature.kind](_blank_as_null(items.values, feature), feature)
     empty = values.is_null().to_numpy(zero_copy_only=False)
-    misfits = _misfits(items.odd, f"is {{value}}, which has not the shape {_told_shape(feature)}")
+    misfits = _misfits(
+        items.odd, f"is {{value}}, which does not have the shape {_told_shape(feature)}"
+    )
     for fault in item_faults:
         empty = empty & ~fault.rows
         misfits.append(fault._replace(rows=items.rows_with(fault.rows)))
@@ -177,7 +186,7 @@ def _settle_items(items: Items, feature: Feature) -> Settled:
 
 
 def _one_each(values: pa.Array, items: Items, feature: Feature, filler: pa.Scalar) -> pa.Array:
-    """One value a row; the default for a row that has none."""
+    """Return one value per row, the default for rows without one."""
     del feature
     if (items.lengths == 1).all():
         return values
@@ -188,7 +197,7 @@ def _one_each(values: pa.Array, items: Items, feature: Feature, filler: pa.Scala
 
 
 def _lists(values: pa.Array, items: Items, feature: Feature, filler: pa.Scalar) -> pa.Array:
-    """Lists of the values; where a row has none at all, [] or, of a fixed shape, as many default values as that needs."""
+    """Return one list per row; a row without values is [], or a fixed shape of default values."""
     lists = items.as_lists(values)
     if not (_is_fixed(feature) and items.missing.any()):
         return lists
@@ -202,14 +211,14 @@ def _is_fixed(feature: Feature) -> bool:
 
 
 def _filler(feature: Feature) -> tuple[pa.Scalar, Misfit | None]:
-    """What stands for a value that is not there; or else the misfit that its row is."""
+    """Return the value for missing values, or else the misfit of their rows."""
     nowhere = np.zeros(0, bool)
     default = feature.default
     if feature.kind in (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL):
         needed = Misfit(
             nowhere,
             RejectReason.MISSING_LABEL,
-            "has no class, and each item needs one: give it one, or the feature a default",
+            "has no class: add one, or give the feature a default",
         )
         return pa.scalar(
             None if default is None else str(default)
@@ -234,7 +243,7 @@ def _filler(feature: Feature) -> tuple[pa.Scalar, Misfit | None]:
 
 
 def _any_value(kind: pa.DataType) -> pa.Scalar:
-    """Stands in rows that go no further."""
+    """Return a placeholder for rows that are rejected."""
     return pa.scalar("" if is_text(kind) else b"" if pa.types.is_binary(kind) else 0, kind)
 
 
@@ -246,7 +255,7 @@ def _fill(values: pa.Array, filler: pa.Scalar | str) -> pa.Array:
 
 
 def _blank_as_null(values: pa.Array, feature: Feature) -> pa.Array:
-    """Texts of nothing but white space are no numbers and no classes."""
+    """Replace blank texts by null, unless the feature stores texts."""
     if feature.kind in _TEXT_KINDS or not is_text(values.type):
         return values
     trimmed = pc.utf8_trim_whitespace(values.cast(pa.string()))
@@ -261,7 +270,7 @@ def _integers(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit
     numbers, bad = to_integers(values, feature.dtype)
     told = {
         "": "a signed 64-bit integer",
-        "uint64": "uint64 as far as a signed 64-bit integer holds it",
+        "uint64": "uint64 within the range of a signed 64-bit integer",
     }
     return numbers, _misfits(
         bad, f"is {{value}}, which does not fit {told.get(feature.dtype, feature.dtype)}"
@@ -283,7 +292,10 @@ def _boxes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
     ymin, xmin, ymax, xmax = corners.T
     inside = ((corners >= 0) & (corners <= 1)).all(1)
     bad = np.repeat(~inside | (ymin > ymax) | (xmin > xmax), 4)
-    rule = "is {value}; a box is ymin, xmin, ymax, xmax as fractions of height and width, from 0 to 1 and the lower ones first"
+    rule = (
+        "is {value}; a box must be ymin, xmin, ymax, xmax as fractions from 0 to 1 of height and "
+        "width, with ymin <= ymax and xmin <= xmax"
+    )
     return numbers, misfits + _misfits(bad, rule)
 
 
@@ -294,7 +306,10 @@ def _texts(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
 
 
 def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
-    """Class names; whole numbers stay numbers where the names are learned, and are indices where names that are none are given."""
+    """Return class names as texts; whole numbers stay int64 if their names are learned.
+
+    If names are given and none of them is a number, whole numbers are indices into them.
+    """
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.string())
     if not pa.types.is_integer(values.type):
@@ -311,7 +326,7 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
         .fill_null(False)
         .to_numpy(zero_copy_only=False)
     )
-    rule = f"is {{value}}, and the feature has {len(feature.names)} names, counted from 0"
+    rule = f"is {{value}}; class indices must be at least 0 and below {len(feature.names)}"
     known = pc.if_else(pa.array(outside), pa.scalar(None, pa.int64()), numbers)
     return pa.array(feature.names, pa.string()).take(known), misfits + _misfits(
         outside, rule, RejectReason.UNKNOWN_LABEL
@@ -319,7 +334,7 @@ def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]
 
 
 def _settle_words(column: pa.Array, feature: Feature) -> Settled:
-    """One text a row; of several, all of them with a space between."""
+    """Settle a column of texts; several texts of a row are joined by spaces."""
     column = plain(column)
     if is_list(column.type):
         items = take_apart(column, (None,))
@@ -347,7 +362,10 @@ def _settle_tensors(column: pa.Array, feature: Feature) -> Settled:
         plain(column) if pa.types.is_dictionary(column.type) else column, feature
     )
     absent = column.is_null().to_numpy(zero_copy_only=False)
-    rule = f"is {{value}}, which is no tensor of {feature.dtype or 'float32'} and the shape {_told_shape(feature)}"
+    rule = (
+        f"is {{value}}, which is not a {feature.dtype or 'float32'} tensor of shape "
+        f"{_told_shape(feature)}"
+    )
     return Settled(
         tensors,
         _misfits(bad & absent, "has no value, and a tensor needs one")

@@ -1,4 +1,4 @@
-"""Settled columns whose vocabulary is known -> the indices that are stored."""
+"""Replace the values of settled columns by indices of their vocabulary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from transforms.features.texts import encode_bags, encode_tokens
 def index_column(
     column: pa.Array, feature: Feature, words: Sequence[str]
 ) -> tuple[dict[str, pa.Array], Mask]:
-    """The stored columns of a settled column whose vocabulary is known, by key; and the rows with a class that is not in it."""
+    """Return the stored columns of a settled column by key, and rows with an unknown class."""
     (first, *others) = feature.stored
     known = np.zeros(len(column), bool)
     rule = feature.vocabulary or VocabularyRule()
@@ -36,7 +36,8 @@ def index_column(
 
 
 def _sets(items: Items, indices: pa.Array, num_classes: int) -> pa.Array:
-    """Each row's indices, ascending and without doubles."""
+    """Return each row's distinct indices, ascending."""
+    # Each (row, index) as one number, so a single np.unique sorts and deduplicates all rows.
     rows = np.repeat(np.arange(len(items.lengths)), items.lengths)
     rows, values = np.divmod(
         np.unique(rows * num_classes + indices.fill_null(0).to_numpy()), num_classes

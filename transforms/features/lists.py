@@ -1,4 +1,4 @@
-"""Columns of lists taken apart into their values, whatever form the lists have, and held against a feature's shape."""
+"""Take columns of lists apart into values and lengths, and check them against a shape."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _SEPARATOR = "|"
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A column taken apart.
+    """The values of a column of lists.
 
     Attributes:
-        values: The innermost values of all rows, one after another; nulls may be among them.
-        lengths: How many of them each row has, int64; 0 where it is odd.
-        missing: Rows that have no value at all.
-        odd: Rows that do not have the shape; their values are left out.
+        values: The innermost values of all rows, concatenated; may contain nulls.
+        lengths: Number of values of each row, int64 [rows]; 0 for odd rows.
+        missing: Rows without a value, bool [rows].
+        odd: Rows that do not have the shape and whose values are left out, bool [rows].
     """
 
     values: pa.Array
@@ -35,13 +35,13 @@ class Items:
     odd: Mask
 
     def rows_with(self, marked: Mask) -> Mask:
-        """The rows in which `marked`, a mask over `values`, is somewhere True."""
+        """Return the rows that contain a value in `marked`, a mask over `values`."""
         rows = np.zeros(len(self.lengths), bool)
         rows[np.repeat(np.arange(len(self.lengths)), self.lengths)[marked]] = True
         return rows
 
     def as_lists(self, values: pa.Array) -> pa.Array:
-        """Lists of `values`, one for each of `self.values`."""
+        """Return `values`, one for each of `self.values`, as lists by row."""
         offsets = np.concatenate(([0], np.cumsum(self.lengths))).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), values)
 
@@ -61,24 +61,24 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The column without a dictionary or an extension type around its values."""
+    """Return the column without extension type and dictionary."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """The type of the innermost values of a column."""
+    """Return the type of the innermost values of a column."""
     if isinstance(kind, pa.BaseExtensionType):
         return value_type(kind.storage_type)
     return value_type(kind.value_type) if is_list(kind) or pa.types.is_dictionary(kind) else kind
 
 
 def take_apart(column: pa.Array, shape: Shape) -> Items:
-    """The values of each row.
+    """Return the values of each row.
 
-    A list may be nested as the shape is, or flat, or a text: JSON, or its parts with "|" between them. A single value is a list
-    of one, and so is the other way round.
+    A list may be flat, nested like the shape, or a text: JSON, or parts separated by "|". A single
+    value counts as a list of one, and a list of one as a single value.
     """
     column = plain(column)
     missing = column.is_null().to_numpy(zero_copy_only=False)
@@ -102,7 +102,7 @@ def take_apart(column: pa.Array, shape: Shape) -> Items:
 
 
 def _flatten(column: pa.Array, shape: Shape) -> tuple[pa.Array, npt.NDArray[np.int64], Mask]:
-    """(innermost values, how many each row has, rows whose inner lists have other lengths than the shape's)"""
+    """Return the innermost values, their number per row, and rows whose inner lists do not fit."""
     values, lengths = _open_lists(column)
     odd = np.zeros(len(column), bool)
     inner = shape[1:]
@@ -133,7 +133,7 @@ def _have_shape(lengths: npt.NDArray[np.int64], shape: Shape) -> Mask:
 
 
 def _lists_of_texts(column: pa.Array) -> pa.Array:
-    """The lists that texts stand for."""
+    """Parse texts as lists, each distinct text once."""
     texts = column.cast(pa.string()).dictionary_encode()
     parsed = pa.array(
         [_parts(text) for text in texts.dictionary.to_pylist()], pa.list_(pa.string())
@@ -150,7 +150,7 @@ def _parts(text: str) -> list[str | None]:
     try:
         return list(_leaves(json.loads(text)))
     except (ValueError, RecursionError):
-        return [text]  # which is no number; as a text it is what stands there
+        return [text]  # invalid JSON: no number, but a valid text
 
 
 def _leaves(value: Any) -> Iterator[str | None]:
@@ -164,14 +164,12 @@ def _leaves(value: Any) -> Iterator[str | None]:
 
 
 def to_texts(values: pa.Array) -> tuple[pa.Array, Mask]:
-    """Values as strings, and which of them are bytes that are not UTF-8."""
+    """Return values as strings, and a mask of the bytes that are not UTF-8."""
     nowhere = np.zeros(len(values), bool)
     try:
         return values.cast(pa.string()), nowhere
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowNotImplementedError,
-    ):  # not UTF-8, or of a type that Arrow does not turn into text
+    # Not UTF-8, or a type that Arrow does not cast to text.
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         texts = [_decoded(value) for value in values.to_pylist()]
         bad: npt.NDArray[np.bool_] = np.array(
             [text is None for text in texts]

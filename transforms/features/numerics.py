@@ -1,6 +1,6 @@
-"""Numbers as tf.Example stores them: every integer as int64, every float as float32, and nothing that does not fit.
+"""Convert numbers to the types of tf.Example: integers and booleans to int64, floats to float32.
 
-The rules are those of TensorFlow's tf.Example guide: bool, enum and integers of any width become int64, float and double float32.
+These are the types of TensorFlow's tf.Example guide. Values that do not fit are reported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TRUTH = {"true": 1, "false": 0}
 
 
 def to_integers(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
-    """Values as int64, and which of them are no whole number of `dtype`. A null stays one."""
+    """Return values as int64, and a mask of values that do not fit `dtype`; nulls stay null."""
     low, high = _INTEGER_RANGES[dtype]
     kind = values.type
     if pa.types.is_boolean(kind):
@@ -60,7 +60,10 @@ def to_integers(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
 
 
 def to_floats(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
-    """Values as float32, rounded, and which of them are no number, or finite and too large for `dtype`. A null stays one."""
+    """Return values as rounded float32, and a mask of invalid ones; nulls stay null.
+
+    A value is invalid if it is not a number, or finite and too large for `dtype`.
+    """
     limit = _FLOAT_LIMITS[dtype]
     kind = values.type
     if pa.types.is_boolean(kind):
@@ -75,7 +78,7 @@ def to_floats(values: pa.Array, dtype: str) -> tuple[pa.Array, Mask]:
 
 def _whole_numbers(values: pa.Array, low: int, high: int) -> tuple[pa.Array, Mask]:
     numbers = values.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False)
-    # 2**63 - 1 has no float of its own: the next one up is 2**63, which does not fit.
+    # 2**63 - 1 has no exact float: the next one up is 2**63, which does not fit.
     bad = (
         ~np.isfinite(numbers)
         | (numbers != np.trunc(numbers))
@@ -102,7 +105,7 @@ def _mask(found: pa.Array) -> Mask:
 def _each(
     values: pa.Array, convert: Callable[[Any], Any], kind: pa.DataType
 ) -> tuple[pa.Array, Mask]:
-    """Each different value converted once; None from `convert` marks a bad one."""
+    """Convert each distinct value once; a None from `convert` marks a bad value."""
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind), np.zeros(len(values), bool)
     encoded = values.dictionary_encode()
@@ -135,7 +138,7 @@ def _to_float(value: Any) -> float | None:
     if not _NUMBER.fullmatch(text):
         return None
     number = float(text)
-    return None if np.isinf(number) else number  # over float64, which float() does not tell
+    return None if np.isinf(number) else number  # float() turns numbers beyond float64 into inf
 
 
 def _text_of(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""Reference batches whose extra columns become the features that a schema declares; a row that does not fit is a reject.
+"""Turn extra columns of references into the features of a schema, and reject rows that do not fit.
 
-First every column is settled: what needs no vocabulary has its final values then, and rows that do not fit are gone before any
-vocabulary is learned. Then classes and words become indices.
+First every column is settled: features without a vocabulary get their final values, and bad rows
+are rejected before any vocabulary is learned. Then classes and words become indices.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _SHOWN_CHARACTERS = 80
 
 
 def column_features(schema: ExampleSchema) -> list[Feature]:
-    """The features that a source's extra columns fill, in writing order."""
+    """Return the features that extra columns fill, in writing order."""
     return [feature for feature in schema.features if feature.source == Source.COLUMN]
 
 
 def settle_references(
     batch: pa.RecordBatch, schema: ExampleSchema
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """References whose extra columns are those of the schema, named `x/<feature>`, settled; all others are left out."""
+    """Yield references with one settled extra column per feature, `x/<feature>`, and rejects."""
     keep = np.ones(batch.num_rows, bool)
     settled: dict[str, pa.Array] = {}
     for feature in column_features(schema):
@@ -80,14 +80,17 @@ def _rejects(
 def _uneven_sequences(
     schema: ExampleSchema, settled: dict[str, pa.Array]
 ) -> Iterator[tuple[Feature, Misfit]]:
-    """The rows in which a feature of a sequence has not as many items as the first one of it."""
+    """Yield features of a sequence, with the rows whose item count differs from its first one's."""
     firsts: dict[str, tuple[Feature, np.ndarray]] = {}
     for feature in column_features(schema):
         if not feature.sequence:
             continue
         lengths = _items_of(settled[feature.name], feature)
         first, wanted = firsts.setdefault(feature.sequence, (feature, lengths))
-        rule = f"has not as many items as {first.column_name!r}, and {feature.sequence!r} is a sequence of both"
+        rule = (
+            f"must have as many items as {first.column_name!r}, because both belong to the "
+            f"sequence {feature.sequence!r}"
+        )
         yield feature, Misfit(lengths != wanted, RejectReason.BAD_VALUE, rule)
 
 
@@ -103,7 +106,7 @@ def _items_of(column: pa.Array, feature: Feature) -> np.ndarray:
 def index_references(
     batch: pa.RecordBatch, schema: ExampleSchema, vocabularies: Vocabularies
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """Settled references with their final columns: `LABEL_INDEX`, and for each key of a `tf.Example` one `x/` column."""
+    """Yield references with `LABEL_INDEX` and one final `x/` column per `tf.Example` key."""
     label = schema.label
     for part in index_labels(batch, vocabularies.get(label.name, ()) if label else ()):
         if isinstance(part, Reject):
@@ -128,7 +131,7 @@ def _index_columns(
         misfit = Misfit(
             unknown & keep,
             RejectReason.UNKNOWN_LABEL,
-            "is {value}, which is not all known class names",
+            "is {value}: unknown class name",
         )
         yield from _rejects(batch, settled, feature, misfit)
         keep &= ~unknown
@@ -140,7 +143,10 @@ def _index_columns(
 def index_labels(
     batch: pa.RecordBatch, class_names: Sequence[str]
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """References with `LABEL_INDEX` (int64, an index into `class_names`); no classes at all means an unlabeled dataset."""
+    """Yield references with `LABEL_INDEX`, int64 indices into `class_names`, and rejects.
+
+    Without any class names the dataset is unlabeled, and the indices are null.
+    """
     if not class_names:
         yield set_column(batch, LABEL_INDEX, pa.nulls(batch.num_rows, pa.int64()))
         return
@@ -163,5 +169,5 @@ def index_labels(
 
 
 def stored_pictures(schema: ExampleSchema) -> list[Feature]:
-    """The pictures of a record besides its image, in writing order."""
+    """Return the additional images of a record, in writing order."""
     return [feature for feature in column_features(schema) if feature.kind in PICTURES]

@@ -1,4 +1,7 @@
-"""Columns of arrays as serialized tensors: nested lists, Arrow's fixed-shape tensors, `.npy` files, tensors serialized already."""
+"""Encode columns of arrays as serialized tensors.
+
+Inputs are nested lists, Arrow's fixed-shape tensors, `.npy` files and serialized tensors.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +26,29 @@ Array = npt.NDArray[Any]
 
 
 def encode_tensors(column: pa.Array, feature: Feature) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """Each row as the TensorProto of an array of `feature.shape` and `feature.dtype` ("" is float32, "string" is one of bytes).
+    """Encode each row as a TensorProto of `feature.shape` and `feature.dtype`.
 
-    Numbers are converted where they fit: integers in range, floats to integers only where they are whole, floats to shorter ones by
-    rounding, and nothing finite becomes infinite.
+    The dtype "" is float32, and "string" is a tensor of bytes. Numbers are converted if they fit:
+    integers in range, floats to integers only if whole, floats to shorter floats by rounding. A
+    finite number never becomes infinite.
 
     Args:
-        column: (Nested) lists of numbers, booleans or strings; fixed-shape tensors; bytes, which are `.npy` files or TensorProtos;
-            single values for a `feature.shape` of ().
+        column: (Nested) lists of numbers, booleans or strings; fixed-shape tensors; bytes of `.npy`
+            files or TensorProtos; single values for a `feature.shape` of ().
+        feature: The feature, of kind tensor.
 
     Returns:
-        The tensors, binary, null where the row is bad; and which rows are bad: not of that shape, not to be converted, ragged, with a
-        null in them, or null themselves, unless `feature.default` can stand for all elements.
+        The tensors as binary, null in bad rows, and a mask of the bad rows. A row is bad if it has
+        another shape, is ragged, contains a null, or cannot be converted. A null row is bad unless
+        `feature.default` can fill the shape.
 
     Raises:
-        UsageError: There are no tensors of that dtype, or nothing in a column of this type can be one.
+        UsageError: The dtype is unsupported, or no value of the column's type can be a tensor.
     """
     if feature.dtype and feature.dtype not in TENSOR_DTYPES:
         raise UsageError(
-            f"feature {feature.name!r}: there are no tensors of {feature.dtype!r}: use one of {', '.join(TENSOR_DTYPES)}"
+            f"feature {feature.name!r}: unsupported tensor dtype {feature.dtype!r}; "
+            f"expected one of {', '.join(TENSOR_DTYPES)}"
         )
     empty = _default_of(feature)
     encoded = [
@@ -80,7 +87,7 @@ def _encode(row: Array | bytes | str, feature: Feature) -> bytes | None:
 
 
 def _load(data: bytes, feature: Feature) -> Array | None:
-    """The array in these bytes; of a feature of single strings they are the value itself."""
+    """Return the array in these bytes; for a feature of single strings they are the value."""
     if feature.dtype == "string" and not feature.shape:
         return np.array(data, object)
     try:
@@ -93,7 +100,7 @@ def _load(data: bytes, feature: Feature) -> Array | None:
 
 
 def _convert(array: Array, dtype: str) -> Array | None:
-    """The array as `dtype`, None where it does not fit."""
+    """Return the array as `dtype`, or None if it does not fit."""
     if dtype == "string" or array.dtype.kind in _STRINGS:
         return array if dtype == "string" and array.dtype.kind in _STRINGS else None
     wanted = np.dtype(dtype)
@@ -112,7 +119,7 @@ def _convert(array: Array, dtype: str) -> Array | None:
 
 
 def _fits(array: Array, wanted: np.dtype[Any]) -> bool:
-    """Whether all these numbers can be integers or booleans of that type, if it is one of those."""
+    """Return whether all numbers fit, if `wanted` is an integer or boolean type."""
     if wanted.kind not in "biu" or not array.size:
         return True
     low, high = (
@@ -120,7 +127,7 @@ def _fits(array: Array, wanted: np.dtype[Any]) -> bool:
     )
     if array.dtype.kind != "f":
         return low <= int(array.min()) and int(array.max()) <= high
-    # In floats, the greatest integer may round up to the one after it, which does not fit.
+    # As a float, the largest integer may round up to the next one, which does not fit.
     return (
         bool(np.isfinite(array).all() and (array == np.trunc(array)).all())
         and low <= int(array.min())
@@ -147,7 +154,13 @@ def _rows_of(
 
 
 class _Level(NamedTuple):
-    """One depth of nested lists: where each list begins in the depth below, which are null, and their size where there is none."""
+    """A depth of nested lists.
+
+    Attributes:
+        offsets: Start of each list in the depth below, plus the end of the last one.
+        nulls: Which lists are null.
+        size: The lists' size if there is no list to measure.
+    """
 
     offsets: npt.NDArray[np.int64]
     nulls: npt.NDArray[np.bool_]
@@ -155,7 +168,7 @@ class _Level(NamedTuple):
 
 
 def _nested_rows(column: pa.Array, shape: tuple[int | None, ...]) -> Iterator[Array | None]:
-    """Each row's lists as one array; one that fits no feature where they are ragged or have a null in them."""
+    """Yield each row's lists as one array; ragged lists and lists with nulls as `_RAGGED`."""
     levels: list[_Level] = []
     below = column
     while _is_list(below.type):
@@ -179,11 +192,11 @@ def _one_row(row: int, levels: list[_Level], values: Array, nulls: npt.NDArray[n
     return _RAGGED if nulls[start:end].any() else values[start:end].reshape(shape)
 
 
-_RAGGED = np.empty((), np.void)  # of a type that is converted to no other
+_RAGGED = np.empty((), np.void)  # its type converts to no other, so it fits no feature
 
 
 def _offsets(lists: pa.Array) -> npt.NDArray[np.int64]:
-    """Where each list begins in `lists.values`, and last where the last one ends."""
+    """Return the start of each list in `lists.values`, plus the end of the last one."""
     if pa.types.is_fixed_size_list(lists.type):
         return (np.arange(len(lists) + 1, dtype=np.int64) + lists.offset) * lists.type.list_size
     offsets: npt.NDArray[np.int64] = lists.offsets.to_numpy().astype(np.int64)
@@ -191,7 +204,7 @@ def _offsets(lists: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _leaf(values: pa.Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """The values as NumPy's, anything in place of a null, and which are null."""
+    """Return the values as a NumPy array, with any value in place of nulls, and the null mask."""
     kind = values.type
     nulls = values.is_null().to_numpy(zero_copy_only=False)
     if _is_string(kind):
@@ -200,7 +213,8 @@ def _leaf(values: pa.Array) -> tuple[Array, npt.NDArray[np.bool_]]:
         values = values.cast(pa.float64())
     elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise UsageError(
-            f"values of Arrow type {kind} cannot be a tensor: give (nested) lists of numbers, or the bytes of .npy files"
+            f"values of Arrow type {kind} cannot be a tensor: give (nested) lists of numbers, "
+            "or the bytes of .npy files"
         )
     zero = pa.scalar(False) if pa.types.is_boolean(kind) else pa.scalar(0).cast(values.type)
     return pc.fill_null(values, zero).to_numpy(zero_copy_only=False), nulls

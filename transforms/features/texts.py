@@ -1,4 +1,4 @@
-"""Texts as indices of a vocabulary: counting tokens, choosing the words, encoding. As scikit-learn's `CountVectorizer` does it."""
+"""Encode texts as indices of a vocabulary, by the rules of scikit-learn's `CountVectorizer`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN = "[UNK]"  # as in Keras's TextVectorization
 
 
 def count_tokens(column: pa.Array, rule: VocabularyRule) -> Counter[str]:
-    """How often each token occurs in all texts together. A null has no tokens; what is no text is read as Arrow prints it."""
+    """Return how often each token occurs; null has no tokens, other types are cast to text."""
     counts: Counter[str] = Counter()
     tokenize = _tokenizer(rule)
     for item in pc.value_counts(_as_texts(column).drop_null()).to_pylist():
@@ -27,13 +27,17 @@ def count_tokens(column: pa.Array, rule: VocabularyRule) -> Counter[str]:
 def choose_words(
     counts: Mapping[str, int], rule: VocabularyRule, *, unknown: bool = False
 ) -> tuple[str, ...]:
-    """The vocabulary, sorted: of the words that occur `rule.min_count` times, the `rule.max_size` most frequent, ties by the word.
+    """Return the `rule.max_size` most frequent words with `rule.min_count` occurrences, sorted.
+
+    Ties of frequency are decided by the word.
 
     Args:
-        unknown: Put UNKNOWN before them, besides `rule.max_size`, as the word of all tokens that were not chosen.
+        counts: Occurrences of each token.
+        rule: The vocabulary's limits.
+        unknown: Prepend UNKNOWN, not counted in `rule.max_size`, for all other tokens.
 
     Raises:
-        UsageError: A word holds a line break, which the vocabulary's file cannot.
+        UsageError: A word contains a line break, which the vocabulary's file cannot hold.
     """
     known = [
         word
@@ -45,15 +49,16 @@ def choose_words(
     broken = next((word for word in words if "\n" in word or "\r" in word), None)
     if broken is not None:
         raise UsageError(
-            f"the word {broken!r} holds a line break, and a vocabulary is one word a line: change token_pattern"
+            f"the word {broken!r} contains a line break, but a vocabulary has one word per line: "
+            "change token_pattern"
         )
     return (UNKNOWN, *words) if unknown else tuple(words)
 
 
 def encode_tokens(column: pa.Array, words: Sequence[str], rule: VocabularyRule) -> pa.Array:
-    """The indices in `words` of each text's tokens, in the text's order: list<int64>, no nulls, [] for a null.
+    """Return the indices in `words` of each text's tokens, as list<int64> without nulls.
 
-    A token that is no word has UNKNOWN's index where `words` has UNKNOWN, and is left out otherwise.
+    Unknown tokens get the index of UNKNOWN, or are left out if `words` lacks it. A null text is [].
     """
     index_of = _index_of(words)
     tokenize, unknown = _tokenizer(rule), index_of.get(UNKNOWN)
@@ -72,11 +77,11 @@ def encode_tokens(column: pa.Array, words: Sequence[str], rule: VocabularyRule) 
 def encode_bags(
     column: pa.Array, words: Sequence[str], rule: VocabularyRule
 ) -> tuple[pa.Array, pa.Array]:
-    """The words of each text and how often they occur there.
+    """Count the words of each text; other tokens are left out.
 
     Returns:
-        Indices in `words`, ascending, list<int64>, and counts, list<float32>: of one length a row, no nulls, [] for a null.
-        Tokens that are no words are left out.
+        Ascending indices in `words` as list<int64>, and counts as list<float32>. Both lists of a
+        row have the same length; a null text is [].
     """
     index_of, tokenize = _index_of(words), _tokenizer(rule)
     texts = _as_texts(column).dictionary_encode()
@@ -96,18 +101,21 @@ def encode_bags(
 
 
 def check_pattern(pattern: str) -> re.Pattern[str]:
-    """The compiled pattern of a rule.
+    """Return the compiled pattern of a rule.
 
     Raises:
-        UsageError: It is no regular expression, or has more than one group.
+        UsageError: It is not a regular expression, or has more than one group.
     """
     try:
         compiled = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"token_pattern {pattern!r} is no regular expression: {error}") from error
+        raise UsageError(
+            f"token_pattern {pattern!r} is not a regular expression: {error}"
+        ) from error
     if compiled.groups > 1:
         raise UsageError(
-            f"token_pattern {pattern!r} has {compiled.groups} groups, and one at most can be the token: write (?:...) instead"
+            f"token_pattern {pattern!r} has {compiled.groups} groups, but at most one can be the "
+            "token: use (?:...) for the others"
         )
     return compiled
 
@@ -122,7 +130,7 @@ def _index_of(words: Sequence[str]) -> dict[str, int]:
 
 
 def _as_texts(column: pa.Array) -> pa.Array:
-    """The column as strings; bytes that are not UTF-8 are read as far as they are."""
+    """Return the column as strings; invalid UTF-8 is replaced by U+FFFD."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
@@ -137,6 +145,6 @@ def _as_texts(column: pa.Array) -> pa.Array:
 
 
 def _spread(lists: Sequence[Sequence[float]], kind: pa.DataType, indices: pa.Array) -> pa.Array:
-    """One list a row, by the number of its text; [] where there is none."""
+    """Return one list per row, by the number of its text; [] for null."""
     every = pa.array([*lists, []], pa.list_(kind))
     return every.take(pc.fill_null(indices, len(lists)))

@@ -1,4 +1,4 @@
-"""Vocabularies: what class and word indices mean, given by the user or learned from the references themselves."""
+"""Vocabularies, the meaning of class and word indices: given by the user or learned."""
 
 from __future__ import annotations
 
@@ -18,22 +18,25 @@ MAX_CLASSES = 1_000_000
 CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})
 WORDS = frozenset({FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
 
-Counts = Mapping[str, Counter[str | int]]  # by feature name: how often each class or word occurs
+Counts = Mapping[str, Counter[str | int]]  # feature name -> occurrences of each class or word
 Vocabularies = Mapping[str, tuple[str, ...]]
 
 
 def indexed_features(schema: ExampleSchema) -> list[Feature]:
-    """The features that hold indices of a vocabulary, the label's among them."""
+    """Return the features that hold indices of a vocabulary, including the label."""
     return [feature for feature in schema.features if feature.kind in CLASSES | WORDS]
 
 
 def column_of(feature: Feature) -> str:
-    """The column of settled references that holds what a feature's indices stand for."""
+    """Return the column of settled references that holds the values to index."""
     return "label" if feature.source == Source.LABEL else extra_name(feature.name)
 
 
 def count_values(batch: pa.RecordBatch, schema: ExampleSchema) -> Counts:
-    """The classes of a batch of settled references, and the words of its texts in the train split, for all that is to be learned."""
+    """Count the classes and words to learn in a batch of settled references.
+
+    Classes are counted in all rows, words in the rows of the train split.
+    """
     counts: dict[str, Counter[str | int]] = {}
     for feature in indexed_features(schema):
         if feature.names:
@@ -57,7 +60,7 @@ def _count_classes(column: pa.Array) -> Counter[str | int]:
 
 
 def add_counts(parts: Iterable[Counts]) -> Counts:
-    """The counts of all parts together."""
+    """Return the sums of all counts."""
     total: dict[str, Counter[str | int]] = {}
     for part in parts:
         for name, counts in part.items():
@@ -74,18 +77,18 @@ def order_vocabularies(
     label_indices: bool = False,
     needs_label: bool = False,
 ) -> Vocabularies:
-    """Every vocabulary in index order, by feature name.
+    """Return every vocabulary in index order, by feature name.
 
     Args:
-        counts: Of all references.
-        schema: Where names that are given are.
-        class_names: The label's, where they are given.
+        counts: Counts of all references.
+        schema: The features, with the names that are given.
+        class_names: The label's names, if they are given.
         integer_labels: The label's texts are whole numbers.
-        label_indices: They are indices already, so that their names are all numbers up to the largest.
-        needs_label: That nothing has a label is an error.
+        label_indices: Labels are indices already, so the names are all numbers up to the largest.
+        needs_label: Fail if no image has a label.
 
     Raises:
-        BuildError: Nothing can be learned for a feature, or what was found can be no vocabulary.
+        BuildError: A feature has nothing to learn from, or its values cannot be a vocabulary.
     """
     vocabularies = {}
     for feature in indexed_features(schema):
@@ -101,7 +104,8 @@ def order_vocabularies(
         elif feature.source == Source.LABEL:
             if needs_label and not found and feature.name in counts:
                 raise BuildError(
-                    f"the schema has the label {feature.name!r}, and no image of INPUT has one: leave it out of the schema"
+                    f"the schema has the label {feature.name!r}, but no image of INPUT has one: "
+                    "remove it from the schema"
                 )
             names = order_class_names(map(str, found), integers=integer_labels)
             vocabularies[feature.name] = _every_index(names) if label_indices else names
@@ -114,14 +118,14 @@ def order_vocabularies(
 
 
 def _every_index(numbers: tuple[str, ...]) -> tuple[str, ...]:
-    """The numbers from 0 to the last of these; these alone where they can be no indices."""
+    """Return all numbers from 0 to the last one, or `numbers` if they cannot be indices."""
     if not numbers or int(numbers[0]) < 0 or int(numbers[-1]) >= MAX_CLASSES:
         return numbers
     return tuple(map(str, range(int(numbers[-1]) + 1)))
 
 
 def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[str, ...]:
-    if counts is None:  # there are no references at all, which is told elsewhere
+    if counts is None:  # there are no references at all, which fails elsewhere
         return ()
     rule = feature.vocabulary or VocabularyRule()
     words = choose_words(
@@ -131,8 +135,9 @@ def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[s
     )
     if not any(count >= rule.min_count for count in counts.values()):
         raise BuildError(
-            f"feature {feature.name!r} learns its vocabulary from the {DEFAULT_SPLIT!r} split, whose texts have no word that occurs "
-            f"{rule.min_count} times: lower min_count, give the feature names, or see that there is such a split"
+            f"feature {feature.name!r} learns its vocabulary from the {DEFAULT_SPLIT!r} split, "
+            f"whose texts have no word that occurs at least {rule.min_count} times: lower "
+            "min_count, set the feature's names, or make sure that the split exists"
         )
     return words
 
@@ -140,41 +145,44 @@ def _order_words(feature: Feature, counts: Counter[str | int] | None) -> tuple[s
 def order_class_names(
     names: Iterable[str], *, integers: bool, feature: str = ""
 ) -> tuple[str, ...]:
-    """Class names in label order: sorted as text, or by value where they are whole numbers, as scikit-learn's binarizers sort them.
+    """Return class names in label order: sorted as text, or by value if they are whole numbers.
+
+    scikit-learn's binarizers use the same order.
 
     Args:
-        names: In any order.
-        integers: They are whole numbers.
-        feature: Whose they are; "" for the label's.
+        names: Class names in any order.
+        integers: The names are whole numbers.
+        feature: The feature's name; "" for the label.
 
     Raises:
-        BuildError: So many that they are no classes; or a name that a names file, one name a line, cannot hold.
+        BuildError: There are more than MAX_CLASSES names, or a name contains a line break.
     """
     distinct = set(names)
     if len(distinct) > MAX_CLASSES:
         where = f"values of {feature!r}" if feature else "labels"
         column = "that" if feature else "--label-column"
         raise BuildError(
-            f"there are {len(distinct)} different {where}, more than {MAX_CLASSES}: is {column} the right column? "
-            "A column that is no class becomes a feature when it is not the label column"
+            f"there are {len(distinct)} different {where}, more than {MAX_CLASSES}: "
+            f"is {column} the right column? "
+            "A column that holds no classes can be stored as a plain feature instead"
         )
     for name in distinct:
         if "\n" in name or "\r" in name:
             raise BuildError(
-                f"class name {name!r} has a line break in it, which labels.txt cannot hold: rename the class"
+                f"class name {name!r} contains a line break, which labels.txt cannot hold: "
+                "rename the class"
             )
     return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
 
 
 def read_class_names(text: str, path: str) -> tuple[str, ...]:
-    """The class names of a `--class-names` file: one a line, in label order.
+    """Return the names in a `--class-names` file, which has one per line in label order.
 
     Raises:
-        UsageError: A name stands twice, or there is none.
+        UsageError: A name occurs twice, or there is none.
     """
-    names = [
-        line.strip() for line in text.removeprefix("\ufeff").split("\n") if line.strip()
-    ]  # not splitlines: TFDS splits so
+    # Not splitlines, because TFDS splits names files at "\n" only.
+    names = [line.strip() for line in text.removeprefix("\ufeff").split("\n") if line.strip()]
     doubled = (
         next((name for name in names if names.count(name) > 1), None)
         if len(set(names)) < len(names)
@@ -183,6 +191,6 @@ def read_class_names(text: str, path: str) -> tuple[str, ...]:
     if doubled or not names:
         raise UsageError(
             f"--class-names {path}: "
-            + (f"{doubled!r} stands there twice" if doubled else "no names in it")
+            + (f"{doubled!r} occurs twice" if doubled else "the file has no names")
         )
     return tuple(names)

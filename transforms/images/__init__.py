@@ -1,16 +1,16 @@
-"""Images: is this file one, is it whole, and what goes into the shard.
+"""Check images, apply the image policy, and make the bytes to store in a shard.
 
-Files, each on top of those before it:
-kinds       types, limits, names of what is no image
-gif         GIF block by block                      headers     formats, sizes and channels without a decoder
-jpeg, png   as strict as libjpeg and libpng         exif        the orientation
-policy      what images may be like, and what to do options     EncodeOptions
-faults      which of these faults an image has      geometry    crop, scale, canvas
-pixels      Pillow, and how much at a time          modes       Pillow's modes
-profiles    colour profiles                         metadata    cutting it out, pixels untouched
+Modules, each built on those before it:
+kinds       types, limits, other kinds of file
+gif         GIF block by block                      headers     format, size, channels, undecoded
+jpeg, png   as strict as libjpeg and libpng         exif        orientation
+policy      faults and actions                      options     EncodeOptions
+faults      the policy's faults of one image        geometry    crop, scale, canvas
+pixels      Pillow, and its memory budget           modes       Pillow's modes
+profiles    color profiles                          metadata    stripping it, pixels untouched
 checks      check_image                             encode      re-encoding
-storing     store_image: all of it for one image    masks       the same for pixels that are numbers
-arrays      pixels as arrays, for a user's own code
+storing     store_image: all steps for one image    masks       the same for masks
+arrays      pixels as arrays, for user code
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pixels as arrays and back, for a user's own code."""
+"""Convert images to arrays and back, for user code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
-    """An image as uint8 [height, width, 3], upright, the first frame of an animation, white where it is transparent.
+    """Return an image as uint8 [height, width, 3], upright, with transparent areas white.
+
+    Of an animation, this is the first frame.
 
     Raises:
         ImageFault: It does not decode.
@@ -33,10 +35,12 @@ def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
 
 
 def encode_png(pixels: npt.NDArray[Any]) -> bytes:
-    """A PNG of uint8 [height, width] or [height, width, 1, 3 or 4]; compressed lightly, as it may be decoded again at once.
+    """Return a PNG of uint8 [height, width] or [height, width, 1, 3 or 4].
+
+    It is compressed lightly, because it may be decoded again at once.
 
     Raises:
-        ImageFault: BAD_VALUE for an array of another kind.
+        ImageFault: BAD_VALUE for an array of another shape or dtype.
     """
     from PIL import Image
 
@@ -51,7 +55,7 @@ def encode_png(pixels: npt.NDArray[Any]) -> bytes:
         found = f"{list(pixels.shape)} of {pixels.dtype}"
         raise ImageFault(
             RejectReason.BAD_VALUE,
-            f"pixels are {found}, and must be uint8 [height, width] or [height, width, 1, 3 or 4]",
+            f"pixels must be uint8 [height, width] or [height, width, 1, 3 or 4], got {found}",
         )
     file = BytesIO()
     Image.fromarray(np.ascontiguousarray(shown), _MODES[channels]).save(

@@ -1,4 +1,4 @@
-"""Checks: is this file an image, is it whole, and does TensorFlow decode it."""
+"""Check that a file is an image, that it is complete, and that TensorFlow decodes it."""
 
 from __future__ import annotations
 
@@ -19,38 +19,41 @@ CHECKS = ("header", "decode", "none")
 
 
 def check_image(data: bytes, check: str, *, stored: bool = True) -> ImageInfo:
-    """Checks one image file.
+    """Check one image file and return its properties.
 
     Args:
         data: The whole file.
-        check: What to look at.
-            'header': Format, size, and whether the end of the file is there: about 5 microseconds. A file that looks
-            odd is decoded, and the decoder decides: nothing good is lost, and no file that was cut short passes.
-            'decode': The same, and every image is decoded. Of a GIF, the first frame.
-            'none': Only whether there are bytes; format and size as far as the header tells them.
-        stored: The bytes go into the shard as they are. Then 'header' and 'decode' also refuse what Pillow opens and
-            tf.io.decode_image(channels=3, expand_animations=False) of TensorFlow 2.21 does not, or shows wrongly:
-            'header' where the header tells it (WebP with alpha or animation, most BMP variants, GIF without colours,
-            JPEG that is lossless), 'decode' wherever libpng would (a wrong checksum, a missing end). With False, for
-            images that `encode_image` will encode anew, it is enough that Pillow opens them.
+        check: The depth of the check.
+            'header': Format, size, and the presence of the file's end; about 5 microseconds. A file
+            that looks odd is decoded, and the decoder decides: no good file is rejected, and no
+            truncated file passes.
+            'decode': The same, and every image is decoded; for a GIF, the first frame.
+            'none': Only that there are bytes; format and size as far as the header states them.
+        stored: True if the bytes go into the shard unchanged. Then 'header' and 'decode' also
+            reject what Pillow opens, but tf.io.decode_image(channels=3, expand_animations=False) of
+            TensorFlow 2.21 rejects or decodes wrong. 'header' does so if the header shows it (WebP
+            with alpha or animation, most BMP variants, GIF without colors, lossless JPEG), 'decode'
+            also wherever libpng would (a wrong checksum, a missing end). False, for images that
+            `encode_image` will re-encode, requires only that Pillow opens them.
 
     Returns:
-        What is stored. With 'none' an unknown format is '', and an unknown size 0 x 0 with 0 channels.
+        The properties. With 'none' an unknown format is '', and an unknown size 0 x 0 with 0
+        channels.
 
     Raises:
-        ImageFault: The image is to be rejected. EMPTY_FILE for no bytes, whatever the check.
-        ValueError: No such check.
+        ImageFault: The image is rejected. EMPTY_FILE for no bytes, whatever the check.
+        ValueError: `check` is unknown.
     """
     header = look_at(data, check)
     return check_header(data, header, check, stored=stored)
 
 
 def look_at(data: bytes, check: str) -> Header:
-    """The header of an image that `check` may go on with.
+    """Return the header of an image, for the rest of the check.
 
     Raises:
-        ImageFault: As `check_image`, as far as the header tells.
-        ValueError: No such check.
+        ImageFault: As `check_image`, as far as the header shows.
+        ValueError: `check` is unknown.
     """
     if check not in CHECKS:
         raise ValueError(f"check must be one of {', '.join(CHECKS)}, got {check!r}")
@@ -66,12 +69,12 @@ def look_at(data: bytes, check: str) -> Header:
 
 
 def check_header(data: bytes, header: Header, check: str, *, stored: bool) -> ImageInfo:
-    """What is left of `check_image` once the header is read."""
+    """Run the rest of `check_image` after the header, and return the image's properties."""
     info = header.info
     if check == "none":
         return info
     if stored and header.refusal:
-        detail = f"{header.refusal}: TensorFlow does not decode it as it is; encode to png or jpeg"
+        detail = f"{header.refusal}: TensorFlow does not decode it; encode to png or jpeg"
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     if header.cut or header.odd or check == "decode":
         return _check_pixels(data, header, stored=stored)
@@ -84,9 +87,8 @@ def _check_pixels(data: bytes, header: Header, *, stored: bool) -> ImageInfo:
         with PIXELS.hold(info.width * info.height):
             check_png(data, info)
         return info
-    if (
-        stored and header.cut
-    ):  # Pillow may have all pixels it wants by then, TensorFlow insists on the end
+    # Pillow may have all the pixels it wants without the end, but TensorFlow requires the end.
+    if stored and header.cut:
         raise ImageFault(
             RejectReason.TRUNCATED, f"the {info.format} file has {header.cut}: fetch it again"
         )
@@ -99,19 +101,18 @@ def _check_pixels(data: bytes, header: Header, *, stored: bool) -> ImageInfo:
             check_jpeg(data)
         elif stored and info.format == "gif":
             check_gif(data, _highest_index(image))
-    # The decoder makes out what the header does not tell.
+    # The decoder finds a size that the header lacks.
     return info if info.width and info.height else ImageInfo(info.format, *size, info.channels)
 
 
 def _highest_index(image: ImageFile) -> float:
     highest = image.getextrema()[1]
-    return (
-        0 if isinstance(highest, tuple) else highest
-    )  # a program may have told Pillow to apply palettes at once
+    # A tuple if a program has set Pillow to apply palettes at once.
+    return 0 if isinstance(highest, tuple) else highest
 
 
 def _header_if_any(data: bytes) -> Header:
     try:
         return read_header(data)
-    except ImageFault:  # this check rejects nothing for its content
+    except ImageFault:  # the check 'none' rejects nothing for its content
         return Header(ImageInfo(true_format(data), 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Re-encoding: every image as JPEG, PNG, bare pixels or a tensor, upright, and of the size and the colours asked for."""
+"""Re-encode images as JPEG, PNG, bare pixels or tensors, upright, in the given size and color."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from transforms.rejects import RejectReason
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_FIX_QUALITY = 95  # of a JPEG that is encoded anew only to fix it
+_FIX_QUALITY = 95  # of a JPEG that is re-encoded only to fix it
 
 
 class Target(NamedTuple):
-    """How one image is encoded.
+    """The encoding of one image.
 
     Attributes:
         encode: 'jpeg', 'png', 'raw' or 'tensor'.
-        fixes: The names of the faults that are fixed.
-        orientation: EXIF's, which is applied; 1 for none.
-        profile: The source's colour profile, b"" where it is not looked at.
+        fixes: The names of the faults to fix.
+        orientation: The EXIF orientation to apply; 1 for none.
+        profile: The source's color profile, b"" if there is none or it is not used.
     """
 
     encode: str
@@ -47,7 +47,7 @@ def target_of(
     fixes: Collection[str] = (),
     encode: str = "",
 ) -> Target:
-    """What `options` make of an image with these faults; `encode` instead of that of the options, for 'keep' cannot fix."""
+    """Return the target of an image with these faults; `encode` replaces the options' 'keep'."""
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
     profile = profile_of(data, header.info.format) if options.profile != "drop" else b""
     return Target(encode or options.encode, fixes, orientation, profile)
@@ -56,7 +56,7 @@ def target_of(
 def encode_pixels(
     data: bytes, header: Header, options: EncodeOptions, target: Target
 ) -> tuple[bytes, ImageInfo]:
-    """Decodes, converts, crops, scales, turns upright and encodes one image.
+    """Decode, convert, crop, scale, rotate and encode one image.
 
     Raises:
         ImageFault: The image does not decode, or is too large for a JPEG.
@@ -66,10 +66,13 @@ def encode_pixels(
     sideways = target.orientation >= 5
     geometry = plan_geometry(source[::-1] if sideways else source, options)
     if target.encode == "jpeg" and max(geometry.canvas) > MAX_JPEG_SIDE:
-        detail = f"{geometry.canvas[0]:,} x {geometry.canvas[1]:,} pixels; a JPEG takes {MAX_JPEG_SIDE:,} a side: use resize"
+        detail = (
+            f"{geometry.canvas[0]:,} x {geometry.canvas[1]:,} pixels; "
+            f"a JPEG may have at most {MAX_JPEG_SIDE:,} per side: use resize"
+        )
         raise ImageFault(RejectReason.TOO_MANY_PIXELS, detail)
     lying = geometry.turned() if sideways else geometry
-    with decoder_faults(header):  # a palette that a file lacks shows when it is applied
+    with decoder_faults(header):  # covers conversion: a missing palette fails only when applied
         if header.info.format == "jpeg":
             gray = options.grayscale and not target.profile
             image.draft(
@@ -77,7 +80,7 @@ def encode_pixels(
             )
         with PIXELS.hold(pixels_held(image)):
             image.load()
-            # Each step frees what was before it, which large images need.
+            # Each step rebinds `image` to free the previous one, which matters for large images.
             image = _in_srgb(image, options, target)
             if geometry != (image.size, image.size, image.size) or target.orientation != 1:
                 image = plain(image)
@@ -109,13 +112,13 @@ def _flat(image: Image, options: EncodeOptions, target: Target) -> Image:
 
 
 def sized(image: Image, source: Size, geometry: Geometry, *, nearest: bool = False) -> Image:
-    """The crop of an image, scaled: bicubic with antialiasing, or to the nearest pixel.
+    """Return the crop of an image, scaled bicubically with antialiasing, or by nearest pixels.
 
     Args:
-        image: Decoded, perhaps at a part of its size.
-        source: Its size in full.
-        geometry: Of the image as it lies.
-        nearest: No pixel is mixed with another.
+        image: Decoded, perhaps at a reduced size.
+        source: Its full size.
+        geometry: The geometry of the image before rotation.
+        nearest: Take nearest pixels, so that none are blended.
     """
     from PIL import Image as Pil
 
@@ -131,7 +134,7 @@ def sized(image: Image, source: Size, geometry: Geometry, *, nearest: bool = Fal
 
 
 def on_canvas(image: Image, size: Size) -> Image:
-    """The image in the middle of a black (or number 0, or transparent) canvas."""
+    """Return the image in the middle of a black (or number 0, or transparent) canvas."""
     from PIL import Image as Pil
 
     if image.size == size:
@@ -142,7 +145,7 @@ def on_canvas(image: Image, size: Size) -> Image:
 
 
 def upright(image: Image, orientation: int) -> Image:
-    """Applies the EXIF orientation: the new file carries no EXIF to say it."""
+    """Return the image with the EXIF orientation applied, as the new file has no EXIF."""
     from PIL.Image import Transpose
 
     turn = {
@@ -165,7 +168,7 @@ def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[byte
         return _tensor(image, options.tensor_dtype, channels), ImageInfo(
             "tensor", *image.size, channels
         )
-    # Pillow would copy colour profile, resolution and comments from here into the file.
+    # Pillow would copy color profile, resolution and comments from here into the file.
     kept = () if PolicyFault.ALPHA in target.fixes else ("transparency",)
     image.info = {key: image.info[key] for key in kept if key in image.info}
     keeps_profile = options.profile == "keep" and fits(target.profile, image.mode)
@@ -197,7 +200,7 @@ def _jpeg(image: Image, options: dict[str, object]) -> bytes:
         buffer = BytesIO()
         image.save(buffer, "JPEG", **options)
         return buffer.getvalue()
-    # Into a real file descriptor Pillow encodes a JPEG without the GIL, into a BytesIO with it.
+    # Pillow releases the GIL to encode a JPEG into a file descriptor, but not into a BytesIO.
     with open(os.memfd_create("shardwright"), "w+b") as file:
         image.save(file, "JPEG", **options)
         file.seek(0)

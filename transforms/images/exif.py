@@ -1,4 +1,4 @@
-"""EXIF orientation: where the block is in each format, and the one tag that decides how an image is shown."""
+"""Read the EXIF orientation of each format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ORIENTATION_TAG, _SHORT = 0x0112, 3
 
 
 def orientation_of(data: bytes, header: Header) -> int:
-    """1 (upright) to 8; see `exif_orientation`. GIF and BMP have none."""
+    """Return the orientation, 1 (upright) to 8; see `exif_orientation`. GIF and BMP have none."""
     image_format = header.info.format
     if image_format == "jpeg":
         start = header.exif
@@ -23,9 +23,8 @@ def orientation_of(data: bytes, header: Header) -> int:
             if start
             else 1
         )
-    if (
-        image_format == "png" and data.find(b"eXIf", 33) > 0
-    ):  # chunks are walked only where one may be this
+    # A search first, to walk the chunks only if one may be the EXIF chunk.
+    if image_format == "png" and data.find(b"eXIf", 33) > 0:
         return exif_orientation(
             next(
                 (
@@ -51,9 +50,9 @@ def orientation_of(data: bytes, header: Header) -> int:
 
 
 def exif_orientation(exif: bytes) -> int:
-    """Tag 0x0112 of the first directory (TIFF 6.0, pages 14-16), 1 to 8.
+    """Return tag 0x0112 of the first directory (TIFF 6.0, pages 14-16), 1 to 8.
 
-    1 (as stored) where the block is absent or malformed: viewers show such an image as it is stored, too.
+    1 (as stored) if the block is absent or malformed; viewers, too, show such an image as stored.
     """
     tiff = exif.removeprefix(EXIF_START)
     order = {b"II": "<", b"MM": ">"}.get(tiff[:2])

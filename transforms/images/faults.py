@@ -1,4 +1,4 @@
-"""Which faults of the policy an image has: told by its bytes, without decoding it."""
+"""Find an image's faults under the policy from its bytes, without decoding it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXTENSIONS = {
 
 
 class Look(NamedTuple):
-    """One image, as far as its faults show."""
+    """One image, as the tests for faults need it."""
 
     data: bytes
     header: Header
@@ -33,10 +33,10 @@ class Look(NamedTuple):
 def find_faults(
     data: bytes, header: Header, name: str, options: EncodeOptions
 ) -> dict[PolicyFault, str]:
-    """The faults that `options` wants to know of, each with what was found.
+    """Return the faults that `options` watches for, each with what was found.
 
     Args:
-        name: What its extension is read off; "" for an image without a name.
+        name: The image's name, for its extension; "" for none.
     """
     look = Look(data, header, name, options.policy)
     found = ((fault, _TESTS[fault](look)) for fault in options.watched)
@@ -44,7 +44,7 @@ def find_faults(
 
 
 def named_format(name: str) -> str:
-    """The format that a name's extension stands for, "" for none that is known."""
+    """Return the format that a name's extension stands for, "" if unknown."""
     return _EXTENSIONS.get(name.rpartition(".")[2].lower(), "") if "." in name else ""
 
 
@@ -65,7 +65,7 @@ def _palette(look: Look) -> str:
     data, info = look.data, look.header.info
     if info.format == "png":
         return "a palette" if data[25] == 3 else ""
-    if info.format != "bmp":  # a GIF has one by its nature
+    if info.format != "bmp":  # a GIF always has one
         return ""
     bits = data[24] if data[14] == 12 else data[28]
     return "a palette" if bits <= 8 and info.channels == 3 else ""  # a BMP of gray needs none
@@ -76,12 +76,12 @@ def _alpha(look: Look) -> str:
     if info.channels in (2, 4):
         return "an alpha channel"
     if info.format == "png":
-        return "a transparent colour" if data.find(b"tRNS", 33, data.find(b"IDAT", 33)) > 0 else ""
-    return "a transparent colour" if info.format == "gif" and _gif_is_transparent(data) else ""
+        return "a transparent color" if data.find(b"tRNS", 33, data.find(b"IDAT", 33)) > 0 else ""
+    return "a transparent color" if info.format == "gif" and _gif_is_transparent(data) else ""
 
 
 def _gif_is_transparent(data: bytes) -> bool:
-    """Of the first frame: its graphic control extension comes before it."""
+    """Return whether the first frame is transparent; its graphic control extension precedes it."""
     for start, end in _gif_blocks(data):
         if data[start] == IMAGE:
             return False
@@ -142,7 +142,7 @@ def _extension(look: Look) -> str:
 
 
 def _gif_blocks(data: bytes) -> list[tuple[int, int]]:
-    """The blocks up to where a file is cut short or damaged, which the check of its pixels will tell."""
+    """Return the blocks up to any damage, which the check of the pixels reports."""
     blocks = []
     try:
         for block in gif_blocks(data):

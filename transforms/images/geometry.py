@@ -1,4 +1,4 @@
-"""Sizes: which part of an image is taken, how large it becomes, and what is around it. Pure arithmetic, the same for images and masks."""
+"""Plan the crop, scaled size and canvas of an image or mask. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 
 class Geometry(NamedTuple):
-    """What becomes of an upright image's rectangle.
+    """The crop, scaled size and canvas of an upright image, each (width, height) in pixels.
 
     Attributes:
-        crop: Width and height in pixels of the part in the middle that is taken; whole numbers where nothing is scaled.
-        scaled: The size which that part gets.
+        crop: The part in the middle that is taken; whole numbers if nothing is scaled.
+        scaled: The size of that part in the result.
         canvas: The size of the result, with that part in its middle.
     """
 
@@ -27,11 +27,11 @@ class Geometry(NamedTuple):
     canvas: Size
 
     def turned(self) -> Geometry:
-        """The same for an image that lies on its side."""
+        """Return the same for an image that lies on its side."""
         return Geometry(self.crop[::-1], self.scaled[::-1], self.canvas[::-1])
 
     def box(self, size: Size, source: Size) -> Box:
-        """The crop's rectangle in an image of `size` pixels, a scaled `source`."""
+        """Return the crop's rectangle in an image of `size` pixels, a scaled `source`."""
         sides = [
             (min(now, crop * now / whole), now)
             for crop, now, whole in zip(self.crop, size, source, strict=True)
@@ -41,7 +41,7 @@ class Geometry(NamedTuple):
         return (left, top, left + width, top + height)
 
     def needed(self, source: Size) -> Size:
-        """The smallest size that `source` may be decoded at: twice the result's keeps its coarse scaling out of sight."""
+        """Return the smallest size to decode at: twice the result, to hide coarse scaling."""
         width, height = (
             math.ceil(2 * to * whole / crop)
             for to, crop, whole in zip(self.scaled, self.crop, source, strict=True)
@@ -50,7 +50,7 @@ class Geometry(NamedTuple):
 
 
 def plan_geometry(size: Size, options: EncodeOptions) -> Geometry:
-    """The geometry of an image of `size`, upright, in pixels."""
+    """Return the geometry of an upright image of `size` in pixels."""
     crop = _within_aspect(size, options)
     if options.resize is None:
         scaled = _scaled(crop, options)
@@ -85,7 +85,7 @@ def _scaled(size: Size, options: EncodeOptions) -> Size:
 
 
 def _within_limits(size: Size, policy: ImagePolicy, actions: Mapping[PolicyFault, Action]) -> Size:
-    """Down to the most pixels, or else up to the shortest side, where these are to be fixed."""
+    """Scale down to the most pixels, else up to the shortest side, where the policy fixes these."""
     width, height = size
     if actions[PolicyFault.BOMB] == "fix" and width * height > policy.max_pixels:
         scale = math.sqrt(policy.max_pixels / (width * height))

@@ -1,4 +1,4 @@
-"""GIF block by block (GIF89a, CompuServe 1990): its header, what TensorFlow insists on, and where its blocks are."""
+"""Parse GIF files block by block (GIF89a, CompuServe 1990), and check what TensorFlow requires."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from transforms.rejects import RejectReason
 IMAGE, EXTENSION, TRAILER = 0x2C, 0x21, 0x3B
 GRAPHIC_CONTROL, APPLICATION = 0xF9, 0xFF
 
-_MAX_CODE_SIZE = 8  # giflib's limit, and the format's: an index into 256 colours
+_MAX_CODE_SIZE = 8  # giflib's limit, and the format's: an index into 256 colors
 
 _U16_PAIR = struct.Struct("<HH").unpack_from
 _U16_QUAD = struct.Struct("<HHHH").unpack_from
 
 
 def read_gif(data: bytes) -> Header:
+    """Return the header of a GIF, going up to its first image."""
     width, height = _U16_PAIR(data, 6)
     pos, refusal = _first_image(data)
     if data[pos] == TRAILER:
@@ -28,10 +29,10 @@ def read_gif(data: bytes) -> Header:
     left, top, frame_width, frame_height = _U16_QUAD(data, pos + 1)
     info = ImageInfo("gif", max(width, left + frame_width), max(height, top + frame_height), 3)
     if not (data[10] | data[pos + 9]) & 0x80:
-        refusal = "a GIF without a colour table"
+        refusal = "a GIF without a color table"
     elif (code_size := data[pos + 10 + _table_size(data[pos + 9])]) > _MAX_CODE_SIZE:
-        refusal = f"a GIF with codes of {code_size} bits ({_MAX_CODE_SIZE} at most are read)"
-    # A block terminator before the trailer: the trailer's byte alone would pass one cut in 256.
+        refusal = f"a GIF with codes of {code_size} bits (at most {_MAX_CODE_SIZE} are supported)"
+    # With the block terminator, because the trailer's byte alone would pass one cut in 256.
     odd = "" if data.endswith(b"\0;") else _odd(data, pos)
     return Header(
         info, "", odd if frame_width * frame_height else "a first image without pixels", refusal
@@ -39,16 +40,19 @@ def read_gif(data: bytes) -> Header:
 
 
 def check_gif(data: bytes, highest_index: float) -> None:
-    """What giflib in TensorFlow insists on, and Pillow does not, of a GIF with an image.
+    """Check what TensorFlow's giflib requires of a GIF with an image, and Pillow does not.
 
     Raises:
-        ImageFault: TRUNCATED where a block reaches beyond the file, UNSUPPORTED_FORMAT where a pixel of the first
-            frame has a higher index than its colour table.
+        ImageFault: TRUNCATED if a block reaches beyond the file, UNSUPPORTED_FORMAT if a pixel of
+            the first frame has a higher index than its color table.
     """
     pos, _ = _first_image(data)
     num_colours = (_table_size(data[pos + 9]) or _table_size(data[10])) // 3
     if highest_index >= num_colours:
-        detail = f"a GIF with a pixel of colour {highest_index} of {num_colours}: TensorFlow refuses it; encode to png or jpeg"
+        detail = (
+            f"a GIF with color index {highest_index} in a table of {num_colours} colors: "
+            "TensorFlow rejects it; encode to png or jpeg"
+        )
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     try:
         _odd(data, pos)
@@ -59,9 +63,10 @@ def check_gif(data: bytes, highest_index: float) -> None:
 
 
 def _first_image(data: bytes) -> tuple[int, str]:
-    """Where the first image should start, behind the colour table and the extensions, and why giflib does not get there.
+    """Return where the first image should start, and why giflib does not get there, or "".
 
-    After an extension of no sub-blocks, giflib 5.2's DGifSlurp reads one more, and so takes the next block for data.
+    After an extension without sub-blocks, giflib 5.2's DGifSlurp reads one more, and so takes the
+    next block for data.
     """
     pos, refusal = first_gif_block(data), ""
     while data[pos] == EXTENSION:
@@ -82,7 +87,7 @@ def _behind_blocks(data: bytes, pos: int) -> int:
 
 
 def _odd(data: bytes, pos: int) -> str:
-    """Walks the blocks of a GIF that has no trailer at its very end.
+    """Return what is odd about the blocks of a GIF without a trailer at its very end, or "".
 
     Raises:
         IndexError: The data ends inside a block.
@@ -96,19 +101,19 @@ def _odd(data: bytes, pos: int) -> str:
 
 
 def gif_blocks(data: bytes, pos: int = 0) -> Iterator[tuple[int, int]]:
-    """(start, end) of each image and extension up to the trailer, or to the end: writers forget the trailer.
+    """Yield (start, end) of each image and extension up to the trailer, which some writers omit.
 
     Args:
         data: The whole file.
-        pos: Where a block begins; 0 for the first.
+        pos: The start of a block; 0 for the first.
 
     Raises:
         IndexError: The data ends inside a block.
-        ValueError: There is something else between two blocks.
+        ValueError: There is unknown data between two blocks.
     """
     pos = pos or first_gif_block(data)
     if pos > len(data):
-        raise IndexError("the data ends inside the first colour table")
+        raise IndexError("the data ends inside the first color table")
     while pos < len(data) and data[pos] != TRAILER:
         if data[pos] == IMAGE:
             end = _behind_blocks(data, pos + 11 + _table_size(data[pos + 9]))
@@ -121,5 +126,5 @@ def gif_blocks(data: bytes, pos: int = 0) -> Iterator[tuple[int, int]]:
 
 
 def first_gif_block(data: bytes) -> int:
-    """Where the first block begins: behind the header and its colour table."""
+    """Return where the first block begins: after the header and its color table."""
     return 13 + _table_size(data[10])

@@ -1,11 +1,12 @@
-"""Image headers without a decoder: format, size and channels from the first bytes, and a look at the last ones.
+"""Parse image headers without a decoder: format, size and channels, and a check of the file's end.
 
-Own parsers, because Pillow's Image.open holds the GIL 4 to 40 times as long, for a JPEG 10 (benchmarks/headers.py), which at
-thousands of images per second is the whole budget. None of them scans the pixels in Python.
+These parsers exist because Pillow's Image.open holds the GIL 4 to 40 times as long, 10 times for a
+JPEG (benchmarks/headers.py), which is the whole budget at thousands of images per second. None of
+them scans the pixels in Python.
 
-Sources: ITU-T T.81 annex B (JPEG), the PNG specification (W3C, 3rd edition), GIF89a (CompuServe 1990), RFC 9649
-(WebP), BITMAPFILEHEADER to BITMAPV5HEADER in Microsoft's documentation (BMP). What TensorFlow refuses was tried on
-TensorFlow 2.21: tests/test_image_decode.py.
+Sources: ITU-T T.81 annex B (JPEG), the PNG specification (W3C, 3rd edition), GIF89a (CompuServe
+1990), RFC 9649 (WebP), BITMAPFILEHEADER to BITMAPV5HEADER in Microsoft's documentation (BMP).
+tests/test_image_decode.py compares with what TensorFlow 2.21 rejects.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _PNG_IEND = b"\0\0\0\0IEND\xae\x42\x60\x82"
 _LIBJPEG_MAX_SIDE = 65_500  # JPEG_MAX_DIMENSION in jmorecfg.h
 _LIBPNG_MAX_SIDE = 1_000_000  # PNG_USER_WIDTH_MAX in pnglibconf.h
 
-# What the walk does at a JPEG marker (T.81 table B.1): a table lookup per marker keeps the walk short.
+# Marker -> step of the walk over a JPEG (T.81 table B.1); one table lookup per marker is fast.
 _SEGMENT, _EXIF, _FRAME, _BARE, _FILL, _SCAN, _END = range(7)
 _JPEG_STEP = bytearray(256)  # _SEGMENT: a length follows
 _JPEG_STEP[0xE1] = _EXIF
@@ -35,14 +36,14 @@ for _code in (*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range
     _JPEG_STEP[_code] = _FRAME
 for _code in (0x00, 0x01, *range(0xD0, 0xD8)):
     _JPEG_STEP[_code] = _BARE
-_JPEG_STEP[0xD8] = _JPEG_STEP[0xD9] = _END  # a second start: the walk went astray into a thumbnail
+_JPEG_STEP[0xD8] = _JPEG_STEP[0xD9] = _END  # a second start: the walk has strayed into a thumbnail
 _JPEG_STEP[0xDA], _JPEG_STEP[0xFF] = _SCAN, _FILL
 
-_JPEG_DECODABLE = frozenset(
-    (0xC0, 0xC1, 0xC2, 0xC9, 0xCA)
-)  # Huffman or arithmetic, sequential or progressive
+# Huffman or arithmetic, sequential or progressive.
+_JPEG_DECODABLE = frozenset((0xC0, 0xC1, 0xC2, 0xC9, 0xCA))
 _NO_FRAME = ImageInfo("jpeg", 0, 0, 3)
-_PNG_CHANNELS = {  # (colour type, bit depth): channels. PNG specification, table 12: no other pair is allowed.
+# (color type, bit depth) -> channels. PNG specification, table 12: no other pair is allowed.
+_PNG_CHANNELS = {
     **{(0, depth): 1 for depth in (1, 2, 4, 8, 16)},
     **{(3, depth): 3 for depth in (1, 2, 4, 8)},
     **{(kind, depth): channels for kind, channels in ((2, 3), (4, 2), (6, 4)) for depth in (8, 16)},
@@ -59,11 +60,11 @@ _U32 = struct.Struct("<I").unpack_from
 
 
 def read_header(data: bytes) -> Header:
-    """The header of an image, by its content.
+    """Return the header of an image, by its content.
 
     Raises:
-        ImageFault: NOT_AN_IMAGE or UNSUPPORTED_FORMAT for another kind of file, TRUNCATED where the file ends inside
-            its header, CORRUPT where the header cannot be true.
+        ImageFault: NOT_AN_IMAGE or UNSUPPORTED_FORMAT for another kind of file, TRUNCATED if the
+            file ends inside its header, CORRUPT for an invalid header.
     """
     kind = true_format(data)
     if not kind:
@@ -78,7 +79,7 @@ def read_header(data: bytes) -> Header:
 
 
 def true_format(data: bytes) -> str:
-    """'jpeg', 'png', 'gif', 'bmp', 'webp' by the magic bytes, '' for anything else."""
+    """Return 'jpeg', 'png', 'gif', 'bmp' or 'webp' by the magic bytes, '' for anything else."""
     if data.startswith(b"\xff\xd8\xff"):
         return "jpeg"
     if data.startswith(PNG_MAGIC):
@@ -87,7 +88,7 @@ def true_format(data: bytes) -> str:
         return "gif"
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "webp"
-    # Two letters are no proof, text may start with them: the size of the header must be one that exists.
+    # Text may start with these two letters, so the size of the header must be valid, too.
     if data.startswith(b"BM") and (len(data) < 18 or _U32(data, 14)[0] in _BMP_HEADER_SIZES):
         return "bmp"
     return ""
@@ -111,7 +112,8 @@ def _jpeg(data: bytes) -> Header:
             pos += 2 if step == _BARE else 1
     if step == _END or not info.width * info.height:
         return Header(info, odd="no scan, or no size before it", refusal=refusal, exif=exif)
-    # Behind the start of the scan: an EXIF thumbnail has an end marker too. Phones append data to the last one.
+    # Searched after the start of the scan only, because an EXIF thumbnail has an end marker too.
+    # It need not be the last bytes: phones append data to it.
     whole = data.endswith(_JPEG_EOI) or data.rfind(_JPEG_EOI, pos) >= 0
     return Header(
         info,
@@ -126,15 +128,21 @@ def _jpeg(data: bytes) -> Header:
 def _jpeg_frame(data: bytes, pos: int) -> tuple[ImageInfo, str]:
     bits, height, width, components = _JPEG_FRAME(data, pos + 4)
     if bits != 8 or components not in (1, 3, 4):
-        detail = f"a JPEG of {components} x {bits} bits per pixel (1, 3 or 4 x 8 bits are read): convert it first"
+        detail = (
+            f"a JPEG of {components} x {bits} bits per pixel (1, 3 or 4 x 8 bits are supported): "
+            "convert it first"
+        )
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     if width > _LIBJPEG_MAX_SIDE or height > _LIBJPEG_MAX_SIDE:
-        detail = f"a JPEG of {width:,} x {height:,} pixels (libjpeg takes {_LIBJPEG_MAX_SIDE:,} a side): convert it first"
+        detail = (
+            f"a JPEG of {width:,} x {height:,} pixels "
+            f"(libjpeg takes at most {_LIBJPEG_MAX_SIDE:,} per side): convert it first"
+        )
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     info = ImageInfo("jpeg", width, height, 1 if components == 1 else 3)
     if data[pos + 1] in _JPEG_DECODABLE:
         return info, ""
-    return info, f"a JPEG of the lossless or hierarchical kind (SOF{data[pos + 1] - 0xC0})"
+    return info, f"a lossless or hierarchical JPEG (SOF{data[pos + 1] - 0xC0})"
 
 
 def _png(data: bytes) -> Header:
@@ -142,7 +150,7 @@ def _png(data: bytes) -> Header:
         data, 8
     )
     if kind == b"CgBI":
-        detail = "an Xcode-optimised PNG (CgBI), which only Apple reads: take the original file"
+        detail = "an Xcode-optimized PNG (CgBI), which only Apple reads: use the original file"
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     channels = _PNG_CHANNELS.get((color, depth), 0)
     valid = length == 13 and kind == b"IHDR" and zlib.crc32(data[12:29]) == crc
@@ -156,7 +164,8 @@ def _png(data: bytes) -> Header:
     refusal = ""
     if max(width, height) > _LIBPNG_MAX_SIDE:
         refusal = (
-            f"a PNG of {width:,} x {height:,} pixels (libpng takes {_LIBPNG_MAX_SIDE:,} a side)"
+            f"a PNG of {width:,} x {height:,} pixels "
+            f"(libpng takes at most {_LIBPNG_MAX_SIDE:,} per side)"
         )
     whole = data.endswith(_PNG_IEND) or data.rfind(_PNG_IEND, 33) > 0
     return Header(
@@ -170,7 +179,7 @@ def _png(data: bytes) -> Header:
 def _webp(data: bytes) -> Header:
     kind = data[12:16]
     if kind == b"VP8X":
-        _ = data[29]  # a slice would be short without a word
+        _ = data[29]  # raises for a short file, where the slices below would be short silently
         width, height = (
             int.from_bytes(data[start : start + 3], "little") + 1 for start in (24, 27)
         )
@@ -183,18 +192,24 @@ def _webp(data: bytes) -> Header:
     pixels, alpha = _webp_pixels(data)
     refusal = ""
     if kind == b"VP8X" and data[20] & 2:
-        refusal = "an animated WebP (TensorFlow 2.21 dies of some, with a double free; --on animation=fix stores the first frame)"
+        refusal = (
+            "an animated WebP (TensorFlow 2.21 crashes on some, with a double free; "
+            "--on animation=fix stores the first frame)"
+        )
     elif alpha:
-        refusal = "a WebP with alpha (decode_image with channels=3 refuses it; --on alpha=fix shows it on white)"
+        refusal = (
+            "a WebP with alpha (decode_image with channels=3 rejects it; "
+            "--on alpha=fix shows it on white)"
+        )
     cut = "" if _U32(data, 4)[0] + 8 <= len(data) else "fewer bytes than it says"
     odd = "" if pixels and width * height else "no pixels"
     return Header(ImageInfo("webp", width, height, 3 + alpha), cut, odd, refusal)
 
 
 def _webp_pixels(data: bytes) -> tuple[bytes, bool]:
-    """The kind of the first chunk that holds pixels (b"" for none), and whether there is alpha.
+    """Return the kind of the first chunk that holds pixels (b"" for none), and if there is alpha.
 
-    As libwebp's WebPGetFeatures: the bit in a VP8L bitstream outweighs the flag in the VP8X chunk.
+    As in libwebp's WebPGetFeatures, the bit in a VP8L bitstream overrides the VP8X chunk's flag.
     """
     kind, pos = data[12:16], 12
     alpha = kind == b"VP8X" and bool(data[20] & 0x10)
@@ -208,7 +223,10 @@ def _webp_pixels(data: bytes) -> tuple[bytes, bool]:
 
 
 def riff_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
-    """(kind, start, end) of each whole chunk of a WebP, as far as its header says it reaches; chunks are padded to an even size."""
+    """Yield (kind, start, end) of each whole chunk of a WebP, within the length in its header.
+
+    `end` excludes the padding of odd chunks to an even size.
+    """
     pos, stop = 12, min(len(data), 8 + _U32(data, 4)[0])
     while pos + 8 <= stop:
         end = pos + 8 + _U32(data, pos + 4)[0]
@@ -230,15 +248,11 @@ def _bmp(data: bytes) -> Header:
             RejectReason.CORRUPT, f"the BMP header says {width} x {height} pixels of {bits} bits"
         )
     num_bytes = offset + (width * bits + 31) // 32 * 4 * abs(height)
-    if compression not in (
-        0,
-        3,
-        6,
-    ):  # run lengths, or an embedded JPEG or PNG: only their total size is known
+    # Run lengths, or an embedded JPEG or PNG: only their total size is known.
+    if compression not in (0, 3, 6):
         num_bytes = _U32(data, 2)[0]
-        if width * abs(height) > 256 * len(
-            data
-        ):  # Pillow would fill the rest in Python, for minutes
+        # Pillow would fill the missing pixels in Python, for minutes.
+        if width * abs(height) > 256 * len(data):
             raise ImageFault(
                 RejectReason.CORRUPT,
                 f"a BMP of {len(data):,} bytes cannot fill {width} x {height} pixels",
@@ -250,14 +264,17 @@ def _bmp(data: bytes) -> Header:
     )
     refusal = ""
     if header_size < 40 or not plain:
-        refusal = f"a BMP of {bits} bits with compression {compression} (gray, 24 or 32 bits in BGR order are read)"
+        refusal = (
+            f"a BMP of {bits} bits with compression {compression} "
+            "(gray, 24 or 32 bits in BGR order are supported)"
+        )
     elif len(data) > num_bytes:
-        refusal = f"a BMP with {len(data) - num_bytes:,} bytes behind its pixels"
+        refusal = f"a BMP with {len(data) - num_bytes:,} bytes after its pixels"
     return Header(info, "fewer bytes than it says" if len(data) < num_bytes else "", "", refusal)
 
 
 def _bmp_palette_is_gray(data: bytes, start: int, end: int) -> bool:
-    """Whether indices are gray values: TensorFlow ignores the palette, and would show any other one wrongly."""
+    """Return whether indices are gray values: TensorFlow ignores the palette."""
     palette = data[start:end]
     return all(palette[channel::4] == _GRAY_RAMP for channel in range(3))
 

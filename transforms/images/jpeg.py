@@ -1,4 +1,4 @@
-"""JPEG beyond the header: the markers between the scans, and a file without what Pillow could stumble over."""
+"""Walk the segments of a JPEG, and drop metadata that Pillow may fail on."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from transforms.rejects import RejectReason
 
 SCAN, END = 0xDA, 0xD9
 _START = 0xD8
-_NO_SEGMENT = frozenset(
-    (0x00, 0x01, 0xFF, *range(0xD0, 0xD8))
-)  # stuffing, fill bytes, restarts: no length follows
-# Colours hang on two application segments, JFIF's 0xE0 and Adobe's 0xEE. The others and comments are metadata.
+# Stuffing, fill bytes and restart markers: no length follows.
+_NO_SEGMENT = frozenset((0x00, 0x01, 0xFF, *range(0xD0, 0xD8)))
+# Colors depend on two application segments, JFIF's 0xE0 and Adobe's 0xEE. The others and comments
+# are metadata.
 METADATA = frozenset((*range(0xE1, 0xEE), 0xEF, 0xFE))
 # In entropy-coded data 0xFF is followed by 0x00 or is a restart marker (ITU-T T.81, B.1.1.5).
 _next_marker = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]").search
 
 
 def check_jpeg(data: bytes) -> None:
-    """Follows the segments to the end of the image; costs about 1 microsecond per KB.
+    """Follow the segments to the end of the image; takes about 1 microsecond per KB.
 
-    Pillow stops reading once it has its rows. libjpeg in TensorFlow reads on to the end, and fails where a flipped
-    byte in a scan looks like a segment that reaches beyond the file.
+    Pillow stops reading once it has its rows. TensorFlow's libjpeg reads on to the end, and fails
+    if a flipped byte in a scan looks like a segment that reaches beyond the file.
 
     Raises:
-        ImageFault: CORRUPT, where the segments do not lead to an end marker.
+        ImageFault: CORRUPT if the segments do not lead to an end marker.
     """
     if not any(marker == END for marker, _, _ in jpeg_segments(data)):
         raise ImageFault(
@@ -35,9 +35,9 @@ def check_jpeg(data: bytes) -> None:
 
 
 def essential_jpeg(data: bytes) -> bytes:
-    """The file without the metadata in front of its pixels.
+    """Return the file without the metadata in front of its pixels.
 
-    Pillow parses metadata when it opens a file, and fails or prints warnings where it is damaged.
+    Pillow parses metadata when it opens a file, and fails or prints warnings if it is damaged.
     """
     kept = [data[:2]]
     for marker, start, end in jpeg_segments(data):
@@ -49,12 +49,12 @@ def essential_jpeg(data: bytes) -> bytes:
 
 
 def jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """(marker, start, end) of each segment up to the end marker, as far as there are bytes."""
+    """Yield (marker, start, end) of each segment up to the end marker or the end of the data."""
     pos = 2
     while 0 <= pos < len(data) - 1:
         marker = data[pos + 1]
         if data[pos] == 0xFF and marker == _START:
-            return  # decoders refuse a second one
+            return  # decoders reject a second start marker
         if data[pos] != 0xFF or marker in _NO_SEGMENT:
             pos = data.find(b"\xff", pos + 1)  # decoders skip stray bytes
             continue

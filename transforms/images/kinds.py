@@ -1,4 +1,4 @@
-"""What an image is, why one is refused, and the names of files that are something else."""
+"""Define image types, limits and faults, and recognize files of other kinds."""
 
 from __future__ import annotations
 
@@ -8,44 +8,45 @@ from typing import NamedTuple
 from transforms.rejects import RejectReason
 
 MAX_PIXELS = 178_956_970
-"""Most pixels an image may have: where Pillow calls a file a decompression bomb (2 * Image.MAX_IMAGE_PIXELS)."""
+"""The most pixels of an image: Pillow's limit for a decompression bomb (2 * MAX_IMAGE_PIXELS)."""
 
 MAX_GIF_PIXELS = MAX_PIXELS // 2
-"""Lower for GIF: Pillow repeats its bomb check while it decodes one, and prints a warning from here on."""
+"""Lower for GIF: Pillow repeats its bomb check while decoding one, and warns from here on."""
 
 
-class ImageFault(Exception):  # noqa: N818 - the fault is the file's, the program has none
+class ImageFault(Exception):  # noqa: N818 - a fault of the file, not of the program
     """An image that cannot go into a shard.
 
     Attributes:
         reason: The typed reason, as counted and reported.
-        detail: One line for a person: what was found and, where there is one, the fix.
+        detail: One line for a person: what was found, and the fix if there is one.
     """
 
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        # An exception's message may hold what UTF-8, and so a reject's row, cannot.
+        # A message may hold lone surrogates, which UTF-8, and so a reject's row, cannot.
         self.detail = detail.encode("utf-8", "backslashreplace").decode()
 
     def __reduce__(self) -> tuple[type[ImageFault], tuple[RejectReason, str]]:
-        # Exceptions pickle by their message alone, and this one crosses process borders.
+        # By default exceptions pickle with their message only, and this one crosses processes.
         return ImageFault, (self.reason, self.detail)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """What is stored, before any EXIF rotation.
+    """The properties of a stored image, before any EXIF rotation.
 
     Attributes:
-        format: 'jpeg', 'png', 'gif', 'bmp' or 'webp': what the bytes are, whatever the file's name says. 'raw' for
-            bare pixels, 'tensor' for a serialized tensor of them, '' for what is none of these.
-        width: Pixels. Of a GIF the canvas, or the first frame where that reaches further;
+        format: 'jpeg', 'png', 'gif', 'bmp' or 'webp', by content, not by name. 'raw' for bare
+            pixels, 'tensor' for a serialized tensor of them, '' if unknown.
+        width: Pixels. For a GIF that of the canvas, or of the first frame if that reaches further;
             TensorFlow decodes that frame's own rectangle only, which is smaller in some files.
         height: Pixels.
-        channels: What tf.io.decode_image reports with channels=0: 1 gray, 2 gray + alpha, 3 RGB, 4 RGBA. A CMYK
-            JPEG reports 3, a palette 3 (4 with transparency).
-        orientation: EXIF's, 1 to 8, where it was asked for because the stored bytes no longer say it; 1 is upright.
+        channels: As tf.io.decode_image reports with channels=0: 1 gray, 2 gray + alpha, 3 RGB,
+            4 RGBA. A CMYK JPEG reports 3, a palette 3 (4 with transparency).
+        orientation: The EXIF orientation, 1 to 8, if requested because the stored bytes no longer
+            hold it; 1 is upright.
     """
 
     format: str
@@ -56,16 +57,16 @@ class ImageInfo:
 
 
 class Header(NamedTuple):
-    """What the cheap look at one image found.
+    """The result of parsing an image's header.
 
     Attributes:
-        info: Format, size, channels. The size is 0 x 0 where the header does not tell it.
-        cut: What of the end is missing, so that only a full decode can tell whether the pixels are whole; "" where
-            the end is there.
-        odd: What else only a full decode can tell; "" for nothing.
-        refusal: Why TensorFlow does not decode these bytes as they are; "" where nothing speaks against it.
-        exif: Of a JPEG, where its EXIF block begins ("Exif", two zero bytes, a TIFF file); 0 for none.
-        inks: A JPEG of four components: CMYK or YCCK.
+        info: Format, size, channels. The size is 0 x 0 if the header lacks it.
+        cut: The missing part of the file's end, so that only a full decode can tell whether the
+            pixels are complete; "" if the end is there.
+        odd: Anything else that only a full decode can settle; "" for nothing.
+        refusal: Why TensorFlow does not decode these bytes unchanged; "" for no known reason.
+        exif: Offset of a JPEG's EXIF block ("Exif", two zero bytes, a TIFF file); 0 for none.
+        inks: True for a JPEG of four components: CMYK or YCCK.
     """
 
     info: ImageInfo
@@ -77,16 +78,17 @@ class Header(NamedTuple):
 
 
 def too_many_pixels(image_format: str, width: int, height: int) -> ImageFault | None:
-    """The fault of an image that claims more pixels than anyone should decode."""
+    """Return the fault of an image with more pixels than the limit, or None."""
     limit = MAX_GIF_PIXELS if image_format == "gif" else MAX_PIXELS
     if width * height <= limit:
         return None
-    found = f"{width:,} x {height:,} pixels; a {image_format} may have {limit:,}"
+    found = f"{width:,} x {height:,} pixels; a {image_format} may have at most {limit:,}"
     return ImageFault(RejectReason.TOO_MANY_PIXELS, f"{found}: scale it down first")
 
 
-# (offset, magic bytes, name): image formats that no reader of the shards is expected to decode. The first match
-# counts, so JPEG XR stands before the TIFF magic that it extends. Container formats with brands are in _BRANDS.
+# (offset, magic bytes, name) of image formats that readers of shards need not decode. The first
+# match counts, so JPEG XR stands before the TIFF magic that it extends. Container formats with
+# brands are in _BRANDS.
 _OTHER_IMAGES: tuple[tuple[int, bytes, str], ...] = (
     (0, b"II\xbc", "JPEG XR"),
     (0, b"II*\0", "TIFF or camera raw"),
@@ -125,7 +127,7 @@ _BRANDS = {
     b"crx ": "Canon camera raw",
 }
 
-# Files that turn up under an image's name: (start of the file in lower case, what it is).
+# Other files often found under an image's name: (start of the file in lower case, description).
 _STRANGERS: tuple[tuple[bytes, str], ...] = (
     (b"version https://git-lfs", "a Git LFS pointer: run `git lfs pull`"),
     (b"<!doctype html", "an HTML page, perhaps an error page saved by a download"),
@@ -141,7 +143,7 @@ _OWN_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"RIF
 
 
 def fault_of_stranger(data: bytes) -> ImageFault:
-    """Why bytes that start like none of the five formats are refused: another image format, or no image."""
+    """Return the fault of bytes in none of the five formats: another image format, or no image."""
     if len(data) < 8 and any(magic.startswith(data) for magic in _OWN_MAGIC):
         return ImageFault(
             RejectReason.TRUNCATED,
@@ -149,12 +151,15 @@ def fault_of_stranger(data: bytes) -> ImageFault:
         )
     name = _other_image(data)
     if name:
-        detail = f"the file is {name}; jpeg, png, gif, bmp and webp are read: convert it to PNG or JPEG first"
+        detail = (
+            f"the file is {name}; jpeg, png, gif, bmp and webp are supported: "
+            "convert it to PNG or JPEG first"
+        )
         return ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     guess = next(
         (what for magic, what in _STRANGERS if start.startswith(magic)),
-        "no image format that is known here",
+        "not a known image format",
     )
     return ImageFault(RejectReason.NOT_AN_IMAGE, f"the file starts with {data[:12]!r}: {guess}")
 

@@ -1,4 +1,4 @@
-"""Masks: images whose pixels are class or instance numbers, so that none may be mixed with another."""
+"""Encode masks: images whose pixels are class or instance numbers, which must not be blended."""
 
 from __future__ import annotations
 
@@ -24,27 +24,29 @@ if TYPE_CHECKING:
 def encode_mask(
     data: bytes, options: EncodeOptions, *, check: str = "header"
 ) -> tuple[bytes, ImageInfo]:
-    """The PNG of one channel to store for a mask, and what it is.
+    """Return the PNG of one channel to store for a mask, and its properties.
 
-    It is cropped, scaled and filled as an image of its size is by the same options, every pixel from the nearest one and the
-    rest 0. A gray PNG that needs nothing of this is stored as it is.
+    A mask is cropped, scaled and padded like an image of its size, but with the nearest pixel and
+    with 0 for padding. A gray PNG that needs no change is stored as it is.
 
-    * A palette's indices are the numbers, as in Pascal VOC; its colours are dropped.
-    * Gray of 16 bits stays 16 bits. Gray of 1, 2 or 4 bits is spread over 0 to 255, as all decoders show it.
-    * Of RGB with three channels that are the same, one is taken.
+    * A palette's indices are the numbers, as in Pascal VOC; its colors are dropped.
+    * 16-bit gray is kept. Gray of 1, 2 or 4 bits is spread over 0 to 255, as all decoders show it.
+    * Of RGB with three equal channels, one is taken.
 
     Args:
         data: The whole file; PNG, GIF, BMP or WebP.
-        options: Those of the images; of the policy, what changes sizes, and the EXIF rule for the mask's own EXIF.
-        check: As of `check_image`; 'none' is as 'header' here.
+        options: Those of the images. Of the policy, only what changes sizes applies, and the EXIF
+            rule for the mask's own EXIF.
+        check: As for `check_image`; 'none' acts as 'header'.
 
     Raises:
-        ImageFault: The mask does not decode, is coloured, or is a JPEG, whose loss makes numbers of others.
+        ImageFault: The mask does not decode, is in color, or is a JPEG, whose lossy compression
+            changes numbers.
     """
     check = "decode" if check == "decode" else "header"
     header = look_at(data, check)
     if header.info.format == "jpeg":
-        detail = "a mask as JPEG: compression has changed its numbers; give the PNG that it was made from"
+        detail = "a mask as JPEG, whose compression changes the numbers: use the original PNG"
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
     if header.info.format == "png" and data[25] == 0 and orientation == 1:
@@ -89,6 +91,8 @@ def _numbers(image: Image) -> Image:
     if image.mode == "LA":
         return channels[0]
     if any(ImageChops.difference(channels[0], other).getbbox() for other in channels[1:]):
-        detail = "a mask in colours, and nothing says which number each is: store class numbers, in gray or with a palette"
+        detail = (
+            "a mask in color, without class numbers: store the numbers as gray or with a palette"
+        )
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     return channels[0]

@@ -1,7 +1,8 @@
-"""Metadata taken out of a file without touching a pixel: its segments, chunks or blocks are left out, none is written anew.
+"""Strip metadata from image files without touching a pixel, by leaving out segments or chunks.
 
-Kept is what pixels hang on, by list; whatever else a file holds goes: EXIF, GPS, XMP, comments, thumbnails, resolutions, dates, makers'
-own data, and what lies behind the image's end. Sources: as in `headers`; JFIF 1.02; PNG's registered chunks; APNG 1.0.
+An allow list keeps the parts that pixels depend on. The rest is dropped: EXIF, GPS, XMP, comments,
+thumbnails, resolutions, dates, makers' data, and bytes after the image's end. Sources: as in
+`headers`; JFIF 1.02; PNG's registered chunks; APNG 1.0.
 """
 
 from __future__ import annotations
@@ -27,26 +28,23 @@ _APP0, _APP2, _APP14 = 0xE0, 0xE2, 0xEE
 _PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"acTL", b"fcTL", b"fdAT"))
 _PNG_PROFILE = frozenset((b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"cICP"))
 _WEBP_PIXELS = frozenset((b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"))
-_WEBP_HAS_PROFILE, _WEBP_HAS_METADATA = (
-    0x20,
-    0x0C,
-)  # of the flags in VP8X; the latter are EXIF's and XMP's
+_WEBP_HAS_PROFILE, _WEBP_HAS_METADATA = 0x20, 0x0C  # flags in VP8X; the latter are EXIF and XMP
 _PLAIN_TEXT = 0x01
 _GIF_LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
 
 
 def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> bytes:
-    """The file without its metadata, without its colour profile, or without both; pixels stay bit for bit.
+    """Return the file without its metadata, its color profile, or both, with unchanged pixels.
 
-    A BMP comes back as it is: it has no place for metadata.
+    A BMP is returned unchanged: it has no place for metadata.
 
     Raises:
-        ImageFault: CORRUPT for a file whose parts do not lead to its end, so that nobody can tell what else is in it.
-            NOT_AN_IMAGE for bytes of no known format.
+        ImageFault: CORRUPT for a file whose parts do not lead to its end, so that its other content
+            is unknown. NOT_AN_IMAGE for an unknown format.
     """
     if image_format not in ("jpeg", "png", "webp", "gif", "bmp"):
         raise ImageFault(
-            RejectReason.NOT_AN_IMAGE, "metadata can be taken out of images only, and this is none"
+            RejectReason.NOT_AN_IMAGE, "metadata can be stripped from images only: this is not one"
         )
     try:
         if image_format == "jpeg":
@@ -57,14 +55,17 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
             return _webp(data, metadata, profile)
         return _gif(data) if image_format == "gif" and metadata else data
     except (IndexError, ValueError) as error:
-        detail = f"the parts of the {image_format} do not lead to its end, so metadata cannot be taken out: fetch it again"
+        detail = (
+            f"the parts of the {image_format} do not lead to its end, "
+            "so metadata cannot be stripped: fetch it again"
+        )
         raise ImageFault(RejectReason.CORRUPT, detail) from error
 
 
 def _jpeg(data: bytes, metadata: bool, profile: bool) -> bytes:
     kept, marker, end, scan = [data[:2]], 0, 0, 0
     for marker, start, end in jpeg_segments(data):
-        if scan:  # its pixels reach up to here
+        if scan:  # the pixels of the last scan end here
             kept.append(data[scan:start])
         scan = start if marker == SCAN else 0
         if not scan:
@@ -77,7 +78,7 @@ def _jpeg(data: bytes, metadata: bool, profile: bool) -> bytes:
 def _segment(
     data: bytes, marker: int, start: int, end: int, *, metadata: bool, profile: bool
 ) -> bytes:
-    """What is kept of one."""
+    """Return the part of a segment to keep."""
     if marker == _APP2 and data.startswith(JPEG_PROFILE, start + 4):
         return b"" if profile else data[start:end]
     if metadata and marker == _APP0:
@@ -87,7 +88,10 @@ def _segment(
 
 
 def _jfif(body: bytes) -> bytes:
-    """The segment that says how colours are coded, without its thumbnail; b"" for what has the marker for other ends."""
+    """Return the JFIF segment, which defines the color coding, without its thumbnail.
+
+    b"" for other uses of the marker.
+    """
     return (
         b"\xff\xe0\0\x10" + body[:12] + b"\0\0"
         if body.startswith(b"JFIF\0") and len(body) >= 14

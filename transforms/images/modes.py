@@ -1,4 +1,4 @@
-"""What the pixels of a decoded image are turned into: Pillow's modes, before and after it gets its size."""
+"""Convert decoded images between Pillow's modes, before and after resizing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN_MODES = frozenset(("L", "LA", "RGB", "RGBA"))
 
 
 def plain(image: Image) -> Image:
-    """Gray or RGB, perhaps with alpha or 16 bits of gray: modes that can be scaled and turned without mixing meanings."""
+    """Return the image as gray or RGB, with alpha or 16-bit gray: modes whose pixels can blend."""
     if image.mode == "I;16" or (image.mode in _PLAIN_MODES and "transparency" not in image.info):
         return image
     if image.has_transparency_data:
@@ -24,7 +24,7 @@ def plain(image: Image) -> Image:
 
 
 def for_png(image: Image, fixes: Collection[str], *, grayscale: bool) -> Image:
-    """Lossless: what PNG can hold stays as it is, but for what is to be fixed."""
+    """Return the image in a mode that PNG can hold, lossless except for the fixes."""
     if PolicyFault.ALPHA in fixes and image.has_transparency_data and image.mode != "I;16":
         image = on_white(image, gray=image.mode in ("L", "LA"))
     if PolicyFault.DEEP in fixes and image.mode == "I;16":
@@ -40,9 +40,9 @@ def for_png(image: Image, fixes: Collection[str], *, grayscale: bool) -> Image:
 
 
 def opaque(image: Image) -> Image:
-    """Gray (L) or RGB of 8 bits. What is transparent shows white, as on the page of a browser.
+    """Return the image as 8-bit gray (L) or RGB, with transparent areas white, as in a browser.
 
-    Deeper gray keeps its high byte, as TensorFlow's decoders do.
+    16-bit gray keeps its high byte, as in TensorFlow's decoders.
     """
     if image.mode == "I;16":
         return eight_bits(image)
@@ -52,12 +52,12 @@ def opaque(image: Image) -> Image:
 
 
 def in_mode(image: Image, mode: str) -> Image:
-    """The image itself where it has the mode: Pillow's `convert` would copy it."""
+    """Return the image in a mode, uncopied if it has it: Pillow's `convert` always copies."""
     return image if image.mode == mode else image.convert(mode)
 
 
 def on_white(image: Image, *, gray: bool) -> Image:
-    """Without alpha, in front of white: L or RGB."""
+    """Return the image without alpha, on white: L or RGB."""
     from PIL import Image as Pil
 
     mode = "L" if gray else "RGB"
@@ -69,7 +69,7 @@ def on_white(image: Image, *, gray: bool) -> Image:
 
 
 def eight_bits(image: Image) -> Image:
-    """The high bytes of 16-bit gray; all else as it is."""
+    """Return the high bytes of 16-bit gray, and other images unchanged."""
     from PIL import Image as Pil
 
     if image.mode != "I;16":

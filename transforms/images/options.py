@@ -1,4 +1,4 @@
-"""EncodeOptions: all that decides what becomes of an image's bytes."""
+"""EncodeOptions: every setting that decides the bytes of a stored image."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ Fit = Literal["cover", "contain", "stretch"]
 TensorType = Literal["uint8", "float32"]
 ColorProfile = Literal["keep", "drop", "srgb"]
 
-MAX_JPEG_SIDE = 65_500  # libjpeg's limit; the other encodings have room for it
+MAX_JPEG_SIDE = 65_500  # libjpeg's limit; the other encodings allow at least as much
 _CHOICES = {"encode": Encode, "fit": Fit, "tensor_dtype": TensorType, "color_profile": ColorProfile}
 _BARE = ("raw", "tensor")
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeOptions:
-    """How images are stored.
+    """Options that decide how images are stored.
 
     Attributes:
-        encode: 'keep' stores the bytes of the file, 'jpeg' and 'png' encode anew, 'raw' stores bare pixels, 'tensor' a
-            serialized TensorProto of them, [height, width, channels].
-        resize: (width, height) in pixels of every stored image. None: as it is.
-        quality: Of `encode` 'jpeg', 1 to 100; 90 is below what is visible at training sizes, at about half the bytes of 95.
-        fit: How an image of another aspect ratio gets that size: 'cover' scales it to cover all of it and crops the middle,
-            'contain' scales it to fit in and fills the rest with black (as `tf.image.resize_with_pad`), 'stretch' distorts it.
-        max_side: Where `resize` is not given, images with a longer side are scaled down to this many pixels; None for no limit.
-        grayscale: Every image is stored with one channel of brightness.
-        tensor_dtype: Of 'tensor': 'uint8', 0 to 255, or 'float32', 0 to 1, as `tf.image.convert_image_dtype` gives it.
-        policy: What is done about images with faults.
-        strip_metadata: With 'keep', EXIF, XMP, comments, thumbnails and all else that is no pixel is cut out of the bytes,
-            pixels untouched. What is encoded anew never carries any.
-        color_profile: 'keep' leaves ICC profiles in, 'drop' takes them out, pixels untouched, and 'srgb' converts images
-            that have another one. None: 'keep' with `encode` 'keep', else 'drop'.
+        encode: 'keep' stores the bytes of the file, 'jpeg' and 'png' re-encode, 'raw' stores bare
+            pixels, 'tensor' a serialized TensorProto of them, [height, width, channels].
+        resize: (width, height) in pixels of every stored image; None for no change.
+        quality: JPEG quality, 1 to 100. The loss at 90 is invisible at training sizes, at about
+            half the bytes of 95.
+        fit: 'cover' scales an image of another aspect ratio to cover `resize` and crops the middle,
+            'contain' scales it to fit in and pads with black (as `tf.image.resize_with_pad`),
+            'stretch' distorts it.
+        max_side: Without `resize`, the longer side is scaled down to at most this many pixels;
+            None for no limit.
+        grayscale: Store every image with one channel of brightness.
+        tensor_dtype: For 'tensor': 'uint8', 0 to 255, or 'float32', 0 to 1, as from
+            `tf.image.convert_image_dtype`.
+        policy: The actions for images with faults.
+        strip_metadata: With 'keep', cut EXIF, XMP, comments, thumbnails and all else but pixels
+            out of the bytes. Re-encoded images never carry any.
+        color_profile: 'keep' keeps ICC profiles, 'drop' cuts them out, pixels untouched, and
+            'srgb' converts images with another one. None: 'keep' with `encode` 'keep', else 'drop'.
         actions: Every fault's action; follows from `policy` and `encode`.
-        watched: The faults that an image must be looked at for; follows from `actions`.
+        watched: The faults to look for in each image; follows from `actions`.
 
     Raises:
         ValueError: A value breaks its rule, or the values do not go together.
@@ -63,8 +67,8 @@ class EncodeOptions:
         self._check_together()
         actions = self.policy.resolve(self.encode, grayscale=self.grayscale)
         limited = {
-            PolicyFault.BOMB: self.policy.max_pixels
-            < MAX_PIXELS,  # beyond that, nothing is stored anyway
+            # Images above MAX_PIXELS are rejected anyway.
+            PolicyFault.BOMB: self.policy.max_pixels < MAX_PIXELS,
             PolicyFault.ASPECT: self.policy.max_aspect is not None,
             PolicyFault.SMALL: self.policy.min_side is not None,
         }
@@ -81,11 +85,13 @@ class EncodeOptions:
             value = getattr(self, name)
             if value not in get_args(kind) and not (name == "color_profile" and value is None):
                 raise ValueError(
-                    f"{name.replace('_', '-')} must be one of {', '.join(get_args(kind))}, got {value!r}"
+                    f"{name.replace('_', '-')} must be one of {', '.join(get_args(kind))}, "
+                    f"got {value!r}"
                 )
         if type(self.quality) is not int or not 1 <= self.quality <= 100:
             raise ValueError(
-                f"quality must be a whole number from 1 to 100, got {self.quality!r}: 90 is the default"
+                f"quality must be a whole number from 1 to 100, got {self.quality!r}: "
+                "90 is the default"
             )
         if self.resize is not None:
             _check_resize(self.resize)
@@ -93,7 +99,8 @@ class EncodeOptions:
             type(self.max_side) is not int or not 1 <= self.max_side <= MAX_JPEG_SIDE
         ):
             raise ValueError(
-                f"max-side must be a whole number of pixels from 1 to {MAX_JPEG_SIDE:,}, got {self.max_side!r}"
+                f"max-side must be a whole number of pixels from 1 to {MAX_JPEG_SIDE:,}, "
+                f"got {self.max_side!r}"
             )
 
     def _check_together(self) -> None:
@@ -106,41 +113,43 @@ class EncodeOptions:
             ):
                 if given:
                     raise ValueError(
-                        f"encode 'keep' stores files as they are, got {what}: choose jpeg, png, raw or tensor"
+                        f"encode 'keep' stores files unchanged, got {what}: "
+                        "choose jpeg, png, raw or tensor"
                     )
         if self.encode == "raw" and self.resize is None:
             raise ValueError(
-                "encode 'raw' needs one shape for all images, got no resize: give a width and height, or choose tensor"
+                "encode 'raw' needs one shape for all images, got no resize: give a width and "
+                "height, or choose tensor"
             )
         if self.resize is None and self.fit != "stretch":
-            raise ValueError(
-                f"fit {self.fit!r} says how images get one size, got no resize: give a width and height"
-            )
+            raise ValueError(f"fit {self.fit!r} needs resize, got none: give a width and height")
         if self.resize and self.max_side:
             raise ValueError(
-                "resize gives all images one size, max-side a largest one: choose one of the two"
+                "resize gives all images one size, max-side a maximum: choose one of the two"
             )
         if self.encode in _BARE and self.color_profile == "keep":
             raise ValueError(
-                f"color-profile keep: encode {self.encode!r} has no place for a profile; choose drop or srgb"
+                f"color-profile keep: encode {self.encode!r} cannot hold a profile; "
+                "choose drop or srgb"
             )
         if self.tensor_dtype != "uint8" and self.encode != "tensor":
             raise ValueError(
-                f"tensor-dtype {self.tensor_dtype} goes with encode 'tensor', got {self.encode!r}"
+                f"tensor-dtype {self.tensor_dtype} needs encode 'tensor', got {self.encode!r}"
             )
         if self.max_side and (self.policy.min_side or 0) > self.max_side:
             raise ValueError(
-                f"min-side {self.policy.min_side} is above max-side {self.max_side}: no image has both"
+                f"min-side {self.policy.min_side} is above max-side {self.max_side}: "
+                "no image has both"
             )
 
     @property
     def profile(self) -> ColorProfile:
-        """What becomes of colour profiles."""
+        """The action for color profiles."""
         return self.color_profile or ("keep" if self.encode == "keep" else "drop")
 
     @property
     def tells_orientation(self) -> bool:
-        """The stored bytes lose the EXIF orientation that their pixels still need: it is to be a feature."""
+        """True if the bytes lose an EXIF orientation that pixels need: it becomes a feature."""
         return (
             self.encode == "keep"
             and self.strip_metadata
@@ -149,7 +158,7 @@ class EncodeOptions:
 
     @property
     def decodes(self) -> bool:
-        """Some or all images are decoded, whatever the check."""
+        """True if some or all images are decoded, whatever the check."""
         return (
             self.encode != "keep"
             or self.profile == "srgb"
@@ -158,7 +167,7 @@ class EncodeOptions:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """(height, width, channels) of every stored image as far as it is the same for all; () where nothing is."""
+        """(height, width, channels) of all images, None where they differ; () if unknown."""
         channels = 1 if self.grayscale else 3
         if self.resize:
             return (self.resize[1], self.resize[0], channels)
@@ -166,11 +175,15 @@ class EncodeOptions:
 
     @property
     def image_dtype(self) -> str:
-        """NumPy's name of the numbers in a tensor, "" for uint8, which all images are of otherwise."""
+        """The NumPy dtype of the numbers in a tensor; "" is uint8, as of all other images."""
         return self.tensor_dtype if self.tensor_dtype != "uint8" else ""
 
     def to_json(self) -> dict[str, Any]:
-        """All that decides bytes; what is newer than the first datasets only where it is not as by default."""
+        """Return the settings that decide bytes.
+
+        Settings added after the first datasets are left out at their default, so that the JSON of
+        older datasets stays the same.
+        """
         record: dict[str, Any] = {
             "encode": self.encode,
             "resize": list(self.resize or []),
@@ -193,9 +206,12 @@ class EncodeOptions:
 def _check_resize(resize: tuple[int, int]) -> None:
     sides = resize if isinstance(resize, tuple) and len(resize) == 2 else ()
     if not sides or not all(type(side) is int and 1 <= side <= MAX_JPEG_SIDE for side in sides):
-        rule = f"resize must be two whole numbers of pixels (width, height) from 1 to {MAX_JPEG_SIDE:,}"
+        rule = (
+            "resize must be two whole numbers of pixels (width, height) "
+            f"from 1 to {MAX_JPEG_SIDE:,}"
+        )
         raise ValueError(f"{rule}, got {resize!r}: give for example (224, 224)")
     if resize[0] * resize[1] > MAX_PIXELS:
         raise ValueError(
-            f"resize must ask for at most {MAX_PIXELS:,} pixels, got {resize!r}: choose a smaller size"
+            f"resize must have at most {MAX_PIXELS:,} pixels, got {resize!r}: choose a smaller size"
         )

@@ -1,4 +1,4 @@
-"""Pixels through Pillow, which is imported at the first image that needs it, and how many may be in memory."""
+"""Decode pixels with Pillow, imported at the first use, and bound how many are in memory."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class PixelBudget:
-    """Bounds the pixels that all threads of a process hold decoded at one time, so that large images wait for one another.
+    """A bound on the decoded pixels that all threads of a process hold; large images wait.
 
     Args:
-        num_pixels: Of all together. An image larger than that is decoded alone.
+        num_pixels: The bound. A larger image is decoded alone.
     """
 
     def __init__(self, num_pixels: int) -> None:
@@ -35,7 +35,7 @@ class PixelBudget:
 
     @contextmanager
     def hold(self, num_pixels: int) -> Iterator[None]:
-        """Waits until there is room for so many more, and gives it back at the end."""
+        """Wait until there is room for so many pixels, and free it at the end."""
         taken = min(num_pixels, self._all)
         with self._changed:
             if self._free < taken:
@@ -51,16 +51,17 @@ class PixelBudget:
                 self._changed.notify_all()
 
 
-# Pillow takes 4 bytes for a pixel, and some steps hold two or three copies: 64 million pixels keep two cores below 1 GB. With more
-# cores there is more memory, and an ordinary photograph of 12 million pixels a core should not wait.
+# Pillow takes 4 bytes for a pixel, and some steps hold two or three copies: 64 million pixels keep
+# two cores below 1 GB. Machines with more cores have more memory, and there an ordinary photograph
+# of 12 million pixels on each core should not wait.
 PIXELS = PixelBudget(max(64, 12 * (os.cpu_count() or 1)) * 1_000_000)
 
 
 def open_pixels(data: bytes, header: Header) -> ImageFile:
-    """Opens an image with Pillow; its first frame is decoded by `load`, in `decoder_faults` and within the `PIXELS`.
+    """Open an image with Pillow; `load`, in `decoder_faults` and `PIXELS.hold`, decodes it.
 
     Raises:
-        ImageFault: As `decoder_faults`; TOO_MANY_PIXELS for more than an image may have.
+        ImageFault: As `decoder_faults`; TOO_MANY_PIXELS above the limit.
     """
     image_format, source = header.info.format, data
     if image_format == "jpeg":
@@ -75,26 +76,25 @@ def open_pixels(data: bytes, header: Header) -> ImageFile:
 
 
 def pixels_held(image: Image) -> int:
-    """How many pixels' worth of memory decoding takes: a progressive JPEG's coefficients are held at full size."""
+    """Return the memory of decoding, in pixels: a progressive JPEG also holds all coefficients."""
     width, height = image.size
     return width * height * (2 if image.info.get("progressive") else 1)
 
 
 @contextmanager
 def decoder_faults(header: Header) -> Iterator[None]:
-    """Turns what Pillow raises over an image's bytes into an ImageFault.
+    """Turn what Pillow raises over an image's bytes into an ImageFault.
 
     Raises:
-        ImageFault: TRUNCATED where the file lacks its end or the decoder says that it is cut short, UNSUPPORTED_FORMAT
-            for a known variant that Pillow lacks, CORRUPT for all else.
+        ImageFault: TRUNCATED if the file lacks its end or the decoder reports that,
+            UNSUPPORTED_FORMAT for a known variant that Pillow lacks, CORRUPT for all else.
     """
     try:
         yield
     except (ImageFault, MemoryError):
         raise
-    except (
-        Exception
-    ) as error:  # decoders answer hostile bytes with any exception: one image must not end a build
+    # Decoders raise any exception over hostile bytes, and one image must not end a build.
+    except Exception as error:
         raise _fault_of_decoder(error, header) from error
 
 
@@ -103,8 +103,8 @@ _BLOCK_BYTES = 64 << 20
 
 @functools.cache
 def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
-    # The plugins, not Image.open: it registers some 40 plugins at the first unknown file, tries them in turn whatever
-    # the header said, and prints warnings about large images, whose limit is checked here already.
+    # The plugins, not Image.open: that registers some 40 plugins at the first unknown file, tries
+    # them in turn whatever the header says, and warns about large images, which are checked here.
     from PIL import (
         BmpImagePlugin,
         GifImagePlugin,
@@ -114,12 +114,13 @@ def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
         WebPImagePlugin,
     )
 
-    # Blocks above 32 MB go back to the system at once. Of smaller ones, which Pillow takes by default, malloc keeps what each thread
-    # has ever used: 200 MB a thread after an image of 50 million pixels. An image below that size takes one block of its own size.
+    # malloc returns blocks above 32 MB to the system at once. Of smaller ones, Pillow's default, it
+    # keeps all that a thread has ever used: 200 MB a thread after an image of 50 million pixels. An
+    # image below the block size takes one block of its own size.
     Image.core.set_block_size(_BLOCK_BYTES)  # type: ignore[attr-defined]
     if not WebPImagePlugin.SUPPORTED:
         raise RuntimeError(
-            "Pillow must have WebP support, and this build has none: install Pillow's wheel"
+            "Pillow must have WebP support, but this build has none: install Pillow's wheel"
         )
     return {
         "jpeg": JpegImagePlugin.JpegImageFile,
@@ -138,6 +139,6 @@ def _fault_of_decoder(error: Exception, header: Header) -> ImageFault:
         return ImageFault(RejectReason.UNSUPPORTED_FORMAT, f"{variant}: {said}: convert it first")
     if header.cut or isinstance(error, EOFError) or "truncated" in message.lower():
         return ImageFault(
-            RejectReason.TRUNCATED, f"{said}; {header.cut or 'it is cut short'}: fetch it again"
+            RejectReason.TRUNCATED, f"{said}; {header.cut or 'it is truncated'}: fetch it again"
         )
     return ImageFault(RejectReason.CORRUPT, f"{said}; {header.odd}" if header.odd else said)

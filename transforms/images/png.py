@@ -1,7 +1,8 @@
-"""PNG as strictly as libpng reads it, which Pillow does not, and as leniently as it does, which Pillow neither is.
+"""Check PNG files as strictly, and open them as leniently, as libpng does.
 
-Pillow stops reading once it has the pixels: a wrong checksum, a missing end, or missing rows pass. TensorFlow's libpng
-refuses all of these. In turn Pillow fails on damaged metadata that libpng skips.
+Pillow stops reading once it has the pixels: a wrong checksum, a missing end, or missing rows pass.
+TensorFlow's libpng rejects all of these. In turn, Pillow fails on damaged metadata that libpng
+skips.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from transforms.rejects import RejectReason
 
 _KNOWN_CRITICAL = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND"))
 _NEEDED_FOR_PIXELS = _KNOWN_CRITICAL | {b"tRNS", b"eXIf"}
-_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # colour type: samples per pixel
-# Adam7 (PNG specification, section 8.1): first column, first row, column step, row step of each pass.
+_SAMPLES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # color type -> samples per pixel
+# Adam7 (PNG specification, section 8.1): first column, first row, column and row step of a pass.
 _ADAM7 = (
     (0, 0, 8, 8),
     (4, 0, 8, 8),
@@ -35,7 +36,7 @@ class PngChunk(NamedTuple):
 
     kind: bytes
     start: int  # of the length field
-    end: int  # behind the checksum
+    end: int  # after the checksum
     intact: bool  # the checksum is right
 
     def body(self, data: bytes) -> bytes:
@@ -43,10 +44,10 @@ class PngChunk(NamedTuple):
 
 
 def check_png(data: bytes, info: ImageInfo) -> None:
-    """Checks every byte that libpng would check, at the cost of inflating the pixels (which releases the GIL).
+    """Check every byte that libpng would check; this inflates the pixels, without the GIL.
 
     Raises:
-        ImageFault: TRUNCATED where the file ends early, CORRUPT for anything libpng stops at.
+        ImageFault: TRUNCATED if the file ends early, CORRUPT for anything that libpng stops at.
     """
     chunks = list(png_chunks(data))
     for chunk in chunks:
@@ -66,7 +67,7 @@ def check_png(data: bytes, info: ImageInfo) -> None:
 
 
 def essential_png(data: bytes) -> bytes:
-    """The file without metadata that Pillow could stumble over. A file that is cut short comes back as it is."""
+    """Return the file without metadata that Pillow may fail on; a truncated file is unchanged."""
     chunks = list(png_chunks(data))
     if not chunks or chunks[-1].kind != b"IEND":
         return data
@@ -79,7 +80,7 @@ def essential_png(data: bytes) -> bytes:
 
 
 def png_chunks(data: bytes) -> Iterator[PngChunk]:
-    """The chunks up to IEND, or to the last whole one."""
+    """Yield the chunks up to IEND, or to the last whole one."""
     pos, view = len(PNG_MAGIC), memoryview(data)
     while pos + 12 <= len(data):
         length, kind = struct.unpack_from(">I4s", data, pos)
@@ -98,7 +99,7 @@ def _check_chunk(chunk: PngChunk) -> None:
     if not chunk.kind.isalpha() or (critical and chunk.kind not in _KNOWN_CRITICAL):
         raise ImageFault(
             RejectReason.CORRUPT,
-            f"the PNG has an unknown chunk {chunk.kind!r} that must be understood",
+            f"the PNG has an unknown critical chunk, {chunk.kind!r}",
         )
     if critical and not chunk.intact:
         raise ImageFault(
@@ -112,9 +113,8 @@ def _check_pixels(compressed: bytes, data: bytes, info: ImageInfo) -> None:
     inflate = zlib.decompressobj()
     try:
         raw = inflate.decompress(compressed, expected)
-        while not inflate.eof and (
-            tail := inflate.unconsumed_tail
-        ):  # too many rows are allowed, if they are whole
+        # Extra rows are allowed if they inflate to the end.
+        while not inflate.eof and (tail := inflate.unconsumed_tail):
             inflate.decompress(tail, 1 << 20)
     except zlib.error as error:
         raise ImageFault(
@@ -134,7 +134,7 @@ def _check_pixels(compressed: bytes, data: bytes, info: ImageInfo) -> None:
 
 
 def _row_layout(info: ImageInfo, *, bits: int, interlaced: bool) -> Iterator[tuple[int, int]]:
-    """(bytes per row with its filter byte, rows) of each pass that has pixels."""
+    """Yield (bytes per row with its filter byte, rows) of each pass that has pixels."""
     for left, top, step_x, step_y in _ADAM7 if interlaced else ((0, 0, 1, 1),):
         columns, rows = -(-(info.width - left) // step_x), -(-(info.height - top) // step_y)
         if columns > 0 and rows > 0:

@@ -1,4 +1,4 @@
-"""What an image may be like that a training set is better without, and what is then done: kept, fixed or rejected."""
+"""Define the image policy: faults of images, and the action for each: keep, fix or reject."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Action = Literal["keep", "fix", "reject"]
 
 
 class PolicyFault(StrEnum):
-    """One thing that an image may be like. The value is its name in `--on`, in counters and in reports."""
+    """A property that a training set may not want; its value is its name in `--on` and reports."""
 
     EXIF = "exif"
     CMYK = "cmyk"
@@ -28,7 +28,7 @@ class PolicyFault(StrEnum):
     EXTENSION = "extension"
 
 
-# (what it is, what `fix` does): also the table of `build --help`.
+# Fault -> (what it is, what `fix` does); also the table in `build --help`.
 MEANINGS: Mapping[PolicyFault, tuple[str, str]] = {
     PolicyFault.EXIF: ("EXIF says it is turned or mirrored", "turn it upright"),
     PolicyFault.CMYK: ("a JPEG in printing inks (CMYK, YCCK)", "make it RGB"),
@@ -54,7 +54,7 @@ _FLAT = frozenset(
         PolicyFault.ANIMATION,
     }
 )
-# What an encoding cannot hold, so that it is always fixed where it is not rejected.
+# Faults that an encoding cannot hold, and so are fixed unless rejected.
 _FORCED: Mapping[str, frozenset[PolicyFault]] = {
     "keep": frozenset(),
     "png": frozenset({PolicyFault.CMYK, PolicyFault.ANIMATION}),
@@ -66,13 +66,14 @@ _FORCED: Mapping[str, frozenset[PolicyFault]] = {
 
 @dataclass(frozen=True, slots=True)
 class ImagePolicy:
-    """What is done about each fault.
+    """The actions for faults of images, and their limits.
 
     Attributes:
-        actions: Of the faults that are not to be treated as they are by default.
-        max_pixels: Width times height of the largest image; never above `MAX_PIXELS`, which no action passes.
-        max_aspect: The longer side over the shorter one, 1 or more; None for any.
-        min_side: Pixels of the shorter side; None for any.
+        actions: Non-default actions.
+        max_pixels: Width times height of the largest image, at most `MAX_PIXELS`, whatever the
+            action.
+        max_aspect: The longer side over the shorter one, at least 1; None for any.
+        min_side: Pixels of the shorter side, at least 1; None for any.
 
     Raises:
         ValueError: A value breaks its rule, or the values do not go together.
@@ -97,10 +98,11 @@ class ImagePolicy:
             )
         if self.max_aspect is not None and not self.max_aspect >= 1:
             raise ValueError(
-                f"max-aspect must be 1 or more, the longer side over the shorter one, got {self.max_aspect:g}"
+                "max-aspect must be at least 1, the longer side over the shorter one, "
+                f"got {self.max_aspect:g}"
             )
         if self.min_side is not None and self.min_side < 1:
-            raise ValueError(f"min-side must be 1 pixel or more, got {self.min_side}")
+            raise ValueError(f"min-side must be at least 1 pixel, got {self.min_side}")
         for fault, limit, option in (
             (PolicyFault.ASPECT, self.max_aspect, "--max-aspect"),
             (PolicyFault.SMALL, self.min_side, "--min-side"),
@@ -109,10 +111,10 @@ class ImagePolicy:
                 raise ValueError(f"on {fault}={self.actions[fault]} needs a limit: give {option}")
 
     def resolve(self, encode: str, *, grayscale: bool = False) -> dict[PolicyFault, Action]:
-        """Every fault's action where images are stored as `encode`.
+        """Return every fault's action for images that are stored as `encode`.
 
         Raises:
-            ValueError: An action that the encoding cannot follow.
+            ValueError: The encoding cannot follow an action.
         """
         forced = _FORCED[encode]
         if grayscale:
@@ -124,11 +126,13 @@ class ImagePolicy:
                 )
         if grayscale and self.actions.get(PolicyFault.GRAYSCALE) == "fix":
             raise ValueError(
-                "on grayscale=fix makes gray images RGB, and grayscale makes all images gray: choose one"
+                "on grayscale=fix makes gray images RGB, and grayscale makes all images gray: "
+                "choose one"
             )
         if encode != "keep" and self.actions.get(PolicyFault.EXTENSION) == "fix":
             raise ValueError(
-                f"on extension=fix stores a file as its name says, and encode '{encode}' stores all alike: choose one"
+                "on extension=fix stores a file as its name says, "
+                f"and encode '{encode}' stores all alike: choose one"
             )
         usual: dict[PolicyFault, Action] = dict.fromkeys(
             forced | (frozenset() if encode == "keep" else {PolicyFault.EXIF}), "fix"
@@ -139,7 +143,7 @@ class ImagePolicy:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """What is not as it is by default."""
+        """Return the non-default values."""
         record: dict[str, Any] = {}
         if self.actions:
             record["on"] = {str(fault): action for fault, action in sorted(self.actions.items())}
@@ -153,7 +157,7 @@ class ImagePolicy:
 
 
 def policy_table() -> str:
-    """The faults, their actions by default with `--encode keep`, and what `fix` does, one a line."""
+    """Return a table of the faults, their default actions with `--encode keep`, and their fixes."""
     lines = [
         f"  {fault:<10} {_DEFAULTS.get(fault, 'keep'):<7} {what:<42} {fix}"
         for fault, (what, fix) in MEANINGS.items()

@@ -1,4 +1,4 @@
-"""Colour profiles (ICC.1): where each format keeps one, and pixels converted to sRGB."""
+"""Read ICC color profiles (ICC.1) from each format, and convert pixels to sRGB."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SPACES = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB ", "CMYK":
 
 
 def profile_of(data: bytes, image_format: str) -> bytes:
-    """The image's ICC profile as it is embedded, b"" for none or one that is damaged."""
+    """Return the image's embedded ICC profile, b"" if there is none or it is damaged."""
     if image_format == "jpeg":
         profile = _of_jpeg(data)
     elif image_format == "png" and data.find(b"iCCP", 33, data.find(b"IDAT", 33)) > 0:
@@ -46,7 +46,7 @@ def profile_of(data: bytes, image_format: str) -> bytes:
 
 
 def needs_conversion(profile: bytes, space: bytes) -> bool:
-    """Whether a profile can be applied to colours of a space, and is another than that of pixels without one: sRGB, by its own name."""
+    """Return whether a profile applies to colors of a space and, by its name, is not sRGB."""
     return (
         profile[16:20] == space
         and not any(name in profile for name in _SRGB_NAMES)
@@ -55,21 +55,21 @@ def needs_conversion(profile: bytes, space: bytes) -> bool:
 
 
 def space_of(data: bytes, header: Header) -> bytes:
-    """The colour space of an image's pixels as ICC.1 names it; b"" for deep gray, which is not converted."""
+    """Return the ICC.1 name of the color space; b"" for 16-bit gray, which is not converted."""
     if header.info.channels not in (1, 2):
         return b"CMYK" if header.inks else b"RGB "
     return b"" if header.info.format == "png" and data[24] == 16 else b"GRAY"
 
 
 def fits(profile: bytes, mode: str) -> bool:
-    """Whether a profile speaks of pixels of this mode: it may be of printing inks that are RGB by now."""
+    """Return whether a profile describes pixels of this mode, and not CMYK that is RGB by now."""
     return profile[16:20] == _SPACES.get(mode)
 
 
 def to_srgb(image: Image, profile: bytes) -> Image:
-    """The image in sRGB, perceptually, as Pillow does by default; alpha is kept.
+    """Return the image in sRGB, with perceptual intent (Pillow's default); alpha is kept.
 
-    Left as it is where the profile is not one of its colours.
+    The image stays as it is if the profile does not describe its colors.
     """
     if image.mode not in _SPACES or not needs_conversion(profile, _SPACES[image.mode]):
         return image
@@ -85,7 +85,7 @@ def to_srgb(image: Image, profile: bytes) -> Image:
 
 @functools.lru_cache(maxsize=64)  # files of one camera share one
 def _opened(profile: bytes) -> Any:
-    """None where the profile is damaged, or of a kind that no colours can be made from."""
+    """Return the opened profile, None if it is damaged or cannot produce colors."""
     from PIL import ImageCms
 
     try:
@@ -121,7 +121,7 @@ def _of_jpeg(data: bytes) -> bytes:
 
 
 def _inflated(body: bytes) -> bytes:
-    """Of an iCCP chunk: a name, a zero byte, the method, and the compressed profile."""
+    """Return the profile of an iCCP chunk: a name, a zero byte, the method, the profile."""
     name, _, rest = body.partition(b"\0")
     try:
         return zlib.decompressobj().decompress(rest[1:], _MAX_PROFILE_BYTES) if name else b""

@@ -1,4 +1,4 @@
-"""What goes into the shard for one image: its own bytes, those bytes with something taken out, or the image encoded anew."""
+"""Make the bytes to store for one image: its own bytes, stripped bytes, or a re-encoded image."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from transforms.images.policy import PolicyFault
 from transforms.images.profiles import needs_conversion, profile_of, space_of
 from transforms.rejects import RejectReason
 
-PROFILE_FIX = "profile"  # beside the faults of the policy: colours converted to sRGB
+PROFILE_FIX = "profile"  # a fix besides those of the policy: colors converted to sRGB
 
 
 class ImageToStore(NamedTuple):
     """One image as a record holds it.
 
     Attributes:
-        data: Its bytes; the very object that was given where nothing is done to it.
-        info: What they are.
-        fixes: The names of the faults that were fixed, and 'profile' where colours were converted to sRGB.
+        data: Its bytes; for an unchanged image, the same object that was given.
+        info: Their properties.
+        fixes: The names of the fixed faults, and 'profile' if colors were converted to sRGB.
     """
 
     data: bytes
@@ -37,15 +37,15 @@ class ImageToStore(NamedTuple):
 def store_image(
     data: bytes, options: EncodeOptions, *, check: str = "header", name: str = ""
 ) -> ImageToStore:
-    """Checks one image file, applies the policy, and makes the bytes to store. Safe to call from many threads.
+    """Check one image file, apply the policy, and return the bytes to store. Thread-safe.
 
     Args:
         data: The whole file.
-        check: As of `check_image`.
-        name: The image's name, whose extension may say another format; "" for none.
+        check: As for `check_image`.
+        name: The image's name, whose extension may differ from its format; "" for none.
 
     Raises:
-        ImageFault: The image is to be rejected.
+        ImageFault: The image is rejected.
     """
     header = look_at(data, check)
     fixes = _apply_policy(data, header, name, options) if options.watched else ()
@@ -55,19 +55,23 @@ def store_image(
 
 
 def encode_image(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]:
-    """The bytes that `store_image` with check 'none' stores, and what they are; the policy is not asked.
+    """Return the bytes that `store_image` stores with check 'none' and without the policy's faults.
 
-    The same bytes and options give the same result with one version of Pillow. For the first frame of an animation.
-    Decoding, resizing and encoding run without the GIL.
+    The result depends only on the bytes, the options and Pillow's version. An animation gives its
+    first frame. Decoding, resizing and encoding run without the GIL.
 
     * 'keep': `data` itself, unchecked.
     * 'jpeg': gray stays gray, all else becomes RGB; 4:2:0 chroma, no metadata.
-    * 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit colour is read as 8-bit).
-    * 'raw': height x width x 3 bytes, uint8 RGB, row by row from the top left, no padding; 1 byte with `grayscale`.
-    * 'tensor': the same as a serialized TensorProto [height, width, 3 or 1], uint8, or float32 from 0 to 1.
+    * 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit color is read as
+      8-bit).
+    * 'raw': height x width x 3 bytes, uint8 RGB, row by row from the top left, no padding; 1 byte
+      a pixel with `grayscale`.
+    * 'tensor': the same as a serialized TensorProto [height, width, 3 or 1], uint8, or float32
+      from 0 to 1.
 
-    EXIF orientation is applied, unless the policy keeps it, as the new bytes carry no EXIF. In 'jpeg', 'raw' and 'tensor' what is
-    transparent becomes white. Resizing is bicubic with antialiasing.
+    EXIF orientation is applied, unless the policy keeps it, because the new bytes carry no EXIF. In
+    'jpeg', 'raw' and 'tensor', transparent areas become white. Resizing is bicubic with
+    antialiasing.
 
     Returns:
         The bytes, and their format ('raw' or 'tensor' for bare pixels), size and channels.
@@ -84,14 +88,13 @@ def encode_image(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]
 def _apply_policy(
     data: bytes, header: Header, name: str, options: EncodeOptions
 ) -> tuple[str, ...]:
-    """The faults to fix.
+    """Return the faults to fix.
 
     Raises:
-        ImageFault: There is a fault that is to be rejected.
+        ImageFault: The policy rejects a fault.
     """
-    if (
-        not header.info.width
-    ):  # a damaged file, or none that was to be looked at: not for the policy to judge
+    # Without a size, the file is damaged or unchecked, and the policy does not apply.
+    if not header.info.width:
         return ()
     found = find_faults(data, header, name, options)
     for fault, text in found.items():
@@ -126,7 +129,7 @@ def _encoded_anew(
     data: bytes, header: Header, options: EncodeOptions, fixes: tuple[str, ...], name: str = ""
 ) -> ImageToStore:
     if not header.info.width:
-        header = read_header(data)  # tells what is wrong, where it can
+        header = read_header(data)  # raises the fault, if it finds one
     if fault := too_many_pixels(header.info.format, header.info.width, header.info.height):
         raise fault
     encode = _format_of_fix(header, fixes, name) if options.encode == "keep" else options.encode
@@ -139,11 +142,17 @@ def _encoded_anew(
 
 
 def _format_of_fix(header: Header, fixes: tuple[str, ...], name: str) -> str:
-    """JPEG stays JPEG, as a PNG of a photograph is many times as large; all else becomes PNG, which loses nothing."""
+    """Return the format of a fixed image: JPEG stays JPEG, all else becomes PNG, which is lossless.
+
+    A PNG of a photograph would be many times as large as its JPEG.
+    """
     if PolicyFault.EXTENSION not in fixes:
         return "jpeg" if header.info.format == "jpeg" else "png"
     named = named_format(name)
     if named not in ("jpeg", "png"):
-        detail = f"the name says {named}, the content is {header.info.format}; only JPEG and PNG are written: rename the file"
+        detail = (
+            f"the name says {named}, the content is {header.info.format}; "
+            "only JPEG and PNG are written: rename the file"
+        )
         raise ImageFault(_REASONS[PolicyFault.EXTENSION], detail)
     return named

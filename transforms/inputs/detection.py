@@ -1,4 +1,4 @@
-"""What INPUT is, found by looking: each known format is asked in turn."""
+"""Detect the input format: offer INPUT to each known format in turn."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
 
 @functools.cache
 def known_formats() -> Mapping[str, SourceFormat]:
-    """Every installed format by its name, in the order in which they are asked.
+    """Return every installed format by name, in the order in which they are tried.
 
     Raises:
-        UsageError: A package's format cannot be loaded; the message names it.
+        UsageError: A package's format cannot be loaded.
     """
     formats = []
     for entry in metadata.entry_points(group=ENTRY_POINTS):
         try:
             formats.append((entry.name, entry.load()()))
-        except Exception as error:  # whatever a package of others does at import
+        except Exception as error:  # third-party code may raise anything at import
             raise UsageError(
                 f"the input format {entry.name!r} ({entry.value}) cannot be loaded: {error}"
             ) from error
@@ -49,22 +49,22 @@ def detect_source(
     spool: Folder | None = None,
     kinds: Mapping[str, FeatureKind] | None = None,
 ) -> InputSource:
-    """What INPUT is.
+    """Detect the format of INPUT and return its source.
 
     Args:
         uri: The INPUT argument.
-        columns: role -> column named by an option, or None.
-        argument: What messages call it.
-        storage: Options of the store that it is in.
-        input_format: Take it for this, without looking.
-        image_root: Where relative picture names start; None for the format's own rule.
-        spool: Where bytes may be put that cannot be read in place.
+        columns: Role -> column given by an option, or None.
+        argument: The argument's name in messages.
+        storage: Options of its store.
+        input_format: The format to use, without detection.
+        image_root: The folder that relative image paths start from; None for the format's rule.
+        spool: A folder for bytes that cannot be read in place.
         kinds: Column -> kind of the feature that `--schema` fills from it.
 
     Raises:
-        UsageError: There is no such place or format, it is of none, or an option does not fit it.
-        BuildError: A table that cannot be read.
-        StorageError: A store that cannot be asked.
+        UsageError: INPUT does not exist, its format is unknown, or an option does not fit it.
+        BuildError: A table cannot be read.
+        StorageError: The store does not respond.
     """
     request = make_request(
         uri,
@@ -83,10 +83,11 @@ def detect_source(
             return found
     if has_wildcard(uri):
         raise UsageError(
-            f"{argument} {uri} matches no file of a known form: see how it is spelled; of images, give the folder they are in"
+            f"{argument} {uri} matches no file of a known format: check its spelling; "
+            "for images, give their folder"
         )
     endings = ", ".join(f"{known.name} ({known.summary})" for known in known_formats().values())
-    raise UsageError(f"{argument} {uri} is of no known form: {endings}")
+    raise UsageError(f"{argument} {uri} has an unknown format; known formats: {endings}")
 
 
 def make_request(
@@ -99,10 +100,10 @@ def make_request(
     spool: Folder | None = None,
     kinds: Mapping[str, FeatureKind] | None = None,
 ) -> SourceRequest:
-    """What formats are asked, checked as far as it can be without knowing a format; arguments are those of `detect_source`.
+    """Return a checked request to offer to formats; arguments as for `detect_source`.
 
     Raises:
-        UsageError: There is no such place.
+        UsageError: INPUT does not exist.
     """
     request = SourceRequest(
         absolute(uri),
@@ -120,12 +121,14 @@ def make_request(
 def _open_forced(request: SourceRequest, input_format: str) -> InputSource:
     if input_format not in known_formats():
         raise UsageError(
-            f"--input-format {input_format!r} is not known; give one of {', '.join(known_formats())}"
+            f"--input-format {input_format!r} is unknown: "
+            f"choose one of {', '.join(known_formats())}"
         )
     found = known_formats()[input_format].open(request, forced=True)
     if found is None:
         raise UsageError(
-            f"{request.argument} {request.uri} cannot be read as {input_format}: leave --input-format out to see what it is"
+            f"{request.argument} {request.uri} cannot be read as {input_format}: "
+            "omit --input-format to detect the format"
         )
     return found
 
@@ -135,7 +138,8 @@ def _check_path(request: SourceRequest, written: str) -> None:
         request.uri.encode()
     except UnicodeEncodeError as error:
         raise UsageError(
-            f"the path of {request.argument} {request.uri!r} is not UTF-8: rename its folder, or link to it"
+            f"the path of {request.argument} {request.uri!r} is not UTF-8: "
+            "rename its folder, or link to it"
         ) from error
     if is_remote(request.uri) or has_wildcard(request.uri):
         return
@@ -146,11 +150,14 @@ def _check_path(request: SourceRequest, written: str) -> None:
 
 
 def has_wildcard(uri: str) -> bool:
-    """Whether it names several files by `*`, `?`, `[...]`, `{000..012}` or `{a,b}`, and is not a local path with such a name."""
+    """Return whether an address has a wildcard: `*`, `?`, `[...]`, `{000..012}` or `{a,b}`.
+
+    An existing local path with such a name has none.
+    """
     return WILDCARD.search(uri) is not None and (is_remote(uri) or not os.path.lexists(uri))
 
 
 def list_source(source: InputSource) -> Iterator[pa.RecordBatch | Reject]:
-    """All references of a source, in batches, and the rejects among them."""
+    """Yield all references of a source, in batches, and its rejects."""
     for part in source.parts():
         yield from source.list_part(part)

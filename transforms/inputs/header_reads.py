@@ -1,4 +1,4 @@
-"""Reading headers that lie between large pieces of data, of an object in a store, by few requests and few bytes."""
+"""Read headers that lie between large blocks of a stored object, with few requests and bytes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import os
 
 from shardwright.storage import StorageOptions, files_of
 
-# From about here on, a request that skips data is quicker than the data: 30 ms at 100 MB/s.
+# Above about this size, a new request is faster than reading on: 30 ms at 100 MB/s.
 READ_AHEAD_BYTES = 1 << 20
 MAX_READ_BYTES = 8 << 20
 
 
 class HeaderReader:
-    """An object as a seekable file. It reads a megabyte at a time; where that is read to its end, twice as much the next time; and
-    begins anew where more than a megabyte is skipped.
+    """An object as a seekable file.
+
+    It reads 1 MiB at a time, doubles that up to 8 MiB while reads are contiguous, and falls back
+    to 1 MiB after a skip of more than 1 MiB.
     """
 
     def __init__(self, uri: str, storage: StorageOptions) -> None:
@@ -24,7 +26,7 @@ class HeaderReader:
         self._ahead = READ_AHEAD_BYTES
 
     def read(self, num_bytes: int) -> bytes:
-        """Up to `num_bytes` bytes; fewer where the object ends. Raises `StorageError`."""
+        """Return `num_bytes` bytes, fewer at the object's end. Raises `StorageError`."""
         skip = self._position - self._start
         if skip < 0 or skip + num_bytes > len(self._buffer):
             near = 0 <= skip <= len(self._buffer) + READ_AHEAD_BYTES
@@ -40,7 +42,7 @@ class HeaderReader:
         return data
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Move to a byte, counted from the start or from here."""
+        """Move to a byte, counted from the start or from the current position."""
         self._position = offset + (self._position if whence == os.SEEK_CUR else 0)
         return self._position
 
@@ -51,4 +53,4 @@ class HeaderReader:
         return True
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no handle is open."""

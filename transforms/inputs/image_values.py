@@ -1,4 +1,4 @@
-"""Values that are encoded images, told by how they begin."""
+"""Recognize values that are encoded images by their first bytes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from shardwright.schema import FeatureKind
 
-# Usual names of what holds an image, in the order in which they are tried.
+# Usual names of columns and features that hold images, in the order in which they are tried.
 IMAGE_NAMES = (
-    "image", "image/encoded", "img", "jpg", "jpeg", "png", "webp", "image_raw", "image_bytes", "image_encoded", "encoded_image",
+    "image", "image/encoded", "img", "jpg", "jpeg", "png", "webp", "image_raw", "image_bytes",
+    "image_encoded", "encoded_image",
     "encoded", "image/bytes", "img_bytes", "image_jpeg", "image_png", "picture", "pixels",
 )  # fmt: skip
 _STARTS = (
@@ -23,9 +24,9 @@ _STARTS = (
 
 
 def has_image_magic(data: bytes) -> bool:
-    """Whether bytes begin as an encoded image does: JPEG, PNG, GIF, BMP, WebP, TIFF, JPEG 2000, AVIF or HEIC.
+    """Return whether bytes begin like a JPEG, PNG, GIF, BMP, WebP, TIFF, JPEG 2000, AVIF or HEIC.
 
-    Stricter than the first bytes of files are judged by: a text may begin with "BM", or with "RIFF".
+    Stricter than `file_rules.magic_problem`: a text value may begin with "BM" or "RIFF".
     """
     if data.startswith(_STARTS) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return True
@@ -37,10 +38,10 @@ def has_image_magic(data: bytes) -> bool:
 def said_kinds(
     columns: Mapping[str, str | None], kinds: Mapping[str, FeatureKind] | None
 ) -> dict[str, FeatureKind]:
-    """Return column -> kind for the columns that `--schema` or `--image-column` names: their values need no look.
+    """Return column -> kind for the columns whose kind `--schema` or `--image-column` sets.
 
     Args:
-        columns: role -> column named by an option, or None.
+        columns: Role -> column given by an option, or None.
         kinds: Column -> kind of the feature that `--schema` fills from it.
     """
     image = columns.get("image")

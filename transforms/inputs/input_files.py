@@ -1,4 +1,4 @@
-"""The files that INPUT stands for where it is made of files of one kind: one file, those that a wildcard names, or a folder of them."""
+"""Find the files of INPUT: a single file, those that a wildcard matches, or those in a folder."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name,
 from transforms.inputs.source import SourceRequest
 
 _HIDDEN = re.compile(r"(^|/)\.")
-# The one folder besides split folders that is looked into: where the Hugging Face hub keeps a data set's files.
+# Searched besides split folders: data sets on the Hugging Face hub keep their files here.
 _DATA_FOLDER = "data"
 _BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
-# What is left out of a wildcard's files only with a word; a README.md, or a list beside the shards, goes without.
+# A wildcard that also matches such files is an error; a README.md or a list is skipped.
 _HOLDS_RECORDS = re.compile(
     r"\.(tar(\.\w+)?|tgz|tbz2?|txz|tzst|zip|parquet|arrow|feather)$|\.tfrecords?\b", re.IGNORECASE
 )
-# TFDS's and this project's own names: flowers-train.tfrecord-00000-of-00012.
+# File names of TFDS and of this project: flowers-train.tfrecord-00000-of-00012.
 _TFDS_NAME = re.compile(r"[A-Za-z]\w*-(?P<split>\w+)\.\w+-\d{5,}-of-\d{5,}")
 
 
 class InputFile(NamedTuple):
-    """One of them.
+    """One file of INPUT.
 
     Attributes:
-        uri: Its absolute path or address.
-        name: Its path below INPUT, or below the last folder without a wildcard; of a single file its name.
+        uri: Absolute path or address.
+        name: Path below INPUT, or below its last folder without a wildcard; for one file, its name.
     """
 
     uri: str
@@ -43,8 +43,11 @@ class InputFile(NamedTuple):
 
     @property
     def split(self) -> str | None:
-        """The split that its name states, None where it states none: a split folder, TFDS's name, or just one split's name among the
-        words of the name, as in `val-00003-of-00010`."""
+        """The split that the name states, or None.
+
+        Taken from a split folder, from a TFDS file name, or from a single split name among the
+        words of the name, as in `val-00003-of-00010`.
+        """
         *folders, base = self.name.split("/")
         if folders and folders[0].lower() in SPLIT_FOLDERS:
             return SPLIT_FOLDERS[folders[0].lower()]
@@ -59,7 +62,7 @@ class InputFile(NamedTuple):
 
 
 class FileState(NamedTuple):
-    """A file's length in bytes, and what changes when its content does."""
+    """A file's length in bytes, and an etag that changes with its content."""
 
     num_bytes: int
     etag: str | None
@@ -68,18 +71,18 @@ class FileState(NamedTuple):
 def find_files(
     request: SourceRequest, is_one: Callable[[str], bool], *, alone: bool = False
 ) -> tuple[InputFile, ...]:
-    """The files of INPUT whose names are of the wanted kind, in name order; none where INPUT is of another form.
+    """Return the files of INPUT with the wanted kind of name, in name order; () if it has none.
 
-    Of a folder these are the files directly in it, in its split folders and in `data`.
+    In a folder, these are the files directly in it, in its split folders and in `data`.
 
     Args:
-        request: What INPUT is.
-        is_one: Whether a file's name is of the kind.
-        alone: A folder that has images beside them is of another form.
+        request: The request for INPUT.
+        is_one: A test of a file's name for the wanted kind.
+        alone: Return () for a folder that also holds images.
 
     Raises:
-        UsageError: A file that braces name is not there, or a wildcard names files of several kinds.
-        StorageError: A store that cannot be asked, or a folder that cannot be listed.
+        UsageError: A file of a brace pattern is missing, or a wildcard matches several kinds.
+        StorageError: The store does not respond, or a folder cannot be listed.
     """
     uri = request.uri
     if has_wildcard(uri):
@@ -94,11 +97,11 @@ def find_files(
 
 
 def state_of(uri: str, storage: StorageOptions) -> FileState:
-    """What is known of a file without reading it.
+    """Return a file's length and etag without reading it.
 
     Raises:
-        MissingError: It is gone.
-        StorageError: Its store does not say.
+        MissingError: The file does not exist.
+        StorageError: The store does not respond.
     """
     if is_remote(uri):
         found = head_object(uri, storage)
@@ -113,12 +116,15 @@ def state_of(uri: str, storage: StorageOptions) -> FileState:
 
 
 def common_split_names(files: Sequence[InputFile]) -> bool:
-    """Whether every file's name states a split."""
+    """Return whether every file's name states a split."""
     return bool(files) and all(file.split for file in files)
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """What `{000..012}` and `{a,b}` stand for, as in a shell and in WebDataset's addresses; numbers keep their leading zeros."""
+    """Return the names that `{000..012}` and `{a,b}` stand for, as in a shell and in WebDataset.
+
+    Numbers keep their leading zeros.
+    """
     found = _BRACES.search(pattern)
     if not found:
         return [pattern]
@@ -136,7 +142,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def _matching(request: SourceRequest) -> list[InputFile]:
-    """The files that a wildcard names. Raises `UsageError` where one that is named in full is not there."""
+    """Return the files that a wildcard matches; raise `UsageError` if one in braces is missing."""
     uri = request.uri
     found = _matching_objects(uri, request.storage) if is_remote(uri) else _matching_paths(uri)
     if not re.search(r"[*?\[]", uri):  # braces only: they name each file
@@ -144,7 +150,8 @@ def _matching(request: SourceRequest) -> list[InputFile]:
         missing = [name for name in wanted if name not in there]
         if missing:
             raise UsageError(
-                f"{request.argument} {uri} names {len(wanted)} files, and {len(missing)} are not there, such as {missing[0]}"
+                f"{request.argument} {uri} names {len(wanted)} files, "
+                f"but {len(missing)} are missing, such as {missing[0]}"
             )
     return found
 
@@ -152,7 +159,7 @@ def _matching(request: SourceRequest) -> list[InputFile]:
 def _of_one_kind(
     request: SourceRequest, found: Sequence[InputFile], is_one: Callable[[str], bool]
 ) -> list[InputFile]:
-    """The wanted files of a wildcard, without litter. Raises `UsageError` rather than take some of it and be silent about the rest."""
+    """Return the wanted files of a wildcard; raise `UsageError` rather than skip other kinds."""
     files = [file for file in found if not is_litter(os.path.basename(file.uri))]
     wanted = [file for file in files if is_one(os.path.basename(file.uri))]
     others = [
@@ -162,8 +169,8 @@ def _of_one_kind(
     ]
     if wanted and others:
         raise UsageError(
-            f"{request.argument} {request.uri} matches files of several kinds, such as {wanted[0].name} and {min(others)}: "
-            "write a wildcard that matches those of one kind"
+            f"{request.argument} {request.uri} matches files of several kinds, "
+            f"such as {wanted[0].name} and {min(others)}: use a wildcard that matches one kind"
         )
     return wanted
 
@@ -192,7 +199,8 @@ def _matching_objects(uri: str, storage: StorageOptions) -> list[InputFile]:
     found = []
     for row in (row for page in pages for row in page):
         parts = row.key[start:].split("/")
-        if _HIDDEN.search(row.key[start:]) and not _HIDDEN.search(pattern):  # as in a shell
+        # As in a shell, a wildcard matches hidden names only if it has a leading dot itself.
+        if _HIDDEN.search(row.key[start:]) and not _HIDDEN.search(pattern):
             continue
         if len(parts) == len(wanted) and all(
             one.match(part) for one, part in zip(wanted, parts, strict=True)
@@ -202,7 +210,7 @@ def _matching_objects(uri: str, storage: StorageOptions) -> list[InputFile]:
 
 
 def _fixed_part(uri: str) -> tuple[str, str]:
-    """The folder above the first part with a wildcard, and the rest."""
+    """Split an address into the folder above the first part with a wildcard, and the rest."""
     found = WILDCARD.search(uri)
     assert found is not None  # has_wildcard
     folder = uri[: found.start()].rpartition("/")[0]
@@ -210,11 +218,12 @@ def _fixed_part(uri: str) -> tuple[str, str]:
 
 
 def _may_hold(uri: str, storage: StorageOptions, is_one: Callable[[str], bool]) -> bool:
-    """Whether a look at the first objects leaves it open: millions of images need not be listed to know that they are no such files."""
+    """Return whether a prefix, perhaps of millions of images, may hold wanted files."""
     store, prefix = parse_address(uri)
     client = client_for(store, storage)
     if client.scheme in ("http", "https"):
         return False  # a web server does not list its files
+    # The first page decides, because listing millions of images to find no wanted file is slow.
     names = [os.path.basename(row.key) for row in first_page(client, prefix)]
     return any(map(is_one, names)) or not any(map(has_image_name, names))
 
@@ -236,7 +245,7 @@ def _below(
 
 
 def _has_folders_of_images(root: str, storage: StorageOptions) -> bool:
-    """Whether there are images in folders beside the files: class folders, which must not be left out without a word."""
+    """Return whether folders beside the files hold images: class folders, not to be skipped."""
     if is_remote(root):
         store, prefix = parse_address(root)
         return any(
@@ -257,7 +266,7 @@ def _has_folders_of_images(root: str, storage: StorageOptions) -> bool:
 
 
 class _Look(NamedTuple):
-    """What is directly in a folder: files of the wanted kind, folders that are looked into, and whether there are images."""
+    """The direct content of a folder: wanted files, folders to search, and if it holds images."""
 
     files: list[str]
     folders: list[str]
@@ -265,7 +274,10 @@ class _Look(NamedTuple):
 
 
 def _look_into(root: str, storage: StorageOptions, is_one: Callable[[str], bool]) -> _Look:
-    """Nothing where there is no such folder, and nothing of litter. It costs a local folder of millions of images their names only."""
+    """Return what is directly in a folder, without litter; nothing if the folder does not exist.
+
+    In a local folder of millions of images, this reads only their names.
+    """
     found = _Look([], [], has_images=False)
     for name, is_file, is_folder in _entries(root, storage):
         if is_one(name):
@@ -282,7 +294,7 @@ def _look_into(root: str, storage: StorageOptions, is_one: Callable[[str], bool]
 def _entries(
     root: str, storage: StorageOptions
 ) -> Iterator[tuple[str, Callable[[], bool], Callable[[], bool]]]:
-    """(name, whether it is a file, whether it is a folder) of everything directly in a folder, in no order."""
+    """Yield (name, is-file test, is-folder test) of all that a folder directly holds, unordered."""
     if is_remote(root):
         store, prefix = parse_address(root)
         start = len(prefix) + 1 if prefix else 0

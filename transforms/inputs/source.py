@@ -1,12 +1,13 @@
-"""What INPUT can be: the protocol of sources, for the built-in ones and for those that other packages bring.
+"""Define the interface of input formats and sources, for built-in ones and those of other packages.
 
-A **format** looks at INPUT and, where it knows it, gives a **source**, which lists references and never moves a picture. A
-package adds a format by an entry point of the group `shardwright.sources`, whose name is what `--input-format` takes:
+A **format** examines INPUT and, if it recognizes it, returns a **source**, which lists references
+and never moves image bytes. A package adds a format with an entry point of the group
+`shardwright.sources`; its name is the value of `--input-format`:
 
     [project.entry-points."shardwright.sources"]
     lmdb = "my_package.lmdb_source:LmdbFormat"
 
-Formats are asked in the order of their `rank`, then by name, and the first that does not give None has found the source.
+Formats are tried by `rank`, then by name, until one does not return None.
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from transforms.rejects import Reject
 
 @dataclass(frozen=True, slots=True)
 class SourceRequest:
-    """What a format is asked about.
+    """A request to open INPUT, as formats receive it.
 
     Attributes:
-        uri: INPUT as an absolute path or a store's address; it may hold a wildcard.
-        argument: What messages call it, such as "INPUT".
-        columns: role -> column named by an option, or None.
-        storage: Options of the stores that INPUT and its pictures are in.
-        image_root: Where relative picture names start, from `--image-root`; None for the format's own rule.
-        spool: Where bytes may be put that cannot be read in place (`spool`); None where nothing may be written.
-        kinds: Column -> kind of the feature that `--schema` fills from it. Where a column is named here or in `columns`, its values
-            are what that says, however they begin.
+        uri: INPUT as an absolute path or a store's address; may hold a wildcard.
+        argument: The argument's name in messages, such as "INPUT".
+        columns: Role -> column given by an option, or None.
+        storage: Options of the stores that hold INPUT and its images.
+        image_root: The folder that relative image paths start from (`--image-root`); None for the
+            format's rule.
+        spool: A folder for bytes that cannot be read in place (`spool`); None to write nothing.
+        kinds: Column -> kind of the feature that `--schema` fills from it. For a column here or in
+            `columns`, this decides the kind, whatever the values begin with.
     """
 
     uri: str
@@ -50,7 +52,7 @@ class SourceRequest:
 
     @property
     def is_file(self) -> bool:
-        """Whether INPUT is one file or object; costs a request for one in a store."""
+        """True if INPUT is one file or object; costs a request for one in a store."""
         return files_of(self.uri, self.storage).is_file(self.uri)
 
     @property
@@ -58,94 +60,103 @@ class SourceRequest:
         return is_remote(self.uri)
 
     def refuse_columns(self, what: str) -> None:
-        """For formats without columns.
+        """Raise an error if an option gives a column, for formats without columns.
+
+        Args:
+            what: INPUT in words, such as "a folder".
 
         Raises:
-            UsageError: An option names a column.
+            UsageError: An option gives a column.
         """
         named = [f"--{role}-column" for role, column in self.columns.items() if column is not None]
         if named:
             raise UsageError(
-                f"{named[0]} is for a table, and {self.argument} {self.uri} is {what}; name the table itself as {self.argument}, "
-                "or give a table of labels by --labels"
+                f"{named[0]} needs a table, but {self.argument} {self.uri} is {what}: "
+                f"give the table itself as {self.argument}, or a table of labels with --labels"
             )
 
 
 class InputSource(ABC):
-    """What INPUT was found to be. Small and picklable, because it travels to workers, which list its parts."""
+    """A detected input; small and picklable, because workers list its parts."""
 
     @abstractmethod
     def describe(self) -> str:
-        """One line for the log, such as "a folder at /data/photos"."""
+        """Return one line for the log, such as "a folder at /data/photos"."""
 
     @abstractmethod
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        """References with the columns of `schema`, in batches of up to `references.BATCH_ROWS`, and a reject for each thing that
-        can be no record. The same part always gives the same rows; `row` counts them where their order means something.
+        """Yield the references of a part, and a reject for each input that cannot be a record.
+
+        Batches have the columns of `schema` and at most `references.BATCH_ROWS` rows. The same
+        part always gives the same rows; `row` numbers them where their order has a meaning.
 
         Raises:
             StorageError, BuildError: The part cannot be listed at all.
         """
 
     def parts(self) -> Iterator[str]:
-        """Names of what can be listed apart, by different workers: files, mostly. One, "", where nothing can."""
+        """Yield the parts that workers can list separately, mostly files; "" for one part."""
         yield ""
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of its reference batches: `REFERENCE_SCHEMA`, then one `x/` column for each extra."""
+        """The columns of its reference batches: `REFERENCE_SCHEMA`, then `x/` columns of extras."""
         return REFERENCE_SCHEMA
 
     @property
     def features(self) -> tuple[Feature, ...]:
-        """What its extra columns are in examples where the user gives no schema, in writing order."""
+        """The features of its extra columns if the user gives no schema, in writing order."""
         return ()
 
     def for_features(self, features: Sequence[Feature]) -> InputSource:
-        """The source that fills these features and needs to bring no other extra column. Here it is the same source: a feature that
-        is a picture is then filled by a column of `references.PICTURE_TYPE` only."""
+        """Return the source that fills these features and need not bring other extra columns.
+
+        By default it is the same source; then only columns of `references.PICTURE_TYPE` can fill
+        features that are images.
+        """
         del features
         return self
 
     @property
     def states_splits(self) -> bool:
-        """Whether the column `split` is filled in, so that none are drawn."""
+        """True if the column `split` is filled, so that no splits are drawn."""
         return False
 
     @property
     def splits_can_be_redrawn(self) -> bool:
-        """Whether `--split` may draw splits in place of those that the source states."""
+        """True if `--split` may replace the splits that the source states."""
         return False
 
     @property
     def feature_names(self) -> str | None:
-        """The `--feature-names` that its extra features need beside them; None where any will do."""
+        """The `--feature-names` that its extra features require; None for any."""
         return None
 
     @property
     def has_integer_labels(self) -> bool:
-        """Labels are whole numbers, so that class names are ordered by value."""
+        """True if labels are whole numbers, so that class names are ordered by value."""
         return False
 
     @property
     def labels_are_indices(self) -> bool:
-        """Whole-number labels are the indices of classes already, which every record keeps, whatever classes have no image."""
+        """True if labels are class indices, kept even if some classes have no image."""
         return False
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """Class names of the label in label order, where the source states them; None to learn them."""
+        """The class names in label order, if the source states them; None to learn them."""
         return None
 
 
 class SourceFormat(ABC):
-    """One form that INPUT may have. Made without arguments.
+    """An input format. Made without arguments.
 
     Attributes:
-        name: What `--input-format` calls it; that of its entry point.
-        summary: For `--help`: what INPUT looks like, in a few words.
-        rank: Formats of lower rank are asked first. Those that know a name's ending have 10 to 30, those that look into a folder
-            50; a folder of images is what anything may be, so it comes last, with 100.
+        name: Its name in `--input-format`; that of its entry point.
+        summary: A few words on INPUT for `--help`.
+        rank: Formats of lower rank are tried first: 10 to 30 for those that go by a file name,
+            about 50 for those that look into a folder, and 100 for a folder of images, which any
+            folder may be.
     """
 
     name: ClassVar[str]
@@ -154,12 +165,13 @@ class SourceFormat(ABC):
 
     @abstractmethod
     def open(self, request: SourceRequest, *, forced: bool) -> InputSource | None:
-        """The source, or None where INPUT has another form.
+        """Return the source, or None if INPUT has another format.
 
         Args:
-            request: What is asked.
-            forced: The user says that it is of this format: then None is never given.
+            request: The request for INPUT.
+            forced: The user chose this format: never return None.
 
         Raises:
-            UsageError: It has this form, or is forced to, and something is wrong with it; the message says what and how to mend it.
+            UsageError: INPUT has this format, or is forced to, and is invalid; the message says
+                how to fix it.
         """

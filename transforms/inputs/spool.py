@@ -1,10 +1,12 @@
-"""The spool: where bytes go that cannot be read in place, such as members of a compressed archive, until their shards are written.
+"""Spool bytes that cannot be read in place until their shards are written.
 
-    OUTPUT/spool/<hash>.bin        the bytes of one input part, one picture after another; removed when the dataset is published
-    OUTPUT/spool/<hash>.parquet    its listing: references into that file, and the rejects; it stays
+Such are the members of a compressed archive.
 
-The hash is of the part's address and etag, so a changed input is another spool. A listing is put in place after its bytes, and each
-appears whole or not at all: a listing means that the part is done, and nobody reads the input again as long as it is there.
+    OUTPUT/spool/<hash>.bin        the images of one input part, end to end; removed at publishing
+    OUTPUT/spool/<hash>.parquet    its listing: references into that file, and rejects; kept
+
+The hash is of the part's address and etag, so a changed input gets a new spool. Both files are
+atomic, and a listing is put in place after its bytes: while it exists, its part is not read again.
 """
 
 from __future__ import annotations
@@ -32,31 +34,28 @@ from transforms.rejects import Reject, RejectReason
 Rows = Iterator[pa.RecordBatch | Reject]
 _LOG = logging.getLogger("shardwright.inputs")
 _REJECTS = b"rejects"
-MAX_REMOTE_BYTES = (
-    45 << 30
-)  # an upload has up to 10,000 parts of 5 MiB (`shardwright.storage.uploads`)
-_WRITE_BYTES = (
-    4 << 20
-)  # collected before they are written: pictures may be small, and a write may be a request
+# An upload has at most 10,000 parts of 5 MiB (`shardwright.storage.uploads`).
+MAX_REMOTE_BYTES = 45 << 30
+_WRITE_BYTES = 4 << 20  # buffered: images may be small, and a write may be a request
 
 
 @dataclass(frozen=True, slots=True)
 class UnwrittenFolder(Folder):
-    """The spool of a plan: listings that are there are read, and nothing is written.
+    """The spool of a plan: existing listings are read, and nothing is written.
 
     Attributes:
-        bytes_wanted: The plan would look into pictures, so that it is told where it cannot.
+        bytes_wanted: The plan would examine images; a warning says where it cannot.
     """
 
     bytes_wanted: bool = False
 
 
 class SpoolWriter:
-    """Takes pictures one after another.
+    """A writer that appends images to a spool file.
 
     Attributes:
         uri: The spool file, for references.
-        etag: The same, which follows from the input's and not from when the file was written.
+        etag: Its etag, derived from the input's and not from the time of writing.
     """
 
     def __init__(self, uri: str, etag: str, sink: Sink | None) -> None:
@@ -67,16 +66,16 @@ class SpoolWriter:
         self._waiting = self._num_bytes = 0
 
     def add(self, data: bytes) -> int:
-        """Append a picture; the offset at which it begins.
+        """Append an image and return its offset in bytes.
 
         Raises:
-            BuildError: A store takes no object as large as the spool file would be.
+            BuildError: The spool file would exceed the store's limit.
         """
         offset = self._num_bytes
         if offset > MAX_REMOTE_BYTES and is_remote(self.uri):
             raise BuildError(
-                f"{self.uri} would have more than {MAX_REMOTE_BYTES} bytes, which a store does not take by such an upload: "
-                "give a local OUTPUT, split the input, or unpack it"
+                f"{self.uri} would exceed {MAX_REMOTE_BYTES} bytes, the limit of one upload: "
+                "use a local OUTPUT, split the input, or unpack it"
             )
         self._num_bytes += len(data)
         if self._sink is not None:
@@ -87,14 +86,14 @@ class SpoolWriter:
         return offset
 
     def flush(self) -> None:
-        """Hand on what has been collected."""
+        """Write the buffered images."""
         if self._sink is not None and self._pieces:
             self._sink.write(self._pieces)
         self._pieces, self._waiting = [], 0
 
 
 def rules_digest(*rules: object) -> str:
-    """A short hash of what else decides a part's listing, besides its content: part of `spooled`'s `source_etag`."""
+    """Return a short hash of what else decides a part's listing, for `spooled`'s `source_etag`."""
     return hashlib.blake2b(repr(rules).encode(), digest_size=8).hexdigest()
 
 
@@ -105,27 +104,29 @@ def spooled(
     storage: StorageOptions,
     make: Callable[[SpoolWriter], Rows],
 ) -> Rows:
-    """References into the spool, which is made where it is not there yet.
+    """Yield references into the spool, writing it first if it does not exist.
 
     Args:
         folder: `SourceRequest.spool`.
         source_uri: The input part.
-        source_etag: What changes with its content, and with whatever else decides what `make` gives; None where nothing tells.
-        storage: Options of the store that the part is in.
-        make: Reads the part, adds pictures to the writer, and gives references to them (and to bytes elsewhere) and rejects. Their
-            `uri` and `etag` are the writer's. All batches have the same schema. It is not run where the listing is there.
+        source_etag: Changes with the part's content and whatever else decides what `make` yields;
+            None if unknown.
+        storage: Options of the part's store.
+        make: Reads the part, adds images to the writer, and yields rejects and references, with
+            the writer's `uri` and `etag` or to bytes elsewhere. All batches have one schema. Not
+            run if the listing exists.
 
     Yields:
-        The batches in their order, then the rejects.
+        The batches in order, then the rejects.
 
     Raises:
-        UsageError: There is no folder.
+        UsageError: `folder` is None.
         BuildError: The part changed while it was read.
-        StorageError: It cannot be read, or the spool not be written.
+        StorageError: The part cannot be read, or the spool cannot be written.
     """
     if folder is None:
         raise UsageError(
-            f"{source_uri} must be unpacked, and there is no place for it: give `detect_source` a spool folder"
+            f"{source_uri} must be unpacked, which needs a folder: pass `spool` to `detect_source`"
         )
     name = hashlib.blake2b(
         f"{source_uri}\0{source_etag}".encode("utf-8", "surrogateescape"), digest_size=16
@@ -138,7 +139,7 @@ def spooled(
         and folder.num_bytes_of(f"{name}.bin") is None
     ):
         _LOG.warning(
-            "a plan does not unpack %s: duplicates in it, and sizes after encoding, are known to a build only",
+            "a plan does not unpack %s: only a build finds its duplicates and encoded sizes",
             source_uri,
         )
     if folder.num_bytes_of(listing) is not None:
@@ -148,10 +149,11 @@ def spooled(
         yield from make(SpoolWriter(folder.path(f"{name}.bin"), etag, None))
         return
     before = state_of(source_uri, storage)
+    # Sinks close in reverse order, so the bytes are in place before their listing.
     with (
         folder.open_sink(listing) as rows_sink,
         folder.open_sink(f"{name}.bin") as sink,
-    ):  # the bytes are in place first
+    ):
         writer = SpoolWriter(folder.path(f"{name}.bin"), etag, sink)
         _write_listing(rows_sink, make(writer))
         writer.flush()
@@ -176,14 +178,14 @@ class _SinkFile:
         return self._sink.num_bytes
 
     def flush(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: writes are not buffered here."""
 
     def close(self) -> None:
-        """The sink is closed by who opened it."""
+        """Do nothing: the opener closes the sink."""
 
 
 def _write_listing(sink: Sink, rows: Iterable[pa.RecordBatch | Reject]) -> None:
-    """A row group for each batch; rejects are few, or the build fails anyway, so they are in the file's metadata."""
+    """Write a row group for each batch, and the rejects, which are few, into the metadata."""
     rejects: list[Reject] = []
     writer: pq.ParquetWriter | None = None
     with pa.PythonFile(_SinkFile(sink), mode="w") as file, ExitStack() as stack:
@@ -211,11 +213,12 @@ def _read_listing(folder: Folder, listing: str) -> Rows:
 
 
 def forget_lost_spools(root: Folder, *, finished_may_stay: bool) -> None:
-    """Before a build: remove listings whose bytes are gone, unless nothing will ask for the bytes.
+    """Remove listings whose bytes are gone, before a build that may need the bytes.
 
     Args:
         root: The dataset's folder.
-        finished_may_stay: A finished dataset in `root` is not to be replaced: then, with every shard in place, no shard is written.
+        finished_may_stay: Do not replace a finished dataset in `root`: if all its shards are in
+            place, none is written and no bytes are needed.
     """
     there = set(root.names(naming.SPOOL_DIR))
     lost = [

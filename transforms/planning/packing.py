@@ -1,8 +1,9 @@
-"""Packing references into shards: the global order, and which position goes to which shard.
+"""Pack references into shards: define the global order and cut it.
 
-The order is by a 64-bit hash of (seed, id), ties by id: a shuffle that depends on nothing else. Records are first spread over
-buckets by the hash's top bits; with the number of records in every bucket known, a bucket sorted on its own gives the exact
-global position of each of its records, so shards come out exact without one place ever holding all references.
+The order is by a 64-bit hash of (seed, id), ties by id: a shuffle that depends on nothing else.
+Records are spread over buckets by the hash's top bits. The record counts of all buckets give the
+first position of each, so sorting a bucket on its own gives exact global positions. Shards come out
+exact although no worker ever holds all references.
 """
 
 from __future__ import annotations
@@ -32,24 +33,23 @@ if TYPE_CHECKING:
     from transforms.planning.sizing import SizeEstimate
 
 ORDER_KEY = "order_key"
-KNOWN_BYTES = (
-    "known_bytes"  # what `known_sizes` gives, where the columns that it needs do not travel
-)
+# The column with the result of `known_sizes`, if the columns that it needs were dropped.
+KNOWN_BYTES = "known_bytes"
 DEFAULT_SHARD_BYTES = 150_000_000
-# What a record adds to its image: frame 16, message tags and feature names about 60, on top of the id.
+# Bytes of a record besides its image and id: 16 for the frame, about 60 for tags and names.
 RECORD_OVERHEAD_BYTES = 80
-_NUMBER_BYTES = 4  # a float; a whole number takes one for each seven bits
+_NUMBER_BYTES = 4  # of a float; an integer takes one byte per seven bits
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPolicy:
-    """How many shards a split gets; exactly one of the first three rules is set.
+    """A rule for the number of shards per split; exactly one of the first three is set.
 
     Attributes:
-        num_bytes: Aim for shards of this many bytes: ceil(total / num_bytes) shards, equal to within one record; where sizes are
-            an estimate, so many that none should be larger.
+        num_bytes: Target size: ceil(total / num_bytes) shards, equal to within one record. With
+            estimated sizes, enough shards that none should be larger.
         num_records: Exactly this many records in every shard but the last.
-        num_shards: This many shards a split, equal to within one record.
+        num_shards: Exactly this many shards per split, equal to within one record.
         multiple_of: Round the number of shards up to a multiple of this, for that many readers.
     """
 
@@ -67,24 +67,25 @@ class ShardPolicy:
         given = [name for name, value in rules.items() if value is not None]
         if len(given) != 1:
             raise UsageError(
-                f"give one of --shard-size, --records-per-shard and --shard-count, not {len(given)} ({', '.join(given)})"
+                "give one of --shard-size, --records-per-shard and --shard-count, "
+                f"not {len(given)} ({', '.join(given)})"
             )
         for name, value in (*rules.items(), ("--shard-count-multiple-of", self.multiple_of)):
             if value is not None and value < 1:
-                raise UsageError(f"{name} is {value}; it must be 1 or more")
+                raise UsageError(f"{name} must be at least 1, got {value}")
         if self.num_records and self.multiple_of > 1:
             raise UsageError(
-                "--shard-count-multiple-of cannot be kept with --records-per-shard, which fixes every shard's size: "
-                "use --shard-size or --shard-count with it"
+                "--shard-count-multiple-of cannot be combined with --records-per-shard, which "
+                "decides the number of shards: use --shard-size or --shard-count"
             )
 
     def cut(
         self, num_records: int, num_bytes: int, estimate: SizeEstimate | None = None
     ) -> ShardCuts:
-        """The shards of a split with that many records and bytes, which `estimate` gave if there is one.
+        """Return the cuts of a split; `num_bytes` comes from `estimate` if there is one.
 
-        No shard is planned empty: with fewer records than shards, their number is the largest multiple that is not more,
-        and with fewer records than one multiple, their own number.
+        No shard is planned empty. With fewer records than shards, the number of shards is rounded
+        down to a multiple; with fewer records than one multiple, it is the number of records.
         """
         if num_records == 0:
             return ShardCuts(0, 0)
@@ -103,7 +104,7 @@ class ShardPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ShardCuts:
-    """Where a split of `num_records` is cut into `num_shards`, evenly or every `records_per_shard` records."""
+    """The cuts of a split into shards, evenly or every `records_per_shard` records."""
 
     num_records: int
     num_shards: int
@@ -111,7 +112,7 @@ class ShardCuts:
 
     @property
     def starts(self) -> np.ndarray:
-        """The first position of each shard, and the number of records last: shape [num_shards + 1], int64."""
+        """The first position of each shard, then the number of records: int64 [num_shards + 1]."""
         steps = np.arange(self.num_shards + 1, dtype=np.int64)
         if self.records_per_shard:
             return np.minimum(steps * self.records_per_shard, self.num_records)
@@ -120,12 +121,12 @@ class ShardCuts:
 
     @property
     def extremes(self) -> tuple[int, int]:
-        """The fewest and the most records of a shard."""
+        """The fewest and the most records in a shard."""
         sizes = np.diff(self.starts)
         return (int(sizes.min()), int(sizes.max())) if len(sizes) else (0, 0)
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """(shard, first, last + 1) for the parts of positions [start, stop) that fall in each shard."""
+        """Yield (shard, first, last + 1) for the parts of [start, stop) in each shard."""
         starts = self.starts
         shard = int(np.searchsorted(starts, start, side="right")) - 1
         while start < stop:
@@ -136,7 +137,7 @@ class ShardCuts:
 
 @dataclass(frozen=True, slots=True)
 class BucketCounts:
-    """How many records, and bytes of them, each split has in one bucket."""
+    """The (records, bytes) of each split in one bucket."""
 
     bucket: int
     by_split: Mapping[str, tuple[int, int]]
@@ -144,13 +145,13 @@ class BucketCounts:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where everything goes: each split's cuts, and each bucket's first position in each split.
+    """The cuts of each split, and the first position of each bucket.
 
     Attributes:
-        cuts: By split, in name order.
+        cuts: Cuts by split, in name order.
         num_bytes: Estimated bytes of each split's shards.
-        first_positions: By (bucket, split).
-        estimate: What the bytes follow from, where images are encoded anew; None where their sizes are known.
+        first_positions: First position by (bucket, split).
+        estimate: The estimate behind `num_bytes` for re-encoded images; None for known sizes.
     """
 
     cuts: Mapping[str, ShardCuts]
@@ -170,7 +171,7 @@ class Layout:
 def lay_out(
     counts: Sequence[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None = None
 ) -> Layout:
-    """Prefix sums of the bucket counts, and the cuts of every split, whose bytes `estimate` tells if there is one."""
+    """Return prefix sums of the bucket counts and the cuts of every split."""
     records: dict[str, int] = {}
     num_bytes: dict[str, int] = {}
     first_positions = {}
@@ -187,20 +188,23 @@ def lay_out(
 
 
 def order_keys(ids: pa.Array, seed: int) -> np.ndarray:
-    """What decides each record's place: uint64, shape [len(ids)]."""
+    """Return the sort keys of the global order, uint64 [len(ids)]."""
     return hash64(ids, f"shardwright/order/{seed}")
 
 
 def spread(
     batch: pa.RecordBatch, seed: int, num_buckets: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(bucket, references) with `ORDER_KEY`; `num_buckets` is a power of two and changes nothing in the final order."""
+    """Yield (bucket, references) with `ORDER_KEY`; `num_buckets` is a power of two.
+
+    The number of buckets does not affect the final order.
+    """
     keys = order_keys(batch.column("id"), seed)
     return spread_rows(set_column(batch, ORDER_KEY, pa.array(keys)), keys, num_buckets)
 
 
 def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Reject]]:
-    """A bucket's references in the global order, without those whose id an earlier one has; "earlier" is by row, then uri."""
+    """Sort a bucket into the global order and reject ids that an earlier row or uri has."""
     batch = concat(batches)
     ordered = batch.sort_by(
         [(ORDER_KEY, "ascending"), ("id", "ascending"), ("row", "ascending"), ("uri", "ascending")]
@@ -220,7 +224,7 @@ def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list
 
 
 def count_bucket(bucket: int, batch: pa.RecordBatch) -> BucketCounts:
-    """Records and estimated record bytes of each split in a sorted bucket."""
+    """Count the records and estimated bytes of each split in a sorted bucket."""
     sizes = batch.column(KNOWN_BYTES) if KNOWN_BYTES in batch.schema.names else known_sizes(batch)
     table = pa.table({"split": batch.column("split"), "size": sizes})
     totals = table.group_by("split").aggregate([("size", "count"), ("size", "sum")]).to_pydict()
@@ -229,7 +233,7 @@ def count_bucket(bucket: int, batch: pa.RecordBatch) -> BucketCounts:
 
 
 def known_sizes(batch: pa.RecordBatch) -> pa.Array:
-    """What is known of each record's bytes before an image is read, int64: its pictures as they are, its id and other features."""
+    """Return the bytes of each record known before images are read, int64 [rows]."""
     sizes = pc.add(pc.binary_length(batch.column("id")).cast(pa.int64()), RECORD_OVERHEAD_BYTES)
     sizes = pc.add(sizes, pa.array(record_bytes(batch), pa.int64()))
     for name in extra_columns(batch.schema):
@@ -240,7 +244,7 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _value_bytes(column: pa.Array) -> pa.Array:
-    """About how many bytes the values of each row take in a tf.Example: those of texts, one for a byte of a small number."""
+    """Estimate the bytes of each row's values in a tf.Example, int64 [rows]."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         items = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
         flat = pc.cumulative_sum(_value_bytes(column.flatten())).to_numpy(zero_copy_only=False)
@@ -255,7 +259,7 @@ def _value_bytes(column: pa.Array) -> pa.Array:
 def cut_bucket(
     bucket: int, batch: pa.RecordBatch, layout: Layout
 ) -> Iterator[tuple[tuple[str, int], tuple[int, pa.RecordBatch]]]:
-    """((split, shard), (first position, references)) for each piece of a sorted bucket that one shard gets."""
+    """Yield ((split, shard), (first position, references)) for each piece of a sorted bucket."""
     for split in pc.unique(batch.column("split")).to_pylist():
         rows = batch.filter(pc.equal(batch.column("split"), split)).drop_columns([ORDER_KEY])
         first = layout.first_positions[bucket, split]
@@ -264,5 +268,5 @@ def cut_bucket(
 
 
 def assemble(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.RecordBatch:
-    """A shard's references in their final order, from its pieces in any order."""
+    """Concatenate a shard's pieces, given in any order, in their final order."""
     return concat([batch for _, batch in sorted(pieces, key=lambda piece: piece[0])])

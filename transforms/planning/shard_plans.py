@@ -1,4 +1,4 @@
-"""A shard's plan: which references it gets, in which order, and the digest that says when it is done."""
+"""Shard plans: the ordered references of a shard, and the digest that marks it as done."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from transforms.references import digest_of, from_ipc, to_ipc
 
 @dataclass(frozen=True)
 class ShardPlan:
-    """One shard to write.
+    """A shard to write.
 
     Attributes:
-        name: Which shard of which split.
+        name: The shard's name, with split, number and count.
         digest: Hash of the settings that decide bytes and of the ordered references.
-        references: Rows in record order, with `REFERENCE_SCHEMA`, the label index and the extra features.
+        references: Rows in record order, with `REFERENCE_SCHEMA`, label index and extra features.
     """
 
     name: ShardName
@@ -26,7 +26,7 @@ class ShardPlan:
 
     @classmethod
     def make(cls, name: ShardName, references: pa.RecordBatch, settings: bytes) -> ShardPlan:
-        """Rows and groups decide nothing any more once a shard is planned, so they are left out."""
+        """Make a plan; drop the rows and groups, which decide nothing once a shard is planned."""
         references = references.drop_columns(["row", "group"])
         return cls(name, digest_of(settings, references), references)
 

@@ -1,4 +1,4 @@
-"""How good an estimate of record sizes was: kept with each split's statistics, told in the log and in `report.html`."""
+"""Report the error of estimated record sizes, in split statistics, the log and `report.html`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import NamedTuple
 from shardwright.manifest import Manifest
 from shardwright.sizes import show_bytes
 
-RECORD_BYTES = "record_bytes"  # of a split's statistics: {"estimated": mean bytes of a record, "written": the same}
+# Key in a split's statistics: {"estimated": mean bytes per record, "written": the same}
+RECORD_BYTES = "record_bytes"
 
 
 class RecordBytes(NamedTuple):
-    """Bytes of a record, on average over some."""
+    """The mean bytes per record, estimated and written."""
 
     num_records: int
     estimated: float
@@ -20,15 +21,18 @@ class RecordBytes(NamedTuple):
 
     @property
     def error(self) -> float:
-        """How far the estimate is off, as a fraction of what was written."""
+        """The error of the estimate, as a fraction of the written bytes."""
         return abs(self.estimated - self.written) / self.written if self.written else 0.0
 
     def describe(self) -> str:
-        return f"estimated {show_bytes(self.estimated)} a record, wrote {show_bytes(self.written)}: {self.error:.1%} off"
+        return (
+            f"estimated {show_bytes(self.estimated)} per record, wrote {show_bytes(self.written)}: "
+            f"{self.error:.1%} off"
+        )
 
 
 def record_bytes_of(manifest: Manifest) -> dict[str, RecordBytes]:
-    """By split, those of a dataset whose shards were planned by an estimate; else none."""
+    """Return the record sizes by split; empty if shards were planned without an estimate."""
     return {
         name: RecordBytes(
             split.num_records,
@@ -41,7 +45,7 @@ def record_bytes_of(manifest: Manifest) -> dict[str, RecordBytes]:
 
 
 def average(parts: Iterable[RecordBytes]) -> RecordBytes:
-    """Those of all splits together."""
+    """Return the record sizes over all splits."""
     parts = list(parts)
     records = sum(part.num_records for part in parts)
     estimated, written = (

@@ -1,9 +1,9 @@
-"""How large records will be that are encoded anew: estimated from a sample, before shards are laid out.
+"""Estimate the sizes of re-encoded records from a sample, before shards are laid out.
 
-The sample is the images with the lowest order keys, so it is a random one, and the same for every runner. They are read and
-encoded as WriteShards will do it, and the rest is statistics: a mean, what is uncertain about it, and how far single shards may
-be from it. Shards are planned so that they stay at or under the size that is asked for, with a margin that follows from the
-sample's spread.
+The sample is the images with the lowest order keys, so it is random and the same on every runner.
+They are read and encoded as in WriteShards. The estimate is a mean, its uncertainty, and how far
+single shards may deviate. Shards are planned to stay below the target size, with a margin that
+follows from the sample's spread.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from transforms.references import concat, digest_of, from_ipc, set_column, to_ip
 from transforms.writing.shard_writing import make_chunks
 from transforms.writing.write_job import WriteJob
 
-# One record in fifty, but not so few that the mean says nothing, nor so many that it takes longer than a plan may.
+# One record in 50, enough for a meaningful mean but few enough for a fast plan.
 FEWEST_SAMPLED, MOST_SAMPLED = 64, 256
 _ONE_IN = 50
-_RISK = 0.001  # that the mean, or the largest shard, is beyond its margin
+_RISK = 0.001  # probability that the mean, or the largest shard, exceeds its margin
 _IDENTITY = ["id", "uri", "offset", "num_bytes", "etag"]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The references with the lowest order keys, of those that were looked at.
+    """The references with the lowest order keys among those seen so far.
 
     Attributes:
-        num_records: How many were looked at.
-        references: Up to `MOST_SAMPLED` of them, in order, with `ORDER_KEY`; None where there were none.
+        num_records: Number of references seen.
+        references: At most `MOST_SAMPLED` of them, in order, with `ORDER_KEY`; None without any.
     """
 
     num_records: int = 0
@@ -46,13 +46,13 @@ class Sample:
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, seed: int) -> Sample:
-        """The sample of one batch."""
+        """Return the sample of one batch."""
         keyed = set_column(batch, ORDER_KEY, pa.array(order_keys(batch.column("id"), seed)))
         return cls(batch.num_rows, _lowest(keyed)) if batch.num_rows else cls()
 
     @classmethod
     def merged(cls, samples: Iterable[Sample]) -> Sample:
-        """The sample of all that these are samples of."""
+        """Return the sample of all references that the given samples cover."""
         samples = list(samples)
         batches = [sample.references for sample in samples if sample.references is not None]
         return cls(
@@ -80,7 +80,7 @@ def _restore(num_records: int, references: bytes | None) -> Sample:
 
 
 def _lowest(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Its first rows in the order of `packing.sort_bucket`, as far as a sample needs them."""
+    """Return the first rows in the order of `packing.sort_bucket`, at most `MOST_SAMPLED`."""
     return batch.sort_by([(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")]).slice(
         0, MOST_SAMPLED
     )
@@ -88,17 +88,18 @@ def _lowest(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class SizeEstimate:
-    """What a sample says of records' sizes, in bytes, all of a record counted.
+    """An estimate of record sizes in bytes, frames included.
 
     Attributes:
-        sample: Hash of what was sampled, and of the settings.
-        num_sampled: How many records were made.
-        num_records: Of how many.
-        mean: Of the sample.
+        sample: Hash of the sampled references and of the settings.
+        num_sampled: Number of records made.
+        num_records: Number of records that they were drawn from.
+        mean: Mean size in the sample.
         spread: Standard deviation of one record.
-        ratio: Bytes written for each byte that a plan knows of, where that tells sizes better than the mean does; else None.
-        error: Standard deviation of one record around what mean or ratio says of it.
-        skewness: Of one record's size, 0 or more: how far its largest values lie beyond what the spread lets expect.
+        ratio: Bytes written per byte known to the plan; None if the mean predicts sizes better.
+        error: Standard deviation of one record around the prediction by mean or ratio.
+        skewness: Skewness of record sizes, at least 0. Above 0 the largest sizes are further out
+            than the spread suggests.
     """
 
     sample: str
@@ -114,13 +115,13 @@ class SizeEstimate:
     def of(
         cls, known: np.ndarray, made: np.ndarray, *, num_records: int, sample: str
     ) -> SizeEstimate:
-        """The estimate from a sample.
+        """Compute the estimate from a sample.
 
         Args:
-            known: What a plan knows of each record's size, shape [n], n > 0.
-            made: What each record took, shape [n].
-            num_records: What the sample was drawn from.
-            sample: Its hash.
+            known: Bytes of each record known to the plan, shape [n], n > 0.
+            made: Bytes of each record as written, shape [n].
+            num_records: Number of records that the sample was drawn from.
+            sample: Hash of the sample.
         """
         mean, ratio = float(made.mean()), float(made.sum() / known.sum())
         spread, scatter = _deviation(made - mean, mean), _deviation(made - ratio * known, mean)
@@ -145,16 +146,16 @@ class SizeEstimate:
         return asdict(self)
 
     def total(self, num_records: int, known_bytes: int) -> int:
-        """The bytes that some records will take, of which a plan knows `known_bytes`."""
+        """Return the estimated bytes of records of which the plan knows `known_bytes`."""
         return round(self.mean * num_records if self.ratio is None else self.ratio * known_bytes)
 
     def shards_under(self, limit: int, *, num_records: int, num_bytes: int) -> int:
-        """The fewest shards of which none should be larger than `limit` bytes, equal to within one record.
+        """Return the fewest shards, equal to within one record, that should not exceed `limit`.
 
         Args:
-            limit: Bytes.
-            num_records: Of the split.
-            num_bytes: Of the split, as `total` gives them.
+            limit: Largest shard in bytes.
+            num_records: Records of the split.
+            num_bytes: Bytes of the split, from `total`.
         """
         shards = max(math.ceil(num_bytes / limit), 1)
         while (
@@ -165,11 +166,12 @@ class SizeEstimate:
         return min(shards, num_records)
 
     def largest_shard(self, shards: int, *, num_records: int, num_bytes: int) -> float:
-        """The bytes that the largest of so many shards should not be above.
+        """Return the bytes that the largest shard should not exceed.
 
-        Two things are uncertain: the mean, which all shards share, and which records a shard gets. Both shrink to nothing where
-        there is nothing left to draw: a sample of all records, a shard of all records. The largest of many sums of few skewed
-        values is further out than a normal one; the first term of Cornish and Fisher's expansion (1938) says by how much.
+        Two things are uncertain: the mean, which all shards share, and which records a shard gets.
+        Both vanish if all records are sampled, or if one shard has all records. The largest of many
+        sums of few skewed values is further out than a normal one, by the first term of the
+        Cornish-Fisher expansion (1938).
         """
         size = math.ceil(num_records / shards)
         unseen = max(1 - self.num_sampled / self.num_records, 0)
@@ -183,23 +185,23 @@ class SizeEstimate:
 
 
 def _deviation(errors: np.ndarray, mean: float) -> float:
-    """Of one record; of a single one nothing is known, so that it may be off by all of itself."""
+    """Return the standard deviation of one record; a single record counts as fully uncertain."""
     return float(np.sqrt((errors**2).sum() / (len(errors) - 1))) if len(errors) > 1 else mean
 
 
 def estimate_sizes(sample: Sample, job: WriteJob, settings: bytes) -> SizeEstimate | None:
-    """Encode the sample, or find the estimate that OUTPUT already has from the same one.
+    """Encode the sample, or return the estimate that OUTPUT holds for the same sample.
 
-    So a build that goes on plans what it planned before, though an image could not be read meanwhile, and finds a finished
-    dataset up to date without encoding anything.
+    So a resumed build makes the same plan even if an image has become unreadable, and a finished
+    dataset is found up to date without encoding anything.
 
     Args:
-        sample: Of all references.
-        job: How records are made, vocabularies included.
-        settings: What decides the shards' bytes besides the references.
+        sample: Sample of all references.
+        job: How records are made, with vocabularies.
+        settings: The settings that decide the shards' bytes, besides the references.
 
     Returns:
-        None where there is nothing to estimate from: no image of the sample is stored.
+        The estimate, or None if no image of the sample is stored.
     """
     chosen = sample.chosen
     if chosen is None:
@@ -224,7 +226,7 @@ def _recorded(root: Folder, digest: str) -> SizeEstimate | None:
 
 
 def measure(references: pa.RecordBatch, job: WriteJob) -> np.ndarray:
-    """The bytes that each row takes in a shard, 0 for a reject: shape [rows], float64."""
+    """Return the bytes of each row in a shard, 0 for a reject: float64 [rows]."""
     made = np.zeros(references.num_rows)
     for chunk in make_chunks(references, job):
         np.add.at(made, chunk.rows, chunk.framed.lengths)

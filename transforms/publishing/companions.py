@@ -1,7 +1,8 @@
-"""The files beside the shards that other tools read: TFDS's `dataset_info.json` and TFX's `schema.pbtxt`.
+"""Write the files that other tools read: TFDS's `dataset_info.json` and TFX's `schema.pbtxt`.
 
-Formats: `tensorflow_datasets/core/proto/dataset_info.proto` as JSON, `tensorflow_metadata/proto/v0/schema.proto` as text. All come
-from the one `ExampleSchema`, as do `features.json` (`shardwright.tfds_features`) and the files of class names (`names_files`).
+Formats: `tensorflow_datasets/core/proto/dataset_info.proto` as JSON, and
+`tensorflow_metadata/proto/v0/schema.proto` as text. Both come from the `ExampleSchema`, like
+`features.json` (`shardwright.tfds_features`) and the files of class names (`names_files`).
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ _TFX_TYPES = {
 
 
 def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
-    """`dataset_info.json`: the exact record count of every shard, which TFDS trusts."""
+    """Return `dataset_info.json`, with the exact record count of every shard, which TFDS trusts."""
     splits = [
         {
             "name": split.name,
             "shardLengths": [str(shard.num_records) for shard in split.shards],
-            # Of the examples alone: TFDS does not count TFRecord's frames.
+            # Only the examples: TFDS does not count the frames of TFRecord.
             "numBytes": str(split.num_bytes - FRAME_BYTES * split.num_records),
             "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
         }
@@ -48,9 +49,8 @@ def dataset_info_json(manifest: Manifest) -> dict[str, Any]:
         for feature in (manifest.schema.image, manifest.schema.label)
         if feature is not None
     ]
-    if len(supervised) == 2 and not any(
-        "/" in name for name in supervised
-    ):  # TFDS has no way to name a nested one
+    # TFDS cannot refer to a nested feature.
+    if len(supervised) == 2 and not any("/" in name for name in supervised):
         info["supervisedKeys"] = {"tuple": {"items": [_feature_key(name) for name in supervised]}}
     return info
 
@@ -60,10 +60,10 @@ def _feature_key(name: str) -> dict[str, str]:
 
 
 def schema_pbtxt(schema: ExampleSchema) -> str:
-    """`schema.pbtxt`: each feature's type, shape, presence and range, for TFX and TensorFlow Data Validation.
+    """Return `schema.pbtxt`: type, shape, presence and range of each feature, for TFX and TFDV.
 
-    A list of any length has a `value_count` in place of a shape, as has one of arrays, whose inner shape this format cannot say.
-    A bag of words is a sparse feature of its two lists.
+    A list of any length has a `value_count` instead of a shape. So has a list of arrays, because
+    the format cannot express its inner shape. A bag of words is a sparse feature of two lists.
     """
     proto = schema_pb2.Schema()
     for feature in schema.features:
@@ -93,7 +93,7 @@ def _state_shape(entry: schema_pb2.Feature, shape: tuple[int | None, ...]) -> No
 def _state_domain(
     entry: schema_pb2.Feature, feature: Feature, stored: StoredFeature, num_names: int
 ) -> None:
-    """What the values can be, where that is less than their type allows."""
+    """State the range of the values, if it is narrower than their type."""
     if feature.kind in INDEXED and stored.type == pa.int64():
         entry.int_domain.min, entry.int_domain.max = 0, max(num_names - 1, 0)
         entry.int_domain.is_categorical = True
@@ -108,9 +108,8 @@ def _state_domain(
 def _state_integers(entry: schema_pb2.Feature, dtype: str) -> None:
     if dtype == "bool":
         entry.bool_domain.SetInParent()
-    elif (
-        dtype == "uint64"
-    ):  # its greatest numbers are more than an int64, and so than any that is stored
+    # Its upper limit exceeds int64, so it cannot be stated.
+    elif dtype == "uint64":
         entry.int_domain.min = 0
     elif dtype != "int64":
         entry.int_domain.min, entry.int_domain.max = (

@@ -1,6 +1,7 @@
-"""The same image in two splits of a finished dataset: what a model was trained on must not be what it is tested on.
+"""Find images that are in two splits of a finished dataset, which would distort test results.
 
-Found by the index: images of one length and one CRC32C are read from the shards and compared, up to `MAX_CHECKED` of them.
+Images with equal length and CRC32C in the index are read from the shards and compared, at most
+`MAX_CHECKED` of them.
 """
 
 from __future__ import annotations
@@ -20,22 +21,20 @@ from shardwright.storage import Folder
 from shardwright.storage.reads import map_reads
 from transforms.duplicates import is_among
 
-LEAKS = "duplicates"  # in a split's statistics
-MAX_CHECKED = (
-    1000  # images that are in several splits by their checksum: so many are read to be sure
-)
+LEAKS = "duplicates"  # key in a split's statistics
+MAX_CHECKED = 1000  # images with equal checksums that are read and compared
 _MAX_EXAMPLES = 5
-_READERS = 16  # sidecars, or images, at a time
+_READERS = 16  # concurrent reads of sidecars or images
 _KEY_COLUMNS = ["image_length", "crc32c"]
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """What a split shares with another one.
+    """The images that a split shares with another one.
 
     Attributes:
-        records: Records of this split whose image is in the other split too, byte for byte.
-        unchecked: Further records that share length and CRC32C with one there, and were not read.
+        records: Records of this split whose image is byte for byte in the other split.
+        unchecked: Further records with equal length and CRC32C there that were not read.
         examples: Some of them: (id here, id there).
     """
 
@@ -54,13 +53,13 @@ class Leak:
 def find_leaks(
     root: Folder, splits: Mapping[str, Sequence[ShardName]]
 ) -> dict[str, dict[str, Leak]]:
-    """By split and other split, the images that are in both; nothing for those that share none.
+    """Return the shared images by split and other split; pairs without any are omitted.
 
-    Memory: 8 bytes a record of all splits but the largest one, and twice that to sort them.
+    Memory: 8 bytes per record of all splits but the largest one, and twice that for sorting.
 
     Args:
         root: The dataset's folder.
-        splits: The shards of each, smallest split first.
+        splits: The shards by split, smallest split first.
 
     Raises:
         StorageError: A sidecar or a shard cannot be read.
@@ -81,6 +80,7 @@ def find_leaks(
             for number, contents in enumerate(checked)
             if contents[here] is not None and contents[here] == contents[there]
         ]
+        # Keys beyond MAX_CHECKED are not compared: equal checksums are all that is known.
         rest = found[split].counts[MAX_CHECKED:][found[other].counts[MAX_CHECKED:] > 0].sum()
         if same or rest:
             examples = tuple(
@@ -94,7 +94,7 @@ def find_leaks(
 
 
 def _shared_keys(root: Folder, splits: Sequence[Sequence[ShardName]]) -> np.ndarray:
-    """Keys that are in several splits, sorted: each split is compared with all smaller ones."""
+    """Return the keys that are in several splits, sorted; compares each split with smaller ones."""
     smaller = np.zeros(0, np.uint64)
     shared = [smaller]
     for number, names in enumerate(splits):
@@ -117,7 +117,7 @@ def _read_columns(root: Folder, columns: list[str], name: ShardName) -> pa.Table
 
 
 def _keys_of(rows: pa.Table) -> np.ndarray:
-    """A number for each image, uint64: its CRC32C and the low half of its length."""
+    """Return a uint64 key per image: its CRC32C and the low half of its length."""
     lengths = rows["image_length"].to_numpy().astype(np.uint64)
     return (lengths << np.uint64(32)) | rows["crc32c"].to_numpy().astype(np.uint64)
 
@@ -132,7 +132,12 @@ class _Image:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Where the shared keys are in a split: how many records have each, and the first record of those to be checked."""
+    """The shared keys in a split.
+
+    Attributes:
+        counts: Number of records with each key, int64 [keys].
+        firsts: The first record by position of the key, for keys to be checked.
+    """
 
     counts: np.ndarray
     firsts: Mapping[int, _Image]
@@ -157,7 +162,7 @@ class _Found:
 
 
 def _compare(root: Folder, images: Sequence[_Image | None]) -> list[int | None]:
-    """A number for each image, the same for the same bytes; None where there is no image."""
+    """Return a number per image, equal for equal bytes; None for a missing image."""
     contents: dict[bytes, int] = {}
     result: list[int | None] = []
     for image in images:

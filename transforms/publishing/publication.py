@@ -1,4 +1,4 @@
-"""Making a finished dataset out of finished shards: the manifest and its companions, in the order that keeps it safe."""
+"""Publish a dataset from finished shards: companions first, the manifest last."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from transforms.splitting.balance import label_deviations
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """What publishing needs to know besides the shards.
+    """The inputs of publishing besides the shards.
 
     Attributes:
         root: The dataset's folder.
         name: The dataset's name.
         version: The user's version.
-        schema: The features, without what is learned.
+        schema: The features, without learned vocabularies.
         settings: The options that decide the shards' bytes.
-        provenance: Where the dataset came from.
-        max_reject_fraction: More rejects than this and nothing is published.
+        provenance: The dataset's origin.
+        max_reject_fraction: Publish nothing above this fraction of rejects, in [0, 1].
     """
 
     root: Folder
@@ -54,10 +54,11 @@ def publish(
     layout: Layout,
     clearance: Clearance,
 ) -> Manifest:
-    """Write all companions, remove what no longer belongs, and write the manifest last.
+    """Write all companions, remove stale files, and write the manifest last.
 
     Raises:
-        BuildError: Too many rejects, a planned shard is not there, or another build has taken the output over.
+        BuildError: There are too many rejects, a planned shard is missing, or another build has
+            taken over the output.
     """
     _check_complete(summaries, layout)
     manifest = _with_estimate(make_manifest(publication, summaries, clearance), summaries, layout)
@@ -77,7 +78,7 @@ def publish(
 
 
 def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
-    """Two builds of the same output cannot both publish: the second one is told, and compares when it is run again."""
+    """Write the manifest. Of two builds of the same output, only the first can publish."""
     data = json_bytes(manifest.to_json())
     if replaces:
         root.write_bytes(naming.MANIFEST, data)
@@ -86,14 +87,15 @@ def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
         root.create_bytes(naming.MANIFEST, data)
     except ExistsError as error:
         raise BuildError(
-            f"another build has published a dataset at {root} meanwhile: run the build again to compare with it"
+            f"another build has published a dataset at {root}: "
+            "run this build again to compare with it"
         ) from error
 
 
 def make_manifest(
     publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance
 ) -> Manifest:
-    """The manifest of these shards."""
+    """Return the manifest of these shards."""
     by_split: dict[str, list[ShardSummary]] = defaultdict(list)
     for summary in sorted(summaries, key=lambda summary: summary.name):
         by_split[summary.name.split].append(summary)
@@ -136,7 +138,7 @@ def _split_info(split: str, summaries: Sequence[ShardSummary]) -> SplitInfo:
 
 
 def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
-    """The manifest with the images that are in several splits; that takes reading the index, and shards where there are some."""
+    """Return the manifest with the images shared by splits; reads the index and some images."""
     by_size = sorted(manifest.splits.values(), key=lambda split: (split.num_records, split.name))
     leaks = find_leaks(root, {split.name: manifest.shard_names(split.name) for split in by_size})
     told = {
@@ -149,7 +151,7 @@ def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
 def _with_estimate(
     manifest: Manifest, summaries: Sequence[ShardSummary], layout: Layout
 ) -> Manifest:
-    """The manifest with how good the estimate was that shards were planned by, in bytes that an image takes which is no reject."""
+    """Return the manifest with estimated and written bytes per stored record, if estimated."""
     if layout.estimate is None:
         return manifest
     stored = {name: cuts.num_records for name, cuts in layout.cuts.items()}
@@ -182,7 +184,8 @@ def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
     if written != planned or len(summaries) != len(planned):
         missing = sorted(planned - written)[:3]
         raise BuildError(
-            f"{len(summaries)} shards were written where {len(planned)} are planned (missing: {missing}): run the build again"
+            f"{len(summaries)} shards were written, but {len(planned)} are planned "
+            f"(missing: {missing}): run the build again"
         )
 
 
@@ -204,7 +207,7 @@ def _write_companions(root: Folder, manifest: Manifest) -> None:
 
 
 def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
-    """Shards, sidecars and temporary files of earlier or killed builds: none is named by this manifest."""
+    """Remove shards, sidecars and temporary files that are not in the manifest."""
     keep = {
         naming.MANIFEST,
         naming.PLAN,
@@ -223,13 +226,13 @@ def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSum
 
 
 def _remove_spooled(root: Folder) -> None:
-    """The bytes that were put aside until their shards are written; their listings stay, for a build that finds all up to date."""
+    """Remove spooled bytes once all shards are written; a later build reuses the listings."""
     names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(".parquet"))
     root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
 
 
 def _published(there: Mapping[str, Any] | None, manifest: Manifest) -> Manifest | None:
-    """The manifest in place, where it says the same but for its provenance and what splits share: then it keeps both."""
+    """Return the published manifest if it differs in provenance and shared images only."""
     try:
         found = None if there is None else Manifest.from_json(there)
         same = (
@@ -237,7 +240,7 @@ def _published(there: Mapping[str, Any] | None, manifest: Manifest) -> Manifest 
             and there == found.to_json()
             and _comparable(found) == _comparable(manifest)
         )
-    except (AttributeError, KeyError, TypeError, ValueError):  # damaged: it is written anew
+    except (AttributeError, KeyError, TypeError, ValueError):  # damaged, so it is rewritten
         return None
     return found if same else None
 

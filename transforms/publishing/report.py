@@ -1,4 +1,4 @@
-"""`report.html`: the dataset on one page, for a person; everything on it is also in the manifest."""
+"""Write `report.html`, an overview of the dataset on one page, from the manifest."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from transforms.planning.size_errors import record_bytes_of
 from transforms.publishing.leaks import LEAKS
 
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; margin: .5rem 0 1.5rem } th, td { padding: .2rem .8rem; border-bottom: 1px solid #ddd; text-align: left }
-td.number { text-align: right; font-variant-numeric: tabular-nums } .bar { background: #4a7; height: .8rem }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; color: #222;
+  padding: 0 1rem }
+table { border-collapse: collapse; margin: .5rem 0 1.5rem }
+th, td { padding: .2rem .8rem; border-bottom: 1px solid #ddd; text-align: left }
+td.number { text-align: right; font-variant-numeric: tabular-nums }
+.bar { background: #4a7; height: .8rem }
 """
 _MAX_CLASSES = 200
 
 
 def report_html(manifest: Manifest) -> str:
-    """The page. It is complete in itself: no script, no font, no picture from elsewhere."""
+    """Return the page, which needs no external scripts, fonts or images."""
     faults = sum(manifest.rejects.values())
     parts = [
         f"<h1>{escape(manifest.name)} {escape(manifest.version)}</h1>",
@@ -29,7 +32,7 @@ def report_html(manifest: Manifest) -> str:
         f"{faults:,} of {manifest.num_inputs:,} inputs are rejects.</p>",
         "<h2>Splits</h2>",
         _table(
-            ("split", "records", "shards", "bytes", "records a shard", "image side, pixels"),
+            ("split", "records", "shards", "bytes", "records per shard", "image side, pixels"),
             map(_split_row, manifest.splits.values()),
         ),
         *_leak_tables(manifest),
@@ -49,7 +52,7 @@ def report_html(manifest: Manifest) -> str:
         *_names_of_others(manifest.schema),
         "<h2>Settings and provenance</h2>",
         _table(
-            ("what", "value"),
+            ("setting", "value"),
             (
                 (key, str(value))
                 for key, value in {**manifest.settings, **manifest.provenance}.items()
@@ -57,7 +60,10 @@ def report_html(manifest: Manifest) -> str:
         ),
     ]
     title = f"<title>{escape(manifest.name)}</title>"
-    return f'<!doctype html><html lang="en"><meta charset="utf-8">{title}<style>{_STYLE}</style>{"".join(parts)}</html>\n'
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8">{title}'
+        f"<style>{_STYLE}</style>{''.join(parts)}</html>\n"
+    )
 
 
 def _split_row(split: SplitInfo) -> Sequence[object]:
@@ -88,19 +94,19 @@ def _fix_table(manifest: Manifest) -> Iterable[str]:
 
 
 def _size_table(manifest: Manifest) -> Iterable[str]:
-    """How good the estimate was that shards were planned by."""
+    """Yield the table of estimated and written record sizes."""
     found = record_bytes_of(manifest)
     if found:
         rows = (
             (name, show_bytes(size.estimated), show_bytes(size.written), f"{size.error:.1%}")
             for name, size in found.items()
         )
-        yield "<h2>Bytes of a record: estimated from a sample, and written</h2>"
-        yield _table(("split", "estimated", "written", "off"), rows)
+        yield "<h2>Record size: estimated from a sample, and written</h2>"
+        yield _table(("split", "estimated", "written", "error"), rows)
 
 
 def _leak_tables(manifest: Manifest) -> Iterable[str]:
-    """Images that are in several splits: what tests on them measures memory."""
+    """Yield the table of images that are in several splits, which makes test results too good."""
     found = [
         (name, other, leak)
         for name, split in manifest.splits.items()
@@ -123,7 +129,7 @@ def _leak_tables(manifest: Manifest) -> Iterable[str]:
                 "records of",
                 "whose image is also in",
                 "records",
-                "more by checksum alone",
+                "more by checksum only",
                 "examples",
             ),
             rows,
@@ -131,7 +137,7 @@ def _leak_tables(manifest: Manifest) -> Iterable[str]:
 
 
 def _deviation_table(manifest: Manifest) -> Iterable[str]:
-    """How near to each other the splits' class fractions came."""
+    """Yield the table of deviations between the class fractions of the splits and the dataset."""
     names = manifest.schema.class_names
     found = {
         name: split.stats["label_deviation"]
@@ -143,8 +149,8 @@ def _deviation_table(manifest: Manifest) -> Iterable[str]:
             (name, f"{off['mean']:.4%}", f"{off['max']:.4%}", names[off["label"]])
             for name, off in found.items()
         )
-        yield "<h2>Class fractions of the splits against those of the whole</h2>"
-        yield _table(("split", "mean deviation", "worst deviation", "of class"), rows)
+        yield "<h2>Class fractions of the splits, compared with the whole dataset</h2>"
+        yield _table(("split", "mean deviation", "largest deviation", "of class"), rows)
 
 
 def _feature_row(feature: Feature, schema: ExampleSchema) -> Sequence[object]:
@@ -159,14 +165,17 @@ def _feature_row(feature: Feature, schema: ExampleSchema) -> Sequence[object]:
 
 
 def _names_of_others(schema: ExampleSchema) -> Iterable[str]:
-    """The classes and words of all features but the label, whose classes are counted."""
+    """Yield the classes and words of all features but the label."""
     for feature in schema.features:
         if feature.kind in INDEXED and feature.source != Source.LABEL:
             names = schema.names_of(feature)
             more = (
                 f" ... and {len(names) - _MAX_CLASSES:,} more" if len(names) > _MAX_CLASSES else ""
             )
-            yield f"<h2>{len(names):,} names of {escape(feature.name)}</h2><p>{escape(', '.join(names[:_MAX_CLASSES]))}{more}</p>"
+            yield (
+                f"<h2>{len(names):,} names of {escape(feature.name)}</h2>"
+                f"<p>{escape(', '.join(names[:_MAX_CLASSES]))}{more}</p>"
+            )
 
 
 def _class_tables(manifest: Manifest) -> Iterable[str]:

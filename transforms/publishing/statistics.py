@@ -1,4 +1,4 @@
-"""Statistics of a shard's records from its index rows, and their sums over shards."""
+"""Compute the statistics of a shard's records from its index, and merge them over shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _COUNTS = ("label", "format")
 
 
 def describe_rows(rows: pa.Table, fixes: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Range and sum of lengths (bytes) and sizes (pixels), and how often each label index and format occurs, and each fix was made."""
+    """Return ranges of lengths (bytes) and sides (pixels), and counts of labels, formats, fixes."""
     stats: dict[str, Any] = {}
     for name in _RANGES:
         column = rows[name].drop_null()
@@ -38,7 +38,7 @@ def describe_rows(rows: pa.Table, fixes: Mapping[str, int] | None = None) -> dic
 
 
 def merge_stats(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """The statistics of several shards taken together."""
+    """Return the statistics of several shards together."""
     merged: dict[str, Any] = {}
     counts: dict[str, Counter[str]] = {f"{name}s": Counter() for name in _COUNTS}
     fixes: Counter[str] = Counter()

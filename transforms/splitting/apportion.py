@@ -1,17 +1,17 @@
-"""Whole numbers near exact shares: how many records of each class go to each split."""
+"""Round exact shares to whole numbers of records, per class and split."""
 
 from __future__ import annotations
 
 import numpy as np
 
-_TINY = 1e-9  # a share of 0.1 of 30 is a hair more or less than 3
+_TINY = 1e-9  # floating-point slack: 0.1 * 30 may be slightly less than 3
 
 
 def whole_parts(exact: np.ndarray) -> np.ndarray:
-    """Whole numbers that add up as `exact` does, by largest remainder; of equal remainders the first ones are rounded up.
+    """Round parts by largest remainder, keeping their sum; ties go to the first parts.
 
     Args:
-        exact: Parts of a whole number, shape [splits], float64.
+        exact: Parts of a whole number, float64 [splits].
     """
     parts = np.floor(exact + _TINY).astype(np.int64)
     spare = round(float(exact.sum())) - int(parts.sum())
@@ -20,18 +20,16 @@ def whole_parts(exact: np.ndarray) -> np.ndarray:
 
 
 def apportion(counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """How many records of each class go to each split: each class is used up, each split gets its total, and each cell is within one
-    of its exact share `counts[c] * totals[s] / sum(totals)`.
+    """Return the number of records of each class in each split, as int64 [classes, splits].
 
-    Shares are rounded class by class, and what rounding takes from a split is owed to it by the classes that follow, so that
-    totals are off by little at the end; then single records change sides, where it does the shares the least harm.
+    Each class is used up, each split gets its total, and each cell is within one of its exact share
+    `counts[c] * totals[s] / sum(totals)`. Shares are rounded class by class. The following classes
+    repay what rounding takes from a split, so totals are almost right at the end. Then single
+    records move between splits where this changes the shares least.
 
     Args:
-        counts: Records of each class, shape [classes], int64.
-        totals: Records of each split, shape [splits], int64, of the same sum.
-
-    Returns:
-        Shape [classes, splits], int64.
+        counts: Records of each class, int64 [classes].
+        totals: Records of each split, int64 [splits], with the same sum.
     """
     exact = counts[:, None] * (totals / max(int(totals.sum()), 1))
     cells = np.floor(exact + _TINY).astype(np.int64)

@@ -1,4 +1,4 @@
-"""How near the classes' fractions in each split are to those of the whole dataset."""
+"""Compare the class fractions of each split with those of the whole dataset."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def label_deviations(counts: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, Any]]:
-    """By split: the mean and the worst difference between a class's fraction of the split and of all records, and which class it is.
+    """Return the mean and largest deviation of class fractions by split, with the latter's class.
 
     Args:
-        counts: By split, how many records each label has.
+        counts: Number of records by split and label.
     """
     whole: Counter[str] = Counter()
     for labels in counts.values():

@@ -1,8 +1,8 @@
-"""Splits that keep groups whole and still come as near as can be to the numbers, and to the classes' fractions, asked for.
+"""Assign groups to splits, close to the requested sizes and class fractions.
 
-As scikit-learn's `StratifiedGroupKFold`, large groups are placed first, each where it leaves the least error; but groups that
-hold the same numbers of the same classes are told apart by their hash only, so of each such kind an exact share goes to each
-split at once, and only what is left of it is placed one group at a time.
+As in scikit-learn's `StratifiedGroupKFold`, large groups are placed first, each where it leaves the
+smallest error. Groups with equal numbers of records of each class are interchangeable: each split
+first gets its exact share of such a kind, chosen by hash, and only the rest is placed one by one.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from transforms.splitting.stratified import (
 
 _BUCKET_BITS = 8
 
-# (units, classes, counts): how many records of a class each unit has. A unit is the hash of a group, or of an id without one.
+# (units, classes, counts): records per unit and class. A unit is the hash of a group, or of the id
+# of a record without a group.
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupKinds:
-    """The groups of one bucket, by kind: those of a kind hold the same number of records of each class.
+    """The groups of one bucket by kind, which is the number of records of each class.
 
     Attributes:
-        groups: uint64, shape [groups].
-        kinds: The kind of each, uint64, shape [groups].
-        holds: By kind: the classes that its groups hold, and how many records of each.
+        groups: Hashes, uint64 [groups].
+        kinds: The kind of each group, uint64 [groups].
+        holds: Classes and record counts of a group, by kind.
     """
 
     groups: np.ndarray
@@ -48,12 +49,12 @@ class GroupKinds:
 
 @dataclass(frozen=True, slots=True)
 class GroupSplits:
-    """The split of every group: 9 bytes a group, on every worker.
+    """The split of every group, 9 bytes per group on every worker.
 
     Attributes:
-        names: Of the splits.
-        groups: Sorted, uint64, shape [groups].
-        splits: Positions in `names`, uint8, shape [groups].
+        names: Names of the splits.
+        groups: Sorted hashes, uint64 [groups].
+        splits: Positions in `names`, uint8 [groups].
     """
 
     names: tuple[str, ...]
@@ -62,7 +63,7 @@ class GroupSplits:
 
 
 def count_groups(batch: pa.RecordBatch, *, stratify: bool) -> Iterator[tuple[int, Pairs]]:
-    """(bucket, pairs) of a batch, by the top bits of the unit."""
+    """Yield (bucket, pairs) of a batch, by the top bits of the unit."""
     units, classes, counts = sum_pairs(
         split_hash(units_of(batch)),
         classes_of(batch, stratify=stratify),
@@ -74,7 +75,7 @@ def count_groups(batch: pa.RecordBatch, *, stratify: bool) -> Iterator[tuple[int
 
 
 def find_kinds(parts: Iterable[Pairs]) -> GroupKinds:
-    """The groups of a bucket."""
+    """Return the groups of a bucket with their kinds."""
     given = list(parts)
     units, classes, counts = sum_pairs(
         joined((part[0] for part in given), np.uint64),
@@ -95,12 +96,12 @@ def find_kinds(parts: Iterable[Pairs]) -> GroupKinds:
 
 
 def place_groups(buckets: Iterable[GroupKinds], rule: SplitRule, *, stratify: bool) -> GroupSplits:
-    """The split of every group, whatever the order of the buckets.
+    """Assign a split to every group, independent of the order of the buckets.
 
-    Memory: 40 bytes a group in one place, and what the kinds hold.
+    Memory: 40 bytes per group on one worker, and the contents of the kinds.
 
     Raises:
-        BuildError: There are fewer records, or groups, than the rule asks for, or no classes to stratify by.
+        BuildError: There are too few records or groups for the rule, or no classes to stratify by.
     """
     given = list(buckets)
     groups = joined((bucket.groups for bucket in given), np.uint64)
@@ -119,10 +120,10 @@ def place_groups(buckets: Iterable[GroupKinds], rule: SplitRule, *, stratify: bo
 
 
 class _Placement:
-    """How far each split is from what it should hold, as groups are placed.
+    """The missing records of each split while groups are placed.
 
-    The last column is that of all records, so that a split's size counts as much as a class. Plain lists, because most groups
-    hold few classes, and NumPy would take many times as long for those.
+    The last column counts all records, so a split's size has the same weight as a class. The
+    columns are plain lists, because most groups hold few classes and NumPy is much slower on those.
     """
 
     def __init__(
@@ -155,7 +156,7 @@ class _Placement:
         self._missing = np.outer(self._shares, whole).tolist()
 
     def place(self, groups: np.ndarray, kinds: np.ndarray) -> np.ndarray:
-        """The split of each group, uint8; groups are sorted by kind, then hash."""
+        """Return the split of each group, uint8 [groups]; groups are sorted by kind, then hash."""
         splits = np.zeros(len(groups), np.uint8)
         present, starts = np.unique(kinds, return_index=True)
         single: list[tuple[int, int, int, int]] = []
@@ -187,12 +188,16 @@ class _Placement:
             missing[column] -= number * count
 
     def _best_split(self, kind: int) -> int:
-        """The split where a group of this kind leaves the least error, sum of (missing^2 / wanted) over its classes; first of those
-        that it does not make too large."""
+        """Return the split where a group of this kind leaves the smallest error.
+
+        The error is the sum of missing^2 / wanted over the kind's classes. Splits with room for
+        the group come first.
+        """
         held = self._held[kind]
 
         def rank(split: int) -> tuple[bool, float]:
             missing, wanted = self._missing[split], self._wanted[split]
+            # The change of the error: ((missing - count)^2 - missing^2) / wanted for each class.
             change = sum(
                 count * (count - 2 * missing[column]) / max(wanted[column], 1e-9)
                 for column, count in held
@@ -209,12 +214,12 @@ class _Placement:
         ]
         if empty:
             raise BuildError(
-                f"no group fits into split {' and '.join(empty)}: INPUT has {len(splits)} groups, which stay whole; "
-                "ask for larger splits, or leave --group-column out"
+                f"no group fits into split {' and '.join(empty)}: INPUT has {len(splits)} groups, "
+                "which stay whole; make the splits larger, or remove --group-column"
             )
 
 
 def split_groups(batch: pa.RecordBatch, placed: GroupSplits) -> pa.RecordBatch:
-    """The batch with its splits."""
+    """Return the batch with its splits."""
     rows = np.searchsorted(placed.groups, split_hash(units_of(batch)))
     return set_column(batch, "split", name_splits(placed.names, placed.splits[rows]))

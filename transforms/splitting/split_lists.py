@@ -1,4 +1,4 @@
-"""Lists of ids that say which split each image is in: `--split-ids`, for official and earlier splits."""
+"""Split references by lists of ids (`--split-ids`), for official and earlier splits."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _Rows = Iterator[tuple[pa.Array, pa.Array]]  # ids, splits
 
 @dataclass(frozen=True, slots=True)
 class SplitLists:
-    """Files of ids.
+    """The files of listed ids.
 
     Attributes:
-        files: (split, absolute path or address); the split is None where the file itself states them.
-        storage: Options of the stores that they are in.
+        files: (split, absolute path or address); the split is None if the file provides it.
+        storage: Storage options for reading the files.
     """
 
     files: tuple[tuple[str | None, str], ...]
@@ -40,10 +40,10 @@ class SplitLists:
 
     @classmethod
     def parse(cls, values: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> SplitLists:
-        """From values of `--split-ids`: FILE, or SPLIT=FILE.
+        """Parse values of `--split-ids`: FILE, or SPLIT=FILE.
 
         Raises:
-            UsageError: There is no such file, or it is a list without splits.
+            UsageError: The file does not exist, or it is a list without splits.
         """
         files = []
         for value in values:
@@ -55,7 +55,8 @@ class SplitLists:
             )
             if named[0] is None and _is_list(named[1]):
                 raise UsageError(
-                    f"--split-ids {value} lists ids alone: name their split, as in --split-ids test={value}"
+                    f"--split-ids {value} has ids only: give their split, as in "
+                    f"--split-ids test={value}"
                 )
             try:
                 found = files_of(named[1], storage).num_bytes_of(named[1])
@@ -68,11 +69,11 @@ class SplitLists:
 
 
 class ListedIds:
-    """Ids and their splits, looked up by hash: about 20 bytes and the text of each id, on every worker.
+    """A table of ids and their splits, about 20 bytes and the text of each id on every worker.
 
     Args:
-        ids: Strings.
-        splits: Strings, one an id.
+        ids: Ids, strings [ids].
+        splits: Their splits, strings [ids].
 
     Raises:
         BuildError: An id is in two splits.
@@ -88,9 +89,8 @@ class ListedIds:
         )
         self._drop_repeated()
         _, runs = np.unique(self._hashes, return_counts=True)
-        self._longest_run = int(
-            runs.max(initial=1)
-        )  # 1, but for ids whose 64-bit hashes are the same
+        # 1, unless 64-bit hashes of different ids collide: `find` compares this many candidates.
+        self._longest_run = int(runs.max(initial=1))
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -104,7 +104,8 @@ class ListedIds:
             row = int(torn.argmax())
             both = f"{self._splits[row - 1]} and {self._splits[row]}"
             raise BuildError(
-                f"--split-ids puts {int(torn.sum())} ids in two splits, such as {str(self._ids[row])!r} in {both}: keep one"
+                f"--split-ids puts {int(torn.sum())} ids in two splits, such as "
+                f"{str(self._ids[row])!r} in {both}: keep one"
             )
         if same.any():
             kept = pa.array(~same)
@@ -115,7 +116,7 @@ class ListedIds:
             )
 
     def find(self, ids: pa.Array) -> np.ndarray:
-        """The position of each id among those listed, or -1: int64, shape [len(ids)]."""
+        """Return the position of each id in the list, or -1, as int64 [len(ids)]."""
         found = np.full(len(ids), -1)
         if not len(self):
             return found
@@ -130,18 +131,18 @@ class ListedIds:
         return found
 
     def take_listed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are listed, with their split."""
+        """Return the listed rows, with their split."""
         found = self.find(batch.column("id"))
         return set_column(
             keep_rows(batch, found >= 0), "split", self._splits.take(pa.array(found[found >= 0]))
         )
 
     def take_others(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that are not listed."""
+        """Return the rows that are not listed."""
         return keep_rows(batch, self.find(batch.column("id")) < 0)
 
     def unused(self, used: np.ndarray) -> Iterator[Reject]:
-        """A row for each id that no image has; `used` are positions of those that have one."""
+        """Yield a reject for each listed id without an image; `used` are the other positions."""
         missing = np.ones(len(self), bool)
         missing[used] = False
         for image_id in self._ids.filter(pa.array(missing)).to_pylist():
@@ -149,18 +150,21 @@ class ListedIds:
                 image_id,
                 "",
                 RejectReason.UNUSED_ID,
-                "--split-ids lists this id, and INPUT has no image with it",
+                "--split-ids lists this id, but INPUT has no image with it",
             )
 
 
 def reject_others(batch: pa.RecordBatch) -> Iterator[Reject]:
-    """Rows that are not listed where nothing says which split they go to."""
-    detail = "--split-ids does not list this id; --split, such as --split train, says where those that are not listed go"
+    """Yield a reject for each row, because neither --split-ids nor --split gives its split."""
+    detail = (
+        "--split-ids does not list this id: set --split, such as --split train, "
+        "to assign the ids that are not listed"
+    )
     yield from reject_rows(batch, np.ones(batch.num_rows, bool), RejectReason.UNKNOWN_SPLIT, detail)
 
 
 def read_lists(lists: SplitLists) -> ListedIds:
-    """Every file's ids.
+    """Read the ids of all files.
 
     Raises:
         BuildError: A file cannot be read, has no ids or no splits, or an id is in two splits.
@@ -177,13 +181,14 @@ def read_lists(lists: SplitLists) -> ListedIds:
     for name in pc.unique(whole).to_pylist():
         if name is None or not is_split_name(name):
             raise BuildError(
-                f"--split-ids names the split {name!r}: a split's name has letters, digits and _"
+                f"--split-ids has the invalid split name {name!r}; "
+                "use letters, digits and underscores"
             )
     return ListedIds(pa.concat_arrays(ids), whole)
 
 
 def _is_list(path: str) -> bool:
-    """Whether it is a file of an id a line."""
+    """Return whether a file has one id per line."""
     return table_format(path) is None and not path.lower().endswith(".json")
 
 
@@ -200,7 +205,8 @@ def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BuildError(
-            f'--split-ids {path} cannot be read ({error}): give one id a line, a table, or JSON such as {{"test": ["id", ...]}}'
+            f"--split-ids {path} cannot be read ({error}): expected one id per line, a table, "
+            f'or JSON such as {{"test": ["id", ...]}}'
         ) from error
     if not rows:
         raise BuildError(f"--split-ids {path} lists no ids")
@@ -215,7 +221,11 @@ def _of_lines(text: str, split: str | None) -> list[tuple[str, str | None]]:
 
 
 def _of_json(content: Any, split: str | None) -> Iterable[tuple[str, str | None]]:
-    """{split: [id, ...]}, {id: split}, [{"id": ..., "split": ...}, ...] or, with the split known, [id, ...]."""
+    """Yield (id, split) from one of four forms.
+
+    These are {split: [id, ...]}, {id: split}, [{"id": ..., "split": ...}, ...] and, with a known
+    split, [id, ...].
+    """
     if isinstance(content, list):
         for item in content:
             yield (
@@ -239,9 +249,10 @@ def _read_table(path: str, split: str | None, storage: StorageOptions) -> _Rows:
     if id_column is None or (split is None and split_column is None):
         lacks = "ids (id, image, path, ...)" if id_column is None else "splits (split, subset, ...)"
         raise BuildError(
-            f"--split-ids {path} has no column of {lacks}; it has {', '.join(map(repr, schema.names))}"
+            f"--split-ids {path} has no column of {lacks}; "
+            f"it has {', '.join(map(repr, schema.names))}"
         )
-    if kind in ("csv", "tsv"):  # an id "007" is no number
+    if kind in ("csv", "tsv"):  # keep an id like "007" as text
         schema = pa.schema(
             [
                 (field.name, pa.string() if field.name in (id_column, split_column) else field.type)

@@ -1,4 +1,4 @@
-"""Which split a reference is in: given by its folder or table, or drawn by a stable hash, as fractions or as counts."""
+"""Split references: by folder or table, or drawn by a stable hash, as fractions or as counts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _TWO_64 = 2.0**64
 
 @dataclass(frozen=True, slots=True)
 class SplitFractions:
-    """Splits by fractions that add up to 1. An id keeps its split whatever other files come or go.
+    """A rule of fractions that add up to 1. An id keeps its split when other files come or go.
 
     Attributes:
-        names: In the order given, which decides the hash ranges.
-        fractions: Of (0, 1], one a name.
+        names: Names in the given order, which decides the hash ranges.
+        fractions: One fraction in (0, 1] per name.
     """
 
     names: tuple[str, ...] = (DEFAULT_SPLIT,)
@@ -44,12 +44,15 @@ class SplitFractions:
                 f"{name}={fraction:g}"
                 for name, fraction in zip(self.names, self.fractions, strict=True)
             )
-            rule = "fractions must each be above 0 and add up to 1; exact numbers need a split that gets the rest, as in test=5000,train=rest"
+            rule = (
+                "fractions must each be above 0 and add up to 1; exact numbers need one split with "
+                "the rest, as in test=5000,train=rest"
+            )
             raise UsageError(f"--split {given}: {rule}")
 
     @classmethod
     def parse(cls, text: str) -> SplitFractions:
-        """`train=0.8,validation=0.1,test=0.1`, or one name for everything."""
+        """Parse `train=0.8,validation=0.1,test=0.1`, or one name for everything."""
         names, values = _take_apart(text)
         return cls(
             names,
@@ -65,7 +68,7 @@ class SplitFractions:
         return dict(zip(self.names, self.fractions, strict=True))
 
     def choose(self, units: pa.Array) -> pa.Array:
-        """The split of each unit: an id, or the group that must stay together."""
+        """Return the split of each unit, which is an id or a group."""
         if len(self.names) == 1:
             return pa.array([self.names[0]] * len(units), pa.string())
         points = split_hash(units) / _TWO_64
@@ -73,17 +76,17 @@ class SplitFractions:
         return pa.array(self.names, pa.string()).take(pa.array(chosen))
 
     def totals(self, num_records: int) -> np.ndarray:
-        """Records of each split where whole numbers are asked for: shape [splits], int64."""
+        """Return exact numbers of records by split, int64 [splits]."""
         return whole_parts(num_records * np.array(self.fractions) / sum(self.fractions))
 
 
 @dataclass(frozen=True, slots=True)
 class SplitCounts:
-    """Splits of just so many records, and one that gets the rest.
+    """A rule of exact numbers of records, with one split for the rest.
 
     Attributes:
-        names: In the order given, which is that of the hash ranges.
-        counts: One a name; None for the one that gets the rest.
+        names: Names in the given order, which decides the hash ranges.
+        counts: One count per name; None for the split with the rest.
     """
 
     names: tuple[str, ...]
@@ -94,7 +97,7 @@ class SplitCounts:
         _check_one_rest(self.counts)
         for name, count in zip(self.names, self.counts, strict=True):
             if count is not None and count < 1:
-                raise UsageError(f"--split: {name}={count} is no number of records; give 1 or more")
+                raise UsageError(f"--split: {name}={count} must be at least 1 record")
 
     @property
     def settings(self) -> dict[str, int | str]:
@@ -105,10 +108,10 @@ class SplitCounts:
         }
 
     def totals(self, num_records: int) -> np.ndarray:
-        """Records of each split: shape [splits], int64.
+        """Return exact numbers of records by split, int64 [splits].
 
         Raises:
-            BuildError: There are fewer than asked for.
+            BuildError: There are fewer records than the counts need.
         """
         asked = sum(count or 0 for count in self.counts)
         if asked > num_records:
@@ -118,7 +121,8 @@ class SplitCounts:
                 if count is not None
             )
             raise BuildError(
-                f"--split asks for {asked} records in {named}, and INPUT has {num_records} to draw from: ask for fewer"
+                f"--split needs {asked} records in {named}, but INPUT has {num_records}: "
+                "use smaller numbers"
             )
         return np.array(
             [num_records - asked if count is None else count for count in self.counts], np.int64
@@ -129,10 +133,10 @@ SplitRule = SplitFractions | SplitCounts
 
 
 def parse_split(text: str) -> SplitRule:
-    """`train=0.8,test=0.2`, `test=5000,validation=1000,train=rest`, or one name for everything.
+    """Parse `train=0.8,test=0.2`, `test=5000,validation=1000,train=rest`, or one name.
 
     Raises:
-        UsageError: It is none of these; the message names the part.
+        UsageError: The text has none of these forms.
     """
     names, values = _take_apart(text)
     if REST not in values or len(names) == 1:
@@ -150,7 +154,7 @@ def parse_split(text: str) -> SplitRule:
         )
     if not all(math.isfinite(number) and number == int(number) for number in given):
         raise UsageError(
-            f"--split {text}: give fractions below 1, or whole numbers of records, and not both"
+            f"--split {text}: use either fractions below 1 or whole numbers of records"
         )
     return SplitCounts(names, tuple(None if number is None else int(number) for number in numbers))
 
@@ -158,7 +162,8 @@ def parse_split(text: str) -> SplitRule:
 def _check_one_rest(counts: Sequence[float | None]) -> None:
     if counts.count(None) != 1:
         raise UsageError(
-            f"--split: {counts.count(None)} splits are to get the rest; give one, as in test=5000,train={REST}"
+            f"--split: exactly one split must get the rest, got {counts.count(None)}; "
+            f"use for example test=5000,train={REST}"
         )
 
 
@@ -174,7 +179,8 @@ def _number(name: str, value: str) -> float:
         return float(value)
     except ValueError:
         raise UsageError(
-            f"--split: {value!r} in '{name}={value}' is no number; write train=0.8,test=0.2"
+            f"--split: {value!r} in '{name}={value}' is not a number; use for example "
+            "train=0.8,test=0.2"
         ) from None
 
 
@@ -182,30 +188,31 @@ def _check_names(names: Sequence[str]) -> None:
     for name in names:
         if not is_split_name(name):
             raise UsageError(
-                f"--split: {name!r} is no split name; use letters, digits and underscores"
+                f"--split: {name!r} is not a valid split name; use letters, digits and underscores"
             )
     if len(set(names)) < len(names):
-        raise UsageError(f"--split names a split twice: {', '.join(names)}")
+        raise UsageError(f"--split has a duplicate name: {', '.join(names)}")
 
 
 def split_hash(units: pa.Array) -> np.ndarray:
-    """Where each unit stands on the line that splits are cut from: uint64, shape [len(units)]."""
+    """Return the position of each unit in the hash range that is cut into splits, uint64."""
     return hash64(units, _SALT)
 
 
 def units_of(batch: pa.RecordBatch) -> pa.Array:
-    """What must stay together: the group, or the id where there is none."""
+    """Return the units that stay in one split: the group, or else the id."""
     return pc.coalesce(batch.column("group"), batch.column("id"))
 
 
 def assign_splits(
     batch: pa.RecordBatch, fractions: SplitFractions | None, *, given: bool
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """References with their split filled in.
+    """Yield references with their split, and rejects.
 
     Args:
-        fractions: How to draw splits, or None where everything without a given split is `train`.
-        given: The source states the splits: a row without one, or with an unusable name, is a reject.
+        batch: Some references.
+        fractions: How to draw splits; None puts everything into `train`.
+        given: The source provides the splits; rows with a missing or invalid one are rejected.
     """
     if not given:
         yield set_column(batch, "split", (fractions or SplitFractions()).choose(units_of(batch)))

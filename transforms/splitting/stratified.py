@@ -1,8 +1,8 @@
-"""Splits with exact numbers of records, of all together or of each class: each is a range of ranks of a stable hash.
+"""Draw splits with exact numbers of records, in total or per class, by ranks of a stable hash.
 
-No place ever sorts all records. One pass counts them by class and the top bits of their hash, which tells in which bucket of
-which class each cut falls, and a second pass collects the hashes in just those buckets: there the exact cuts are read off.
-What comes of it is a few thresholds for each class, and a record's split follows from its own hash.
+No worker sorts all records. A first pass counts them by class and the top bits of their hash, which
+tells the bucket of each cut. A second pass collects the hashes in just those buckets, which gives
+the exact cuts. The result is a few thresholds per class; a record's hash decides its split.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from transforms.splitting.apportion import apportion
 from transforms.splitting.splits import SplitRule, split_hash
 
 BUCKET_BITS = 12
-MAX_ENTRIES = (
-    1 << 22
-)  # of a histogram: 100 MB; where there would be more, its buckets are made larger
+MAX_ENTRIES = 1 << 22  # of a histogram, 100 MB; beyond that its buckets get larger
 NO_CLASS = 0
 _LAST = np.uint64(2**64 - 1)
 _CLASS_SALT = "shardwright/class"
@@ -30,13 +28,13 @@ _CLASS_SALT = "shardwright/class"
 
 @dataclass(frozen=True, slots=True)
 class HashHistogram:
-    """How many records each class has in each bucket of hashes; only those that have some, by class, then bucket.
+    """The number of records by class and bucket of hashes, without empty entries, in order.
 
     Attributes:
-        bits: Top bits of the hash that are the bucket's number.
-        classes: uint64, as `classes_of` gives them; shape [entries], as the others.
-        buckets: uint64.
-        counts: int64.
+        bits: Number of top bits of the hash that are the bucket's number.
+        classes: Classes as in `classes_of`, uint64 [entries].
+        buckets: Bucket numbers, uint64 [entries].
+        counts: Records, int64 [entries].
     """
 
     bits: int
@@ -47,13 +45,14 @@ class HashHistogram:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Where each class is cut into splits, as far as a histogram tells.
+    """The cuts of each class into splits, as far as a histogram tells.
 
     Attributes:
-        bits: Of the buckets.
-        classes: Sorted, uint64, shape [classes].
-        buckets: The bucket each cut falls in, uint64, shape [classes, splits - 1].
-        ranks: How many hashes of that bucket are before the cut, int64; -1 for a cut behind the last record of the class.
+        bits: Bits of the histogram's buckets.
+        classes: Sorted classes, uint64 [classes].
+        buckets: The bucket of each cut, uint64 [classes, splits - 1].
+        ranks: Number of hashes of the bucket before the cut, int64 [classes, splits - 1]; -1 for a
+            cut after the last record of the class.
     """
 
     bits: int
@@ -63,19 +62,19 @@ class Cuts:
 
     @property
     def is_open(self) -> np.ndarray:
-        """Which cuts are inside of a bucket, so that the hashes in it must be seen."""
+        """The cuts inside a bucket, whose hashes must be collected, bool [classes, splits - 1]."""
         return self.ranks > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The first hash of each split but the first, for each class.
+    """The first hash of each split but the first, by class.
 
     Attributes:
-        names: Of the splits.
-        classes: Sorted, uint64, shape [classes].
-        hashes: uint64, shape [classes, splits - 1].
-        stratify: Classes are told apart.
+        names: Names of the splits.
+        classes: Sorted classes, uint64 [classes].
+        hashes: Thresholds, uint64 [classes, splits - 1].
+        stratify: Distinguish classes.
     """
 
     names: tuple[str, ...]
@@ -85,8 +84,7 @@ class Thresholds:
 
 
 def classes_of(batch: pa.RecordBatch, *, stratify: bool) -> np.ndarray:
-    """A number for each row's class, uint64: a hash of its label, or `NO_CLASS` without one; one number for all where classes do
-    not matter."""
+    """Return a uint64 per row: the hash of its label, or `NO_CLASS`; all 1 without `stratify`."""
     if not stratify:
         return np.ones(batch.num_rows, np.uint64)
     labels = batch.column("label").dictionary_encode()
@@ -96,14 +94,14 @@ def classes_of(batch: pa.RecordBatch, *, stratify: bool) -> np.ndarray:
 
 
 def count_hashes(batch: pa.RecordBatch, *, stratify: bool) -> HashHistogram:
-    """The histogram of a batch."""
+    """Return the histogram of a batch."""
     classes = classes_of(batch, stratify=stratify)
     buckets = split_hash(batch.column("id")) >> np.uint64(64 - BUCKET_BITS)
     return _summed(BUCKET_BITS, classes, buckets, np.ones(len(classes), np.int64))
 
 
 def merge_histograms(parts: Iterable[HashHistogram]) -> HashHistogram:
-    """The histogram of all, with buckets as small as `MAX_ENTRIES` allows."""
+    """Return the sum of histograms, with buckets as small as `MAX_ENTRIES` allows."""
     given = list(parts)
     bits = min((part.bits for part in given), default=BUCKET_BITS)
     merged = _summed(
@@ -128,7 +126,7 @@ def _summed(
 def sum_pairs(
     first: np.ndarray, second: np.ndarray, counts: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The distinct pairs in order, and the sum of the counts of each."""
+    """Return the distinct pairs in order, and the sum of the counts of each."""
     order = np.lexsort((second, first))
     first, second = first[order], second[order]
     is_new = np.ones(len(order), bool)
@@ -142,16 +140,17 @@ def sum_pairs(
 
 
 def joined(parts: Iterable[np.ndarray], dtype: type) -> np.ndarray:
-    """All parts as one array; of none, an empty one."""
+    """Return all parts as one array, empty without parts."""
     return np.concatenate([np.zeros(0, dtype), *parts])
 
 
 def find_cuts(histogram: HashHistogram, rule: SplitRule, *, stratify: bool) -> Cuts:
-    """Where each class is cut.
+    """Find the cuts of each class.
 
     Raises:
-        BuildError: There are fewer records than the rule asks for, or no classes to stratify by.
+        BuildError: There are too few records for the rule, or no classes to stratify by.
     """
+    # Entries are in order of class and bucket, so their running total locates each cut's entry.
     classes, starts = np.unique(histogram.classes, return_index=True)
     check_classes(classes, stratify=stratify)
     before = np.append(0, np.cumsum(histogram.counts))
@@ -173,18 +172,18 @@ def find_cuts(histogram: HashHistogram, rule: SplitRule, *, stratify: bool) -> C
 
 
 def check_classes(classes: np.ndarray, *, stratify: bool) -> None:
-    """Raises BuildError where there is nothing to stratify by."""
+    """Raise BuildError if there are no classes to stratify by."""
     if stratify and len(classes) and (classes == NO_CLASS).all():
         raise BuildError(
-            "--stratify keeps the classes' fractions alike in all splits, and no record has a label of its own "
-            "(boxes and lists of labels are not one): leave --stratify out, or name the label by --label-column"
+            "--stratify needs labels, but no record has a label of its own (boxes and lists of "
+            "labels do not count): remove --stratify, or set --label-column"
         )
 
 
 def collect_hashes(
     batch: pa.RecordBatch, cuts: Cuts, *, stratify: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The hashes of a batch that are in buckets with a cut inside: their classes' positions in `cuts.classes`, and they."""
+    """Return the hashes of a batch in buckets with a cut, and before them their class positions."""
     classes = np.searchsorted(cuts.classes, classes_of(batch, stratify=stratify))
     hashes = split_hash(batch.column("id"))
     buckets = hashes >> np.uint64(64 - cuts.bits)
@@ -199,12 +198,12 @@ def find_thresholds(
     *,
     stratify: bool,
 ) -> Thresholds:
-    """The exact cuts.
+    """Return the exact cuts.
 
-    Memory: 16 bytes for each record in a bucket with a cut inside, about (splits - 1) / 4096 of them all.
+    Memory: 16 bytes per record in a bucket with a cut, about (splits - 1) / 4096 of all records.
 
     Raises:
-        BuildError: The records are not those that were counted.
+        BuildError: The records have changed since they were counted.
     """
     given = list(collected)
     classes = joined((part[0] for part in given), np.int64)
@@ -220,7 +219,8 @@ def find_thresholds(
         or (keys[positions[cuts.is_open]] != wanted[cuts.is_open]).any()
     ):
         raise BuildError(
-            "INPUT changed while its splits were drawn (files added or removed): run the build again"
+            "INPUT changed while its splits were drawn (files added or removed): "
+            "run the build again"
         )
     found = np.where(cuts.ranks < 0, _LAST, cuts.buckets << np.uint64(64 - cuts.bits))
     found[cuts.is_open] = hashes[positions[cuts.is_open]]
@@ -228,7 +228,7 @@ def find_thresholds(
 
 
 def cut_batch(batch: pa.RecordBatch, thresholds: Thresholds) -> pa.RecordBatch:
-    """The batch with its splits."""
+    """Return the batch with its splits."""
     classes = np.searchsorted(thresholds.classes, classes_of(batch, stratify=thresholds.stratify))
     hashes = split_hash(batch.column("id"))
     chosen = (hashes[:, None] >= thresholds.hashes[classes]).sum(axis=1)
@@ -236,5 +236,5 @@ def cut_batch(batch: pa.RecordBatch, thresholds: Thresholds) -> pa.RecordBatch:
 
 
 def name_splits(names: tuple[str, ...], chosen: np.ndarray) -> pa.Array:
-    """The names of splits by number."""
+    """Return the names of splits by number."""
     return pa.array(names, pa.string()).take(pa.array(chosen))

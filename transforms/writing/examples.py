@@ -1,8 +1,8 @@
-"""Encoding: small features from Arrow, a column at a time, and records framed around image bytes that are never copied.
+"""Encode tf.Examples from Arrow columns and image bytes, and frame them without copying images.
 
-A serialized tf.Example is `0x0a <length> <Features>`, and Features is a sequence of map entries, so entries encoded apart can
-be put one after another. `tfx_bsl` writes the entries of one message in an order that changes from call to call (a hash map's);
-one column at a time there is only one entry, which makes the bytes repeatable.
+A serialized tf.Example is `0x0a <length> <Features>`. Features is a sequence of map entries, so
+entries that are encoded apart can be concatenated. `tfx_bsl` writes the entries of a message in a
+random order (of a hash map), so columns are encoded one by one to get repeatable bytes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class FramedRecords:
     """Records ready to be written one after another.
 
     Attributes:
-        pieces: The bytes, in order; image bytes are pieces of their own, the very objects that were read.
-        lengths: Each record's length, frame and all.
-        image_offsets: Where each record's image begins, from the record's own start.
+        pieces: The bytes, in order. Each image is a piece of its own, the object that was read.
+        lengths: Length of each record in bytes, with its frame.
+        image_offsets: Start of each image in bytes, from the start of its record.
         image_crcs: Plain CRC32C of each image.
     """
 
@@ -43,7 +43,7 @@ class FramedRecords:
 
 
 class ExampleEncoder:
-    """Encodes references and images as the tf.Examples a schema declares. Has no state between calls."""
+    """A stateless encoder of references and images as tf.Examples of a schema."""
 
     def __init__(self, schema: ExampleSchema) -> None:
         self._image_key = schema.image.name.encode()
@@ -64,13 +64,13 @@ class ExampleEncoder:
         ]
 
     def encode_known(self, references: pa.RecordBatch) -> list[bytes]:
-        """The map entries of all features known before an image is read, one bytes object a row."""
+        """Return the map entries of all features known before images are read, per row."""
         return _encode_columns(
             [(stored, references.column(name)) for name, stored in self._known], references.num_rows
         )
 
     def encode_measured(self, infos: Sequence[ImageInfo]) -> list[bytes]:
-        """The map entries of the features read off each image: format, height, width."""
+        """Return the map entries of format, height, width and orientation, per image."""
         columns = [
             (stored, pa.array([getattr(info, name) for info in infos]))
             for name, stored in self._measured
@@ -79,7 +79,7 @@ class ExampleEncoder:
 
     @staticmethod
     def encode_pictures(pictures: Mapping[str, bytes]) -> bytes:
-        """The map entries of a record's further pictures, by feature name."""
+        """Return the map entries of a record's additional images, by feature name."""
         return b"".join(
             bytes_entry_header(name.encode(), len(data)) + data for name, data in pictures.items()
         )
@@ -87,7 +87,11 @@ class ExampleEncoder:
     def frame(
         self, entries: Sequence[bytes], measured: Sequence[bytes], images: Sequence[bytes]
     ) -> FramedRecords:
-        """Records of `entries`, `measured` (after which further pictures may stand) and the image, each framed with its checksums."""
+        """Frame records of `entries`, `measured` and the image, in this order, with checksums.
+
+        The image is last, so it can be written without copying it. `measured` may end with the
+        entries of additional images.
+        """
         framed = FramedRecords([], [], [], [])
         footer = b""
         for known, found, image in zip(entries, measured, images, strict=True):
@@ -95,6 +99,7 @@ class ExampleEncoder:
             small = known + found + image_header
             head = b"\x0a" + varint(len(small) + len(image)) + small
             num_bytes = len(head) + len(image)
+            # One piece from the last image to this one: footer, header and small features.
             framed.pieces.append(footer + frame_header(num_bytes) + head)
             framed.pieces.append(image)
             footer = frame_footer(extend(value(head), image))
@@ -113,7 +118,7 @@ def _encode_columns(
 
 
 def _encode_column(stored: StoredFeature, column: pa.Array) -> list[bytes]:
-    """One map entry a row: the encoded one-feature example without its outer `0x0a <length>`."""
+    """Return one map entry per row: the one-feature example without its outer `0x0a <length>`."""
     if stored.shape:
         lists = column.cast(pa.large_list(stored.type))
     else:

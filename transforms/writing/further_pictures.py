@@ -1,4 +1,4 @@
-"""The pictures of a record besides its image: read, checked and encoded with it."""
+"""Read, check and encode the additional images of a record."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ from transforms.writing.image_reads import NO_PICTURE, ImageRead
 
 _NOTHING = ImageToStore(b"", ImageInfo("", 0, 0, 0))
 
-FurtherReads = Sequence[tuple[Feature, Sequence[ImageRead]]]  # one read a row
+FurtherReads = Sequence[tuple[Feature, Sequence[ImageRead]]]  # one read per row
 
 
 def further_reads(
     references: pa.RecordBatch, reads: Sequence[ImageRead], schema: ExampleSchema
 ) -> FurtherReads:
-    """The reads of each further picture, in writing order.
+    """Return the reads of each additional image, in writing order.
 
     Args:
         references: The rows.
-        reads: As `start_reads` gives them: of each row, then of each column of pictures.
+        reads: Reads from `start_reads`: of each row, then of each column of additional images.
         schema: The features.
 
     Raises:
-        ValueError: The reads are not those of these rows.
+        ValueError: The reads do not match the rows.
     """
     names, num_rows = picture_columns(references.schema), references.num_rows
     if len(reads) != num_rows * (1 + len(names)):
         raise ValueError(
-            f"{num_rows} rows with {len(names)} further pictures each need as many reads, got {len(reads)}"
+            f"{num_rows} rows with {len(names)} additional images each need one read per image, "
+            f"got {len(reads)}"
         )
     places = {
         name: reads[(number + 1) * num_rows : (number + 2) * num_rows]
@@ -55,10 +56,12 @@ def further_reads(
 def take_pictures(
     reads: FurtherReads, row: int, check: str, options: EncodeOptions
 ) -> Mapping[str, ImageToStore]:
-    """What is stored for the further pictures of one row, by feature name; no bytes for one that the record does not have.
+    """Return the additional images to store of one row, by feature name.
+
+    An image that the record lacks has no bytes.
 
     Raises:
-        ImageFault: One is to be rejected, and its record with it; the detail names the feature.
+        ImageFault: An image is rejected, and its record with it; the detail has the feature.
     """
     taken = {}
     for feature, of_feature in reads:
@@ -74,10 +77,10 @@ def take_pictures(
 def take_picture(
     data: bytes | None, feature: Feature, check: str, options: EncodeOptions
 ) -> ImageToStore:
-    """What is stored for one further picture; no bytes where there is none.
+    """Return one additional image to store, without bytes if the record lacks it.
 
     Raises:
-        ImageFault: It is to be rejected; the detail names the feature.
+        ImageFault: The image is rejected; the detail has the feature.
     """
     if data is None:
         return _NOTHING

@@ -1,4 +1,4 @@
-"""Chunks: a run of a shard's images, read, checked, encoded and framed in one task of the thread pool."""
+"""Read, check, encode and frame a chunk of a shard's images, in one task of the thread pool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,18 @@ CHUNK_BYTES = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A finished chunk: the records that are ready, of which of its rows they are, the rows that failed, and how often what was fixed."""
+    """A finished chunk of a shard.
+
+    Attributes:
+        framed: The records to write.
+        rows: The row in the shard of each record.
+        ids: The id of each record.
+        labels: The label index of each record, or None.
+        infos: Format and size of each image.
+        image_bytes: Length of each image in bytes.
+        rejects: Rejects of the rows that failed.
+        fixes: Number of images by fix.
+    """
 
     framed: FramedRecords
     rows: list[int]
@@ -36,7 +47,10 @@ class Chunk:
 
 
 def chunk_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """[start, stop) of chunks of up to `CHUNK_RECORDS` images and, but for single larger images, `CHUNK_BYTES` bytes."""
+    """Yield [start, stop) of chunks of at most `CHUNK_RECORDS` images and `CHUNK_BYTES` bytes.
+
+    A larger image is a chunk of its own.
+    """
     start, total = 0, 0
     for row, size in enumerate(sizes):
         if row > start and (row - start == CHUNK_RECORDS or total + size > CHUNK_BYTES):
@@ -56,15 +70,15 @@ def make_chunk(
     encoder: ExampleEncoder,
     job: WriteJob,
 ) -> Chunk:
-    """The records of some rows of a shard.
+    """Make the records of some rows of a shard.
 
     Args:
         references: The rows.
-        reads: As `start_reads` gives them: of each row, then of each column of further pictures.
+        reads: Reads from `start_reads`: of each row, then of each column of additional images.
         first_row: The number of the first row in its shard.
-        entries: The rows' known features; not looked at where users' functions make the records.
-        encoder: Of the job's schema.
-        job: What is the same for all shards.
+        entries: The rows' encoded known features; unused if users' functions make the records.
+        encoder: Encoder of the job's schema.
+        job: The settings of all shards.
     """
     rows = (
         TransformedRows(references, reads, encoder, job)

@@ -1,4 +1,4 @@
-"""Reading images: files when their bytes are wanted, objects of stores ahead of that, many at a time."""
+"""Read images: files on demand, objects of stores concurrently and ahead of their use."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from transforms.rejects import RejectReason, reason_of
 
 
 class Place(NamedTuple):
-    """Where a picture is.
+    """The place of an image.
 
     Attributes:
         uri: The file or object.
-        offset: Where in it the picture begins; None where it is all of it.
-        num_bytes: Of the picture.
-        etag: What changes with the file's or object's content; None where nobody looked.
+        offset: Start of the image in it, in bytes; None if the image is all of it.
+        num_bytes: Length of the image in bytes.
+        etag: A value that changes with the file's or object's content; None if not looked up.
     """
 
     uri: str
@@ -37,24 +37,24 @@ class Place(NamedTuple):
     etag: str | None
 
 
-ImageRead = Callable[[], bytes]  # gives an image's bytes, or raises ImageFault
-NO_PICTURE: ImageRead = bytes  # the read of a picture that a record does not have
+ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises ImageFault
+NO_PICTURE: ImageRead = bytes  # the read of an image that a record lacks
 
-AHEAD_BYTES = (
-    64 << 20
-)  # of objects that are read and not taken yet, for each shard that is being written
+AHEAD_BYTES = 64 << 20  # of objects read ahead, per shard being written
 _OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def start_reads(
     references: pa.RecordBatch, storage: StorageOptions, in_flight: int | None = None
 ) -> list[ImageRead]:
-    """A read for each row, then one for each row of each column of further pictures; those of objects have begun.
+    """Return a read per row, then one per row of each column of additional images.
+
+    Reads of objects start at once.
 
     Args:
-        references: Rows with `uri`, `offset`, `num_bytes` and `etag`, and columns of `PICTURE_TYPE`.
-        storage: Options of the stores.
-        in_flight: Objects read at a time in this process, None for as many as pay.
+        references: Rows with `uri`, `offset`, `num_bytes`, `etag` and columns of `PICTURE_TYPE`.
+        storage: Storage options for reading images.
+        in_flight: Objects read at a time in this process; None is automatic.
     """
     return [
         start_read_of(place, storage, in_flight) if place else NO_PICTURE
@@ -63,7 +63,7 @@ def start_reads(
 
 
 def places_of(references: pa.RecordBatch) -> list[Place | None]:
-    """Of each row, then of each row of each column of further pictures; None where a record has none."""
+    """Return the places in the order of `start_reads`; None for an image that a record lacks."""
     columns = (references.column(name).to_pylist() for name in Place._fields)
     places: list[Place | None] = [Place(*row) for row in zip(*columns, strict=True)]
     for name in picture_columns(references.schema):
@@ -75,7 +75,7 @@ def places_of(references: pa.RecordBatch) -> list[Place | None]:
 
 
 def start_read_of(place: Place, storage: StorageOptions, in_flight: int | None = None) -> ImageRead:
-    """A read of one picture; that of an object has begun."""
+    """Return a read of one image; the read of an object starts at once."""
     if is_remote(place.uri):
         read = functools.partial(read_remote_image, place, storage)
         return _BegunRead(start_read(read, in_flight or REQUESTS_IN_FLIGHT))
@@ -85,7 +85,9 @@ def start_read_of(place: Place, storage: StorageOptions, in_flight: int | None =
 def read_ahead(
     chunks: Iterable[pa.RecordBatch], storage: StorageOptions, in_flight: int | None = None
 ) -> Iterator[tuple[pa.RecordBatch, list[ImageRead]]]:
-    """Each chunk with its reads, begun early enough that `in_flight` objects are always on their way, within `AHEAD_BYTES`."""
+    """Yield each chunk with its reads, begun early enough to keep `in_flight` objects under way.
+
+    At most about `AHEAD_BYTES` are read ahead."""
     waiting: deque[tuple[pa.RecordBatch, list[ImageRead], int]] = deque()
     wanted = 2 * (in_flight or REQUESTS_IN_FLIGHT)
     images = num_bytes = 0
@@ -94,6 +96,7 @@ def read_ahead(
             ahead = sum(record_bytes(chunk))
             waiting.append((chunk, start_reads(chunk, storage, in_flight), ahead))
             images, num_bytes = images + chunk.num_rows, num_bytes + ahead
+            # Local files are read on demand, so their chunks never wait.
             while waiting and (
                 images > wanted
                 or num_bytes > AHEAD_BYTES
@@ -113,7 +116,7 @@ def read_ahead(
 
 
 class _BegunRead:
-    """A read that is on its way, or will be."""
+    """A read of an object that has started or is queued."""
 
     def __init__(self, future: Future[bytes]) -> None:
         self._future = future
@@ -122,16 +125,16 @@ class _BegunRead:
         return self._future.result()
 
     def cancel(self) -> None:
-        """Leave it, if it has not left yet."""
+        """Cancel the read if it has not started."""
         self._future.cancel()
 
 
 def read_remote_image(place: Place, storage: StorageOptions) -> bytes:
-    """A picture's bytes in a store, which must be those that were listed.
+    """Return an image's bytes from a store, if they are unchanged since they were listed.
 
     Raises:
-        ImageFault: It is gone, may not be read, has changed since it was listed, or fails where others are served.
-        StorageError: The store fails altogether, which is no fault of the image.
+        ImageFault: The object is missing, denied, changed, or fails while others are served.
+        StorageError: The whole store fails.
     """
     uri, offset, num_bytes, etag = place
     try:
@@ -154,17 +157,16 @@ def read_remote_image(place: Place, storage: StorageOptions) -> bytes:
 
 
 def read_local_image(place: Place) -> bytes:
-    """A picture's bytes on disk, which must be those that were listed.
+    """Return an image's bytes from disk, if they are unchanged since they were listed.
 
     Raises:
-        ImageFault: It is gone, may not be read, or has changed since it was listed.
-        StorageError: This process has no files or memory left, which is no fault of the image.
+        ImageFault: The file is missing, denied, or changed.
+        StorageError: This process has run out of file descriptors or memory.
     """
     uri = place.uri
     try:
-        descriptor = os.open(
-            uri, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        )  # a named pipe would block for ever
+        # O_NONBLOCK, because opening a named pipe would block forever.
+        descriptor = os.open(uri, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             start, num_bytes = _checked_span(place, os.fstat(descriptor))
             data = os.pread(descriptor, num_bytes, start)
@@ -176,20 +178,21 @@ def read_local_image(place: Place) -> bytes:
             os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ImageFault(RejectReason.MISSING_FILE, "there is no such file") from error
-    except ValueError as error:  # a path with a NUL in it
+    except ValueError as error:  # a path with a NUL character
         raise ImageFault(RejectReason.UNREADABLE, str(error)) from error
     except OSError as error:
         if error.errno in _OUT_OF_RESOURCES:
             raise StorageError(
-                f"cannot read {uri}: {error.strerror}; lower --threads or raise the limit (ulimit -n)"
+                f"cannot read {uri}: {error.strerror}; lower --threads or raise the limit "
+                "(ulimit -n)"
             ) from error
         raise ImageFault(RejectReason.UNREADABLE, error.strerror or str(error)) from error
     return data
 
 
 def _checked_span(place: Place, status: os.stat_result) -> tuple[int, int]:
-    """(start, length) of the picture in its file, as far as the file is the one that was listed."""
-    if place.offset is None and place.etag is None:  # nobody has looked at the file yet
+    """Return (start, length) of the image in its file, if the file is unchanged."""
+    if place.offset is None and place.etag is None:  # the file was not looked up before
         if problem := file_problem(status):
             raise ImageFault(*problem)
         return 0, status.st_size
@@ -209,5 +212,5 @@ def _checked_span(place: Place, status: os.stat_result) -> tuple[int, int]:
 
 
 def _is_spooled(place: Place) -> bool:
-    """Whether it lies in a spool, whose etag is that of the input it was made of."""
+    """Return whether the image is in a spool, whose etag is that of the original input."""
     return place.etag is not None and place.etag.startswith(SPOOL_ETAG)

@@ -1,4 +1,4 @@
-"""One row of a shard made a record: its image and further pictures read, checked and encoded."""
+"""Make the record of a row: read, check and encode its image and additional images."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from transforms.writing.write_job import WriteJob
 
 
 class MadeRecord(NamedTuple):
-    """A record but for its frame.
+    """A record without its frame.
 
     Attributes:
-        row: Of which of its chunk's rows it is.
-        id: Its id.
-        label: Its label's index, None where there are no classes.
-        entries: Its small features, encoded.
-        image: Its image.
-        pictures: Its further pictures by feature name.
+        row: The number of its row in the chunk.
+        id: The id.
+        label: The label's index; None without classes.
+        entries: The encoded small features.
+        image: The image.
+        pictures: The additional images by feature name.
     """
 
     row: int
@@ -35,12 +35,15 @@ class MadeRecord(NamedTuple):
 
 
 def image_name(image_id: str, uri: str) -> str:
-    """The name whose extension may say a picture's format: an archive's member is named by its id, but a table's id may say nothing."""
+    """Return the name whose extension may tell the format.
+
+    That is the id of an archive's member, but a table's id may have no extension.
+    """
     return image_id if "." in image_id else uri
 
 
 class StoredRows:
-    """Rows as they are: a record each."""
+    """A maker of records that stores each row unchanged, as one record."""
 
     def __init__(
         self,
@@ -56,7 +59,7 @@ class StoredRows:
         self._further = further_reads(references, reads, job.schema)
 
     def records_of(self, row: int) -> list[MadeRecord]:
-        """Raises ImageFault where the row is left out."""
+        """Return the record of a row, or raise ImageFault if it is rejected."""
         job, image_id = self._job, self._ids[row]
         name = image_name(image_id, self._uris[row])
         image = store_image(self._reads[row](), job.encode, check=job.check, name=name)

@@ -1,9 +1,9 @@
-"""Tasks run ahead of whoever takes their results, in order, by as many threads as pay.
+"""Run tasks ahead of their consumer, in order, with a number of threads that fits their work.
 
-What pays depends on what a task does. One that moves bytes already at hand is bound by memory and by Python's lock: a second
-thread beside the one that writes gains nothing (`benchmarks/RESULTS.md`). One that decodes pixels computes without the lock: a
-thread a core. One that waits for a disk or a network mount needs neither: many threads. The first two are known beforehand; the
-third is seen in finished tasks, which then took much longer than they computed.
+Tasks that move bytes already in memory are bound by memory and the GIL: a second thread beside the
+writer gains nothing (`benchmarks/RESULTS.md`). Tasks that decode pixels release the GIL: one thread
+per core. Tasks that wait for a disk or a network mount need many threads. The first two kinds are
+known beforehand. The third shows in finished tasks, whose wall time exceeds their CPU time.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ T = TypeVar("T")
 
 MAX_THREADS = 32
 _SMOOTHING = 0.3  # the weight of the newest task in the running mean
-_WAITS_BELOW = (
-    2.0  # a task that shares a core and the lock with one other takes up to twice its own time
-)
+# A task that shares a core and the GIL with one other takes up to twice its own CPU time.
+_WAITS_BELOW = 2.0
 
 
 _idle = threading.local()
 
 
 def note_idle(seconds: float) -> None:
-    """Tells of time in which this thread's task waited for memory: more threads would not make it come sooner."""
+    """Report time that this thread's task waited for memory, which more threads do not shorten."""
     _idle.seconds = getattr(_idle, "seconds", 0.0) + seconds
 
 
 class ReadAhead(Generic[T]):
-    """Runs tasks in the threads of this process, and learns from them how many at a time are worth while.
+    """A runner of tasks in threads of this process that measures how many threads to use.
 
     Args:
-        computing: Threads that tasks can keep busy with computing alone.
-        fixed: Run just so many at a time, and learn nothing.
+        computing: Number of threads that tasks can keep busy by computing alone.
+        fixed: Run exactly this many tasks at a time, and measure nothing.
     """
 
     def __init__(self, computing: int, fixed: int | None = None) -> None:
@@ -48,7 +47,7 @@ class ReadAhead(Generic[T]):
 
     @property
     def num_threads(self) -> int:
-        """How many tasks are worth running at a time, as far as it is known."""
+        """The number of tasks to run at a time, according to the measurements so far."""
         if self._fixed is not None:
             return self._fixed
         return max(
@@ -56,7 +55,7 @@ class ReadAhead(Generic[T]):
         )
 
     def run(self, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
-        """Results in task order; up to `num_threads` tasks run, and up to two more wait to be taken."""
+        """Yield results in task order; at most `num_threads` + 2 tasks run or wait to be taken."""
         pool = _pool(max(MAX_THREADS, self._fixed or 0))
         waiting: deque[Future[T]] = deque()
         try:
@@ -80,5 +79,5 @@ class ReadAhead(Generic[T]):
 
 @functools.cache
 def _pool(threads: int) -> ThreadPoolExecutor:
-    """One pool a process, whatever the number of bundles Beam runs in it at a time; threads start as they are needed."""
+    """Return one pool per process, shared by all bundles of Beam; threads start on demand."""
     return ThreadPoolExecutor(threads, thread_name_prefix="shardwright-images")

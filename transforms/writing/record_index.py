@@ -1,6 +1,6 @@
-"""Indexing a TFRecord shard that is already written: its index rows and its summary, read off the file itself.
+"""Index a written TFRecord shard: compute its index rows and its summary from the file.
 
-Of the records only what a reader needs to find and check them is kept: one pass over the file, one record in memory.
+One pass over the file holds one record in memory at a time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shardwright.schema import ExampleSchema, Source
 from shardwright.storage import Folder
 from transforms.publishing.statistics import describe_rows
 
-# What no record tells of its image; joined to the index by id.
+# What a record does not tell about its image; joined to the index by id.
 ORIGIN_SCHEMA = pa.schema(
     [INDEX_SCHEMA.field(name) for name in ("id", "format", "width", "height", "uri", "etag")]
 )
@@ -39,21 +39,23 @@ _READ_OFF = ("id", "offset", "length", "image_offset", "image_length", "crc32c",
 def index_shard(
     root: Folder, name: ShardName, schema: ExampleSchema, origins: pa.Table
 ) -> tuple[ShardSummary, pa.Table]:
-    """The summary and the index rows of a shard in place; the file is synced, so that a sidecar may vouch for it.
+    """Return the summary and the index rows of a shard in place, and sync the file.
+
+    The file must be on disk before a sidecar marks it as finished.
 
     Args:
         root: The dataset's folder.
         name: The shard.
-        schema: The features of its records; the image's must be the last of each record.
+        schema: The features of its records; the image must be the last one in each record.
         origins: Rows with `ORIGIN_SCHEMA`, in any order, for at least the shard's ids.
 
     Returns:
-        A summary without a digest (the order of the records is not known before they are written) and without rejects,
-        and a table with `INDEX_SCHEMA`, one row a record in file order.
+        A summary without rejects and without a digest (the order of the records is unknown before
+        they are written), and a table with `INDEX_SCHEMA`, one row per record in file order.
 
     Raises:
-        StorageError: The file is missing, or does not hold sound records of the schema; the message names the file, the
-            byte where the bad record begins, and what is wrong with it.
+        StorageError: The file is missing or a record is invalid; the message gives the file, the
+            record's offset in bytes, and the fault.
     """
     path = root.path(name.shard)
     rows = _Rows(schema)
@@ -74,7 +76,7 @@ def index_shard(
 
 
 def _scan(file: BinaryIO, rows: _Rows) -> int:
-    """Take every record; returns the plain CRC32C of the whole file."""
+    """Add every record to `rows`, and return the plain CRC32C of the whole file."""
     crc = 0
     for span in scan_records(file):
         rows.add(span)
@@ -88,7 +90,7 @@ def _scan(file: BinaryIO, rows: _Rows) -> int:
 
 
 class _Rows:
-    """Collects index rows from records."""
+    """A collector of index rows."""
 
     def __init__(self, schema: ExampleSchema) -> None:
         found = {source: schema.find(source) for source in (Source.ID, Source.IMAGE, Source.LABEL)}
@@ -98,10 +100,10 @@ class _Rows:
         self._columns: dict[str, list[int | str | None]] = {column: [] for column in _READ_OFF}
 
     def add(self, span: RecordSpan) -> None:
-        """Take a record.
+        """Add a record.
 
         Raises:
-            RecordFault: It is no example of the schema.
+            RecordFault: The record is not an example of the schema.
         """
         values = self._values(span)
         image = values[Source.IMAGE]
@@ -120,7 +122,7 @@ class _Rows:
             self._columns[column].append(value)
 
     def _values(self, span: RecordSpan) -> dict[Source, bytes | int | float]:
-        """The one value of each feature that the index holds."""
+        """Return the single value of each feature that the index holds."""
         try:
             features = parse_example(span.data)
         except ExampleFault as error:
@@ -130,13 +132,13 @@ class _Rows:
             found = features.get(key, [])
             if len(found) != 1:
                 raise RecordFault(
-                    span.offset, f"feature {key!r} has {len(found)} values, and the schema says 1"
+                    span.offset, f"feature {key!r} has {len(found)} values, expected 1"
                 )
             values[source] = found[0]
         return values
 
     def to_table(self, origins: pa.Table, path: str) -> pa.Table:
-        """All rows, with what `origins` knows of each id.
+        """Return all rows, joined with `origins` by id.
 
         Raises:
             StorageError: An id is not in `origins`.
@@ -149,7 +151,8 @@ class _Rows:
         if places.null_count:
             stranger = columns["id"].filter(places.is_null())[0].as_py()
             raise StorageError(
-                f"{path} holds the id {stranger!r}, which was not written by this build: run the build again"
+                f"{path} holds the id {stranger!r}, which was not written by this build: "
+                "run the build again"
             )
         known = origins.take(places)
         columns |= {name: known.column(name) for name in ORIGIN_SCHEMA.names if name != "id"}

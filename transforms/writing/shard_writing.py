@@ -1,7 +1,8 @@
-"""Writing one shard: read its images ahead in chunks, check and encode them, and stream the records out in plan order.
+"""Write one shard: read and encode its images in chunks, and stream the records out in plan order.
 
-Everything that costs CPU happens in a chunk's task in the thread pool (reading, checking, decoding, framing, checksums);
-the calling thread only writes what is ready, so order costs no waiting and memory is bounded by the chunks in flight.
+A task in the thread pool does all CPU work of a chunk (reading, checking, decoding, framing,
+checksums). The calling thread only writes finished chunks, so the order causes no waiting, and the
+chunks in flight bound the memory.
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ from transforms.writing.write_job import WriteJob
 
 
 def find_finished(root: Folder, plan: ShardPlan, *, retry: bool) -> ShardSummary | None:
-    """The summary of a shard that is already written as planned, or None.
+    """Return the summary of a shard that is already written as planned, or None.
 
     Args:
-        retry: The build was never published, so a shard that lost images to a fault that may be gone is written again.
+        root: The dataset's folder.
+        plan: The planned shard.
+        retry: The build was never published, so shards with retryable rejects are rewritten.
     """
     summary = read_summary(root, plan.name)
     if summary is None or summary.digest != plan.digest:
@@ -49,15 +52,15 @@ def find_finished(root: Folder, plan: ShardPlan, *, retry: bool) -> ShardSummary
 
 
 def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reject]]:
-    """Write a shard, its rejects and, last, its sidecar. The same plan gives the same bytes, whoever writes it.
+    """Write a shard, its rejects and, last, its sidecar. The same plan yields the same bytes.
 
     Raises:
         StorageError: The output cannot be written.
-        BuildError: Another build has taken the output over.
+        BuildError: Another build has taken over the output.
     """
     tasks = _begun(_chunk_tasks(plan.references, job))
     check_owner(job.root, job.fingerprint)
-    job.root.remove(plan.name.sidecar)  # no marker may outlive the shard it speaks of
+    job.root.remove(plan.name.sidecar)  # a sidecar marks a finished shard, so it goes first
     rows = _IndexRows(plan.references)
     rejects: list[Reject] = []
     fixes: Counter[str] = Counter()
@@ -98,7 +101,7 @@ def _count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
 
 
 class _IndexRows:
-    """Collects a shard's index rows as chunks are written."""
+    """A collector of a shard's index rows while chunks are written."""
 
     def __init__(self, references: pa.RecordBatch) -> None:
         self._references = references
@@ -146,12 +149,12 @@ class _IndexRows:
 
 @functools.cache
 def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
-    """One a process, so that what one shard has taught serves the next."""
+    """Return one ReadAhead per process, so that later shards reuse its measurements."""
     return ReadAhead(computing, fixed)
 
 
 def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
-    """The chunks that a shard of these references would be written from, in order; nothing is written."""
+    """Yield the chunks of a shard with these references, in order, without writing them."""
     return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(
         _chunk_tasks(references, job)
     )
@@ -159,9 +162,8 @@ def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
 
 def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
-    entries = (
-        [] if job.transforms else encoder.encode_known(references)
-    )  # what users' functions give is encoded with it
+    # The results of users' functions are encoded row by row instead.
+    entries = [] if job.transforms else encoder.encode_known(references)
     chunks = (
         references.slice(start, stop - start)
         for start, stop in chunk_bounds(record_bytes(references))
@@ -176,11 +178,14 @@ def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable
 
 
 def _begun(tasks: Iterator[Callable[[], Chunk]]) -> Iterator[Callable[[], Chunk]]:
-    """The same tasks, with the reads of objects on their way while the output is still being asked for leave."""
+    """Take the first task now, so that objects are being read while OUTPUT is still checked."""
     return itertools.chain(list(itertools.islice(tasks, 1)), tasks)
 
 
 def _num_tasks(references: pa.RecordBatch, job: WriteJob) -> int | None:
-    """Chunks worked on at a time: None to learn it, which chunks of objects would upset, as their reads have begun before them."""
+    """Return the number of chunks in flight, or None to measure it.
+
+    Reads of objects start before their chunk does, which would distort the measurement.
+    """
     has_objects = bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())
     return job.computing_threads + 1 if has_objects else job.threads

@@ -1,4 +1,4 @@
-"""Rows that go through the user's functions: any number of records each."""
+"""Make records of rows with the user's functions, any number per row."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class TransformedRows:
-    """Makes a `Record` of each row, and records of what the user's functions make of it."""
+    """A maker of records that applies the user's functions to each row."""
 
     def __init__(
         self,
@@ -38,7 +38,11 @@ class TransformedRows:
         self._class_names = {name: index for index, name in enumerate(job.schema.class_names)}
 
     def records_of(self, row: int) -> list[MadeRecord]:
-        """Raises ImageFault where the row is left out, with all that was made of it."""
+        """Return the records made of a row.
+
+        Raises:
+            ImageFault: The row is rejected, with all records made of it.
+        """
         given = self._references.slice(row, 1).to_pylist()[0]
         return [
             self._made(row, given, record)
@@ -80,7 +84,8 @@ class TransformedRows:
         if unknown:
             raise ImageFault(
                 RejectReason.TRANSFORM,
-                f"a transform gave the feature {min(unknown)!r}, which the dataset has not: declare it in --schema",
+                f"a transform returned the feature {min(unknown)!r}, which the dataset does not "
+                "have: declare it in --schema",
             )
 
     def _label_of(self, record: Record) -> int | None:
@@ -89,12 +94,12 @@ class TransformedRows:
         if record.label not in self._class_names:
             raise ImageFault(
                 RejectReason.UNKNOWN_LABEL,
-                f"a transform gave the label {record.label!r}, which is not a known class name",
+                f"a transform returned the label {record.label!r}, which is not a known class name",
             )
         return self._class_names[record.label]
 
     def _checked(self, record: Record, name: str) -> Any:
-        """A feature's value, which must be of its type."""
+        """Return the value of a feature, checked against its type."""
         kind, key = self._references.schema.field(name).type, name_of_extra(name)
         value = record.features.get(key)
         try:
@@ -104,7 +109,7 @@ class TransformedRows:
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise ImageFault(
                 RejectReason.BAD_VALUE,
-                f"a transform gave {value!r} for feature {key!r}, which is {kind}: {error}",
+                f"a transform returned {value!r} for feature {key!r}, which is {kind}: {error}",
             ) from error
 
 
@@ -117,7 +122,7 @@ def _encoded_or_none(picture: Picture | None) -> bytes | None:
 
 
 def _name_of(record: Record) -> str:
-    """Pixels have no file's name that could say another format."""
+    """Return the name that tells the format; pixels have no format to check against a name."""
     return (
         ""
         if isinstance(record.image, np.ndarray)

@@ -1,4 +1,4 @@
-"""What is the same for all shards of a build."""
+"""The settings that all shards of a build share."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ from transforms.user_code import UserTransform
 
 @dataclass(frozen=True, slots=True)
 class WriteJob:
-    """What is the same for all shards of a build.
+    """The settings that all shards of a build share.
 
     Attributes:
         root: The dataset's folder.
-        schema: The features, vocabularies included.
+        schema: The features, with vocabularies.
         check: "header", "decode" or "none".
-        encode: What becomes of an image's bytes.
-        threads: Chunks of files worked on at a time in one process, or objects read at a time; None for as many as pay.
-        storage: Options of the stores that images are in.
+        encode: How images are re-encoded, if at all.
+        threads: Chunks of files in flight in one process, or objects read at a time; None is
+            automatic.
+        storage: Storage options for reading images.
         transforms: The user's functions on each record, in order.
-        fingerprint: Of the build's plan, which OUTPUT must still be about when a shard is put there; None outside of a build.
+        fingerprint: Fingerprint of the build's plan, which OUTPUT must still have when a shard is
+            put there; None outside a build.
     """
 
     root: Folder
@@ -38,7 +40,7 @@ class WriteJob:
 
     @property
     def computing_threads(self) -> int:
-        """How many chunks can keep a core busy: those that decode run without Python's lock."""
+        """The number of chunks that can compute at once: decoding releases the GIL."""
         decodes = self.check == "decode" or self.encode.decodes or bool(self.transforms)
         return (os.cpu_count() or 1) if decodes else 1
 

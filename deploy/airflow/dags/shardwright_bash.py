@@ -1,6 +1,7 @@
-"""Builds a dataset of TFRecord shards every day, on the Airflow worker: `shardwright build` from a virtual environment of its own.
+"""Build a dataset of TFRecord shards every day: `shardwright build` on the Airflow worker.
 
-The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry goes on where the last try stopped, and running a date again writes nothing.
+The command runs in its own virtual environment. The dataset of a logical date is OUTPUT/YYYY-MM-DD.
+A retry resumes the last try, and running a finished date again writes nothing.
 """
 
 import shlex
@@ -13,7 +14,7 @@ from shardwright_common import SETTINGS, VENV, build_options, build_params, show
 
 @task
 def command(**context: Any) -> str:
-    """The command line, every word quoted for the shell: no param is ever taken for code."""
+    """Return the command line with every word quoted, so that the shell runs no code of a param."""
     program = f"{Variable.get('shardwright_venv', default=VENV)}/bin/shardwright"
     words = [program, "build"]
     for option, value in build_options(context).items():

@@ -1,7 +1,9 @@
-"""Builds a dataset of TFRecord shards every day by Airflow's operator for Beam pipelines, on the runner of a param: by default this worker.
+"""Build a dataset of TFRecord shards every day with Airflow's operator for Beam pipelines.
 
-The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry goes on where the last try stopped, and running a date again writes nothing.
-A runner's own options go into the param `options`, such as {"flink_master": "flink:8081"}, or Dataflow's project, region and temp_location.
+The param `runner` is the Beam runner; the default runs on the Airflow worker. The runner's own
+options go into the param `options`, such as {"flink_master": "flink:8081"}, or project, region and
+temp_location for Dataflow. The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry resumes the
+last try, and running a finished date again writes nothing.
 """
 
 from typing import Any
@@ -19,9 +21,11 @@ RUNNERS = [
     "PortableRunner",
     "DataflowRunner",
 ]
-# Used with DataflowRunner only; it refuses a job while one of its name runs, so a date is never built twice at once.
+# Only for DataflowRunner. Dataflow rejects a job if one of the same name is running, so a date is
+# never built twice at once.
 DATAFLOW = {
-    "job_name": "shardwright-{{ params.name | replace('_', '-') }}-{{ (dag_run.logical_date or dag_run.run_after) | ds }}",
+    "job_name": "shardwright-{{ params.name | replace('_', '-') }}-"
+    "{{ (dag_run.logical_date or dag_run.run_after) | ds }}",
     "append_job_name": False,
     "project_id": "{{ params.options.get('project', '') }}",
     "location": "{{ params.options.get('region', 'us-central1') }}",
@@ -30,19 +34,24 @@ DATAFLOW = {
 
 @task
 def options(**context: Any) -> dict[str, Any]:
-    """What the operator passes on, as --option=value."""
+    """Return the options that the operator passes on as --option=value."""
     return build_options(context)
 
 
 class BuildOperator(BeamRunPythonPipelineOperator):
-    """The provider's operator leaves its process running when the task is stopped, and takes no template for the interpreter."""
+    """The provider's operator with two fixes.
+
+    The original leaves its process running when the task is stopped, and it does not render a
+    template in `py_interpreter`.
+    """
 
     template_fields = (*BeamRunPythonPipelineOperator.template_fields, "py_interpreter")
 
     def on_kill(self) -> None:
         super().on_kill()
         for process in psutil.Process().children():
-            process.terminate()  # the build puts its temporary files away, and cancels its job if it has one
+            # On SIGTERM a build removes its temporary files and cancels its remote job.
+            process.terminate()
 
 
 with DAG(
@@ -58,10 +67,8 @@ with DAG(
     BuildOperator(
         task_id="build",
         py_interpreter=f"{{{{ var.value.get('shardwright_venv', '{VENV}') }}}}/bin/python",
-        py_options=[
-            "-P",
-            "-m",
-        ],  # -P: a folder called pipelines in Airflow's working folder is not taken for the module's
+        # -P: do not import a folder called pipelines in Airflow's working folder.
+        py_options=["-P", "-m"],
         py_file="pipelines.build_dataset",
         runner="{{ params.runner }}",
         pipeline_options=options(),

@@ -1,6 +1,7 @@
-"""What the three DAGs share: what a run can be given, what the build is told, and what is logged when it ends.
+"""Shared parts of the three DAGs: params, build options and callbacks.
 
-Copy this folder into Airflow's DAG folder. Nothing here needs shardwright itself: the build runs in an environment of its own.
+Copy this folder into Airflow's DAG folder. It does not import shardwright: the build runs in its
+own virtual environment.
 """
 
 import json
@@ -11,12 +12,13 @@ from urllib.request import Request, urlopen
 
 from airflow.sdk import ObjectStoragePath, Param, Variable
 
-VENV = "/opt/shardwright"  # where shardwright[build] is installed, unless the Variable shardwright_venv says otherwise
+# Environment with shardwright[build]; the Variable shardwright_venv overrides it.
+VENV = "/opt/shardwright"
 ALERT_SECONDS = 10
 
 
 def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, Param]:
-    """What a run can be given.
+    """Return the params of a run.
 
     Args:
         source: Default of `input`.
@@ -34,45 +36,49 @@ def build_params(source: str, target: str, *, pattern: str = ".") -> dict[str, P
             target,
             type="string",
             pattern=pattern,
-            description="Folder of the datasets, which get a folder a day in it",
+            description="Folder of the datasets; each day's dataset is a folder in it",
         ),
         "name": Param(
             "photos",
             type="string",
             pattern="^[a-z][a-z0-9_]*$",
-            description="Start of the shards' file names",
+            description="Prefix of the shards' file names",
         ),
         "split": Param(
             None,
             type=["null", "string"],
             minLength=1,
-            description="Such as train=0.9,test=0.1; empty: as INPUT has it",
+            description="Such as train=0.9,test=0.1; empty: the splits of INPUT",
         ),
         "shard_size": Param(
             "150MB",
             type=["null", "string"],
             minLength=1,
-            description="Shards of this size; empty: as `options` has it",
+            description="Target shard size; empty: set it in `options`",
         ),
         "options": Param(
             {},
             type="object",
             propertyNames={"pattern": "^[A-Za-z][A-Za-z0-9_-]*$"},
             additionalProperties={"type": ["string", "number", "boolean", "array"]},
-            description='More options of `build` and of its runner, without dashes: {"resize": "256x256", "stratify": true}',
+            description="More options of `build` and of its runner, without dashes: "
+            '{"resize": "256x256", "stratify": true}',
         ),
     }
 
 
 def dataset_of(context: Any) -> str:
-    """Where a run's dataset is built: a folder for each logical date, so that one a trainer reads is never written again."""
+    """Return the folder of a run's dataset, one per logical date.
+
+    A dataset that a trainer is reading is thus never overwritten.
+    """
     run = context["dag_run"]
     day = run.logical_date or run.run_after  # a run started by hand may have no logical date
     return f"{context['params']['output'].rstrip('/')}/{day:%Y-%m-%d}"
 
 
 def build_options(context: Any) -> dict[str, Any]:
-    """What `shardwright build` is told, by option."""
+    """Return the options of `shardwright build` by name."""
     params = context["params"]
     own = {"name": params["name"], "split": params["split"], "shard-size": params["shard_size"]}
     given = {option: value for option, value in own.items() if value is not None}
@@ -80,7 +86,7 @@ def build_options(context: Any) -> dict[str, Any]:
 
 
 def show_result(context: Any) -> None:
-    """Callback of a build that succeeded: its report and its counts, in the task's log."""
+    """Log the report's address and the counts, as the callback of a build that succeeded."""
     dataset = dataset_of(context)
     log = logging.getLogger(__name__)
     log.info("report: %s/report.html", dataset)
@@ -97,12 +103,16 @@ def show_result(context: Any) -> None:
 
 
 def alert(context: Any) -> None:
-    """Callback of a task that failed for good: an error in its log and, where the Variable shardwright_alert_url is set, a POST.
+    """Log an error, as the callback of a task that failed its last try.
 
-    The POST's body is {"text": "..."}, which Slack, Mattermost, Google Chat and others take.
+    If the Variable shardwright_alert_url is set, also POST {"text": "..."} to it, the format of
+    Slack, Mattermost, Google Chat and others.
     """
     task = context["task_instance"]
-    text = f"{task.dag_id} {task.run_id}: task {task.task_id} failed at try {task.try_number}: {context.get('exception')}"
+    text = (
+        f"{task.dag_id} {task.run_id}: task {task.task_id} failed at try {task.try_number}: "
+        f"{context.get('exception')}"
+    )
     logging.getLogger(__name__).error("alert: %s", text)
     if url := Variable.get("shardwright_alert_url", default=None):
         body = json.dumps({"text": text}).encode()
@@ -111,8 +121,9 @@ def alert(context: Any) -> None:
         ).close()
 
 
-# One build at a time: two would share a machine's disks and network, and a store's request limits. The wait between tries is
-# Airflow's [core] default_task_retry_delay; a retry goes on after the last shard that was written.
+# One build at a time: two would share a machine's disks and network, and a store's request limits.
+# The wait between tries is Airflow's [core] default_task_retry_delay; a retry resumes after the
+# last finished shard.
 SETTINGS: dict[str, Any] = {
     "schedule": "@daily",
     "start_date": datetime(2026, 1, 1, tzinfo=UTC),

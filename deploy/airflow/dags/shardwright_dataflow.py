@@ -1,7 +1,8 @@
-"""Builds a dataset of TFRecord shards every day on Dataflow, from the Flex Template: Airflow only starts the job and waits for it.
+"""Build a dataset of TFRecord shards every day on Dataflow, from the Flex Template.
 
-The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry goes on where the last try stopped, and running a date again writes nothing.
-Credentials are those of the connection google_cloud_default.
+Airflow only starts the job and waits for it, with the credentials of the connection
+google_cloud_default. The dataset of a logical date is OUTPUT/YYYY-MM-DD. A retry resumes the last
+try, and running a finished date again writes nothing.
 """
 
 from typing import Any
@@ -16,7 +17,7 @@ CLOUD_PARAMS = {
         "gs://example-templates/shardwright.json",
         type="string",
         pattern="^gs://",
-        description="The template's spec",
+        description="Specification of the Flex Template",
     ),
     "project": Param("example-project", type="string", minLength=1),
     "region": Param("us-central1", type="string", minLength=1),
@@ -30,14 +31,18 @@ CLOUD_PARAMS = {
         20,
         type="integer",
         minimum=1,
-        description="More read faster, until the store limits their requests",
+        description="More workers read faster, until the store limits their requests",
     ),
 }
 
 
 @task
 def launch(**context: Any) -> dict[str, Any]:
-    """The launch request's body. Dataflow refuses a job while one of its name runs, so a date is never built twice at once."""
+    """Return the body of the launch request.
+
+    Dataflow rejects a job if one of the same name is running, so a date is never built twice at
+    once.
+    """
     params = context["params"]
     options = build_options(context)
     texts = {
@@ -46,7 +51,8 @@ def launch(**context: Any) -> dict[str, Any]:
     }
     return {
         "launchParameter": {
-            "jobName": f"shardwright-{params['name'].replace('_', '-')}-{options['output'].rpartition('/')[2]}",
+            "jobName": f"shardwright-{params['name'].replace('_', '-')}-"
+            f"{options['output'].rpartition('/')[2]}",
             "containerSpecGcsPath": params["template"],
             "parameters": texts,
             "environment": {
@@ -58,7 +64,7 @@ def launch(**context: Any) -> dict[str, Any]:
 
 
 class LaunchOperator(DataflowStartFlexTemplateOperator):
-    """The provider's operator says that a job failed, but not why."""
+    """The provider's operator, which also logs the errors of a failed job."""
 
     def execute(self, context: Any) -> Any:
         try:

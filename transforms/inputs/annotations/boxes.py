@@ -1,8 +1,8 @@
-"""Boxes of objects in images: geometry, and the columns and features that every detection format brings. Follows TFDS.
+"""Box geometry, and the columns and features that all detection formats share; follows TFDS.
 
-A box is ymin, xmin, ymax, xmax as fractions of the image's height and width (`tfds.features.BBox`). What reaches out of the image is
-cut off at its edges. A box with no area inside the image, or with an edge that is no number, is left out, and listed as EMPTY_BOX: its
-image is as good without it.
+A box is ymin, xmin, ymax, xmax as fractions of the image's height and width (`tfds.features.BBox`),
+clipped to the image. A box without area inside the image, or with an edge that is not finite, is
+dropped and listed as EMPTY_BOX; its image is kept.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ POSE, IS_TRUNCATED, IS_DIFFICULT = (
 )
 BOX_TYPE = pa.list_(pa.float32(), 4)
 _MAX_SIDE = 1 << 31
-_HEADER_BYTES = 1 << 18  # holds the header of all but images with a large preview or colour profile
+_HEADER_BYTES = 1 << 18  # holds any header without a large preview or color profile
 
 
 class ImageSize(NamedTuple):
-    """Height and width in pixels."""
+    """An image's height and width in pixels."""
 
     height: float
     width: float
@@ -42,29 +42,40 @@ class ImageSize(NamedTuple):
 def corners_of_pixels(
     boxes: NDArray[np.float64], heights: NDArray[np.float64], widths: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """ymin, xmin, ymax, xmax as fractions, shape (n, 4), of COCO's boxes: x, y of the corner at the top left, width, height in pixels."""
+    """Return COCO boxes as fractions: ymin, xmin, ymax, xmax, shape [n, 4].
+
+    Args:
+        boxes: Shape [n, 4]: x and y of the top left corner, width, height, in pixels.
+        heights: Heights of the boxes' images in pixels, shape [n].
+        widths: Widths of the boxes' images in pixels, shape [n].
+    """
     x, y, width, height = boxes.T
-    with np.errstate(over="ignore", invalid="ignore"):  # what is no number is told later
+    with np.errstate(over="ignore", invalid="ignore"):  # `object_columns` drops inf and nan
         return np.stack(
             [y / heights, x / widths, (y + height) / heights, (x + width) / widths], axis=1
         )
 
 
 def corners_of_centres(boxes: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ymin, xmin, ymax, xmax, shape (n, 4), of YOLO's boxes: x and y of the centre, width, height, all of them fractions already."""
+    """Return YOLO boxes as ymin, xmin, ymax, xmax, shape [n, 4].
+
+    Args:
+        boxes: Shape [n, 4]: x and y of the center, width, height, as fractions.
+    """
     x, y, width, height = boxes.T
     with np.errstate(over="ignore", invalid="ignore"):
         return np.stack([y - height / 2, x - width / 2, y + height / 2, x + width / 2], axis=1)
 
 
 def settle_boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Boxes cut off at the edges of their images, and which of them have an area there.
+    """Clip boxes to their images, and mark those that have an area there.
 
     Args:
-        corners: Shape (n, 4): ymin, xmin, ymax, xmax as fractions, of any value.
+        corners: Shape [n, 4]: ymin, xmin, ymax, xmax as fractions, any float.
 
     Returns:
-        The boxes, float32 in 0..1, shape (n, 4), and a mask of n: False for a box without area or with a corner that is not finite.
+        The boxes, float32 in 0..1, shape [n, 4]; and a mask, shape [n], False for boxes without
+        area or with a corner that is not finite.
     """
     boxes = np.clip(corners, 0.0, 1.0).astype(np.float32)
     has_area = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
@@ -72,12 +83,12 @@ def settle_boxes(corners: NDArray[np.float64]) -> tuple[NDArray[np.float32], NDA
 
 
 def list_array(values: pa.Array, rows: NDArray[np.int64], num_rows: int) -> pa.ListArray:
-    """`values` as one list a row.
+    """Group values into one list per row.
 
     Args:
         values: The items of all lists, row after row.
-        rows: The row that each is of, ascending.
-        num_rows: How many lists there are; those of rows without items are empty.
+        rows: The row of each item, ascending.
+        num_rows: The number of lists; rows without items get an empty one.
     """
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=num_rows)))).astype(
         np.int32
@@ -89,10 +100,10 @@ class ObjectRows(NamedTuple):
     """The objects of a batch of images.
 
     Attributes:
-        rows: The image of each, as a row of the batch, ascending.
-        corners: Shape (n, 4), as `settle_boxes` takes them.
-        columns: Name -> one value an object; LABEL's are class names.
-        names: What each is called where it is left out, such as "a.jpg#17".
+        rows: The batch row of each object's image, ascending.
+        corners: Shape [n, 4], the input of `settle_boxes`.
+        columns: Name -> one value per object; class names for LABEL.
+        names: The id of each object in rejects, such as "a.jpg#17".
     """
 
     rows: NDArray[np.int64]
@@ -104,11 +115,11 @@ class ObjectRows(NamedTuple):
 def object_columns(
     found: ObjectRows, uris: Sequence[str]
 ) -> tuple[dict[str, pa.Array], list[Reject]]:
-    """Objects as columns of a reference batch, one list an image, and an EMPTY_BOX for each that has no area.
+    """Return objects as columns of a reference batch, and an EMPTY_BOX reject per dropped box.
 
     Args:
         found: The objects.
-        uris: Of the batch's images.
+        uris: Addresses of the batch's images; each column has one list per image.
     """
     boxes, keep = settle_boxes(found.corners)
     empty = [
@@ -135,11 +146,11 @@ def _told_box(corners: Iterable[float]) -> str:
         f"{name}={value:.6g}"
         for name, value in zip(("ymin", "xmin", "ymax", "xmax"), corners, strict=True)
     )
-    return f"the box has no area inside the image ({told}, as fractions of it): it is left out, the image is kept"
+    return f"the box has no area inside the image ({told}, as fractions): box dropped, image kept"
 
 
 def box_features(class_names: Sequence[str]) -> tuple[Feature, ...]:
-    """The features of `objects` that every detection format has; () for names that are to be learned."""
+    """Return the `objects` features of detection formats; empty `class_names` are learned later."""
     return (
         Feature(BOX, FeatureKind.BOX, shape=(None, 4), sequence="objects"),
         Feature(
@@ -153,7 +164,7 @@ def box_features(class_names: Sequence[str]) -> tuple[Feature, ...]:
 
 
 def flag_feature(name: str) -> Feature:
-    """A list of booleans, one an object."""
+    """Return a feature that is a list of booleans, one per object."""
     return Feature(name, FeatureKind.INT64, shape=(None,), dtype="bool", sequence="objects")
 
 
@@ -161,7 +172,7 @@ SEGMENTATION_FEATURE = Feature(SEGMENTATION, FeatureKind.TEXT, shape=(None,), se
 
 
 def stated_size(height: object, width: object) -> ImageSize | None:
-    """The size that a label file states; None where it states none, or 0, as some tools do."""
+    """Return the size that a label file states; None if absent, or 0, which some tools write."""
     sides = []
     for value in (height, width):
         if (
@@ -175,15 +186,13 @@ def stated_size(height: object, width: object) -> ImageSize | None:
 
 
 def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:
-    """The size in an image's header; None where nothing can be read there."""
+    """Return the size in an image's header; None if it cannot be read."""
     files = files_of(uri, storage)
     try:
         try:
             info = read_header(files.read_range(uri, 0, _HEADER_BYTES)).info
-        except ImageFault:  # it may be longer
+        except ImageFault:  # the header may be longer
             info = read_header(files.read_bytes(uri)).info
-    except (
-        Exception
-    ):  # whatever it is: the writer meets it again, and rejects the image with the reason
+    except Exception:  # the writer hits the same error, and rejects the image with its reason
         return None
     return stated_size(info.height, info.width)

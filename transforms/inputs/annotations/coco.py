@@ -1,10 +1,10 @@
-"""COCO's json files as INPUT: boxes, segmentations and captions of images that are beside them.
+"""COCO json files as input: boxes, segmentations and captions of images beside them.
 
-One part lists one set of images: `instances_train2017.json`, together with `captions_train2017.json` where INPUT has both. An annotation
-that cannot be read rejects its image; a box without area is left out of it (`boxes`).
+Each part is one set of images, such as `instances_train2017.json` with `captions_train2017.json`.
+An annotation that cannot be read rejects its image; a box without area is dropped (`boxes`).
 
-Memory, for each part: the boxes, and twice the text of segmentations and captions; 0.28 GB for a json of 92 MB with 140,000 polygons, so
-about 1 GB for the 450 MB of COCO's own train2017.
+Memory per part: the boxes, and twice the text of segmentations and captions. That is 0.28 GB for a
+json of 92 MB with 140,000 polygons, so about 1 GB for the 450 MB of COCO's train2017.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from transforms.rejects import Reject
 _ENDING = ".json"
 _SECTIONS = re.compile(rb'"(images|annotations|categories)"\s*:')
 _START_BYTES = 1 << 16
-# COCO's own names; and what Roboflow writes beside the images.
+# Prefixes of COCO's own file names. Roboflow writes `_BESIDE` next to the images.
 _KINDS = ("instances", "person_keypoints", "stuff", "panoptic", "image_info", "captions")
 _NAME = re.compile(rf"(?:(?P<kind>{'|'.join(_KINDS)})_)?(?P<set>.+)\.json", re.IGNORECASE)
 _BESIDE = "_annotations.coco.json"
 
 
 class CocoSet(NamedTuple):
-    """Json files that tell of the same images.
+    """Json files that annotate the same images.
 
     Attributes:
-        name: What their names have in common, such as "train2017": what the folder of its images is called.
+        name: The common part of their names, such as "train2017"; often the images' folder.
         files: Their addresses.
-        split: The split that the name states, None for none.
-        folders: Where its images may be, the likeliest first.
+        split: The split that the name states, or None.
+        folders: The folders that may hold the images, most likely first.
     """
 
     name: str
@@ -58,16 +58,17 @@ class CocoSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CocoSource(InputSource):
-    """Json files and the images that they name.
+    """Json files and the images that they list.
 
     Attributes:
         uri: INPUT.
         sets: The parts.
-        root: Ids are paths relative to this folder.
-        names: The categories' names in label order.
-        has_boxes, has_captions: What the files have.
-        left_out: Files that tell of the same images again, and are not read.
-        storage: Options of the stores that they are in.
+        root: The folder that ids, which are paths, are relative to.
+        names: Category names in label order.
+        has_boxes: True if a file has boxes.
+        has_captions: True if a file has captions.
+        left_out: Names of skipped files, which annotate the same images again.
+        storage: Options of the stores that hold the files.
     """
 
     uri: str
@@ -88,7 +89,10 @@ class CocoSource(InputSource):
         )
         more = f" and those of {len(self.sets) - 3} more sets" if len(self.sets) > 3 else ""
         ignored = f"; {', '.join(self.left_out)} left out" if self.left_out else ""
-        return f"COCO json at {self.uri} ({files}{more}) with {' and '.join(what) or 'images only'}{ignored}"
+        return (
+            f"COCO json at {self.uri} ({files}{more}) "
+            f"with {' and '.join(what) or 'images only'}{ignored}"
+        )
 
     def parts(self) -> Iterator[str]:
         yield from map(str, range(len(self.sets)))
@@ -134,7 +138,7 @@ class CocoSource(InputSource):
 
 
 class CocoFormat(SourceFormat):
-    """A json file of COCO's form, several by a wildcard, or a folder that has them in `annotations/` or beside the images."""
+    """A COCO json, a wildcard, or a folder with them in `annotations/` or beside the images."""
 
     name: ClassVar[str] = "coco"
     summary: ClassVar[str] = "a COCO .json, or a folder with annotations/*.json"
@@ -151,7 +155,8 @@ class CocoFormat(SourceFormat):
         if not files:
             if forced:
                 raise UsageError(
-                    f"{request.argument} {request.uri} has no COCO json: give the .json, or a folder with annotations/*.json"
+                    f"{request.argument} {request.uri} has no COCO json: "
+                    "give the .json, or a folder with annotations/*.json"
                 )
             return None
         request.refuse_columns("COCO json")
@@ -159,7 +164,7 @@ class CocoFormat(SourceFormat):
 
 
 def _find(request: SourceRequest, *, forced: bool) -> list[str]:
-    """Addresses of the json files that may be COCO's, in name order."""
+    """Return the addresses of the json files that may be COCO's, in name order."""
     uri, storage = request.uri, request.storage
     if has_wildcard(uri) or uri.lower().endswith(_ENDING):
         return [
@@ -196,6 +201,7 @@ def _source(request: SourceRequest, files: Sequence[str]) -> CocoSource:
         folder, kind, name = _named(uri)
         by_set[folder, name][kind] = uri
     chosen, left_out = {}, []
+    # Of a set, the first file in the order of `_KINDS` is read, and its captions.
     for key, kinds in by_set.items():
         objects = next((kind for kind in ("", *_KINDS[:-1]) if kind in kinds), None)
         read = [kinds[kind] for kind in (objects, "captions") if kind is not None and kind in kinds]
@@ -221,7 +227,8 @@ def _source(request: SourceRequest, files: Sequence[str]) -> CocoSource:
     )
     if has_boxes and not names:
         raise UsageError(
-            f"{request.uri} has boxes and no categories: add the section `categories` with an id and a name for each class"
+            f"{request.uri} has boxes and no categories: "
+            "add the section `categories` with an id and a name for each class"
         )
     return CocoSource(
         request.uri, sets, root, names, has_boxes, has_captions, tuple(left_out), request.storage
@@ -229,7 +236,7 @@ def _source(request: SourceRequest, files: Sequence[str]) -> CocoSource:
 
 
 def _named(uri: str) -> tuple[str, str, str]:
-    """(folder, kind, name of the set) of a json file."""
+    """Return (folder, kind, name of the set) of a json file."""
     folder, _, base = uri.rpartition("/")
     match = _NAME.fullmatch(base)
     if base.lower() == _BESIDE or match is None:
@@ -238,13 +245,13 @@ def _named(uri: str) -> tuple[str, str, str]:
 
 
 def _home(folder: str) -> str:
-    """The folder of the data set that a json is in."""
+    """Return the data set's folder, given the folder of a json."""
     above, _, base = folder.rpartition("/")
     return above if base.lower() == "annotations" else folder
 
 
 def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str, ...]:
-    """Where a set's images may be, the likeliest first."""
+    """Return the folders that may hold a set's images, most likely first."""
     if image_root is not None:
         return f"{image_root}/{name}", image_root
     home = _home(folder)
@@ -263,7 +270,7 @@ def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str,
 
 
 def _common(folders: Iterable[str]) -> str:
-    """The folder that all are in."""
+    """Return the innermost folder that contains all of them."""
     found = sorted(set(folders))
     if len(found) == 1:
         return found[0]

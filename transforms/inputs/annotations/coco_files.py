@@ -1,4 +1,4 @@
-"""COCO's json files: what features they bring, and which classes. The format: https://cocodataset.org/#format-data."""
+"""Detect the features and classes of COCO json files (https://cocodataset.org/#format-data)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from shardwright.errors import BuildError
 from shardwright.storage import StorageOptions, files_of
 from transforms.inputs.annotations.json_sections import read_sections
 
-_SMALL_BYTES = 32 << 20  # a file of up to this length is read whole to know what is in it
+_SMALL_BYTES = 32 << 20  # files up to this length are read whole for detection
 _LOOK_BYTES = 4 << 20
+_DIGITS = re.compile(r"-?[0-9]{1,19}")
 _CATEGORIES = re.compile(r'"categories"\s*:\s*(?=\[)')
 MAX_INT64 = 2**63 - 1
 
 
 class CocoContent(NamedTuple):
-    """What is in a json file, as far as features depend on it.
+    """The content of a json file that decides its features.
 
     Attributes:
         categories: (id, name) of each.
-        has_boxes: It has annotations with a box, or categories for some.
-        has_captions: It has annotations with a caption.
+        has_boxes: True with categories, or with a box in an annotation.
+        has_captions: True with a caption in an annotation.
     """
 
     categories: tuple[tuple[str, str], ...]
@@ -32,19 +33,17 @@ class CocoContent(NamedTuple):
 
 
 def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
-    """What is in a json file; of a large one only its begin and its end are read, where they tell.
+    """Detect the content of a json file; of a large one, read only the end or start if enough.
 
     Raises:
-        BuildError: It is no JSON, or its categories are none.
-        StorageError: It cannot be read.
+        BuildError: The file is not JSON, or its categories are invalid.
+        StorageError: The file cannot be read.
     """
     files = files_of(uri, storage)
     num_bytes = files.num_bytes_of(uri) or 0
     if num_bytes > _SMALL_BYTES:
-        for start in (
-            num_bytes - _LOOK_BYTES,
-            0,
-        ):  # COCO's own end with the categories, others begin with them
+        # COCO's own files end with the categories, others begin with them.
+        for start in (num_bytes - _LOOK_BYTES, 0):
             text = files.read_range(uri, start, _LOOK_BYTES).decode("utf-8", "ignore")
             if found := _content_of_part(text, uri):
                 return found
@@ -60,6 +59,7 @@ def look_at_coco(uri: str, storage: StorageOptions) -> CocoContent:
 
 
 def _content_of_part(text: str, uri: str) -> CocoContent | None:
+    """Return a file's content as its start or end shows it; None if it does not."""
     *_, match = (None, *_CATEGORIES.finditer(text))
     has_boxes, has_captions = '"bbox"' in text, '"caption"' in text
     if match is None:
@@ -72,10 +72,10 @@ def _content_of_part(text: str, uri: str) -> CocoContent | None:
 
 
 def category_names(categories: Iterable[Any], uri: str) -> tuple[tuple[str, str], ...]:
-    """(id, name) of each category, in the file's order.
+    """Return (id, name) of each category, in file order.
 
     Raises:
-        BuildError: One has no id or name, or two have the same.
+        BuildError: A category has no id or name, or two have the same.
     """
     found: dict[str, str] = {}
     for number, category in enumerate(categories):
@@ -86,29 +86,37 @@ def category_names(categories: Iterable[Any], uri: str) -> tuple[tuple[str, str]
         )
         if key is None or not isinstance(name, str) or not is_text(name):
             raise BuildError(
-                f"{uri}: categories[{number}] is {shorten(category)}; a category has an id and a name"
+                f"{uri}: categories[{number}] is {shorten(category)}; "
+                "a category has an id and a name"
             )
         name = name.strip()
         if key in found or name in found.values():
             raise BuildError(
-                f"{uri}: two categories have the id {key} or the name {name!r}: rename one, or make them one"
+                f"{uri}: two categories have the id {key} or the name {name!r}: "
+                "rename one, or merge them"
             )
         found[key] = name
     return tuple(found.items())
 
 
 def merge_categories(files: Iterable[Sequence[tuple[str, str]]]) -> tuple[str, ...]:
-    """The class names of several files together, by the lowest id that each has, as TFDS orders them."""
+    """Return the class names of several files, ordered by the lowest id of each, as in TFDS."""
     lowest: dict[str, tuple[bool, int, str]] = {}
     for key, name in (category for categories in files for category in categories):
-        is_number = key.lstrip("-").isdecimal()
-        rank = (not is_number, int(key) if is_number else 0, key)
+        number = number_of(key)
+        rank = (number is None, number or 0, key)
         lowest[name] = min(rank, lowest.get(name, rank))
     return tuple(sorted(lowest, key=lambda name: (lowest[name], name)))
 
 
+def number_of(key: str) -> int | None:
+    """Return an id as an integer of 64 bits, None if it is none."""
+    number = int(key) if _DIGITS.fullmatch(key) else None
+    return number if number is not None and abs(number) <= MAX_INT64 else None
+
+
 def key_of(value: object) -> str | None:
-    """An id as it is compared: tools write 7, 7.0 and "7" for the same."""
+    """Return an id in comparable form, None if invalid: tools write 7, 7.0 and "7" for the same."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, str) or (
@@ -119,12 +127,12 @@ def key_of(value: object) -> str | None:
 
 
 def is_text(value: str) -> bool:
-    """Whether there is something in a text, and UTF-8 can hold it: JSON can spell half a surrogate pair."""
+    """Return whether a text is not blank and valid UTF-8: JSON can spell half a surrogate pair."""
     return bool(value.strip()) and encodable(value) == value
 
 
 def encodable(text: str) -> str:
-    """A text that UTF-8 can hold."""
+    """Return a text with ? for each character that UTF-8 cannot hold."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Listing one set of COCO's images: a reference for each, with its annotations as lists."""
+"""List one set of COCO images: a reference for each, with its annotations as lists."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from shardwright.errors import BuildError, StorageError
 from shardwright.storage import StorageOptions, files_of, is_remote
 from shardwright.storage.reads import map_reads
 from transforms.inputs.annotations import boxes
+from transforms.inputs.annotations.coco_files import number_of
 from transforms.inputs.annotations.coco_table import CocoImage, CocoReader
 from transforms.inputs.tables.table_references import look_at_files, resolve_paths
 from transforms.references import BATCH_ROWS, extra_name
@@ -24,21 +25,21 @@ if TYPE_CHECKING:
     from transforms.inputs.annotations.coco import CocoSet, CocoSource
 
 CAPTIONS, IMAGE_ID = "captions", "image_id"
-_PROBES = 5  # images that are looked for to know which folder they are in
+_PROBES = 5  # images looked up to find the folder of a set
 
 
 def list_set(source: CocoSource, found: CocoSet) -> Iterator[pa.RecordBatch | Reject]:
-    """The set's images as references, in the order of its first file, and a reject for whatever can be none.
+    """Yield a set's images as references, in the order of its first file, and rejects.
 
     Raises:
-        BuildError: A file is no COCO json.
-        StorageError: It cannot be read.
+        BuildError: A file is not COCO json.
+        StorageError: A file cannot be read.
     """
     yield from _SetListing(source, found).list()
 
 
 class _SetListing:
-    """One set while it is listed."""
+    """The listing of one set."""
 
     def __init__(self, source: CocoSource, found: CocoSet) -> None:
         self._source, self._set = source, found
@@ -46,6 +47,7 @@ class _SetListing:
         for uri in found.files:
             reader.read(uri)
         self._table = reader.finish()
+        # Image number -> row in `images`; -1 for ids that only annotations have.
         row_of = np.full(len(self._table.numbers), -1)
         row_of[[self._table.numbers[image.key] for image in self._table.images]] = np.arange(
             len(self._table.images)
@@ -68,7 +70,7 @@ class _SetListing:
             yield from self._batch(folder, start)
 
     def _check_features(self) -> None:
-        """What was found at a glance when the build began must hold, or something would be lost without a word."""
+        """Raise an error if the files hold more than detection found: it would be lost silently."""
         strange = sorted(
             {name for name in self._class_of.to_pylist() if name is not None}
             - set(self._source.names)
@@ -80,7 +82,8 @@ class _SetListing:
         ):
             what = f"the category {strange[0]!r}" if strange else "boxes and captions in one file"
             raise BuildError(
-                f"{', '.join(self._set.files)}: {what}, which its begin and end do not show: write `categories` first or last"
+                f"{', '.join(self._set.files)}: found {what} only in the middle of the file: "
+                "write `categories` first or last"
             )
 
     def _note_unknown(self, number: int, key: str) -> None:
@@ -88,18 +91,24 @@ class _SetListing:
             pc.equal(self._objects.column("category"), number)
         )
         for image in images.unique().to_pylist():
-            detail = f"an annotation in {self._set.files[0]} is of category_id {key}, which categories does not have"
+            detail = (
+                f"an annotation in {self._set.files[0]} has category_id {key}, "
+                "which is not in `categories`"
+            )
             self._table.faults.setdefault(image, (RejectReason.UNKNOWN_LABEL, detail))
 
     def _strangers(self) -> Iterator[Reject]:
-        """A reject for each image id that annotations name and `images` does not."""
+        """Yield a reject for each image id of annotations that is not in `images`."""
         for key, number in self._table.numbers.items():
             if self._row_of[number] < 0:
-                detail = f"annotations are of image_id {key}, which images does not have: leave them out, or add the image"
+                detail = (
+                    f"annotations have image_id {key}, which is not in `images`: "
+                    "remove them, or add the image"
+                )
                 yield Reject(key, self._set.files[0], RejectReason.BAD_ID, detail)
 
     def _image_folder(self) -> str:
-        """The first of the possible folders that has one of the first images."""
+        """Return the first candidate folder that holds one of the first images."""
         names = pa.array([image.file_name for image in self._table.images[:_PROBES]], pa.string())
         for folder in self._set.folders:
             if any(
@@ -126,7 +135,7 @@ class _SetListing:
             yield replace(
                 reject,
                 detail=reject.detail.replace(
-                    "named in the table", f"named in {self._set.files[0]}"
+                    "listed in the table", f"listed in {self._set.files[0]}"
                 ),
             )
         if self._source.has_boxes:
@@ -140,10 +149,7 @@ class _SetListing:
             pa.array([image.file_name for image in images], pa.string()), folder
         )
         nothing = pa.nulls(len(images), pa.string())
-        keys = [
-            int(image.key) if image.key.lstrip("-").isdecimal() and len(image.key) < 19 else None
-            for image in images
-        ]
+        keys = [number_of(image.key) for image in images]
         columns = {
             "id": resolve_paths(uris, self._source.root)[0],
             "uri": uris,
@@ -161,13 +167,16 @@ class _SetListing:
         return pa.RecordBatch.from_pydict(columns)
 
     def _with_objects(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
-        """The batch with the columns of `objects`, without images whose boxes are fractions of nobody knows what."""
+        """Yield the batch with `objects` columns, and a reject for each image of unknown size."""
         rows, found = self._objects.of(batch.column("row").to_numpy())
         sizes = self._sizes(batch, set(rows.tolist()))
         unknown = np.array([size is None for size in sizes], bool)
         if unknown.any():
             for place in np.flatnonzero(unknown):
-                detail = f"{self._set.files[0]} states no width and height, and the image's header tells none: its boxes have no scale"
+                detail = (
+                    f"{self._set.files[0]} states no width and height, "
+                    "and the image's header has none: its boxes have no scale"
+                )
                 yield Reject(
                     batch.column("id")[place].as_py(),
                     batch.column("uri")[place].as_py(),
@@ -213,7 +222,7 @@ class _SetListing:
     def _sizes(
         self, batch: pa.RecordBatch, with_objects: set[int]
     ) -> Sequence[boxes.ImageSize | None]:
-        """The size of each image: as stated, or that of its header where it has boxes and nothing is stated."""
+        """Return each image's size: as stated, else from its header if the image has boxes."""
         images = [self._table.images[row] for row in batch.column("row").to_pylist()]
         uris, storage = batch.column("uri").to_pylist(), self._source.storage
         unknown = [
@@ -221,9 +230,8 @@ class _SetListing:
             for place, image in enumerate(images)
             if image.size is None and place in with_objects
         ]
-        sizes = [
-            image.size or boxes.ImageSize(1, 1) for image in images
-        ]  # of an image without boxes it does not matter
+        # The size of an image without boxes does not matter.
+        sizes = [image.size or boxes.ImageSize(1, 1) for image in images]
 
         def read(place: int) -> boxes.ImageSize | None:
             return boxes.read_size(uris[place], storage)
@@ -246,10 +254,10 @@ class _SetListing:
 
 
 class _ByRow:
-    """Annotations by the row of their image, in the order of their ids, as TFDS has them."""
+    """Annotations by their image's row, in the order of their ids, as in TFDS."""
 
     def __init__(self, batches: list[pa.RecordBatch], row_of: NDArray[np.int64]) -> None:
-        """Takes the batches away: they may be large, and one copy is enough."""
+        """Empty `batches` after concatenation: they may be large, and one copy is enough."""
         self._table = pa.concat_batches(batches)
         batches.clear()
         rows = row_of[self._table.column("image").to_numpy()]
@@ -263,13 +271,14 @@ class _ByRow:
         return self._table.column(name)
 
     def of(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], pa.RecordBatch]:
-        """The annotations of some rows, ascending: the place in `wanted` that each is of, and their columns."""
+        """Return the annotations of ascending rows: positions in `wanted`, and columns."""
         first, last = (
             np.searchsorted(self._rows, wanted),
             np.searchsorted(self._rows, wanted, side="right"),
         )
         counts = last - first
         places = np.repeat(np.arange(len(wanted)), counts)
+        # The ranges first[i]..last[i], one after another, without a Python loop.
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return places, self._table.take(pa.array(self._order[np.repeat(first, counts) + within]))
 

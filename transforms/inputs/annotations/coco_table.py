@@ -1,4 +1,4 @@
-"""COCO's annotations, read from json files and gathered by image. The format: https://cocodataset.org/#format-data."""
+"""Read COCO annotations from json files into columns (https://cocodataset.org/#format-data)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from transforms.inputs.annotations.json_sections import read_sections
 from transforms.rejects import Reject, RejectReason
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
-_FLUSH_ROWS = 10_000  # annotations held as Python objects
+_FLUSH_ROWS = 10_000  # annotations whose texts are Python objects at once
 
 
 class CocoImage(NamedTuple):
-    """One of `images`: its id as `key_of` gives it, its file's name as it is written, its size where it is stated, and `image_id`."""
+    """An item of `images`: its id from `key_of`, its file name as written, its size if stated."""
 
     key: str
     file_name: str
@@ -40,16 +40,17 @@ class CocoImage(NamedTuple):
 
 @dataclass(slots=True)
 class CocoTable:
-    """All that some json files say of the same images.
+    """The content of json files that annotate the same images.
 
     Attributes:
-        images: In the files' order.
-        objects: Annotations with a box: `image` (number of its key), `order`, `id`, `category`, `x`, `y`, `width`, `height`, `area`,
-            `crowd`, `segmentation`.
+        images: In file order.
+        objects: Annotations with a box: `image` (a number of `numbers`), `order` (the annotation's
+            id, else its position), `category` (a number), `x`, `y`, `width`, `height` and `area`
+            in pixels, `crowd` (0 or 1), `segmentation` (JSON).
         captions: `image`, `order` and `caption`.
-        numbers: Key -> number, of every image id that anything mentions.
-        faults: Image number -> what is wrong with one of its annotations.
-        rejects: What is wrong with the files' other items.
+        numbers: Key -> number, for every image id in the files.
+        faults: Image number -> the problem of one of its annotations.
+        rejects: Problems of other items.
         categories: Id -> name.
     """
 
@@ -63,12 +64,13 @@ class CocoTable:
 
 
 _OBJECT_COLUMNS = {
-    "image": "q", "order": "q", "category": "q", "x": "d", "y": "d", "width": "d", "height": "d", "area": "d", "crowd": "b",
+    "image": "q", "order": "q", "category": "q", "x": "d", "y": "d", "width": "d", "height": "d",
+    "area": "d", "crowd": "b",
 }  # fmt: skip
 
 
 class CocoReader:
-    """Reads json files, one after another, into one `CocoTable`."""
+    """A reader that adds json files, one after another, to one `CocoTable`."""
 
     def __init__(self, storage: StorageOptions) -> None:
         self.table = CocoTable()
@@ -79,11 +81,11 @@ class CocoReader:
         self._start_captions()
 
     def read(self, uri: str) -> None:
-        """Read a file. What is wrong with single items is kept in the table.
+        """Read a file; problems of single items go into the table.
 
         Raises:
-            BuildError: It is no JSON, or has no images.
-            StorageError: It cannot be read.
+            BuildError: The file is not JSON, or has no images.
+            StorageError: The file cannot be read.
         """
         categories: list[Any] = []
         seen: set[str] = set()
@@ -98,19 +100,20 @@ class CocoReader:
                 categories.append(item)
         if not seen:
             raise BuildError(
-                f"{uri} lists no `images`: it is empty, or no COCO file; tables of other forms are .jsonl, .csv or .parquet"
+                f"{uri} lists no `images`: it is empty or not COCO json; "
+                "other tables must be .jsonl, .csv or .parquet"
             )
         self.table.categories |= dict(category_names(categories, uri))
 
     def finish(self) -> CocoTable:
-        """The table; category numbers are then those of `category_keys`."""
+        """Return the table; its category numbers are positions in `category_keys`."""
         self._flush_objects()
         self._flush_captions()
         return self.table
 
     @property
     def category_keys(self) -> list[str]:
-        """The category ids that annotations mention, by number."""
+        """The category ids of annotations, by number."""
         return list(self._category_numbers)
 
     def _add_image(self, item: Any, uri: str, seen: set[str]) -> None:
@@ -134,7 +137,10 @@ class CocoReader:
         record: Mapping[str, Any] = item if isinstance(item, dict) else {}
         key = key_of(record.get("image_id"))
         if key is None:
-            detail = f"annotations[{place}] is {shorten(item)}; an annotation has the image_id of one of the images"
+            detail = (
+                f"annotations[{place}] is {shorten(item)}; "
+                "an annotation has the image_id of one of the images"
+            )
             self.table.rejects.append(Reject("", uri, RejectReason.BAD_VALUE, detail))
             return
         image = self.table.numbers.setdefault(key, len(self.table.numbers))
@@ -153,7 +159,7 @@ class CocoReader:
 
     def _add_caption(self, image: int, order: int, caption: object) -> None:
         if not isinstance(caption, str):
-            raise _BadValue(f"its caption is {shorten(caption)}, which is no text")
+            raise _BadValue(f"its caption is {shorten(caption)}, which is not text")
         self._captions[0].append(image)
         self._captions[1].append(order)
         self._caption_texts.append(encodable(caption))
@@ -164,7 +170,8 @@ class CocoReader:
         category = key_of(record.get("category_id"))
         if category is None:
             raise _BadValue(
-                f"its category_id is {shorten(record.get('category_id'))}; it must be the id of one of the categories"
+                f"its category_id is {shorten(record.get('category_id'))}; "
+                "it must be the id of one of the categories"
             )
         box = record.get("bbox")
         if not isinstance(box, list) or len(box) != 4:
@@ -222,21 +229,21 @@ class CocoReader:
         self._start_captions()
 
 
-class _BadValue(Exception):  # noqa: N818 - the file's, not the program's
-    """What is wrong with an annotation: its image is no good example."""
+class _BadValue(Exception):  # noqa: N818 - a fault of the file, not of the program
+    """A problem with an annotation, which rejects its image."""
 
     reason = RejectReason.BAD_VALUE
 
 
 def _number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _BadValue(f"its {name} has {shorten(value)} in it, which is no number")
+        raise _BadValue(f"its {name} has {shorten(value)} in it, which is not a number")
     try:
         return float(value)
     except OverflowError:
-        return math.inf  # no box has such an edge, which is told where it is left out
+        return math.inf  # a box with such an edge is listed as EMPTY_BOX
 
 
 def _compact(segmentation: object) -> str:
-    """Polygons or run lengths as they are, as JSON without white space; "" for none."""
+    """Return polygons or run lengths as JSON without white space; "" for None."""
     return "" if segmentation is None else _encode(segmentation)

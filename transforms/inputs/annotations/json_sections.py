@@ -1,4 +1,4 @@
-"""A large JSON object read section by section, item by item: in the memory of its largest item, not of the file."""
+"""Read a large JSON object item by item, in the memory of its largest item instead of the file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def read_sections(uri: str, storage: StorageOptions) -> Iterator[tuple[str, Any]]:
-    """(key, item) of each item of the arrays in an object, and (key, value) of what is no array, in the file's order.
+    """Yield (key, item) for the items of an object's arrays, (key, value) for other values.
 
     Raises:
-        BuildError: The file is no JSON object; the message says where it stops being one.
-        StorageError: It cannot be read.
+        BuildError: The file is not a JSON object; the message has the position of the error.
+        StorageError: The file cannot be read.
     """
     with files_of(uri, storage).open_input(uri) as file:
         text = _Text(file, uri)
@@ -34,7 +34,7 @@ def read_sections(uri: str, storage: StorageOptions) -> Iterator[tuple[str, Any]
         while True:
             key = text.value()
             if not isinstance(key, str) or key in seen:
-                text.fail(f"{key!r} is no key, or stands there twice")
+                text.fail(f"{key!r} is not a key, or occurs twice")
             seen.add(key)
             text.expect(":", "a colon")
             yield from ((key, item) for item in text.items())
@@ -45,7 +45,7 @@ def read_sections(uri: str, storage: StorageOptions) -> Iterator[tuple[str, Any]
 
 
 class _Text:
-    """A file's text from where reading is; what lies behind is forgotten."""
+    """A file's text from the current position on; text before it is discarded."""
 
     def __init__(self, file: Any, uri: str) -> None:
         self._file, self._uri = file, uri
@@ -53,7 +53,7 @@ class _Text:
         self._text, self._at, self._forgotten, self._ended = "", 0, 0, False
 
     def items(self) -> Iterator[Any]:
-        """The items of the array that begins here, or the one value."""
+        """Yield the items of the array that begins here, or the single value."""
         if not self.skip("["):
             yield self.value()
             return
@@ -66,7 +66,7 @@ class _Text:
         self.expect("]", "a comma or ]")
 
     def value(self) -> Any:
-        """The value that begins here."""
+        """Return the value that begins here."""
         wanted = _READ_BYTES
         while True:
             self._peek()
@@ -76,42 +76,39 @@ class _Text:
                 if self._ended:
                     self._at = error.pos
                     self.fail(error.msg)
-            except (
-                RecursionError,
-                ValueError,
-            ) as error:  # nested too deeply; a number of too many digits
+            except (RecursionError, ValueError) as error:  # nested too deeply; too many digits
                 self.fail(str(error))
             else:
-                if (
-                    self._ended or self._text[end : end + 1] in _ENDS
-                ):  # else it may go on: 12 of 123, or of 12.5e3
+                # Without an end character the value may continue: 12 of 123, or of 12.5e3.
+                if self._ended or self._text[end : end + 1] in _ENDS:
                     self._at = end
                     return value
             self._read_more(wanted)
-            wanted *= 2
+            wanted *= 2  # every try parses from the value's start: doubling bounds the total work
 
     def skip(self, char: str) -> bool:
-        """Whether `char` comes next; then it is behind."""
+        """Skip `char` if it comes next, and return whether it did."""
         found = self._peek() == char
         self._at += found
         return found
 
     def expect(self, char: str, what: str) -> None:
         if not self.skip(char):
-            self.fail(f"there should be {what}")
+            self.fail(f"expected {what}")
 
     def expect_end(self) -> None:
         if self._peek():
-            self.fail("there is more behind the object")
+            self.fail("unexpected text after the object")
 
     def fail(self, why: str) -> NoReturn:
         place = self._forgotten + self._at
         raise BuildError(
-            f"{self._uri} is no JSON object, or is cut short: {why}, at character {place:,}. Fetch or export it again"
+            f"{self._uri} is not a JSON object, or is cut short: {why} at character {place:,}. "
+            "Fetch or export it again"
         )
 
     def _peek(self) -> str:
-        """The next character that is no white space; "" at the end."""
+        """Return the next character that is not white space; "" at the end."""
         while True:
             match = _BLANK.match(self._text, self._at)
             self._at = match.end() if match else self._at
@@ -126,7 +123,7 @@ class _Text:
             more = self._decoder.decode(data, final=self._ended)
         except UnicodeDecodeError as error:
             raise BuildError(
-                f"{self._uri} is not UTF-8 ({error.reason}), which JSON must be: save it again"
+                f"{self._uri} is not UTF-8 ({error.reason}), as JSON must be: save it as UTF-8"
             ) from error
         self._forgotten += self._at
         self._text, self._at = self._text[self._at :] + more, 0

@@ -1,4 +1,4 @@
-"""Folders of images with a label file for each, as VOC and YOLO have them: what is in them, and which file tells of which image."""
+"""List folders of images with a label file each (VOC, YOLO), and match labels to images."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from transforms.inputs.folders.local_folders import walk
 from transforms.rejects import Reject, RejectReason, reason_of
 
 MAX_LABEL_BYTES = 16 << 20
-# Folders that part images from their labels, and say nothing else: images/train/a.jpg belongs to labels/train/a.txt.
+# Folders that only separate images from labels: images/train/a.jpg belongs to labels/train/a.txt.
 _KIND_FOLDERS = frozenset({"annotations", "images", "jpegimages", "labels", "xmls"})
 
 
 class TreeFile(NamedTuple):
-    """A file of a tree: its path below the root, its address, its length and what changes with its content."""
+    """A file of a tree: its path below the root, its address, its length in bytes, its etag."""
 
     path: str
     uri: str
@@ -42,25 +42,23 @@ class TreeFile(NamedTuple):
 
 
 class Shallow(NamedTuple):
-    """What is directly in a folder: names, in order. Of a store's folder of many loose images it is the first ones only."""
+    """The sorted names in a folder; of a store's folder with loose images, the first ones only."""
 
     folders: list[str]
     files: list[str]
 
 
 def look_in(uri: str, storage: StorageOptions) -> Shallow:
-    """What is directly in a folder, litter left out; nothing where there is no such folder.
+    """Return the names directly in a folder, without litter; none if the folder does not exist.
 
     Raises:
-        StorageError: It cannot be listed.
+        StorageError: The folder cannot be listed.
     """
     if not is_remote(uri):
         try:
             with os.scandir(uri) as entries:
-                names: dict[bool, list[str]] = {
-                    True: [],
-                    False: [],
-                }  # an image folder may have millions: one look at each
+                # One pass: an image folder may hold millions of files.
+                names: dict[bool, list[str]] = {True: [], False: []}
                 for entry in entries:
                     names[entry.is_dir()].append(entry.name)
         except (FileNotFoundError, NotADirectoryError):
@@ -77,9 +75,8 @@ def look_in(uri: str, storage: StorageOptions) -> Shallow:
         [key for key in keys if "/" not in key],
         {key.partition("/")[0] for key in keys if "/" in key},
     )
-    if keys and not any(
-        map(has_image_name, loose)
-    ):  # else there may be millions: no need to list them all to know
+    # Beside loose images there may be millions more: the first page is enough.
+    if keys and not any(map(has_image_name, loose)):
         below, rows = list_folder(client, prefix)
         loose, folders = [row.key[start:] for row in rows], {key[start:] for key in below}
     return _shallow(folders, filter(None, loose))
@@ -92,10 +89,10 @@ def _shallow(folders: Iterable[str], files: Iterable[str]) -> Shallow:
 
 
 def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[Reject]]:
-    """Every file below a folder, sorted by path, litter left out, and a reject for each that cannot be one.
+    """Return the files below a folder by path, without litter, and rejects of bad ones.
 
     Raises:
-        StorageError: A store that cannot be listed.
+        StorageError: The store cannot be listed.
     """
     found = sorted(
         _objects(root, storage) if is_remote(root) else _files(root), key=lambda item: item[0].path
@@ -123,7 +120,7 @@ def _files(root: str) -> Iterator[tuple[TreeFile, Problem | None]]:
                     file,
                     (
                         RejectReason.MISSING_FILE,
-                        f"a broken link, or a file that is gone since it was listed ({error.strerror})",
+                        f"a broken link, or deleted after it was listed ({error.strerror})",
                     ),
                 )
                 continue
@@ -142,7 +139,7 @@ def _objects(root: str, storage: StorageOptions) -> Iterator[tuple[TreeFile, Pro
             if any(is_litter(part) for part in relative.split("/") if part not in (".", "..")):
                 continue
             if not row.num_bytes and "." not in relative.rpartition("/")[2]:
-                continue  # stands for a folder
+                continue  # a folder marker
             odd = key_problem(row.key)
             problem = (
                 (RejectReason.BAD_ID, f"the object {odd}")
@@ -153,7 +150,7 @@ def _objects(root: str, storage: StorageOptions) -> Iterator[tuple[TreeFile, Pro
 
 
 def _named_problem(path: str, problem: Problem | None) -> Problem | None:
-    """An empty label file says that there is nothing in its image; only an image cannot be empty."""
+    """Ignore EMPTY_FILE for label files: an empty one means that its image has no objects."""
     return (
         None
         if problem and problem[0] == RejectReason.EMPTY_FILE and not has_image_name(path)
@@ -162,7 +159,7 @@ def _named_problem(path: str, problem: Problem | None) -> Problem | None:
 
 
 def label_key(path: str) -> tuple[str, ...]:
-    """What an image and its label file have in common: folders and stem, without those that part the two."""
+    """Return what an image and its label file share: folders, without `_KIND_FOLDERS`, and stem."""
     *folders, name = path.split("/")
     return (
         *(folder for folder in folders if folder.lower() not in _KIND_FOLDERS),
@@ -171,7 +168,7 @@ def label_key(path: str) -> tuple[str, ...]:
 
 
 def split_of(words: Iterable[str]) -> str | None:
-    """The split that the first of the words to do so names: "train2017" is train, "Val" is validation."""
+    """Return the split of the first word with one: "train2017" is train, "Val" is validation."""
     return next(
         (
             SPLIT_FOLDERS[word]
@@ -185,17 +182,18 @@ def split_of(words: Iterable[str]) -> str | None:
 def read_labels(
     files: Sequence[TreeFile], storage: StorageOptions
 ) -> Iterator[tuple[TreeFile, bytes | Problem]]:
-    """Each file with its bytes, or why there are none; objects are read many at a time.
+    """Yield each file with its bytes, or why they cannot be read; objects are read concurrently.
 
     Raises:
-        StorageError: The store fails altogether.
+        StorageError: The store fails.
     """
 
     def read(file: TreeFile) -> bytes | Problem:
         if file.num_bytes > MAX_LABEL_BYTES:
             return (
                 RejectReason.BAD_VALUE,
-                f"the label file {file.path} has {file.num_bytes:,} bytes; one may have {MAX_LABEL_BYTES:,}",
+                f"the label file {file.path} has {file.num_bytes:,} bytes; "
+                f"the limit is {MAX_LABEL_BYTES:,}",
             )
         try:
             return files_of(file.uri, storage).read_bytes(file.uri)
@@ -210,7 +208,7 @@ def read_labels(
 
 
 def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:
-    """The first bytes of a file, b"" where there is none."""
+    """Return a file's first bytes; b"" if it cannot be read."""
     try:
         return files_of(uri, storage).read_range(uri, 0, num_bytes)
     except StorageError:
@@ -220,7 +218,7 @@ def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:
 def tree_references(
     images: Sequence[TreeFile], splits: Sequence[str | None], extras: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
-    """Images of a tree as a reference batch, with these columns behind."""
+    """Return a tree's images as a reference batch, followed by the columns of `extras`."""
     rows = [
         FileRow(image.path, image.uri, image.num_bytes, image.etag, split, None)
         for image, split in zip(images, splits, strict=True)

@@ -1,10 +1,10 @@
-"""The part of YAML that a data set's small settings files are written in: a map of texts, and of lists and maps of texts.
+"""Parse the subset of YAML in small settings files: a map of texts, and lists and maps of texts.
 
     names: [cat, 'dog']        names:            names:
                                - cat               0: cat
                                - dog               1: dog
 
-Lists and maps in brackets may go on over several lines. What is nested deeper is left out, and numbers stay the texts they are.
+Lists and maps in brackets may span lines. Deeper nesting is ignored, and numbers stay texts.
 YAML 1.2.2, https://yaml.org/spec/1.2.2/, chapters 7.3, 7.4 and 8.2.
 """
 
@@ -27,7 +27,7 @@ _COMMENT = re.compile(rf"((?:(?<![^\s\[{{,]){_QUOTED}|(?!\s#).)*?)(?:\s#.*)?")
 
 
 def read_plain_yaml(text: str) -> PlainYaml:
-    """Key -> value of the outermost map; what is no such line is left out."""
+    """Return key -> value of the outermost map; other lines are ignored."""
     lines = [
         line
         for line in map(_without_comment, text.removeprefix("\ufeff").splitlines())
@@ -52,7 +52,10 @@ def read_plain_yaml(text: str) -> PlainYaml:
 
 
 def _goes_on(line: str, written: list[str]) -> bool:
-    """Whether a line belongs to the value above it: in an open bracket any does, else what is indented, or an item."""
+    """Return whether a line continues the value above it.
+
+    In an open bracket every line does, elsewhere an indented line or a list item.
+    """
     if written[0][:1] in _OPEN:
         return not written[-1].endswith(("]", "}"))
     return line[0].isspace() or (_ITEM.fullmatch(line) is not None and not written[0])
@@ -69,7 +72,7 @@ def _block(written: str, below: list[str]) -> str | list[str] | dict[str, str]:
 
 
 def _flow(text: str) -> list[str] | dict[str, str]:
-    """A list or a map in brackets."""
+    """Parse a list or a map in brackets."""
     body = text.strip()[1:].rstrip("]} \t")
     if text.lstrip().startswith("{"):
         return {
@@ -84,16 +87,15 @@ def _scalar(written: str) -> str:
         return written[1:-1].replace("''", "'")
     if len(written) > 1 and written[0] == written[-1] == '"':
         try:
-            return str(
-                json.loads(written)
-            )  # its escapes are those of JSON, but for some that no class has in its name
+            # Of YAML's escapes, those that JSON lacks do not occur in class names.
+            return str(json.loads(written))
         except ValueError:
             return written[1:-1]
     return written
 
 
 def _without_comment(line: str) -> str:
-    """The line up to a # at its begin, or behind a space and in no quotes."""
+    """Return the line up to a # at its start, or after a space and outside quotes."""
     if line.lstrip().startswith("#"):
         return ""
     match = _COMMENT.fullmatch(line)

@@ -1,9 +1,10 @@
-"""Pascal VOC as INPUT: images, and an xml for each with the boxes in it.
+"""Pascal VOC as input: images, each with an xml of its boxes.
 
-Either VOC's own folders (`JPEGImages/`, `Annotations/`, `ImageSets/Main/{train,val,test}.txt` for the splits; several of them in
-`VOCdevkit/`), or images with an xml of the same name beside them or in `annotations/`. An image whose xml is missing or cannot be read is
-a reject; a box without area is left out of its image (`boxes`). Masks in `SegmentationClass/` and `SegmentationObject/` are further
-pictures that a schema may ask for, by the columns `segmentation` and `segmentation_object`.
+Either VOC's own folders (`JPEGImages/`, `Annotations/`, `ImageSets/Main/{train,val,test}.txt` for
+the splits; several of them in `VOCdevkit/`), or images with an xml of the same name beside them or
+in `annotations/`. An image whose xml is missing or invalid is rejected; a box without area is
+dropped (`boxes`). Masks in `SegmentationClass/` and `SegmentationObject/` become the columns
+`segmentation` and `segmentation_object`, for schemas that use them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from transforms.references import PICTURE_TYPE, REFERENCE_SCHEMA, extra_name
 from transforms.rejects import Reject
 
 _START_BYTES = 4096
-_PROBES = 3  # xml files that are looked at
+_PROBES = 3  # xml files read for detection
 _XML_FOLDERS = frozenset({"annotations", "xmls"})
 
 
@@ -36,11 +37,11 @@ class VocSource(InputSource):
     """A tree of images and xml files.
 
     Attributes:
-        root: Its folder.
-        has_lists: `ImageSets/Main` says which images are in which split, and which are left out.
-        has_split_folders: The first folder of each path is a split.
-        has_masks: There are folders of masks.
-        storage: Options of the store that it is in.
+        root: The tree's folder.
+        has_lists: True if `ImageSets/Main` assigns images to splits; unlisted images are rejected.
+        has_split_folders: True if the first folder of each path is a split.
+        has_masks: True if there are folders of masks.
+        storage: Options of the tree's store.
     """
 
     root: str
@@ -57,7 +58,10 @@ class VocSource(InputSource):
             if self.has_split_folders
             else ""
         )
-        return f"Pascal VOC at {self.root}: images with an xml of boxes for each{splits}{', masks' if self.has_masks else ''}"
+        return (
+            f"Pascal VOC at {self.root}: images with an xml of boxes for each{splits}"
+            f"{', masks' if self.has_masks else ''}"
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -89,12 +93,12 @@ class VocSource(InputSource):
         return self.has_lists or self.has_split_folders
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        del part  # there is one
+        del part  # the only one
         yield from list_voc(self)
 
 
 class VocFormat(SourceFormat):
-    """A folder of images with an xml for each."""
+    """A folder of images, each with an xml."""
 
     name: ClassVar[str] = "voc"
     summary: ClassVar[str] = "Pascal VOC: images and an .xml for each"
@@ -107,7 +111,8 @@ class VocFormat(SourceFormat):
         ):
             if forced:
                 raise UsageError(
-                    f"{request.argument} {root} has no xml annotations: give a folder with JPEGImages/ and Annotations/ in it"
+                    f"{request.argument} {root} has no xml annotations: "
+                    "give a folder with JPEGImages/ and Annotations/ in it"
                 )
             return None
         request.refuse_columns("Pascal VOC")
@@ -127,7 +132,7 @@ class VocFormat(SourceFormat):
 
 
 def _bases(root: str, storage: StorageOptions) -> list[str]:
-    """The folders that hold VOC's folders, or images and xml files: INPUT itself, or those in `VOCdevkit`."""
+    """Return the folders of VOC's layout, or of images and xmls: INPUT, or those in `VOCdevkit`."""
     found = look_in(root, storage)
     if _holds_annotations(root, found, storage, deeper=2):
         return [root]
@@ -140,7 +145,7 @@ def _bases(root: str, storage: StorageOptions) -> list[str]:
 def _holds_annotations(
     folder: str, found: Shallow, storage: StorageOptions, *, deeper: int
 ) -> bool:
-    """Whether the first xml files are annotations, in a folder or in those of them below it that have such."""
+    """Return whether the first xmls are annotations, here or up to `deeper` folder levels below."""
     first = islice((name for name in found.files if name.lower().endswith(".xml")), _PROBES)
     if any(
         b"<annotation" in read_start(f"{folder}/{name}", storage, _START_BYTES) for name in first

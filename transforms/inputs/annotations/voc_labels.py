@@ -1,4 +1,7 @@
-"""One Pascal VOC annotation file. The format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html."""
+"""Parse Pascal VOC annotation files.
+
+Format: http://host.robots.ox.ac.uk/pascal/VOC/voc2012/htmldoc/devkit_doc.html
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ _EDGES = ("ymin", "xmin", "ymax", "xmax")
 _NO_POSE = "unspecified"
 
 
-class BadLabel(Exception):  # noqa: N818 - the file's, not the program's
-    """A label file that cannot be taken at its word: one line that says why."""
+class BadLabel(Exception):  # noqa: N818 - a fault of the file, not of the program
+    """An invalid label file; the message is one line."""
 
 
 class VocObject(NamedTuple):
-    """One object: its class, the edges of its box in pixels (ymin, xmin, ymax, xmax), and what is said of it."""
+    """An object: its class, its box in pixels (ymin, xmin, ymax, xmax), its pose and flags."""
 
     name: str
     edges: tuple[float, float, float, float]
@@ -28,22 +31,24 @@ class VocObject(NamedTuple):
 
 
 class VocLabel(NamedTuple):
-    """What a file tells of its image; the size is None where it states none."""
+    """The content of an annotation file; `size` is None if the file states none."""
 
     size: ImageSize | None
     objects: tuple[VocObject, ...]
 
 
 def parse_voc(data: bytes) -> VocLabel:
-    """Read a file. As in TFDS, pixels are taken as they stand, and poses in lower case; what is optional is False, or "unspecified".
+    """Parse a file as TFDS does: pixels unchanged, poses in lower case.
+
+    A missing flag is False, a missing pose "unspecified".
 
     Raises:
-        BadLabel: It is no XML, or has a DOCTYPE, which no annotation needs and which can make a parser fill all memory; an object has
-            no name or box.
+        BadLabel: The file is not XML; it has a DOCTYPE, which no annotation needs and which can
+            make a parser fill all memory; or an object has no name or box.
     """
     root = _parse_xml(data)
     if root.tag != "annotation":
-        raise BadLabel(f"its root is <{root.tag[:50]}>, and not <annotation>")
+        raise BadLabel(f"its root is <{root.tag[:50]}>, not <annotation>")
     sides = (_number(root.findtext(f"size/{side}")) for side in ("height", "width"))
     return VocLabel(stated_size(*sides), tuple(_objects(root)))
 
@@ -60,7 +65,7 @@ def _objects(root: Element) -> Iterator[VocObject]:
         if missing:
             raise BadLabel(f"object {number} ({name}) has no <bndbox> with a number as {missing}")
         flags = (_text(element, flag) == "1" for flag in ("truncated", "difficult"))
-        yield VocObject(name, edges, _text(element, "pose").lower() or _NO_POSE, *flags)  # type: ignore[arg-type]  # no None is left
+        yield VocObject(name, edges, _text(element, "pose").lower() or _NO_POSE, *flags)  # type: ignore[arg-type]  # none is None
 
 
 def _text(element: Element, tag: str) -> str:
@@ -83,13 +88,9 @@ def _parse_xml(data: bytes) -> Element:
     try:
         parser.Parse(data, True)
         return builder.close()
-    except (
-        expat.ExpatError,
-        ValueError,
-        LookupError,
-        AssertionError,
-    ) as error:  # LookupError: an encoding that nobody knows
-        raise BadLabel(f"it is no XML: {error}") from error
+    # LookupError: an unknown encoding.
+    except (expat.ExpatError, ValueError, LookupError, AssertionError) as error:
+        raise BadLabel(f"it is not XML: {error}") from error
 
 
 def _refuse_doctype(*_: object) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Listing a Pascal VOC tree: a reference for each image, with the objects of its xml as lists."""
+"""List a Pascal VOC tree: a reference for each image, with the objects of its xml as lists."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from transforms.rejects import Reject, RejectReason
 if TYPE_CHECKING:
     from transforms.inputs.annotations.voc import VocSource
 
-# Folders of masks, in lower case, and the columns that their pictures are in.
+# Folder of masks, in lower case -> the column of its images.
 MASKS: Mapping[str, str] = {
     "segmentationclass": "segmentation",
     "segmentationobject": "segmentation_object",
 }
-# The lists of ImageSets/Main that are splits.
+# List in ImageSets/Main -> its split.
 SPLIT_LISTS: Mapping[str, str] = {
     "train.txt": "train",
     "val.txt": "validation",
@@ -44,7 +44,7 @@ _Key = tuple[str, ...]
 
 @dataclass(slots=True)
 class _Tree:
-    """The files of a tree by what they are, each by what it has in common with its image."""
+    """The files of a tree by kind; labels and masks by the `label_key` shared with their image."""
 
     images: list[TreeFile]
     labels: dict[_Key, list[TreeFile]]
@@ -54,7 +54,7 @@ class _Tree:
 
 
 def list_voc(source: VocSource) -> Iterator[pa.RecordBatch | Reject]:
-    """The tree's images as references, sorted by path, and a reject for whatever can be none."""
+    """Yield the tree's images as references, sorted by path, and rejects."""
     files, rejects = list_tree(source.root, source.storage)
     yield from rejects
     tree = _sort(files)
@@ -67,7 +67,7 @@ def list_voc(source: VocSource) -> Iterator[pa.RecordBatch | Reject]:
                 "/".join(key),
                 source.root,
                 RejectReason.MISSING_FILE,
-                f"listed as a {split} image, but there is none of this name",
+                f"listed as a {split} image, but there is no image of this name",
             )
     for key, labels in tree.labels.items():
         if key not in keys:
@@ -95,9 +95,9 @@ def list_voc(source: VocSource) -> Iterator[pa.RecordBatch | Reject]:
             wanted.append((image, found[0]))
         else:
             told = (
-                f"it has several: {', '.join(file.path for file in found)}"
+                f"it has several xml files: {', '.join(file.path for file in found)}"
                 if found
-                else "no xml says what is in it"
+                else "it has no xml file"
             )
             yield Reject(
                 image.path,
@@ -132,7 +132,7 @@ def _sort(files: Sequence[TreeFile]) -> _Tree:
 
 
 def _listed_splits(source: VocSource, tree: _Tree) -> tuple[dict[_Key, str], list[Reject]]:
-    """The split of each listed image by its key, and a reject for each that stands in two."""
+    """Return the split of each listed image by its key, and a reject for each image in two."""
     splits: dict[_Key, str] = {}
     rejects = []
     for file, data in read_labels(sorted(tree.lists, key=_is_sum), source.storage):
@@ -149,14 +149,14 @@ def _listed_splits(source: VocSource, tree: _Tree) -> tuple[dict[_Key, str], lis
                         "/".join(key),
                         file.uri,
                         RejectReason.DUPLICATE_ID,
-                        f"listed in two splits; {split} keeps it",
+                        f"listed in two splits; it stays in {split}",
                     )
                 )
     return splits, rejects
 
 
 def _is_sum(file: TreeFile) -> bool:
-    """Whether a list is of the images of two others: it counts for those that neither of them has."""
+    """Return whether a list is trainval.txt, which counts only for images in no other list."""
     return file.path.lower().endswith("/trainval.txt")
 
 
@@ -211,7 +211,7 @@ def _label_of(
     if size is None:
         return (
             RejectReason.BAD_VALUE,
-            f"{file.path} states no size, and the image's header tells none: its boxes have no scale",
+            f"{file.path} states no size, and the image's header has none: its boxes have no scale",
         )
     return label._replace(size=size)
 

@@ -1,9 +1,10 @@
-"""YOLO's text labels as INPUT: images, and for each a .txt with a line an object.
+"""YOLO text labels as input: images, each with a .txt of one line per object.
 
-Labels are in `labels/` as the images are in `images/` (`images/train/a.jpg`, `labels/train/a.txt`; or `train/images/`, `train/labels/`), or
-beside the images. Classes are named in data.yaml, dataset.yaml, classes.txt or obj.names. An image without a .txt has no objects: that is
-how YOLO says so. An image whose .txt has a line that cannot be read is a reject that names the line; a box without area is left out
-(`boxes`). A polygon is kept as text, and its box is its extent.
+Labels are in `labels/` as images are in `images/` (`images/train/a.jpg` and `labels/train/a.txt`,
+or `train/images/` and `train/labels/`), or beside the images. Class names come from data.yaml,
+dataset.yaml, classes.txt or obj.names. As YOLO defines it, an image without a .txt has no objects.
+An invalid line in a .txt rejects the image, and the reject has the line; a box without area is
+dropped (`boxes`). A polygon is kept as text, with its extent as the box.
 """
 
 from __future__ import annotations
@@ -35,12 +36,8 @@ from transforms.rejects import Reject
 
 _CONFIG_BYTES = 1 << 20
 _START_BYTES = 4096
-_LABEL_FOLDERS = frozenset(
-    {"labels", "obj_train_data"}
-)  # the second is CVAT's, with the images in it
-_PROBES = (
-    5  # label files that are looked at: the first ones may be empty, of images without objects
-)
+_LABEL_FOLDERS = frozenset({"labels", "obj_train_data"})  # the latter is CVAT's, with the images
+_PROBES = 5  # label files read for detection: those of images without objects are empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +45,12 @@ class YoloSource(InputSource):
     """A tree of images and text labels.
 
     Attributes:
-        root: Its folder.
+        root: The tree's folder.
         names: Class names by number.
-        places: (split, folder of images or list of them, below the root) as data.yaml has them.
-        has_split_folders: A folder above each image is named as its split.
-        has_keypoints: Behind the boxes there are keypoints, which are left out.
-        storage: Options of the store that it is in.
+        places: (split, folder or list of images below the root) of data.yaml.
+        has_split_folders: True if a folder above each image is its split.
+        has_keypoints: True if keypoints, which are dropped, follow the boxes.
+        storage: Options of the tree's store.
     """
 
     root: str
@@ -72,7 +69,10 @@ class YoloSource(InputSource):
             else ""
         )
         points = "; keypoints are left out" if self.has_keypoints else ""
-        return f"YOLO labels at {self.root}: images with a .txt of boxes for each, {len(self.names)} classes{splits}{points}"
+        return (
+            f"YOLO labels at {self.root}: images with a .txt of boxes for each, "
+            f"{len(self.names)} classes{splits}{points}"
+        )
 
     @property
     def schema(self) -> pa.Schema:
@@ -97,7 +97,7 @@ class YoloSource(InputSource):
         return bool(self.places) or self.has_split_folders
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        del part  # there is one
+        del part  # the only one
         yield from list_yolo(self)
 
 
@@ -106,9 +106,7 @@ class YoloFormat(SourceFormat):
 
     name: ClassVar[str] = "yolo"
     summary: ClassVar[str] = "YOLO: images and a .txt for each, or their data.yaml"
-    rank: ClassVar[int] = (
-        28  # before tables: data.yaml is no table, and they refuse files of strange names
-    )
+    rank: ClassVar[int] = 28  # before `table`, which fails on files like data.yaml
 
     def open(self, request: SourceRequest, *, forced: bool) -> YoloSource | None:
         uri, storage = request.uri, request.storage
@@ -123,13 +121,15 @@ class YoloFormat(SourceFormat):
         if config is None:
             if forced:
                 raise UsageError(
-                    f"{request.argument} {uri} is no folder: give that of images/ and labels/, or data.yaml"
+                    f"{request.argument} {uri} is not a folder: "
+                    "give the folder of images/ and labels/, or data.yaml"
                 )
             return None
         request.refuse_columns("YOLO labels")
         if not config.names:
             raise UsageError(
-                f"{uri} has YOLO's labels, and nothing names their classes: add data.yaml with `names`, or classes.txt with one a line"
+                f"{uri} has YOLO labels but no class names: "
+                "add data.yaml with `names`, or classes.txt with one name per line"
             )
         return YoloSource(
             root,
@@ -146,16 +146,16 @@ def _read_config(uri: str, storage: StorageOptions) -> YoloConfig:
 
 
 def _root_of(config: YoloConfig, uri: str) -> str:
-    """The data set's folder: `path` where there is such a folder, else that of data.yaml."""
+    """Return the data set's folder: `path` of data.yaml if it exists, else data.yaml's own."""
     home = uri.rpartition("/")[0]
     named = os.path.normpath(os.path.join(home, os.path.expanduser(config.path)))
     return named if config.path and os.path.isdir(named) else home
 
 
 def _find_config(root: str, storage: StorageOptions) -> YoloConfig:
-    """What a folder's settings say; without names where it has none."""
+    """Return the settings of a folder, without names if it has none."""
     found = look_in(root, storage)
-    # Of a store's folder of many images only the first names are known: the usual ones are asked for.
+    # A store's folder with many images is listed in part only: try the usual names, too.
     configs = dict.fromkeys([*filter(is_config, found.files), "data.yaml", "dataset.yaml"])
     texts = (
         (
@@ -186,7 +186,7 @@ def _find_config(root: str, storage: StorageOptions) -> YoloConfig:
 
 
 def _has_labels(root: str, storage: StorageOptions) -> bool:
-    """Whether the first text files are labels: in `labels/`, in a split folder, or beside images."""
+    """Return whether the first .txt in `labels/`, in a split folder or beside images are labels."""
     found = look_in(root, storage)
     if _are_labels(root, found, storage, beside=True):
         return True
@@ -217,9 +217,8 @@ def _is_label_folder(name: str) -> bool:
 
 def _are_labels(folder: str, found: Shallow, storage: StorageOptions, *, beside: bool) -> bool:
     texts = (name for name in found.files if name.lower().endswith(".txt"))
-    if beside and (
-        first := next(texts, None)
-    ):  # most folders of images have no text, and need no more looking
+    # Most image folders have no .txt: skip collecting their stems then.
+    if beside and (first := next(texts, None)):
         stems = {name.rpartition(".")[0] for name in found.files if has_image_name(name)}
         texts = (name for name in chain([first], texts) if name[:-4] in stems)
     return any(
@@ -229,7 +228,10 @@ def _are_labels(folder: str, found: Shallow, storage: StorageOptions, *, beside:
 
 
 def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:
-    """(split, folder or list below the root) of each place that data.yaml names. Roboflow writes ../train/images for train/images."""
+    """Return (split, folder or list below the root) of each place in data.yaml.
+
+    Roboflow writes ../train/images for train/images.
+    """
     found = []
     for split, written in config.places.items():
         for place in written:
@@ -240,9 +242,8 @@ def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:
             ]
             found.append((split, "/".join(parts)))
     paths = [path for _, path in found]
-    return (
-        tuple(found) if len(set(paths)) == len(paths) > 1 else ()
-    )  # one folder for two splits says nothing
+    # Two splits in one folder define no splits.
+    return tuple(found) if len(set(paths)) == len(paths) > 1 else ()
 
 
 def _has_split_folders(root: str, storage: StorageOptions) -> bool:

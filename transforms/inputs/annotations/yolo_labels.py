@@ -1,6 +1,6 @@
-"""YOLO's label files, one a line an object, and the files that name the classes: data.yaml, classes.txt, obj.names.
+"""Parse YOLO label files, one object per line, and class names: data.yaml, classes.txt, obj.names.
 
-The formats: https://docs.ultralytics.com/datasets/detect/ and .../segment/, and Darknet's before them.
+Formats: https://docs.ultralytics.com/datasets/detect/ and .../segment/, which extend Darknet's.
 """
 
 from __future__ import annotations
@@ -12,15 +12,22 @@ from typing import Any, NamedTuple
 from shardwright.errors import UsageError
 from transforms.inputs.annotations.plain_yaml import read_plain_yaml
 
-_MARGIN = 0.01  # by which tools let a box reach out of its image
+_MARGIN = 0.01  # tools let boxes exceed their image by this fraction
 
 
-class BadLine(Exception):  # noqa: N818 - the file's, not the program's
-    """A line that is none of a label file: one line that says why."""
+class BadLine(Exception):  # noqa: N818 - a fault of the file, not of the program
+    """An invalid line of a label file; the message is one line."""
 
 
 class YoloObject(NamedTuple):
-    """One object, in fractions: its class, its box as x and y of the centre, width and height, and its polygon as x, y, x, y..."""
+    """An object, in fractions of its image.
+
+    Attributes:
+        label: The class number.
+        box: x and y of the center, width, height.
+        polygon: x, y, x, y...; () if there is only a box.
+        line: The line of the file, from 1.
+    """
 
     label: int
     box: tuple[float, float, float, float]
@@ -31,11 +38,12 @@ class YoloObject(NamedTuple):
 def parse_yolo(
     data: bytes, *, num_classes: int, has_keypoints: bool = False
 ) -> Iterator[YoloObject]:
-    """The objects of a file.
+    """Yield the objects of a file.
 
     Args:
-        num_classes: How many classes there are.
-        has_keypoints: What comes behind the box is points and no polygon: they are left out.
+        data: The file's content.
+        num_classes: The number of classes.
+        has_keypoints: True to drop the values after each box, which are keypoints.
 
     Raises:
         BadLine: A line is not `class x y width height`, nor `class x y x y x y ...`, in fractions.
@@ -51,23 +59,21 @@ def parse_yolo(
 def _object_of(words: list[str], line: int, num_classes: int, has_keypoints: bool) -> YoloObject:
     label, *values = map(float, words)
     if not (label.is_integer() and 0 <= label < num_classes):
-        raise ValueError(f"the class is {words[0]}, and there are {num_classes}, counted from 0")
+        raise ValueError(f"invalid class {words[0]}: there are {num_classes}, counted from 0")
     if has_keypoints:
         del values[4:]
     if len(values) != 4 and (len(values) < 6 or len(values) % 2):
-        raise ValueError(
-            "it has neither `class x y width height` nor `class` and three or more points"
-        )
+        raise ValueError("expected `class x y width height`, or `class` and at least three points")
     wrong = next(
         (value for value in values if not (math.isnan(value) or -_MARGIN <= value <= 1 + _MARGIN)),
         None,
     )
     if wrong is not None:
         raise ValueError(
-            f"{wrong:g} is no fraction of the image's width or height: divide pixels by them"
+            f"{wrong:g} is not a fraction of the image's width or height: divide pixels by them"
         )
     if len(values) == 4:
-        return YoloObject(int(label), tuple(values), (), line)  # type: ignore[arg-type]  # of four
+        return YoloObject(int(label), tuple(values), (), line)  # type: ignore[arg-type]  # four values
     (left, right), (top, bottom) = ((min(side), max(side)) for side in (values[::2], values[1::2]))
     return YoloObject(
         int(label),
@@ -78,7 +84,7 @@ def _object_of(words: list[str], line: int, num_classes: int, has_keypoints: boo
 
 
 def looks_like_labels(start: bytes) -> bool:
-    """Whether the first bytes of a text file are those of a label file that is not empty: a class, and fractions."""
+    """Return whether a text file starts like a label file: with a class and four fractions."""
     first = next(
         (
             line.split()
@@ -88,9 +94,8 @@ def looks_like_labels(start: bytes) -> bool:
         [],
     )
     try:
-        numbers = [
-            float(word) for word in first
-        ]  # behind a box there may be keypoints with more than fractions
+        # After a box there may be keypoints, which have other values than fractions.
+        numbers = [float(word) for word in first]
         return (
             len(first) >= 5
             and first[0].isdecimal()
@@ -101,13 +106,13 @@ def looks_like_labels(start: bytes) -> bool:
 
 
 class YoloConfig(NamedTuple):
-    """What a data.yaml says.
+    """The settings of a data.yaml.
 
     Attributes:
-        names: Class names by number; () where it has none.
-        places: Split -> folders, or lists of images, as they are written.
-        path: The data set's folder, as it is written; "" for none.
-        has_keypoints: Labels have keypoints behind their boxes.
+        names: Class names by number; () without.
+        places: Split -> folders or lists of images, as written.
+        path: The data set's folder, as written; "" without.
+        has_keypoints: True if keypoints follow the boxes in label files.
     """
 
     names: tuple[str, ...]
@@ -117,22 +122,23 @@ class YoloConfig(NamedTuple):
 
 
 def read_names(text: str) -> tuple[str, ...]:
-    """The names of a classes.txt or obj.names: one a line."""
+    """Return the names in a classes.txt or obj.names, one per line."""
     return tuple(line.strip() for line in text.removeprefix("\ufeff").splitlines() if line.strip())
 
 
 def read_config(text: str, path: str) -> YoloConfig:
-    """Read a data.yaml: plain values, lists and maps of them, in one line or in several; no more of YAML than these files have.
+    """Parse a data.yaml, within the limits of `plain_yaml`.
 
     Raises:
-        UsageError: `names` and `nc` contradict one another, or a number has no name.
+        UsageError: `nc` is not the number of `names`, a number has no name, or a name is empty or
+            used twice.
     """
     values = read_plain_yaml(text)
     names = _names(values.get("names"), path)
     count = values.get("nc")
     if names and isinstance(count, str) and count.isdecimal() and int(count) != len(names):
         raise UsageError(
-            f"{path}: nc is {count}, and there are {len(names)} names: mend one of them"
+            f"{path}: nc is {count}, but there are {len(names)} names: correct one of them"
         )
     places = {}
     for key, split in (
@@ -158,13 +164,11 @@ def _names(value: Any, path: str) -> tuple[str, ...]:
         )
         if missing is not None:
             raise UsageError(
-                f"{path}: names has {len(value)} classes, and none of the number {missing}"
+                f"{path}: names has {len(value)} classes, but none with number {missing}"
             )
         value = [value[str(number)] for number in range(len(value))]
     names = tuple(str(name).strip() for name in value) if isinstance(value, list) else ()
     doubled = next((name for name in names if not name or names.count(name) > 1), None)
     if doubled is not None:
-        raise UsageError(
-            f"{path}: two classes are called {doubled!r}, or one has no name: rename it"
-        )
+        raise UsageError(f"{path}: class name {doubled!r} is empty or used twice: rename the class")
     return names

@@ -1,4 +1,4 @@
-"""Listing a YOLO tree: a reference for each image, with the objects of its .txt as lists."""
+"""List a YOLO tree: a reference for each image, with the objects of its .txt as lists."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from transforms.rejects import Reject, RejectReason
 if TYPE_CHECKING:
     from transforms.inputs.annotations.yolo import YoloSource
 
-# Files that name the classes, one a line: LabelImg's, Darknet's and Roboflow's.
+# Files with one class name per line: LabelImg's, Darknet's and Roboflow's.
 NAME_FILES = ("classes.txt", "obj.names", "_darknet.labels", "predefined_classes.txt")
 
 
 def is_config(path: str) -> bool:
-    """Whether a file's name is that of YAML."""
+    """Return whether a file name has an extension of YAML."""
     return path.lower().endswith((".yaml", ".yml"))
 
 
 def list_yolo(source: YoloSource) -> Iterator[pa.RecordBatch | Reject]:
-    """The tree's images as references, sorted by path, and a reject for whatever can be none."""
+    """Yield the tree's images as references, sorted by path, and rejects."""
     files, rejects = list_tree(source.root, source.storage)
     yield from rejects
     images = [file for file in files if has_image_name(file.path)]
@@ -69,7 +69,7 @@ def _left_over(
     keys: set[tuple[str, ...]],
     lists: set[str],
 ) -> Iterator[Reject]:
-    """A reject for each file that is no image, and tells of none."""
+    """Yield a reject for each file that is neither an image nor used for one."""
     for file in files:
         if (
             has_image_name(file.path)
@@ -92,7 +92,10 @@ def _left_over(
 
 
 def _splits_by_place(source: YoloSource, lists: Sequence[TreeFile]) -> Callable[[str], str | None]:
-    """What gives an image's split by its path: the folder or list of data.yaml that it is in, else the folder named as a split."""
+    """Return a function from an image's path to its split.
+
+    The split is that of a list or folder in data.yaml; without those, of a split folder.
+    """
     split_of_place = {path: split for split, path in source.places}
     listed: dict[str, str] = {}
     for file, data in read_labels(lists, source.storage):
@@ -181,5 +184,5 @@ def _objects_of(
 
 
 def _polygon(found: YoloObject) -> str:
-    """A polygon as COCO writes them, a list in a list, in fractions; "" for an object that has only its box."""
+    """Return a polygon as COCO's JSON, a list in a list, but in fractions; "" for a plain box."""
     return json.dumps([found.polygon], separators=(",", ":")) if found.polygon else ""

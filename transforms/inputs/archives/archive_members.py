@@ -1,4 +1,4 @@
-"""What archives are made of, whatever their format: members, faults, and how members become references."""
+"""Members of archives of any format, their faults, and their references."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from transforms.rejects import Reject, RejectReason, reason_of
 
 
 class ArchiveFault(Exception):  # noqa: N818 - a fault of the data, as ImageFault
-    """An archive, or what is left of it, cannot be read.
+    """An archive, or the rest of it, that cannot be read.
 
     Attributes:
-        reason: The typed reason.
+        reason: The reject reason.
         detail: One line for a person.
     """
 
@@ -43,15 +43,15 @@ class ArchiveFault(Exception):  # noqa: N818 - a fault of the data, as ImageFaul
 
 
 class Member(NamedTuple):
-    """One file of an archive.
+    """A file in an archive.
 
     Attributes:
-        path: Its normal path in the archive, without a slash at the start.
+        path: Its normalized path in the archive, without a leading slash.
         num_bytes: Its length, as the archive states it.
-        offset: Where in the archive its bytes are; None where they are compressed.
-        open: Gives its bytes, to be read forwards and before the next member is asked for.
-        problem: Why it can be no record, as far as its header tells.
-        stands_alone: What is wrong with its bytes says nothing of the members after it.
+        offset: The position of its bytes in the archive; None if they are compressed.
+        open: Opens its bytes, to be read forwards and before the next member is requested.
+        problem: Why its header excludes it as a record, or None.
+        stands_alone: True if a fault in its bytes does not affect the members after it.
     """
 
     path: str
@@ -63,7 +63,7 @@ class Member(NamedTuple):
 
 
 class MemberRow(NamedTuple):
-    """The columns of a reference batch that a member fills."""
+    """An image member: the columns of a reference batch that it fills."""
 
     id: str
     uri: str
@@ -77,7 +77,12 @@ class MemberRow(NamedTuple):
 
 @contextmanager
 def archive_faults() -> Iterator[None]:
-    """Errors of the libraries that read archives, and of a store with this one, as `ArchiveFault`. Raises `StorageError` for others."""
+    """Turn errors of archive libraries, and a store's errors about this object, into ArchiveFault.
+
+    Raises:
+        ArchiveFault: The archive cannot be read.
+        StorageError: The store fails.
+    """
     try:
         yield
     except ArchiveFault:
@@ -103,7 +108,7 @@ def archive_faults() -> Iterator[None]:
         ValueError,
     ) as error:
         raise ArchiveFault(RejectReason.CORRUPT, str(error)) from error
-    except OSError as error:  # gzip and bz2 raise it without a number
+    except OSError as error:  # without an errno, it is bad data found by gzip or bz2
         raise ArchiveFault(
             RejectReason.UNREADABLE if error.errno else RejectReason.CORRUPT,
             error.strerror or str(error),
@@ -111,13 +116,13 @@ def archive_faults() -> Iterator[None]:
 
 
 def normal_path(name: str) -> str:
-    """A member's name without `./`, doubled slashes or a slash at either end; "" for the archive's root."""
+    """Return a member's path without `./`, double or outer slashes; "" for the archive's root."""
     path = posixpath.normpath(name.replace("\0", "").lstrip("/")).lstrip("/")
     return "" if path == "." else path
 
 
 def path_problem(path: str) -> Problem | None:
-    """Why a member of that name can be no record."""
+    """Return why a member with this path cannot be a record, or None."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -131,12 +136,12 @@ def path_problem(path: str) -> Problem | None:
 
 
 def member_problem(member: Member) -> Problem | None:
-    """Why a member can be no image, before a byte of it is read."""
+    """Return why a member cannot be an image, without reading its bytes, or None."""
     return path_problem(member.path) or member.problem or size_problem(member.num_bytes)
 
 
 def member_reject(archive_name: str, uri: str, path: str, problem: Problem) -> Reject:
-    """The reject of one member."""
+    """Return the reject of a member."""
     shown = f"{archive_name}/{path}".encode("utf-8", "surrogateescape").decode(
         "utf-8", "backslashreplace"
     )
@@ -144,7 +149,7 @@ def member_reject(archive_name: str, uri: str, path: str, problem: Problem) -> R
 
 
 class Place(NamedTuple):
-    """Where a member's bytes are read: in the archive or in the spool."""
+    """The position of a member's bytes, in the archive or in the spool."""
 
     uri: str
     offset: int
@@ -152,15 +157,17 @@ class Place(NamedTuple):
 
 
 def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> Place | Problem:
-    """Where a picture's bytes are, put into the spool where they cannot be read in the archive; or why it is no picture.
+    """Return where an image's bytes are, or why the member is not an image.
+
+    Bytes that cannot be read in the archive are copied into the spool.
 
     Args:
-        member: One without a `member_problem`.
-        archive: The archive itself; its offset is of no account.
-        writer: Of the spool; None where all members are read in place.
+        member: A member without a `member_problem`.
+        archive: The archive; its offset is ignored.
+        writer: The writer of the spool; None if all members are read in place.
 
     Raises:
-        ArchiveFault: It cannot be read, nor can what comes after it.
+        ArchiveFault: The member cannot be read, nor the members after it.
     """
     named = has_image_name(member.path)
     if member.offset is not None and named:
@@ -178,14 +185,14 @@ def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> 
             return fault.reason, fault.detail
         raise
     if len(data) != member.num_bytes:
-        return RejectReason.TRUNCATED, f"{len(data)} bytes of {member.num_bytes} are there"
+        return RejectReason.TRUNCATED, f"only {len(data)} of {member.num_bytes} bytes are there"
     if writer is None:
         raise AssertionError("a compressed member needs a spool")
     return Place(writer.uri, writer.add(data), writer.etag)
 
 
 def member_batches(rows: Iterable[MemberRow | Reject]) -> Iterator[pa.RecordBatch | Reject]:
-    """Rows as reference batches, rejects as they are."""
+    """Yield rows as reference batches, and rejects unchanged."""
     pending: list[MemberRow] = []
     for row in rows:
         if isinstance(row, Reject):
@@ -200,7 +207,7 @@ def member_batches(rows: Iterable[MemberRow | Reject]) -> Iterator[pa.RecordBatc
 
 
 def member_references(rows: Sequence[MemberRow]) -> pa.RecordBatch:
-    """Rows as one reference batch."""
+    """Return rows as one reference batch."""
     columns: dict[str, Sequence[object]] = dict(
         zip(MemberRow._fields, zip(*rows, strict=True), strict=True)
     )

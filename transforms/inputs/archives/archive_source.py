@@ -1,4 +1,4 @@
-"""What archives of images have in common as INPUT: one part for each, and folders inside that mean what they mean outside."""
+"""Archives of images as input: one part each, and folders inside mean the same as outside."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from transforms.rejects import Reject, RejectReason
 
 T = TypeVar("T")
 Rows = Iterator[pa.RecordBatch | Reject]
-# How far detection looks into an archive: it need not know all of a large one.
+# Detection stops here: it need not read a large archive to its end.
 LOOK_MEMBERS, LOOK_BYTES, LEAST_LOOK = 20_000, 64 << 20, 20
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLayout:
-    """What the folders in archives, and the archives' names, mean.
+    """The meaning of the folders in archives, and of the archives' names.
 
     Attributes:
-        wrapper: The folder that everything was packed in, which means nothing; "" where there is none.
-        split_folders: The first folder is a split's, as in a folder of split folders.
-        split_names: Every archive's name states its split.
+        wrapper: The folder around everything, which has no meaning; "" without one.
+        split_folders: True if the first folder is a split.
+        split_names: True if every archive's name states its split.
     """
 
     wrapper: str = ""
@@ -59,29 +59,29 @@ class ArchiveLayout:
         return self.split_folders or self.split_names
 
     def place_of(self, archive: InputFile, path: str) -> tuple[str | None, str | None]:
-        """The split and the label of a member."""
+        """Return the split and the label of a member."""
         inner = path.removeprefix(f"{self.wrapper}/") if self.wrapper else path
         has_split = self.split_folders and inner.partition("/")[0].lower() in SPLIT_FOLDERS
         split, label = place_of((self.wrapper,) if has_split else (), inner)
         return split or (archive.split if self.split_names else None), label
 
     def describe(self) -> str:
-        """For the log: what is special."""
-        told = [f"everything in them is in {self.wrapper}/"] if self.wrapper else []
+        """Return the end of the source's log line, such as ", with split folders"."""
+        told = [f"packed in {self.wrapper}/"] if self.wrapper else []
         told += ["with split folders"] if self.split_folders else []
         told += ["splits by their names"] if self.split_names else []
         return "".join(f", {text}" for text in told)
 
 
 class Look(NamedTuple):
-    """The first files of an archive, by their paths, and whether these are all."""
+    """The paths of an archive's first files; `whole` is True if these are all."""
 
     paths: list[str]
     whole: bool
 
 
 def look_into(members: Iterable[Member]) -> Look:
-    """The paths of the first members that may be records."""
+    """Return the paths of the first members that may be records."""
     paths: list[str] = []
     num_bytes = 0
     try:
@@ -91,13 +91,13 @@ def look_into(members: Iterable[Member]) -> Look:
             num_bytes += member.num_bytes
             if len(paths) >= LOOK_MEMBERS or (num_bytes > LOOK_BYTES and len(paths) >= LEAST_LOOK):
                 return Look(paths, whole=False)
-    except ArchiveFault:  # told when it is listed
+    except ArchiveFault:  # reported when the archive is listed
         return Look(paths, whole=False)
     return Look(paths, whole=True)
 
 
 def layout_of(looks: Sequence[Look], archives: Sequence[InputFile]) -> ArchiveLayout:
-    """What the folders mean, going by some of the archives."""
+    """Infer the layout from the first files of some archives."""
     images = [
         path.split("/")
         for path in chain.from_iterable(look.paths for look in looks)
@@ -112,7 +112,10 @@ def layout_of(looks: Sequence[Look], archives: Sequence[InputFile]) -> ArchiveLa
 
 
 def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:
-    """The one folder that holds nothing but folders: what was packed. With one folder in it, only to who sees all is it that."""
+    """Return the one top folder if it was packed as a wrapper around folders, else "".
+
+    If only one folder is seen in it, all files must be known: others may follow.
+    """
     tops = {parts[0] for parts in images}
     if len(tops) != 1 or any(len(parts) < 3 for parts in images):
         return ""
@@ -126,17 +129,18 @@ def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:
 def find_archives(
     request: SourceRequest, is_one: Callable[[str], bool], *, forced: bool, what: str
 ) -> tuple[InputFile, ...]:
-    """The archives that INPUT is, none where it is something else.
+    """Return the archives of INPUT; () if it is something else.
 
     Raises:
-        UsageError: The user says that it is, and there are none.
+        UsageError: The format is forced and there are none, or a name is not UTF-8.
     """
     found = find_files(request, is_one, alone=not forced)
     if not found and forced:
         if request.is_file:
             return (InputFile(request.uri, request.uri.rpartition("/")[2]),)
         raise UsageError(
-            f"{request.argument} {request.uri} has no {what}: give one, a folder of them, or a wildcard"
+            f"{request.argument} {request.uri} has no {what}: "
+            "give one, a folder of them, or a wildcard"
         )
     for archive in found:
         try:
@@ -148,13 +152,13 @@ def find_archives(
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSource(InputSource):
-    """Archives to list.
+    """A source of archives.
 
     Attributes:
-        request: What INPUT is.
-        base: The folder that archives' names start from, with a slash.
-        layout: What folders and names mean.
-        count: How many archives there were.
+        request: The request for INPUT.
+        base: The folder that archives' names are relative to, with a trailing slash.
+        layout: The meaning of folders and names.
+        count: The number of archives at detection.
     """
 
     request: SourceRequest
@@ -169,7 +173,7 @@ class ArchiveSource(InputSource):
     def parts(self) -> Iterator[str]:
         found = find_files(self.request, self.is_archive)
         yield from (archive.uri for archive in found)
-        if not found:  # a file of any name, by `--input-format`
+        if not found:  # a file with any name, forced by `--input-format`
             yield self.request.uri
 
     def list_part(self, part: str) -> Rows:
@@ -184,11 +188,15 @@ class ArchiveSource(InputSource):
     @staticmethod
     @abstractmethod
     def is_archive(name: str) -> bool:
-        """Whether a file's name ends as that of such an archive."""
+        """Return whether a file name has an extension of such archives."""
 
     @abstractmethod
     def list_archive(self, archive: InputFile, state: FileState) -> Rows:
-        """What one archive holds. Raises `ArchiveFault` for what is left of it."""
+        """Yield the content of an archive.
+
+        Raises:
+            ArchiveFault: The rest of the archive cannot be read.
+        """
 
     def references(
         self,
@@ -197,14 +205,14 @@ class ArchiveSource(InputSource):
         members: Iterable[Member],
         writer: SpoolWriter | None,
     ) -> Rows:
-        """Members as references and rejects, one more for what is left of an archive that cannot be read to its end."""
+        """Yield members as references and rejects, and a reject if the archive is cut short."""
         rows = self._rows(archive, Place(archive.uri, 0, state.etag), members, writer)
         return member_batches(with_fault(archive, rows))
 
     def spooled(
         self, archive: InputFile, state: FileState, make: Callable[[SpoolWriter], Rows]
     ) -> Rows:
-        """The same by way of the spool."""
+        """Yield what `make` yields, by way of the spool."""
         settings = rules_digest(type(self).__name__, self.layout, archive.name)
         return spooled(
             self.request.spool,
@@ -240,7 +248,7 @@ class ArchiveSource(InputSource):
 
 
 def with_fault(archive: InputFile, rows: Iterable[T]) -> Iterator[T | Reject]:
-    """Rows, and a reject in place of the fault that ends them."""
+    """Yield rows, and a reject for a fault that ends them."""
     try:
         yield from rows
     except ArchiveFault as fault:

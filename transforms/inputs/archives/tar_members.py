@@ -1,6 +1,6 @@
-"""Reading tar archives, plain or compressed, local or in a store: headers by `tarfile`, without holding what has been read.
+"""Read tar archives, plain or compressed, local or in a store, without holding their content.
 
-Formats: POSIX ustar and pax, GNU tar and the old V7 one, as the standard library reads them.
+The headers are parsed by the standard library: POSIX ustar and pax, GNU tar and the old V7 format.
 """
 
 from __future__ import annotations
@@ -50,19 +50,17 @@ _LONG_HEADERS = frozenset(
         tarfile.SOLARIS_XHDTYPE,
     )
 )
-_MAX_HEADER_BYTES = (
-    1 << 20
-)  # of names and pax records, which are held in memory; a bomb claims more
+_MAX_HEADER_BYTES = 1 << 20  # names and pax records are held in memory, and a tar bomb claims more
 _BUFFER_BYTES = 1 << 20
 
 
 def is_tar_name(name: str) -> bool:
-    """Whether a file's name ends as that of a tar archive."""
+    """Return whether a file name has an extension of tar archives."""
     return name.lower().endswith(TAR_ENDINGS)
 
 
 def tar_stem(name: str) -> str:
-    """A tar's name without its ending."""
+    """Return a tar's name without its extension."""
     ending = max(
         (ending for ending in TAR_ENDINGS if name.lower().endswith(ending)), key=len, default=""
     )
@@ -70,18 +68,18 @@ def tar_stem(name: str) -> str:
 
 
 class TarReader:
-    """The members of one tar archive.
+    """A reader of the members of one tar archive.
 
     Attributes:
         uri: Its path or address.
-        compression: "gzip", "bz2", "xz" or "zstd" by its first bytes, None for a plain one.
+        compression: "gzip", "bz2", "xz" or "zstd", by its first bytes; None if plain.
     """
 
     def __init__(self, uri: str, storage: StorageOptions, num_bytes: int) -> None:
-        """Look at the archive's first bytes.
+        """Detect the compression by the archive's first bytes.
 
         Raises:
-            ArchiveFault: It cannot be read.
+            ArchiveFault: The archive cannot be read.
         """
         self.uri = uri
         self._storage = storage
@@ -93,11 +91,13 @@ class TarReader:
         )
 
     def members(self) -> Iterator[Member]:
-        """Every file in the archive, in order; then the links, as the files that they lead to, which costs a second pass.
+        """Yield every file in order, then every link, as the file that it leads to.
+
+        Links need a second pass, because their files may come before them.
 
         Raises:
-            ArchiveFault: What is left of the archive cannot be read.
-            StorageError: Its store fails.
+            ArchiveFault: The rest of the archive cannot be read.
+            StorageError: The store fails.
         """
         links: dict[str, str] = {}
         fault = None
@@ -122,7 +122,7 @@ class TarReader:
             for tar, info in self._headers():
                 for name in names.pop(normal_path(info.name), ()) if info.isreg() else ():
                     yield self._member(tar, info)._replace(path=name)
-        except ArchiveFault:  # told already, by who read the files themselves
+        except ArchiveFault:  # the first pass raises the same fault
             pass
         for target, lost in names.items():
             for name in lost:
@@ -140,7 +140,7 @@ class TarReader:
             )
             position = -1
             while (info := tar.next()) is not None:
-                tar.members.clear()  # type: ignore[attr-defined]  # it keeps them all
+                tar.members.clear()  # type: ignore[attr-defined]  # tarfile keeps them all
                 if info.size < 0 or tar.offset <= position:
                     raise ArchiveFault(
                         RejectReason.CORRUPT,
@@ -186,7 +186,7 @@ _OPENERS: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open}
 
 
 class _Header(tarfile.TarInfo):
-    """A header that says when it is none: `tarfile` takes damage after the first member for the archive's end."""
+    """A header that fails if invalid: `tarfile` takes a bad one after the first for the end."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
@@ -203,12 +203,12 @@ class _Header(tarfile.TarInfo):
                 RejectReason.CORRUPT, f"{error} where a member should begin"
             ) from error
         if found.type in _LONG_HEADERS and found.size > _MAX_HEADER_BYTES:
-            raise ArchiveFault(RejectReason.CORRUPT, f"a header of {found.size} bytes")
+            raise ArchiveFault(RejectReason.CORRUPT, f"a header of {found.size} bytes is too long")
         return found
 
 
 class _Forwards:
-    """A stream as a file that can be sought forwards."""
+    """A stream as a file that can seek forwards."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream
@@ -241,7 +241,7 @@ def _nothing() -> IO[bytes]:
 
 
 def _target(info: tarfile.TarInfo) -> str:
-    """The path that a link leads to: a hard link names it from the root, a symbolic one from its own folder."""
+    """Return a link's target: relative to the root if hard, to its own folder if symbolic."""
     return normal_path(
         info.linkname
         if info.islnk()
@@ -250,6 +250,7 @@ def _target(info: tarfile.TarInfo) -> str:
 
 
 def _end_of(name: str, links: dict[str, str]) -> str:
+    """Return the end of a chain of links; `seen` stops at a cycle."""
     seen = set()
     while name in links and name not in seen:
         seen.add(name)
@@ -259,7 +260,7 @@ def _end_of(name: str, links: dict[str, str]) -> str:
 
 def _broken_link(name: str, target: str) -> Problem:
     reason = RejectReason.MISSING_FILE if has_image_name(name) else RejectReason.OTHER_FILE
-    return reason, f"a link to {target!r}, which is no file in the archive"
+    return reason, f"a link to {target!r}, which is not a file in the archive"
 
 
 def _problem(info: tarfile.TarInfo) -> Problem | None:

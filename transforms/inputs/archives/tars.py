@@ -1,4 +1,4 @@
-"""Tar archives of images, class folders or split folders: plain ones are read in place, compressed ones through the spool."""
+"""Tar archives as input: plain ones are read in place, compressed ones through the spool."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from transforms.inputs.source import SourceFormat, SourceRequest
 
 @dataclass(frozen=True, slots=True)
 class TarSource(ArchiveSource):
-    """Tar archives to list."""
+    """A source of tar archives."""
 
     def describe(self) -> str:
         number = f"{self.count} tar archives" if self.count > 1 else "a tar archive"
@@ -42,7 +42,7 @@ class TarSource(ArchiveSource):
 
 
 class TarFormat(SourceFormat):
-    """A file with a tar's name, a folder of such files, or a wildcard for them."""
+    """A tar archive, a folder of them, or a wildcard."""
 
     name: ClassVar[str] = "tar"
     summary: ClassVar[str] = "a .tar, .tar.gz, .tar.bz2, .tar.xz or .tar.zst of images, or several"
@@ -62,11 +62,11 @@ class TarFormat(SourceFormat):
 
 
 def look_into_tar(archive: InputFile, request: SourceRequest) -> Look:
-    """The first members of a tar; none where it cannot be read."""
+    """Return the first members of a tar; none if it cannot be read."""
     try:
         reader = TarReader(
             archive.uri, request.storage, state_of(archive.uri, request.storage).num_bytes
         )
-    except (ArchiveFault, MissingError):  # told when it is listed
+    except (ArchiveFault, MissingError):  # reported when the archive is listed
         return Look([], whole=False)
     return look_into(reader.members())

@@ -1,4 +1,4 @@
-"""WebDataset shards: tars of samples, each an image with its label, caption or json beside it."""
+"""WebDataset shards as input: tars of samples, each an image with its label, caption or json."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _LOOK_SAMPLES = 1000
 
 @dataclass(frozen=True, slots=True)
 class WebDatasetSource(TarSource):
-    """Shards to list.
+    """A source of WebDataset shards.
 
     Attributes:
-        samples: What becomes of the samples' members.
+        samples: The layout of the samples.
     """
 
     samples: SampleLayout
@@ -139,7 +139,7 @@ class WebDatasetSource(TarSource):
 
 
 class WebDatasetFormat(SourceFormat):
-    """Tars in which images have members of the same key beside them."""
+    """Tars in which images share their keys with labels, captions or json."""
 
     name: ClassVar[str] = "webdataset"
     summary: ClassVar[str] = "WebDataset .tar shards: KEY.jpg with KEY.cls, KEY.txt or KEY.json"
@@ -158,7 +158,8 @@ class WebDatasetFormat(SourceFormat):
         samples = list(chain.from_iterable(looks))
         if not samples:
             raise UsageError(
-                f"{archives[0].uri} has no samples: members named KEY.SUFFIX, such as 000017.jpg and 000017.cls"
+                f"{archives[0].uri} has no samples: "
+                "expected members KEY.SUFFIX, such as 000017.jpg and 000017.cls"
             )
         paths = [
             Look(
@@ -178,7 +179,7 @@ class WebDatasetFormat(SourceFormat):
 
 
 def _look_into(archive: InputFile, request: SourceRequest) -> Iterator[Sample]:
-    """The first samples of a shard, without their images' places; as many as can be read."""
+    """Yield the first samples of a shard that can be read, without the places of images."""
     try:
         state = state_of(archive.uri, request.storage)
         members = TarReader(archive.uri, request.storage, state.num_bytes).members()
@@ -190,5 +191,5 @@ def _look_into(archive: InputFile, request: SourceRequest) -> Iterator[Sample]:
                 num_bytes += sum(sample.sizes.values())
             if number >= LEAST_LOOK and num_bytes > LOOK_BYTES:
                 return
-    except (ArchiveFault, MissingError):  # told when it is listed
+    except (ArchiveFault, MissingError):  # reported when the archive is listed
         return

@@ -1,4 +1,4 @@
-"""What samples of WebDataset shards hold, learned from the first ones, and samples as rows of references."""
+"""Infer the layout of WebDataset samples from the first ones, and turn samples into rows."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.references import PICTURE_TYPE, REFERENCE_SCHEMA, extra_name
 
 _JSON_ROLES = ("label", "id", "split", "group")
-_TAKEN_NAMES = frozenset({"image", "id", "label"})  # of features that every dataset has
+_TAKEN_NAMES = frozenset({"image", "id", "label"})  # features of every dataset
 _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
 
 
 class SampleRow(NamedTuple):
-    """One sample as columns: where its image is, what is said of it, and its extras in the layout's order."""
+    """A sample as columns: its image's place and length, its texts, its extras in layout order."""
 
     picture: Place
     num_bytes: int
-    texts: Mapping[str, str | None]  # of label, id, split and group, where the sample states them
+    texts: Mapping[str, str | None]  # of label, id, split and group, if stated
     extras: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SampleLayout:
-    """What becomes of samples' members.
+    """The columns that samples' members become.
 
     Attributes:
-        has_labels: They have a .cls.
-        has_integer_labels: Labels are whole numbers.
-        has_captions: They have a .txt.
-        roles: Role -> the json's field that has it.
-        fields: Name and type of the json's fields that are features.
-        pictures: Suffixes of images beside the first one.
-        ignored: Suffixes and fields that nothing is made of.
+        has_labels: True if samples have a .cls.
+        has_integer_labels: True if labels are integers.
+        has_captions: True if samples have a .txt.
+        roles: (role, field of the json) pairs.
+        fields: Name and type of the json's fields that become features.
+        pictures: Suffixes of images other than the main one.
+        ignored: Suffixes and fields that are not used.
     """
 
     has_labels: bool = False
@@ -90,7 +90,7 @@ class SampleLayout:
         )
 
     def describe(self) -> str:
-        """For the log: where labels come from, which features there are, and what is left out."""
+        """Return the samples' part of the log line: source of labels, features, ignored members."""
         label = ".cls" if self.has_labels else dict(self.roles).get("label")
         told = [f"labels from {label}"] if label else []
         told += [f"features {', '.join(name for name, _ in self.columns)}"] if self.columns else []
@@ -98,10 +98,10 @@ class SampleLayout:
         return "".join(f", {text}" for text in told)
 
     def row_of(self, sample: Sample) -> SampleRow:
-        """A sample's columns. Samples have no `problem`.
+        """Return the columns of a sample without a `problem`.
 
         Raises:
-            ValueError: It can be no record; the message says why.
+            ValueError: The sample cannot be a record; the message says why.
         """
         main = self.main_image(sample)
         if main is None:
@@ -110,7 +110,7 @@ class SampleLayout:
         for name, kind in self.fields:
             if not fits(fields.get(name), kind):
                 raise ValueError(
-                    f"the json's {name!r} is {_shown(fields[name])}, and others are {kind}"
+                    f"the json's {name!r} is {_shown(fields[name])}, but others are {kind}"
                 )
         extras: list[Any] = [_text_of(sample, CAPTION)] if self.has_captions else []
         extras += [fields.get(name) for name, _ in self.fields]
@@ -120,7 +120,7 @@ class SampleLayout:
         )
 
     def main_image(self, sample: Sample) -> str | None:
-        """The suffix of a sample's own image."""
+        """Return the suffix of a sample's main image, or None."""
         return next(
             (suffix for suffix in sample.image_suffixes if suffix not in self.pictures), None
         )
@@ -134,20 +134,20 @@ class SampleLayout:
         label = texts.get("label")
         if label is not None and self.has_integer_labels:
             if not _WHOLE_NUMBER.fullmatch(label):
-                raise ValueError(f"the label is {label!r}, and others are whole numbers")
+                raise ValueError(f"the label is {label!r}, but others are whole numbers")
             texts["label"] = str(int(label))
         return texts
 
 
 def learn_layout(samples: Sequence[Sample], columns: Mapping[str, str | None]) -> SampleLayout:
-    """What the samples hold.
+    """Infer the layout of samples.
 
     Args:
-        samples: Some of them; those whose json cannot be read are left out here, and become rejects.
-        columns: Role -> the json's field that an option names, or None.
+        samples: The first ones; those with invalid json are skipped here, and rejected later.
+        columns: Role -> field of the json given by an option, or None.
 
     Raises:
-        UsageError: No json has that field, or the role is none of a json's.
+        UsageError: No json has that field, or no field can have that role.
     """
     records = []
     for sample in samples:
@@ -195,11 +195,12 @@ def _find_roles(
     for role, given in columns.items():
         if given is not None and role not in _JSON_ROLES:
             raise UsageError(
-                f"--{role}-column is for a table: a sample's image is the member that is one"
+                f"--{role}-column is for a table: the image of a sample is one of its members"
             )
         if given is not None and given not in kinds:
             raise UsageError(
-                f"--{role}-column {given!r} is no field of the samples' json, which has {', '.join(kinds) or 'none'}"
+                f"--{role}-column {given!r} is not a field of the samples' json, "
+                f"which has {', '.join(kinds) or 'none'}"
             )
         if given is not None:
             roles[role] = given
@@ -245,7 +246,7 @@ def _role_text(value: object, name: str) -> str | None:
         return value.strip() or None if value else None
     if isinstance(value, int):
         return str(value)
-    raise ValueError(f"the json's {name!r} is {_shown(value)}; it must be a text or a whole number")
+    raise ValueError(f"the json's {name!r} is {_shown(value)}; it must be text or a whole number")
 
 
 def _shown(value: object) -> str:
@@ -259,7 +260,7 @@ def _picture(sample: Sample, suffix: str) -> dict[str, Any] | None:
 
 
 def _picture_name(suffix: str) -> str:
-    """The feature of a further image: "seg" of `seg.png`, "png" of `png`."""
+    """Return the feature name of a further image: "seg" for `seg.png`, "png" for `png`."""
     return suffix.rpartition(".")[0] or suffix
 
 

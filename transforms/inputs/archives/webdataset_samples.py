@@ -1,6 +1,7 @@
-"""Samples of WebDataset shards: members of a tar that share a key, the part of their path before the first dot of its last part.
+"""Group the members of WebDataset shards into samples by key.
 
-Layout: https://github.com/webdataset/webdataset, `base_plus_ext` and `group_by_keys`: members of one sample follow one another.
+The key is the path up to the first dot in the file name, and members of a sample are consecutive:
+`base_plus_ext` and `group_by_keys` of https://github.com/webdataset/webdataset.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ from transforms.inputs.spool import SpoolWriter
 from transforms.rejects import RejectReason
 
 LABEL, CAPTION, JSON = "cls", "txt", "json"
-_MOST_EXACT = 2**53  # every whole number up to it is a float64
+_MOST_EXACT = 2**53  # float64 holds every integer up to this one
 _TEXTS = frozenset({LABEL, CAPTION, JSON})
-COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # what makes an image beside it a sample's
+COMPANIONS = _TEXTS | {"id", "__key__", "index", "key"}  # with these, an image forms a sample
 _MAX_TEXT_BYTES = 16 << 20
 _KEY = re.compile(r"((?:.*/)?[^./][^./]*)\.([^/]+)", re.DOTALL)
 
 
 @dataclass(slots=True)
 class Sample:
-    """What is known of one sample.
+    """A sample of a shard.
 
     Attributes:
-        key: Its key, folders included.
-        sizes: Of its members, by suffix, in their order.
-        pictures: Where its images are, by suffix.
-        texts: The bytes of its label, caption and json, by suffix.
-        problem: Why it can be no record; the first that was met.
+        key: Its key, with folders.
+        sizes: Suffix -> length in bytes of the member, in order.
+        pictures: Suffix -> place of the image.
+        texts: Suffix -> bytes of the label, caption or json.
+        problem: Why it cannot be a record, or None; the first problem found.
     """
 
     key: str
@@ -54,17 +55,17 @@ class Sample:
 
     @property
     def image_suffixes(self) -> list[str]:
-        """Those of images, its own first: `jpg` comes before `seg.png`, else the first one does."""
+        """The suffixes of images, the main one first: `jpg` before `seg.png`, else in order."""
         return sorted(filter(is_image_suffix, self.sizes), key=lambda suffix: "." in suffix)
 
 
 def is_image_suffix(suffix: str) -> bool:
-    """Whether a suffix, such as "jpg" or "seg.png", is an image's."""
+    """Return whether a suffix, such as "jpg" or "seg.png", is an image's."""
     return has_image_name(f".{suffix}")
 
 
 def split_key(path: str) -> tuple[str, str] | None:
-    """The key and the suffix, in lower case, of a member; None where it belongs to no sample."""
+    """Return a member's key, and its suffix in lower case; None if it is not part of a sample."""
     match = _KEY.fullmatch(path)
     return (match[1], match[2].lower()) if match else None
 
@@ -72,16 +73,17 @@ def split_key(path: str) -> tuple[str, str] | None:
 def read_samples(
     members: Iterable[Member], archive: Place, writer: SpoolWriter | None, *, places: bool = True
 ) -> Iterator[Sample | tuple[str, Problem]]:
-    """Members as samples, in order; (path, problem) for each that belongs to none.
+    """Yield samples in order, and (path, problem) for each member outside a sample.
 
     Args:
         members: All members of an archive.
         archive: As for `place_member`.
         writer: As for `place_member`.
-        places: Find the images' places, too.
+        places: True to find the places of images, too.
 
     Raises:
-        ArchiveFault: What is left of the archive cannot be read. The sample before it, whole or not, is not given.
+        ArchiveFault: The rest of the archive cannot be read. The last sample, which may be
+            incomplete, is not yielded.
     """
     sample: Sample | None = None
     for member in members:
@@ -90,7 +92,7 @@ def read_samples(
         if found is None or problem:
             yield (
                 member.path,
-                problem or (RejectReason.OTHER_FILE, "of no sample: its name has no suffix"),
+                problem or (RejectReason.OTHER_FILE, "not in a sample: its name has no suffix"),
             )
             continue
         key, suffix = found
@@ -123,7 +125,7 @@ def _take(
         if member.problem or member.num_bytes > _MAX_TEXT_BYTES:
             problem = member.problem or (
                 RejectReason.BAD_VALUE,
-                f"its .{suffix} has {member.num_bytes} bytes",
+                f"its .{suffix} is too large: {member.num_bytes} bytes",
             )
             sample.problem = sample.problem or problem
             return
@@ -134,36 +136,35 @@ def _take(
 
 
 def is_webdataset(samples: Sequence[Sample]) -> bool:
-    """Whether images come with a label, caption or json of the same key, at least half of them."""
+    """Return whether at least half of the images share a key with a label, caption or json."""
     images = [sample for sample in samples if sample.image_suffixes]
     paired = [sample for sample in images if not COMPANIONS.isdisjoint(sample.sizes)]
     return bool(paired) and 2 * len(paired) >= len(images)
 
 
 def read_json(sample: Sample) -> Mapping[str, Any] | None:
-    """The fields of its json; None where it has none.
+    """Return the fields of a sample's json; None if it has no json.
 
     Raises:
-        ValueError: It is no json object, or holds half of a surrogate pair, which is no text.
+        ValueError: The json is not an object, or holds half of a surrogate pair, which is not text.
     """
     if JSON not in sample.texts:
         return None
     raw = sample.texts[JSON]
-    text = raw.decode(
-        json.detect_encoding(raw)
-    )  # json.loads itself lets half of a surrogate pair pass
+    text = raw.decode(json.detect_encoding(raw))  # json.loads accepts half of a surrogate pair
     fields = json.loads(text)
     if "\\u" in text:
-        json.dumps(
-            fields, ensure_ascii=False
-        ).encode()  # such a half may be written as an escape, too
+        json.dumps(fields, ensure_ascii=False).encode()  # fails for such a half as an escape
     if not isinstance(fields, dict):
-        raise ValueError("it is no object with fields")
+        raise ValueError("it is not an object with fields")
     return fields
 
 
 def infer_fields(records: Sequence[Mapping[str, Any]]) -> tuple[dict[str, pa.DataType], list[str]]:
-    """The Arrow type of each field that scalars or lists of scalars of one type fill, in order of appearance; and the other fields."""
+    """Return the Arrow types of fields with scalars, or lists of them, and the other fields.
+
+    All values of a typed field have one type; both results are in order of appearance.
+    """
     seen: dict[str, pa.DataType | None] = {}
     for record in records:
         for name, value in record.items():
@@ -204,7 +205,7 @@ def _kind_of(value: object) -> pa.DataType | None:
 
 
 def _merge(one: pa.DataType | None, other: pa.DataType | None) -> pa.DataType | None:
-    """The type that holds both, None where there is none."""
+    """Return the type that holds both, or None."""
     if one is None or other is None:
         return None
     if one == other or pa.types.is_null(other):
@@ -222,13 +223,13 @@ def _is_empty(kind: pa.DataType) -> bool:
 
 
 def fits(value: object, kind: pa.DataType) -> bool:
-    """Whether a field's value is of its type; a missing one is of any."""
+    """Return whether a field's value fits its type; a missing value fits any."""
     found = pa.null() if value is None else _kind_of(value)
     return found is not None and _merge(kind, found) == kind and _is_exact(value, kind)
 
 
 def _is_exact(value: object, kind: pa.DataType) -> bool:
-    """Whether the whole numbers in a field of floats are floats, too: Arrow refuses those beyond 2**53."""
+    """Return whether integers in a float field are exact: Arrow rejects those beyond 2**53."""
     if isinstance(value, list):
         return all(_is_exact(item, kind.value_type) for item in value)
     return kind != pa.float64() or not isinstance(value, int) or abs(value) <= _MOST_EXACT

@@ -1,6 +1,7 @@
-"""Zip archives of images: stored members are read in place, compressed ones through the spool.
+"""Zip archives as input: stored members are read in place, compressed ones through the spool.
 
-Format: PKWARE's APPNOTE.TXT 6.3, zip64 included. The central directory is held in memory, about half a kilobyte a member.
+Format: PKWARE's APPNOTE.TXT 6.3, with zip64. The central directory is held in memory, about half a
+kilobyte per member.
 """
 
 from __future__ import annotations
@@ -37,9 +38,8 @@ from transforms.inputs.input_files import FileState, InputFile
 from transforms.inputs.source import SourceFormat, SourceRequest
 from transforms.rejects import RejectReason
 
-_LOCAL_HEADER = struct.Struct(
-    "<4s22xHH"
-)  # signature, lengths of name and extra field; then these two, and the data
+# Signature, lengths of name and extra field; these two follow, then the data.
+_LOCAL_HEADER = struct.Struct("<4s22xHH")
 _SIGNATURE = b"PK\3\4"
 _ENCRYPTED, _UTF8 = 1, 0x800
 _UNPACKED = frozenset(
@@ -49,12 +49,12 @@ _LOOKED_UP = 1024  # local headers read at a time
 
 
 def is_zip_name(name: str) -> bool:
-    """Whether a file's name ends as that of a zip archive."""
+    """Return whether a file name has the extension of zip archives."""
     return name.lower().endswith(".zip")
 
 
 class ZipReader:
-    """The members of one zip archive, open as long as the block lasts."""
+    """A reader of the members of one zip archive, open within its `with` block."""
 
     def __init__(self, uri: str, storage: StorageOptions, archive: zipfile.ZipFile) -> None:
         self._uri = uri
@@ -68,11 +68,11 @@ class ZipReader:
     @classmethod
     @contextmanager
     def open(cls, uri: str, storage: StorageOptions) -> Iterator[ZipReader]:
-        """Read the central directory.
+        """Open an archive and read its central directory.
 
         Raises:
-            ArchiveFault: It cannot be read.
-            StorageError: Its store fails.
+            ArchiveFault: The archive cannot be read.
+            StorageError: The store fails.
         """
         with archive_faults():
             raw: Any = files_of(uri, storage).open_input(uri) if is_remote(uri) else open(uri, "rb")  # noqa: SIM115 - closed below
@@ -90,16 +90,16 @@ class ZipReader:
 
     @property
     def is_stored(self) -> bool:
-        """Whether no member needs unpacking."""
+        """True if no usable member is compressed."""
         return all(
             info.compress_type == zipfile.ZIP_STORED or _problem(info) for info in self._infos
         )
 
     def members(self, *, places: bool = True) -> Iterator[Member]:
-        """Every file in the archive, in the order of their bytes.
+        """Yield every file in the archive, in the order of their bytes.
 
         Args:
-            places: Look where stored members begin, which costs a small read for each.
+            places: True to find where stored members begin, at a small read each.
         """
         rest = iter(self._infos)
         while some := list(islice(rest, _LOOKED_UP)):
@@ -125,7 +125,10 @@ class ZipReader:
         return self._archive.open(info)
 
     def _offsets(self, infos: Sequence[zipfile.ZipInfo]) -> list[int | Problem]:
-        """Where the data of stored members begins; 0 for others."""
+        """Return where each stored member's data begins, or its problem; 0 for other members.
+
+        The directory has the position of the local header, whose extra field may be of any length.
+        """
         files = files_of(self._uri, self._storage)
 
         def look(info: zipfile.ZipInfo) -> int | Problem:
@@ -134,12 +137,12 @@ class ZipReader:
             with archive_faults():
                 header = files.read_range(self._uri, info.header_offset, _LOCAL_HEADER.size)
             if len(header) < _LOCAL_HEADER.size or not header.startswith(_SIGNATURE):
-                return RejectReason.CORRUPT, "there is no member where the archive's directory says"
+                return RejectReason.CORRUPT, "no member at the offset in the archive's directory"
             _, name_bytes, extra_bytes = _LOCAL_HEADER.unpack(header)
             if name_bytes != _name_bytes(info):
                 return (
                     RejectReason.CORRUPT,
-                    "the member and the archive's directory have different names for it",
+                    "the member's name differs from the one in the archive's directory",
                 )
             return info.header_offset + _LOCAL_HEADER.size + name_bytes + extra_bytes
 
@@ -158,14 +161,15 @@ def _problem(info: zipfile.ZipInfo) -> Problem | None:
     if info.compress_type not in _UNPACKED:
         return (
             RejectReason.UNSUPPORTED_FORMAT,
-            f"compressed by method {info.compress_type}: pack the archive with deflate or none",
+            f"unsupported compression method {info.compress_type}: "
+            "pack the archive with deflate or uncompressed",
         )
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class ZipSource(ArchiveSource):
-    """Zip archives to list."""
+    """A source of zip archives."""
 
     def describe(self) -> str:
         number = f"{self.count} zip archives" if self.count > 1 else "a zip archive"
@@ -188,7 +192,7 @@ class ZipSource(ArchiveSource):
 
 
 class ZipFormat(SourceFormat):
-    """A file with a zip's name, a folder of such files, or a wildcard for them."""
+    """A zip archive, a folder of them, or a wildcard."""
 
     name: ClassVar[str] = "zip"
     summary: ClassVar[str] = "a .zip of images, or several"
@@ -210,5 +214,5 @@ def _look_into(archive: InputFile, request: SourceRequest) -> Look:
     try:
         with ZipReader.open(archive.uri, request.storage) as reader:
             return look_into(reader.members(places=False))
-    except (ArchiveFault, MissingError):  # told when it is listed
+    except (ArchiveFault, MissingError):  # reported when the archive is listed
         return Look([], whole=False)

@@ -1,7 +1,10 @@
-"""Parquet and Arrow IPC files, a few rows at a time, and what the Hugging Face library says in them of their columns.
+"""Read Parquet and Arrow IPC files a few rows at a time, and class names of Hugging Face's library.
 
-`datasets` keeps its features in the schema's metadata under "huggingface" (`datasets/features/features.py`,
-`arrow_writer.py`): `{"info": {"features": {"image": {"_type": "Image"}, "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}`.
+`datasets` stores its features in the schema's metadata under "huggingface"
+(`datasets/features/features.py`, `arrow_writer.py`):
+
+    {"info": {"features": {"image": {"_type": "Image"},
+                           "label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}
 """
 
 from __future__ import annotations
@@ -25,12 +28,12 @@ _FILE_MAGIC = b"ARROW1"
 
 
 def is_embedded_name(name: str) -> bool:
-    """Whether a file's name is that of a Parquet or Arrow IPC file."""
+    """Return whether a file name is that of a Parquet or Arrow IPC file."""
     return name.lower().endswith(_PARQUET + _ARROW) and not name.startswith("_")
 
 
 def is_arrow_name(name: str) -> bool:
-    """Whether a file's name is that of an Arrow IPC file, which no other source reads."""
+    """Return whether a file name is that of an Arrow IPC file, which no other source reads."""
     return name.lower().endswith(_ARROW)
 
 
@@ -38,11 +41,11 @@ def is_arrow_name(name: str) -> bool:
 def open_rows(
     uri: str, storage: StorageOptions
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """The schema of a file, and its rows in order, up to `ROWS_AT_A_TIME` in a batch.
+    """Open a file and yield its schema and its rows, at most `ROWS_AT_A_TIME` per batch.
 
     Raises:
-        BuildError: It cannot be read, at the start or later on; the message names it.
-        StorageError: Its store fails.
+        BuildError: The file cannot be read, on opening or later.
+        StorageError: The store fails.
     """
     try:
         with files_of(uri, storage).open_input(uri) as file:
@@ -59,7 +62,7 @@ def open_rows(
 
 
 def _open_arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Arrow's IPC file, which is Feather's version 2, or its stream, which is what Hugging Face's library writes."""
+    """Open an IPC file (also Feather version 2) or stream, which Hugging Face's library writes."""
     is_file = file.read(len(_FILE_MAGIC)) == _FILE_MAGIC
     file.seek(0)
     if is_file:
@@ -78,7 +81,10 @@ def _cut(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
-    """Column -> the class names of its whole numbers, as Hugging Face's library states them; also of columns of lists of them."""
+    """Return column -> class names, as Hugging Face's library states them.
+
+    The columns hold class numbers, or lists of them.
+    """
     try:
         features = json.loads((schema.metadata or {})[_METADATA])["info"]["features"]
         return {

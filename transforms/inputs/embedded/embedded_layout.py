@@ -1,4 +1,4 @@
-"""Which columns of a Parquet or Arrow file hold encoded images, and what the others are."""
+"""Find the columns of a Parquet or Arrow file that hold encoded images, and the roles of others."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _ROLES = ("label", "id", "split", "group")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedLayout:
-    """Which column is what.
+    """The role of each column.
 
     Attributes:
         columns: All columns and their types.
-        image: The column of the image.
-        others: Columns of further pictures.
-        class_names: Column -> the names that its whole numbers stand for, where the file states them.
-        label, id, split, group: Columns with a role; None where there is none.
+        image: The column of the main image.
+        others: Columns of further images.
+        class_names: Column -> names of its class numbers, if the file states them.
+        label, id, split, group: The column with this role, or None.
     """
 
     columns: pa.Schema
@@ -45,12 +45,12 @@ class EmbeddedLayout:
 
     @property
     def extras(self) -> tuple[str, ...]:
-        """The columns that become features, further pictures among them."""
+        """The columns that become features, with those of further images."""
         roles = {self.image, self.label, self.id, self.split, self.group}
         return tuple(name for name in self.columns.names if name not in roles)
 
     def type_of(self, extra: str) -> pa.DataType:
-        """The type of an extra column in references."""
+        """Return the type of an extra column in references."""
         kind = self.columns.field(extra).type
         if extra in self.others:
             return PICTURE_TYPE
@@ -59,10 +59,10 @@ class EmbeddedLayout:
         return kind
 
     def feature_of(self, extra: str) -> Feature:
-        """What an extra column is in examples.
+        """Return the feature of an extra column.
 
         Raises:
-            BuildError: tf.Example has no such type.
+            BuildError: tf.Example does not support the column's type.
         """
         kind = self.columns.field(extra).type
         if extra in self.others:
@@ -76,7 +76,7 @@ class EmbeddedLayout:
 
 
 def picture_parts(column: pa.Array) -> list[tuple[bytes | None, str | None]]:
-    """The (bytes, path) of each row of a column that may hold pictures; the path counts only where there are no bytes."""
+    """Return (bytes, path) of each row of an image column; the path counts only without bytes."""
     if not pa.types.is_struct(column.type):
         return [(value, None) for value in column.to_pylist()]
     return [
@@ -94,18 +94,19 @@ def make_layout(
     kinds: Mapping[str, FeatureKind] | None = None,
     forced: bool = False,
 ) -> EmbeddedLayout | None:
-    """Which column is what, or None where none holds images.
+    """Return the layout of a file; None if no column holds images.
 
     Args:
-        rows: The first ones.
-        schema: Of the file, metadata included.
-        columns: role -> column named by an option, or None.
-        place: What messages call the input.
+        rows: The first rows.
+        schema: The file's schema, with metadata.
+        columns: Role -> column given by an option, or None.
+        place: The input's name in messages.
         kinds: Column -> kind of the feature that `--schema` fills from it.
-        forced: Never None.
+        forced: True to raise an error instead of returning None.
 
     Raises:
-        UsageError: A column that an option names is not there or does not suit its role; or the images are in lists.
+        UsageError: A column given by an option is missing or does not suit its role; the images
+            are in lists; the main image is ambiguous; or two columns have the same name.
         BuildError: A column's type does not suit its role.
     """
     said = said_kinds(columns, kinds)
@@ -142,7 +143,8 @@ def _image_column(
 ) -> str | None:
     if given is not None and given not in rows.schema.names:
         raise UsageError(
-            f"--image-column {given!r} is not in {place}, which has the columns {_listed(rows.schema)}"
+            f"--image-column {given!r} is not in {place}, "
+            f"which has the columns {_listed(rows.schema)}"
         )
     if given in pictures:
         return given
@@ -153,8 +155,9 @@ def _image_column(
     ]
     if given in lists or (lists and not pictures and given is None):
         raise UsageError(
-            f"column {given or lists[0]!r} of {place} holds lists of images, and a record has one main image: "
-            "write a row for each image, or a column for each place in the list"
+            f"column {given or lists[0]!r} of {place} holds lists of images, "
+            "but a record has one main image: "
+            "write a row for each image, or a column for each position in the list"
         )
     if given is None and pictures:
         usual = [
@@ -163,24 +166,26 @@ def _image_column(
         if usual or len(pictures) == 1:
             return (usual or list(pictures))[0]
         raise UsageError(
-            f"{place} has several columns of images, {', '.join(map(repr, pictures))}: name the main one by --image-column"
+            f"{place} has several columns of images, {', '.join(map(repr, pictures))}: "
+            "choose the main one with --image-column"
         )
     if forced:
         raise UsageError(
-            f"no column of {place} holds encoded images (JPEG, PNG, ...); it has the columns {_listed(rows.schema)}"
+            f"no column of {place} holds encoded images (JPEG, PNG, ...); "
+            f"it has the columns {_listed(rows.schema)}"
         )
     return None
 
 
 def _is_picture(column: pa.Array, said: FeatureKind | None) -> bool:
-    """Whether a column is one of pictures: as an option or the schema says, and only where nobody does, by its values."""
+    """Return whether a column holds images, by an option or `--schema`, else by its values."""
     if said is None:
         return _holds_pictures(column)
     return said in PICTURES and _can_hold_pictures(column.type)
 
 
 def _holds_pictures(column: pa.Array) -> bool:
-    """Whether a column can hold pictures, and in some row there is one."""
+    """Return whether a column can hold images, and does in some row."""
     if not _can_hold_pictures(column.type):
         return False
     return any(
@@ -213,7 +218,8 @@ def _role_column(
     if given is not None:
         if given not in schema.names:
             raise UsageError(
-                f"--{role}-column {given!r} is not in {place}, which has the columns {_listed(schema)}"
+                f"--{role}-column {given!r} is not in {place}, "
+                f"which has the columns {_listed(schema)}"
             )
         return given
     usable = {

@@ -1,4 +1,4 @@
-"""Rows of Parquet and Arrow files as references: images go to the spool, all else stays a column."""
+"""Turn rows of Parquet and Arrow files into references; embedded images go to the spool."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ from transforms.inputs.tables.table_references import look_at_each, resolve_path
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, concat, extra_name, keep_rows
 from transforms.rejects import Reject, RejectReason
 
-_BATCH_BYTES = 16 << 20  # of what a batch holds besides images
-Found = (
-    dict[str, Any] | Problem | None
-)  # a PICTURE_TYPE value, or why there is none, or that nothing is named
+_BATCH_BYTES = 16 << 20  # per batch, without images
+Found = dict[str, Any] | Problem | None  # a PICTURE_TYPE value, a problem, or None without image
 _NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
 
 
@@ -37,18 +35,18 @@ def list_rows(
     root: str,
     storage: StorageOptions,
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """The rows of one file as references, and a reject for each that can be none.
+    """Yield the rows of one file as references, and rejects.
 
     Args:
         batches: The rows, in order.
-        file: Whose they are; its name is the start of ids, its split that of the rows where no column states it.
-        layout: Which column is what.
-        writer: Takes the images.
-        root: Where paths of images start that are named and not embedded.
-        storage: Options of the stores that those are in.
+        file: The rows' file; ids start with its name, and its split applies without a split column.
+        layout: The role of each column.
+        writer: Stores embedded images in the spool.
+        root: The folder that relative paths of images that are not embedded start from.
+        storage: Options of the stores that hold those.
 
     Raises:
-        BuildError: Its columns are not those of the first file.
+        BuildError: The file's columns differ from those of the first file.
     """
     pending: list[pa.RecordBatch] = []
     first_row = 0
@@ -70,15 +68,17 @@ def list_rows(
 
 
 def _as_declared(raw: pa.RecordBatch, layout: EmbeddedLayout, file: InputFile) -> pa.RecordBatch:
-    """The batch with the columns of the first file; one that this file lacks is empty.
+    """Return the batch with the columns of the first file; a missing column is null.
 
     Raises:
-        BuildError: A column has another type, or is none of the first file's.
+        BuildError: The image column is missing, a column has a type that cannot be cast, or the
+            first file does not have it.
     """
     if set(raw.schema.names) - set(layout.columns.names) or layout.image not in raw.schema.names:
         raise BuildError(
-            f"{file.uri} has the columns {', '.join(map(repr, raw.schema.names))}, and the first file "
-            f"{', '.join(map(repr, layout.columns.names))}: build from files with the same columns"
+            f"{file.uri} has the columns {', '.join(map(repr, raw.schema.names))}, but the first "
+            f"file {', '.join(map(repr, layout.columns.names))}: "
+            "build from files with the same columns"
         )
     columns = []
     for wanted in layout.columns:
@@ -90,7 +90,7 @@ def _as_declared(raw: pa.RecordBatch, layout: EmbeddedLayout, file: InputFile) -
         try:
             columns.append(column if column.type == wanted.type else column.cast(wanted.type))
         except pa.ArrowException as error:
-            types = f"is of type {column.type}, and in the first file {wanted.type}"
+            types = f"has type {column.type}, but {wanted.type} in the first file"
             raise BuildError(f"column {wanted.name!r} of {file.uri} {types}: {error}") from error
     return pa.RecordBatch.from_arrays(columns, layout.columns.names)
 
@@ -169,7 +169,10 @@ def _places(
     *,
     is_main: bool,
 ) -> pa.Array:
-    """Where each row's picture is, PICTURE_TYPE; a row without one that needs it gets a problem, if it has none yet."""
+    """Return where each row's image is, as PICTURE_TYPE, and add to `problems` what is wrong.
+
+    A row keeps its first problem. A row without a main image is a problem.
+    """
     parts = picture_parts(column)
     found = _look_at_files(
         [None if data is not None else path for data, path in parts], root, storage
@@ -188,7 +191,7 @@ def _places(
 
 
 def _look_at_files(paths: Sequence[str | None], root: str, storage: StorageOptions) -> list[Found]:
-    """Where the pictures are that are named and not embedded."""
+    """Return the files of images that have a path but are not embedded."""
     named = [row for row, path in enumerate(paths) if path]
     result: list[Found] = [None] * len(paths)
     if not named:
@@ -223,7 +226,7 @@ def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array
 
 
 def _named(raw: pa.RecordBatch, layout: EmbeddedLayout, name: str) -> pa.Array:
-    """A column of class numbers as class names."""
+    """Return a column of class numbers, or of lists of them, as class names."""
     column, names = raw.column(name), layout.class_names[name]
     if not is_list(column.type):
         return _names_of(column, names)
@@ -234,7 +237,10 @@ def _named(raw: pa.RecordBatch, layout: EmbeddedLayout, name: str) -> pa.Array:
 
 
 def _names_of(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
-    """The name of each number; null for -1, with which data sets say that it is not known; any other number stays itself, as a text."""
+    """Return the class name of each number.
+
+    -1, which data sets use for an unknown class, becomes null; other numbers become text.
+    """
     numbers = numbers.cast(pa.int64())
     known = pc.and_(pc.greater_equal(numbers, 0), pc.less(numbers, len(names)))
     named = pa.array(names, pa.string()).take(

@@ -1,6 +1,6 @@
-"""Parquet and Arrow files with encoded images in a column as INPUT, the Hugging Face hub's among them.
+"""Parquet and Arrow files with encoded images in a column as input, as on the Hugging Face hub.
 
-Their bytes lie in compressed pages, so they cannot be read by offset: they go through the spool.
+The images lie in compressed pages and cannot be read by offset, so they go through the spool.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _ROLES = ("image", "label", "id", "split", "group")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSource(InputSource):
-    """Files with images in a column.
+    """A source of files with images in a column.
 
     Attributes:
-        request: INPUT.
+        request: The request for INPUT.
         root: The folder that the files' names are relative to.
-        layout: Which column is what.
-        num_files: As many as there were.
-        names_state_splits: Every file's name states a split.
+        layout: The role of each column.
+        num_files: The number of files at detection.
+        names_state_splits: True if every file's name states a split.
     """
 
     request: SourceRequest
@@ -113,11 +113,12 @@ class EmbeddedSource(InputSource):
 
 
 class EmbeddedFormat(SourceFormat):
-    """Parquet and Arrow files, where one of their columns holds images. Tables that only name images are left to `table`."""
+    """Parquet and Arrow files with a column of images; tables of image paths are for `table`."""
 
     name: ClassVar[str] = "embedded"
     summary: ClassVar[str] = (
-        "Parquet or Arrow files with encoded images in a column (Hugging Face hub): a file, a wildcard or a folder"
+        "Parquet or Arrow files with encoded images in a column (Hugging Face hub): "
+        "a file, a wildcard or a folder"
     )
     rank: ClassVar[int] = 25
 
@@ -126,7 +127,8 @@ class EmbeddedFormat(SourceFormat):
         if not files:
             if forced:
                 raise UsageError(
-                    f"{request.argument} {request.uri} holds no Parquet or Arrow files (.parquet, .arrow, .feather)"
+                    f"{request.argument} {request.uri} holds no Parquet or Arrow files "
+                    "(.parquet, .arrow, .feather)"
                 )
             return None
         only_here = forced or is_arrow_name(files[0].uri)
@@ -135,12 +137,13 @@ class EmbeddedFormat(SourceFormat):
         except BuildError:
             if only_here:
                 raise
-            return None  # a table that cannot be read, as far as anybody knows
+            return None  # it may be a table: `table` reports the error
         if layout is None:
             return None
         if request.columns.get("size") is not None:
             raise UsageError(
-                f"--size-column is for a table of paths, and {request.argument} {request.uri} holds the images themselves"
+                "--size-column is for a table of paths, "
+                f"but {request.argument} {request.uri} holds the images themselves"
             )
         root = files[0].uri.removesuffix(files[0].name).rstrip("/")
         return EmbeddedSource(request, root, layout, len(files), common_split_names(files))
@@ -149,7 +152,7 @@ class EmbeddedFormat(SourceFormat):
 def _look(
     files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool
 ) -> EmbeddedLayout | None:
-    """What the first file with rows holds."""
+    """Return the layout of the first file with rows; None if no column holds images."""
     for file in files:
         if not state_of(file.uri, request.storage).num_bytes:
             continue
@@ -160,5 +163,5 @@ def _look(
                     rows, schema, request.columns, file.uri, kinds=request.kinds, forced=forced
                 )
     if forced:
-        raise UsageError(f"{request.argument} {request.uri}: its files have no rows")
+        raise UsageError(f"the files of {request.argument} {request.uri} have no rows")
     return None

@@ -1,4 +1,4 @@
-"""Folders of images: plain ones, class folders, split folders; on disk and in stores."""
+"""Folders of images as input: plain, class folders or split folders, on disk and in stores."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from transforms.rejects import Reject
 
 @dataclass(frozen=True, slots=True)
 class FolderSource(InputSource):
-    """A folder to list.
+    """A folder of images to list.
 
     Attributes:
         root: Its absolute path, or a store's address.
-        split_folders: First-level folder names, as they are on disk, that stand for a split; empty where there are none.
-        storage: Options of the store that it is in.
+        split_folders: First-level folder names, as spelled on disk, that stand for a split.
+        storage: Options of its store.
     """
 
     root: str
@@ -44,7 +44,7 @@ class FolderSource(InputSource):
         return f"{kind} at {self.root}"
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        del part  # there is one
+        del part  # there is only one
         pending: list[FileRow] = []
         for found in self._files():
             if isinstance(found, Reject):
@@ -64,7 +64,7 @@ class FolderSource(InputSource):
 
 
 class FolderFormat(SourceFormat):
-    """Whatever is a folder, or a prefix of a store."""
+    """Any local folder or store prefix."""
 
     name: ClassVar[str] = "folder"
     summary: ClassVar[str] = "a folder of images, of class folders, or of split folders"
@@ -74,7 +74,7 @@ class FolderFormat(SourceFormat):
         root = request.uri
         if not request.is_remote and not os.path.isdir(root):
             if forced:
-                raise UsageError(f"{request.argument} {root} is no folder")
+                raise UsageError(f"{request.argument} {root} is not a folder")
             return None
         request.refuse_columns("a folder")
         splits = (
@@ -86,7 +86,7 @@ class FolderFormat(SourceFormat):
 
 
 def file_references(rows: Sequence[FileRow]) -> pa.RecordBatch:
-    """What listing found, as a reference batch of whole files."""
+    """Return listed files as a reference batch of whole files."""
     columns: dict[str, Sequence[object]] = dict(
         zip(FileRow._fields, zip(*rows, strict=True), strict=True)
     )

@@ -1,7 +1,8 @@
-"""Hugging Face's ImageFolder as INPUT: images, and beside them a `metadata.csv`, `.jsonl` or `.parquet` with a row for each.
+"""Hugging Face ImageFolder as input: images, and a metadata file with a row for each.
 
-The layout is that of `datasets/packaged_modules/folder_based_builder`: one such file in the folder itself, or one in each split
-folder; its column `file_name` is relative to it, and further pictures are in columns `<name>_file_name`.
+The layout is that of `datasets/packaged_modules/folder_based_builder`: a `metadata.csv`, `.jsonl`
+or `.parquet` in the folder itself, or one in each split folder. Its column `file_name` is relative
+to it; columns `<name>_file_name` hold further images.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class MetadataFolderSource(InputSource):
     Attributes:
         root: Its absolute path, or a store's address.
         table: The rows of the metadata files.
-        split_folders: First-level folder names, as they are on disk, that stand for a split; empty where there are none.
+        split_folders: First-level folder names, as spelled on disk, that stand for a split.
     """
 
     root: str
@@ -56,7 +57,7 @@ class MetadataFolderSource(InputSource):
 
     def parts(self) -> Iterator[str]:
         yield from self.table.parts()
-        for folder in self.split_folders:  # their images have no rows
+        for folder in self.split_folders:  # without metadata: all its images are rejects
             if not any(
                 name.startswith(f"{folder}/") or "/" not in name for name in self.table.files
             ):
@@ -80,7 +81,7 @@ class MetadataFolderSource(InputSource):
         yield from self._without_rows(part, named)
 
     def _with_splits(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A split column of the metadata goes before the folders."""
+        """Fill splits from the folders where the metadata states none."""
         if not self.split_folders:
             return batch
         below = (uri.removeprefix(f"{self.root}/") for uri in batch.column("uri").to_pylist())
@@ -90,7 +91,7 @@ class MetadataFolderSource(InputSource):
         return set_column(batch, "split", pc.coalesce(batch.column("split"), folders))
 
     def _without_rows(self, part: str, named: set[str | None]) -> Iterator[Reject]:
-        """The files that no row of the metadata names."""
+        """Yield a reject for each file without a metadata row."""
         folder = posixpath.dirname(part)
         root = f"{self.root}/{folder}" if folder else self.root
         known = named | set(map(self.table.path_of, self.table.files))
@@ -101,11 +102,7 @@ class MetadataFolderSource(InputSource):
                 continue
             row_id = f"{folder}/{row.id}" if folder else row.id
             if isinstance(row, FileRow):
-                told = (
-                    "no row of the metadata names it"
-                    if named
-                    else "there is no metadata file with a row for it"
-                )
+                told = "the metadata has no row for it" if named else "it has no metadata file"
                 yield Reject(row_id, row.uri, RejectReason.MISSING_LABEL, told)
             else:
                 yield dataclasses.replace(row, id=row_id)
@@ -153,14 +150,14 @@ class MetadataFolderFormat(SourceFormat):
         if image is None:
             if forced:
                 raise UsageError(
-                    f"{request.argument} {request.uri} has no metadata.csv, .jsonl or .parquet with a column {_FILE_NAME!r}, "
-                    "neither in the folder itself nor in its split folders"
+                    f"{request.argument} {request.uri} has no metadata.csv, .jsonl or .parquet "
+                    f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
                 )
             return None
         if request.image_root is not None:
             raise UsageError(
-                f"--image-root is for a table, and {request.argument} {request.uri} is a folder whose metadata files say where images are; "
-                f"name the metadata file itself as {request.argument}"
+                f"--image-root needs a table, but {request.argument} {request.uri} is a folder "
+                f"with metadata files: give the metadata file itself as {request.argument}"
             )
         columns = {**request.columns, "image": image}
         table = detect_tables(
@@ -174,7 +171,7 @@ class MetadataFolderFormat(SourceFormat):
 
 
 def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names of the metadata files below INPUT, and its split folders."""
+    """Return the names of the metadata files below INPUT, and its split folders."""
     if request.uri.startswith(("http://", "https://")):  # a web server does not list its files
         return (), ()
     folder = Folder(request.uri, request.storage)
@@ -191,7 +188,7 @@ def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str,
 
 
 def _metadata_in(folder: Folder, prefix: str) -> str | None:
-    """The metadata file in a folder. Asked for by name: images need not be listed to know."""
+    """Return the metadata file in a folder, looked up by name so that images are not listed."""
     found = [
         f"{prefix}{name}"
         for name in _METADATA
@@ -205,11 +202,12 @@ def _metadata_in(folder: Folder, prefix: str) -> str | None:
 def _picture_columns(
     request: SourceRequest, files: tuple[str, ...]
 ) -> tuple[str | None, tuple[str, ...]]:
-    """The column of the image, None where there is none, and those of further pictures."""
+    """Return the column of the image, or None, and the columns of further images."""
     kinds = {table_format(name) for name in files}
     if len(kinds) > 1:
         raise UsageError(
-            f"{request.argument} {request.uri} has metadata files of several formats, {', '.join(files)}: write all as one"
+            f"{request.argument} {request.uri} has metadata files of several formats, "
+            f"{', '.join(files)}: convert them to one"
         )
     paths = [f"{request.uri}/{name}" for name in files]
     names = read_table_schema(paths, kinds.pop() or "", request.storage).names
@@ -220,7 +218,10 @@ def _picture_columns(
 
 
 def _picture_feature(column: str, taken: set[str] | frozenset[str]) -> Feature:
-    """A picture's feature, called as the column without `_file_name` where nothing else is; a row may have none."""
+    """Return an image's feature, called as its column without `_file_name` if that name is free.
+
+    A row may have no such image.
+    """
     name = column.removesuffix(f"_{_FILE_NAME}")
     return Feature(
         column if name in taken else name,

@@ -1,4 +1,4 @@
-"""Listing a local folder of images, class folders or split folders."""
+"""List a local folder of images, class folders or split folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from transforms.rejects import Reject, RejectReason
 
 
 def find_split_folders(root: str) -> tuple[str, ...]:
-    """The folders of the first level, where it holds nothing but split names; else ().
+    """Return the first-level folders if all have split names and no image is beside them, else ().
 
     Raises:
         UsageError: The folder cannot be listed.
@@ -40,9 +40,9 @@ def find_split_folders(root: str) -> tuple[str, ...]:
 
 
 def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[FileRow | Reject]:
-    """Every file below the root, in name order: its row, or a reject for what can be no record.
+    """Yield a row or a reject for every file below the root, in name order.
 
-    Links are followed; a link back to a folder above itself is not walked again.
+    Links are followed, except one back to a folder above itself.
     """
     for relative, entry, problem in walk(root):
         try:
@@ -72,7 +72,7 @@ def _reference(
             relative,
             entry.path,
             RejectReason.MISSING_FILE,
-            "a broken link, or a file that is gone since it was listed",
+            "a broken link, or a file deleted since it was listed",
         )
     except OSError as error:
         return Reject(relative, entry.path, RejectReason.UNREADABLE, error.strerror or str(error))
@@ -84,7 +84,7 @@ def _reference(
 
 
 def _other_file(entry: os.DirEntry[str]) -> Problem | None:
-    """A file neither named nor made as an image is settled here, so that it takes no place in a shard."""
+    """Return why a file is not an image, so that it is not planned into a shard, or None."""
     if has_image_name(entry.name):
         return None
     try:
@@ -96,9 +96,9 @@ def _other_file(entry: os.DirEntry[str]) -> Problem | None:
 
 
 def walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
-    """(relative path, entry, problem) of every file below `root`, sorted by name in each folder.
+    """Yield (relative path, entry, problem) of every file below `root`, by name in each folder.
 
-    An explicit stack, because folders may be nested deeper than Python calls.
+    It keeps its own stack, because folders may be nested deeper than Python's calls.
     """
     stack = [(_entries(root, ""), os.path.realpath(root))]
     above = {stack[0][1]}
@@ -111,7 +111,7 @@ def walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | No
         elif entry is None or problem or not _is_folder(entry):
             yield relative, entry, problem
         else:
-            # Asked for links only: it costs a look at every folder above.
+            # `realpath` looks at every folder above, so it is called for links only.
             real = (
                 os.path.realpath(entry.path)
                 if entry.is_symlink()
@@ -149,5 +149,5 @@ def _entries(
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link that leads to itself, say; whoever asks for its status is told
+    except OSError:  # such as a link to itself; reading its status later reports the error
         return False

@@ -1,4 +1,4 @@
-"""Listing a prefix of an object store into references: the same rules as for a local folder (`local_folders`), on keys."""
+"""List a prefix of an object store, by the rules for local folders (`local_folders`)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from transforms.rejects import Reject, RejectReason
 
 
 def find_split_prefixes(uri: str, options: StorageOptions) -> tuple[str, ...]:
-    """The folders of the first level, where it holds nothing but split names; else ().
+    """Return the first-level folders if all have split names and no image is beside them, else ().
 
     Raises:
-        UsageError: There is nothing below it.
+        UsageError: There are no objects below the prefix.
         StorageError: The store cannot be listed.
     """
     store, prefix = parse_address(uri)
@@ -37,7 +37,7 @@ def find_split_prefixes(uri: str, options: StorageOptions) -> tuple[str, ...]:
         raise UsageError(f"INPUT {uri} does not exist: there are no objects below it")
     start = len(prefix) + 1 if prefix else 0
     if any("/" not in row.key[start:] and has_image_name(row.key) for row in first):
-        return ()  # images beside the folders: no need to list them all to know
+        return ()  # images beside the folders: no need to list further
     folders, loose = list_folder(client, prefix)
     names = sorted(folder[start:] for folder in folders if not is_litter(folder[start:]))
     loose_images = any(has_image_name(row.key) for row in loose)
@@ -49,9 +49,9 @@ def find_split_prefixes(uri: str, options: StorageOptions) -> tuple[str, ...]:
 def list_prefix(
     uri: str, split_folders: Sequence[str], options: StorageOptions
 ) -> Iterator[FileRow | Reject]:
-    """Every object below the prefix, in no order: its row, or a reject for what can be no record.
+    """Yield a row or a reject for every object below the prefix, in no order.
 
-    Objects that stand for folders (no bytes, and no dot in the name) are nobody's images: other files.
+    Objects that stand for folders (no bytes, no dot in the name) are rejected as other files.
     """
     store, prefix = parse_address(uri)
     start = len(prefix) + 1 if prefix else 0
@@ -85,7 +85,7 @@ def _problem(relative: str, row: ObjectRow) -> Problem | None:
 def _look_into_others(
     store: str, page: Sequence[ObjectRow], problems: list[Problem | None], options: StorageOptions
 ) -> None:
-    """Fill in the problems of objects that are not named as images are: their first bytes tell, as those of local files do."""
+    """Fill in the problems of objects without an image's name, going by their first bytes."""
     others = [
         place
         for place, row in enumerate(page)

@@ -1,4 +1,4 @@
-"""A table's columns as what references hold: texts and sizes, and what its other columns are as features."""
+"""Convert a table's columns to those of references, and its other columns to features."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
 _BYTES_TYPES = (
-    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary, pa.types.is_null,
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary, pa.types.is_null,
 )  # fmt: skip
 
 
 def in_detail(column: str) -> str:
-    """A column's name as the detail of `reject_rows` shows it, where braces have a meaning."""
+    """Return a column's name escaped for the detail of `reject_rows`, a format string."""
     return repr(column).replace("{", "{{").replace("}", "}}")
 
 
 def check_text(kind: pa.DataType, name: str) -> None:
-    """Whether a column can be a path, id, label, split or group.
+    """Check that a column can be a path, id, label, split or group.
 
     Raises:
-        BuildError: It is neither of text nor of whole numbers.
+        BuildError: It holds neither text nor whole numbers.
     """
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -39,15 +40,16 @@ def check_text(kind: pa.DataType, name: str) -> None:
         or is_text(kind)
     ):
         raise BuildError(
-            f"column {name!r} is of type {kind}; ids, paths, labels and splits are text or whole numbers"
+            f"column {name!r} is of type {kind}; "
+            "ids, paths, labels and splits must be text or whole numbers"
         )
 
 
 def as_text(column: pa.Array, name: str) -> pa.Array:
-    """A column of text or whole numbers as strings.
+    """Return a column of text or whole numbers as strings.
 
     Raises:
-        BuildError: It is of another type.
+        BuildError: It has another type.
     """
     check_text(column.type, name)
     if pa.types.is_dictionary(column.type):
@@ -56,7 +58,7 @@ def as_text(column: pa.Array, name: str) -> pa.Array:
 
 
 def canonical_splits(column: pa.Array) -> pa.Array:
-    """Split names as folders spell them: "Val" is "validation"; a name of the user's own stays."""
+    """Return canonical split names: "Val" becomes "validation"; unknown names stay."""
     names = column.dictionary_encode()
     spelled = [
         name and SPLIT_FOLDERS.get(name.strip().lower(), name.strip())
@@ -66,13 +68,13 @@ def canonical_splits(column: pa.Array) -> pa.Array:
 
 
 def empty_as_null(column: pa.Array) -> pa.Array:
-    """Texts without white space around them; what is empty then is null."""
+    """Return texts without white space around them, and null for empty ones."""
     trimmed = pc.utf8_trim_whitespace(column)
     return pc.if_else(pc.equal(trimmed, ""), pa.scalar(None, pa.string()), trimmed)
 
 
 def check_sizes(kind: pa.DataType, name: str) -> None:
-    """Whether a column can hold sizes in bytes.
+    """Check that a column can hold sizes in bytes.
 
     Raises:
         BuildError: It does not hold whole numbers.
@@ -84,7 +86,7 @@ def check_sizes(kind: pa.DataType, name: str) -> None:
 
 
 def settle_sizes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
-    """References whose `num_bytes` a table states, as int64; a size that no image has is a reject."""
+    """Yield a reject for each invalid size, then the references with `num_bytes` as int64."""
     sizes = (
         batch.column("num_bytes")
         .cast(pa.float64(), safe=False)
@@ -95,13 +97,13 @@ def settle_sizes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
         (
             sizes < 0,
             RejectReason.BAD_VALUE,
-            "row {row}: the size is {num_bytes}, which is no number of bytes",
+            "row {row}: the size must be a number of bytes, got {num_bytes}",
         ),
         (sizes == 0, RejectReason.EMPTY_FILE, "row {row}: the size is 0"),
         (
             sizes > MAX_IMAGE_BYTES,
             RejectReason.TOO_LARGE,
-            f"{{num_bytes}} bytes; an image may have up to {MAX_IMAGE_BYTES}",
+            f"{{num_bytes}} bytes; an image may have at most {MAX_IMAGE_BYTES}",
         ),
     )
     for mask, reason, detail in rules:
@@ -111,7 +113,7 @@ def settle_sizes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
 
 
 def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
-    """The type an extra column has as a feature: int64, float32 or binary, or a list of one.
+    """Return the type of an extra column as a feature: int64, float32 or binary, or a list of one.
 
     Raises:
         BuildError: tf.Example has no such type.
@@ -127,12 +129,13 @@ def extra_type(kind: pa.DataType, name: str) -> pa.DataType:
     if is_text(kind) or any(test(kind) for test in _BYTES_TYPES):
         return pa.binary()
     raise BuildError(
-        f"column {name!r} is of type {kind}, which no tf.Example feature holds: cast it to text or a number, or drop it"
+        f"column {name!r} is of type {kind}, which tf.Example cannot hold: "
+        "cast it to text or a number, or drop it"
     )
 
 
 def extra_feature(name: str, kind: pa.DataType) -> Feature:
-    """The feature that a table's column is where the user declares none.
+    """Return the feature of a table's column that the user does not declare.
 
     Raises:
         BuildError: tf.Example has no such type.

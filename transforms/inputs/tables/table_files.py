@@ -1,8 +1,9 @@
-"""Reading CSV, TSV, JSON lines and Parquet files as Arrow batches whose types are the same from the first row to the last.
+"""Read CSV, TSV, JSON lines and Parquet files as Arrow batches of one schema.
 
-Parquet states its types, JSON lines are read as a whole, and a CSV is looked through once (as text, in bounded memory)
-before it is read. Text stays as it is written: "007" is no number, "NA" no missing value, and a date no timestamp. Of several
-files that are one table, each column gets the type that it would have if they were one file. Text formats may be gzipped.
+Parquet states its types, JSON lines are read as a whole, and a CSV is scanned once (as text, in
+bounded memory) before it is read. Text stays as written: "007" is not a number, "NA" is not a
+missing value, and a date is not a timestamp. In a table of several files, each column has the type
+that it would have in one file. Text formats may be gzipped.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ TABLE_EXTENSIONS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
-BLOCK_BYTES = 8 << 20  # what is parsed at a time; a line must fit in it
+BLOCK_BYTES = 8 << 20  # parsed at a time; a line must fit in it
 _GZIP = ".gz"
-_FILES_AT_A_TIME = 8  # looked at for their types
+_FILES_AT_A_TIME = 8  # when reading types
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
-# Whole numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
+# Numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
 _NO_FLOAT = r"^[+-]?0[0-9]|^[+]|^-?[0-9]{16,}$"
 _NARROWEST_FIRST = (pa.int64(), pa.float64(), pa.bool_())
 
 
 def table_format(path: str) -> str | None:
-    """The format a table's file name stands for, or None: Parquet compresses itself, the others may end in .gz too."""
+    """Return the format of a table's file name, or None. Text formats may also end in .gz."""
     stem, extension = os.path.splitext(path.lower())
     if extension == _GZIP:
         kind = TABLE_EXTENSIONS.get(os.path.splitext(stem)[1])
@@ -54,10 +55,10 @@ def table_format(path: str) -> str | None:
 def read_table_schema(
     paths: str | Sequence[str], kind: str, storage: StorageOptions = NO_OPTIONS
 ) -> pa.Schema:
-    """The columns and types of a table of one file, or of several that hold its rows in turn.
+    """Return the columns and types of a table in one file or in several.
 
     Raises:
-        BuildError: One cannot be read, or its columns are not those of the first; the message says which and why.
+        BuildError: A file cannot be read, or its columns differ from those of the first.
     """
     paths = [paths] if isinstance(paths, str) else paths
     if kind in ("csv", "tsv"):
@@ -86,7 +87,9 @@ def _stated_schema(path: str, kind: str, storage: StorageOptions) -> pa.Schema:
 def read_table_file(
     path: str, kind: str, schema: pa.Schema, storage: StorageOptions = NO_OPTIONS
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """The table's rows, in order, in batches of up to `BATCH_ROWS`; a line with a wrong number of fields is a reject.
+    """Yield a table's rows, in order, in batches of at most `BATCH_ROWS`.
+
+    A line with a wrong number of fields is a reject.
 
     Args:
         schema: The columns and types to read text formats with.
@@ -97,7 +100,7 @@ def read_table_file(
     with _table_faults(path):
         for part in _read_parts(path, kind, schema, storage):
             if isinstance(part, pa.RecordBatch):
-                part.validate(full=True)  # nobody else looks whether text is UTF-8
+                part.validate(full=True)  # nothing else checks that text is UTF-8
             yield part
 
 
@@ -149,7 +152,7 @@ def _read_json_lines(
 
 
 def _dates_as_text(schema: pa.Schema) -> pa.Schema:
-    """JSON has no dates: what Arrow takes for one is a text that looks like it."""
+    """Return the schema with timestamps as text: JSON has no dates, but Arrow guesses them."""
 
     def as_text(kind: pa.DataType) -> pa.DataType:
         if pa.types.is_list(kind):
@@ -167,7 +170,10 @@ def _open_csv(
     storage: StorageOptions,
 ) -> pa_csv.CSVStreamingReader:
     def skip(line: pa_csv.InvalidRow) -> str:
-        found = f"a line of {path} has {line.actual_columns} fields where {line.expected_columns} are expected: "
+        found = (
+            f"a line of {path} has {line.actual_columns} fields "
+            f"where {line.expected_columns} are expected: "
+        )
         bad_lines.append(Reject("", path, RejectReason.BAD_VALUE, found + repr(line.text[:200])))
         return "skip"
 
@@ -190,19 +196,19 @@ def _open_csv(
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of one file of several with the columns and types of all."""
+    """Return a batch of one file with the columns and types of all files."""
     return pa.RecordBatch.from_arrays(
         [as_plain(batch.column(field.name)).cast(field.type) for field in schema], schema=schema
     )
 
 
 def as_plain(column: pa.Array) -> pa.Array:
-    """A column without a dictionary."""
+    """Return a column without dictionary encoding."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def _unify_stated(paths: Sequence[str], kind: str, schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """The columns of all files: of JSON lines any may lack some, as any line may."""
+    """Return the columns of all files; a file of JSON lines may lack some, as a line may."""
     whole = _without_dictionaries(schemas[0])
     for path, schema in zip(paths[1:], schemas[1:], strict=True):
         if kind == "parquet":
@@ -213,7 +219,8 @@ def _unify_stated(paths: Sequence[str], kind: str, schemas: Sequence[pa.Schema])
             )
         except pa.ArrowException as error:
             raise BuildError(
-                f"{path} is not of one table with {paths[0]}: {error}. Cast the column to one type in all files"
+                f"{path} and {paths[0]} are not one table: {error}. "
+                "Cast the column to one type in all files"
             ) from error
     return whole
 
@@ -238,19 +245,20 @@ def _check_same_columns(
         told = [
             f"it lacks {lacks}" if lacks else "",
             f"it also has {adds}" if adds else "",
-            "" if lacks or adds else "one stands twice",
+            "" if lacks or adds else "one is duplicate",
         ]
         raise BuildError(
-            f"{path} has other columns than {first_path} ({', '.join(filter(None, told))}): files of one table have the same"
+            f"{path} has other columns than {first_path} ({', '.join(filter(None, told))}): "
+            "all files of a table must have the same"
         )
 
 
-# A column's name -> the types that can hold every value in a file, narrowest first; None where it has no values there.
+# Column -> types that can hold every value in a file, narrowest first; None without values.
 _Possible = dict[str, Sequence[pa.DataType] | None]
 
 
 def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]]) -> pa.Schema:
-    """The narrowest of int64, float64 and bool that holds every value of a column, else string; empty fields are nulls."""
+    """Return each column's narrowest type: int64, float64, bool or string; empty is null."""
     names = found[0][0]
     for path, (others, _) in zip(paths[1:], found[1:], strict=True):
         _check_same_columns(paths[0], names, path, others)
@@ -267,7 +275,7 @@ def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]
 
 
 def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[list[str], _Possible]:
-    """The names of its columns in order, and what their values can be."""
+    """Return a file's column names in order, and the types that can hold their values."""
     with _table_faults(path):
         with _open_csv(path, kind, {}, [], storage) as reader:
             names = list(reader.schema.names)
@@ -291,15 +299,15 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
 
 
 def _check_last_quote(path: str, last: str, storage: StorageOptions) -> None:
-    """A quote that is never closed takes all lines behind it into one value, of which Arrow says nothing.
+    """Check for an unclosed quote, which takes all later lines into one value, silently in Arrow.
 
     Args:
         path: The file.
-        last: Its last value; only one with a line break can be such.
-        storage: Options of the store that it is in.
+        last: Its last value; only one with a line break can have swallowed lines.
+        storage: Options of its store.
 
     Raises:
-        BuildError: The file does not end with the quote that closes it.
+        BuildError: The file does not end with the closing quote.
     """
     if "\n" not in last and "\r" not in last:
         return
@@ -309,12 +317,13 @@ def _check_last_quote(path: str, last: str, storage: StorageOptions) -> None:
             end = (end + block).rstrip()[-1:]
     if end != b'"':
         raise BuildError(
-            f"the table {path} has a quote before {last[:60]!r} that is never closed, so all lines behind it are one value: close it"
+            f"the table {path} has a quote before {last[:60]!r} that is never closed, "
+            "so all lines after it are one value: close it"
         )
 
 
 def _holds(kind: pa.DataType, values: pa.Array) -> bool:
-    """Whether every text is one of that type, and an integer comes back from it as it was written."""
+    """Return whether every text is a value of that type; integers must convert back unchanged."""
     if pa.types.is_boolean(kind):
         return bool(pc.all(pc.is_in(values, value_set=pa.array(_TRUE + _FALSE))).as_py())
     try:

@@ -1,4 +1,4 @@
-"""Columns of a table that name further pictures of each record: a second image, a mask."""
+"""Look up further images of each record, such as a second image or a mask."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from transforms.rejects import Reject
 def look_at_pictures(
     batch: pa.RecordBatch, names: Sequence[str], folder: str, storage: StorageOptions
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """References whose columns `x/NAME` of paths are of `PICTURE_TYPE`; a file that is missing or can be no image is a reject.
+    """Yield references with their path columns `x/NAME` converted to `PICTURE_TYPE`.
+
+    A row with a missing file, or with one that cannot be an image, is a reject.
 
     Args:
         batch: References.
         names: The columns.
-        folder: Where relative paths start.
-        storage: Options of the stores that they are in.
+        folder: The folder that relative paths start from.
+        storage: Options of the images' stores.
     """
     keep = np.ones(batch.num_rows, bool)
     for name in names:

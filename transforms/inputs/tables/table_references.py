@@ -1,4 +1,4 @@
-"""Turning a table's raw rows into references: where each image is, and what its row says of it."""
+"""Turn a table's raw rows into references: the place of each image, and the values of its row."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ from transforms.rejects import Reject, RejectReason, reason_of
 if TYPE_CHECKING:
     from transforms.inputs.tables.table_source import TableSource
 
-# A path that must be looked at one by one: dotted, with doubled slashes, of a home folder, or with a scheme.
+# Paths to resolve one by one: with dots, doubled slashes, a home folder, or the scheme file.
 _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"
 _EMPTY = r"^$"
 _SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 _STORE = r"^(s3a?|gs|gcs|az|https?)://"
 _IMAGE_ENDING = rf"(?is)(.)\.({'|'.join(sorted(IMAGE_EXTENSIONS))})$"
-_OBJECT = rf"(?s){_STORE}[^/]+/+([^/])"  # a bucket and a key; the address of nothing else can be asked for
+_OBJECT = rf"(?s){_STORE}[^/]+/+([^/])"  # a bucket and a key: only such an address can be read
 
 
 def list_table(source: TableSource, name: str = "") -> Iterator[pa.RecordBatch | Reject]:
-    """The rows of one of the table's files as references, in batches, and a reject for each row that can be none.
+    """Yield the rows of one of the table's files as reference batches, and rejects of bad rows.
 
     Args:
-        name: Which of `source.files`; "" for a table that is one file. Rows are numbered in each.
+        name: One of `source.files`; "" for a table in one file. Rows are numbered per file.
     """
     first_row = 0
     for part in read_table_file(
@@ -76,14 +76,14 @@ def list_table(source: TableSource, name: str = "") -> Iterator[pa.RecordBatch |
 def table_references(
     source: TableSource, raw: pa.RecordBatch, first_row: int, name: str = ""
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """One raw batch as references and rejects."""
+    """Yield the references and rejects of one raw batch."""
     for part in _references(source, raw, first_row, name):
         if isinstance(part, Reject) or part.num_rows:
             yield part
 
 
 def reference_schema_of(source: TableSource) -> pa.Schema:
-    """The columns its reference batches have."""
+    """Return the columns of a table's reference batches."""
     types = {
         name: PICTURE_TYPE if name in source.pictures else source.columns.field(name).type
         for name in source.extra_columns
@@ -95,7 +95,7 @@ def reference_schema_of(source: TableSource) -> pa.Schema:
 def _references(
     source: TableSource, raw: pa.RecordBatch, first_row: int, name: str
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """References whose extra columns are still those of the table."""
+    """Yield references whose extra columns still have the table's types."""
     batch = _raw_references(source, raw, first_row, name)
     for column, pattern, reason, detail in _text_rules(source):
         values = pc.replace_substring_regex(batch.column(column), _OBJECT, r"/\2")
@@ -108,12 +108,12 @@ def _references(
         problems, batch = look_at_files(batch, source.storage)
         yield from problems
         yield batch
-    else:  # of a row of labels it is the table that a person wants to find
+    else:  # a row of labels is found by its table, not by an image's path
         yield set_column(batch, "uri", pa.repeat(source.path_of(name), batch.num_rows))
 
 
 def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, str]]:
-    """(column, pattern of what it may not be, reason, detail)"""
+    """Yield (column, forbidden pattern, reason, detail)."""
     if source.names_files or source.id is None or source.key != "id":
         yield (
             "uri",
@@ -127,7 +127,8 @@ def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, s
             "uri",
             _SCHEME,
             RejectReason.BAD_VALUE,
-            "row {row}: {uri} is no address of an object (s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH)",
+            "row {row}: {uri} is not an object's address "
+            "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH)",
         )
 
 
@@ -163,14 +164,17 @@ def _raw_references(
 
 
 def _ids(source: TableSource, paths: pa.Array, stated: pa.Array) -> pa.Array:
-    """What each row is called: of a table of labels, what it is joined by."""
+    """Return the id of each row; for a table of labels, its join key."""
     if source.key == "stem":
         return stems_of(paths)
     return paths if source.id is None or source.key == "path" else pc.fill_null(stated, "")
 
 
 def stems_of(paths: pa.Array) -> pa.Array:
-    """The file names of paths, without an image's extension; what else stands behind a dot may belong to the name."""
+    """Return the file names of paths without an image's extension.
+
+    Anything else after a dot may belong to the name.
+    """
     return pc.replace_substring_regex(
         pc.replace_substring_regex(paths, r"(?s)^.*/", ""), _IMAGE_ENDING, r"\1"
     )
@@ -179,7 +183,7 @@ def stems_of(paths: pa.Array) -> pa.Array:
 def look_at_files(
     batch: pa.RecordBatch, storage: StorageOptions = NO_OPTIONS
 ) -> tuple[list[Reject], pa.RecordBatch]:
-    """Fill in each file's length and what changes with its content; what is missing or can be no image is a reject."""
+    """Fill in each file's length and etag; reject missing files and those that cannot be images."""
     uris = batch.column("uri").to_pylist()
     found = look_at_each(uris, storage)
     rejects, sizes, etags = [], [], []
@@ -196,7 +200,7 @@ def look_at_files(
 
 
 def look_at_each(uris: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> Iterator[Look]:
-    """What the files or objects are like, in order; several objects are asked about at a time."""
+    """Yield the state of each file or object, in order; objects are looked up concurrently."""
     if any(map(is_remote, uris)):
         yield from map_reads(lambda uri: _look_at_object(uri, storage), uris)
     else:
@@ -204,7 +208,7 @@ def look_at_each(uris: Sequence[str], storage: StorageOptions = NO_OPTIONS) -> I
 
 
 class Look(NamedTuple):
-    """What a file is like: its length and etag, or else why it can be no image."""
+    """A file's length and etag, or why it cannot be an image."""
 
     num_bytes: int | None = None
     etag: str | None = None
@@ -216,9 +220,9 @@ def _look_at_file(uri: str) -> Look:
         status = os.stat(uri)
     except (FileNotFoundError, NotADirectoryError):
         return Look(
-            problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such file")
+            problem=(RejectReason.MISSING_FILE, "listed in the table, but there is no such file")
         )
-    except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL byte
         return Look(
             problem=(RejectReason.UNREADABLE, str(getattr(error, "strerror", None) or error))
         )
@@ -237,17 +241,17 @@ def _look_at_object(uri: str, storage: StorageOptions) -> Look:
         return Look(problem=(reason, str(error)))
     if found is None:
         return Look(
-            problem=(RejectReason.MISSING_FILE, "named in the table, but there is no such object")
+            problem=(RejectReason.MISSING_FILE, "listed in the table, but there is no such object")
         )
     problem = size_problem(found.num_bytes)
     return Look(problem=problem) if problem else Look(found.num_bytes, found.etag)
 
 
 def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
-    """(path relative to `root`, absolute path or address) of each path.
+    """Return (path relative to `root`, absolute path or address) for each path.
 
-    A path outside `root` is relative to nothing and keeps the form it is written in, and so does an address of a store.
-    An empty path stays empty, in both.
+    A path outside `root` and a store's address stay as written in place of a relative path. An
+    empty path stays empty in both.
     """
     folder = root.rstrip("/") + "/"
     below = pc.if_else(pc.equal(paths, ""), "", pc.binary_join_element_wise(folder, paths, ""))
@@ -275,7 +279,10 @@ def _resolve_path(written: str, folder: str) -> tuple[str, str]:
 
 
 def _join_key(folder: str, path: str) -> str:
-    """A dotted path below a prefix; one that leads out of its bucket stays as it is, and no object has that name."""
+    """Join a dotted path to a prefix.
+
+    A path that leaves its bucket is only appended: no object has that name.
+    """
     store, key = parse_address(folder)
     joined = posixpath.normpath(posixpath.join(key, path))
     return f"{folder}{path}" if joined.startswith("..") else f"{store}/{joined.lstrip('/')}"

@@ -1,4 +1,4 @@
-"""Which column of a table has which role: what the options name, else the first that has a usual name."""
+"""Assign a table's columns to roles: those that options give, else the first with a usual name."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from shardwright.errors import UsageError
 from transforms.features.lists import is_list
 from transforms.inputs.tables.table_columns import check_sizes, check_text
 
-# Columns taken for a role when no option names one; the first that is there, in any case.
+# Usual column names of each role, if no option gives one: the first match counts, in any case.
 ROLE_COLUMNS = {
     "image": (
-        "image", "image_path", "image_file", "file_name", "filename", "filepath", "file_path", "path", "file", "uri", "img",
+        "image", "image_path", "image_file", "file_name", "filename", "filepath", "file_path",
+        "path", "file", "uri", "img",
     ),
     "label": ("label", "class", "class_name", "category", "target"),
     "id": ("id", "image_id"),
@@ -27,29 +28,34 @@ _TEXT_ROLES = ("image", "label", "id", "split", "group")
 def find_roles(
     path: str, schema: pa.Schema, given: Mapping[str, str | None], *, needs_image: bool
 ) -> dict[str, str | None]:
-    """Role -> column, None for a role that no column has.
+    """Return role -> column, None for a role that no column has.
 
     Args:
-        path: What messages call the table.
+        path: The table's name in messages.
         schema: Its columns.
-        given: Role -> column named by an option, or None to look for a usual name.
-        needs_image: One must be of image paths; if not, one of ids will do, or one called "stem".
+        given: Role -> column given by an option, or None to look for a usual name.
+        needs_image: Require a column of image paths; if False, one of ids or "stem" is enough.
 
     Raises:
-        UsageError: A named column is not there, none can be the image's, or two columns cannot be told apart.
+        UsageError: A given column is missing, no column can be the image's, or a column's name is
+            empty or not unique.
     """
     _check_names(path, schema)
     roles = {role: _role_column(path, schema, role, given.get(role)) for role in ROLE_COLUMNS}
     roles["image"] = roles["image"] or (None if needs_image else roles["id"] or _stems(schema))
     if roles["image"] is None:
         raise UsageError(
-            f"{path} has the columns {_listed(schema)}: name the one with the image paths by --image-column"
+            f"{path} has the columns {_listed(schema)}: "
+            "set --image-column to the one with the image paths"
         )
     return roles
 
 
 def roles_as_text(schema: pa.Schema, roles: Mapping[str, str | None]) -> pa.Schema:
-    """A CSV has no types: a class "1.5" or an id "true" is text. Whole numbers stay, so that labels sort by value."""
+    """Return a CSV's schema with its role columns as text: a class "1.5" or id "true" is text.
+
+    Whole numbers stay, so that labels sort by value.
+    """
     text = {roles[role] for role in _TEXT_ROLES}
     return pa.schema(
         [
@@ -65,7 +71,7 @@ def roles_as_text(schema: pa.Schema, roles: Mapping[str, str | None]) -> pa.Sche
 
 
 def check_roles(schema: pa.Schema, roles: Mapping[str, str | None]) -> None:
-    """Whether the columns can hold what their roles say.
+    """Check that the columns suit their roles.
 
     Raises:
         BuildError: A column's type does not suit its role.
@@ -85,7 +91,8 @@ def _check_names(path: str, schema: pa.Schema) -> None:
         raise UsageError(f"{path} has two columns called {doubled[0]!r}: rename one")
     if "" in schema.names:
         raise UsageError(
-            f"column {schema.names.index('') + 1} of {path} has no name: name it, or leave it out (pandas: to_csv(index=False))"
+            f"column {schema.names.index('') + 1} of {path} has no name: "
+            "name it, or leave it out (pandas: to_csv(index=False))"
         )
 
 
@@ -93,17 +100,18 @@ def _role_column(path: str, schema: pa.Schema, role: str, given: str | None) -> 
     if given is not None:
         if given not in schema.names:
             raise UsageError(
-                f"--{role}-column {given!r} is not in {path}, which has the columns {_listed(schema)}"
+                f"--{role}-column {given!r} is not in {path}, "
+                f"which has the columns {_listed(schema)}"
             )
         return given
-    # A column of lists has several labels a row, and is no label; a schema may ask for it.
+    # A column of lists has several labels a row and cannot be the label; a schema may still use it.
     names = [field.name for field in schema if role != "label" or not is_list(field.type)]
     by_lower = {name.strip().lower(): name for name in reversed(names)}
     return next((by_lower[name] for name in ROLE_COLUMNS[role] if name in by_lower), None)
 
 
 def _stems(schema: pa.Schema) -> str | None:
-    """What a table of labels has in place of paths, for `--labels-key stem`."""
+    """Return the column that a table of labels has in place of paths, for `--labels-key stem`."""
     return "stem" if "stem" in schema.names else None
 
 

@@ -1,4 +1,4 @@
-"""Tables that name images: which file formats, and which column has which role."""
+"""Tables of images as input: their files, formats and columns."""
 
 from __future__ import annotations
 
@@ -29,30 +29,32 @@ _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
 )
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
-_PACKED = 4  # Parquet and gzip take tables of paths to a quarter, about
+_PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
 
-# What the rows of a table of labels go by: the id (a column of ids, else the path), the path, or the file's name without an
-# image's extension.
+# Join keys of a table of labels: the id (a column of ids, else the path), the path, or the file's
+# name without an image's extension.
 LABEL_KEYS = ("id", "path", "stem")
 
 
 @dataclass(frozen=True, slots=True)
 class TableSource(InputSource):
-    """A table to read, of one file or of several that hold its rows in turn.
+    """A table to read, in one file or in several.
 
     Attributes:
-        path: Its absolute path, or a store's address; of several files, the folder that they are below.
+        path: Its absolute path, or a store's address; for several files, their common folder.
         format: "csv", "tsv", "jsonl" or "parquet".
         columns: Every column's type.
-        image_root: Where relative image paths start; None for the folder of the file that names them.
-        image, label, id, split, group, size: The columns with a role; only `image` must be there.
-        storage: Options of the store that it is in, and that its images are in.
-        names_files: Its paths are those of files below its folder; if not, they are ids of another input.
-        files: Names of several files, below `path`, in name order; () for a table that is one file.
-        num_bytes: About how many bytes its rows take in memory; what decides how a table of labels is joined.
-        key: Of a table of labels: what its rows go by, one of `LABEL_KEYS`.
-        brought: The columns that a schema asks for, whatever role they have; None for all that have none.
-        pictures: Those of them that name further pictures of each record.
+        image_root: The folder that relative image paths start from; None for that of their table.
+        image, label, id, split, group, size: The columns with a role; only `image` is required.
+        storage: Options of the stores that hold it and its images.
+        names_files: True if its paths are files below its folder; False if they are ids of
+            another input.
+        files: Names of several files below `path`, in name order; () for a table in one file.
+        num_bytes: Approximate bytes of its rows in memory, which decide how a table of labels is
+            joined.
+        key: The join key of a table of labels, one of `LABEL_KEYS`.
+        brought: The columns that a schema uses, whatever their role; None for all without a role.
+        pictures: Those of them that hold paths of further images.
     """
 
     path: str
@@ -79,16 +81,16 @@ class TableSource(InputSource):
         return self.image_root or (self.path if self.files else os.path.dirname(self.path))
 
     def path_of(self, name: str) -> str:
-        """The path or address of one of `files`, or with "" of a table that is one file."""
+        """Return the path or address of one of `files`; "" stands for a table in one file."""
         return f"{self.path.rstrip('/')}/{name}" if name else self.path
 
     def folder_of(self, name: str) -> str:
-        """The folder that relative image paths in one of `files` start from."""
+        """Return the folder that relative image paths in one of `files` start from."""
         return self.image_root or os.path.dirname(self.path_of(name))
 
     @property
     def extra_columns(self) -> list[str]:
-        """The columns that become features: those with no role, or those that a schema asks for."""
+        """The columns that become features: those without a role, or those that a schema uses."""
         if self.brought is not None:
             return list(self.brought)
         roles = {self.image, self.label, self.id, self.split, self.group, self.size}
@@ -136,8 +138,11 @@ class TableSource(InputSource):
                 )
 
     def for_features(self, features: Sequence[Feature]) -> TableSource:
-        """The same table, of which just the columns of these features are brought: paths of pictures looked up, and what is to be
-        text read as it is written in text formats, where "1.50" could be a number."""
+        """Return the table with only the columns of these features.
+
+        Image paths among them are looked up. Text features of a CSV or TSV keep their text as
+        written, where "1.50" could be a number.
+        """
         wanted = {
             feature.column_name: feature
             for feature in features
@@ -160,21 +165,22 @@ class TableSource(InputSource):
         return replace(self, brought=tuple(wanted), pictures=pictures, columns=columns)
 
     def of_labels(self, key: str = "id", root: str | None = None) -> TableSource:
-        """The same table as a `--labels` table: the ids of its rows are keys to join by, and nobody looks whether files are there.
+        """Return the table as a `--labels` table: ids are join keys, and files are not looked up.
 
         Args:
             key: One of `LABEL_KEYS`.
-            root: The folder that the other input's paths are below; None for the table's own.
+            root: The folder of the other input's paths; None for the table's own.
         """
         return replace(self, names_files=False, key=key, image_root=self.image_root or root)
 
 
 class TableFormat(SourceFormat):
-    """A file whose name ends as a table's does, several that a wildcard names, or a folder of nothing else."""
+    """A table: one file, several that a wildcard matches, or a folder of nothing else."""
 
     name: ClassVar[str] = "table"
     summary: ClassVar[str] = (
-        "a .csv, .tsv, .jsonl or .parquet that names images, a wildcard such as part-*.csv.gz, or a folder of them"
+        "a .csv, .tsv, .jsonl or .parquet with image paths, a wildcard such as part-*.csv.gz, "
+        "or a folder of them"
     )
     rank: ClassVar[int] = 30
 
@@ -185,26 +191,27 @@ class TableFormat(SourceFormat):
 
 
 def open_label_table(request: SourceRequest, *, key: str, root: str | None) -> TableSource:
-    """A `--labels` table. Where it has no column of image paths, its ids are all there is to join by.
+    """Open a `--labels` table. Without a column of image paths, it is joined by its ids.
 
     Args:
-        request: What is asked.
+        request: The request for the table.
         key: One of `LABEL_KEYS`.
-        root: The folder that the paths of the other input are below; None for the table's own.
+        root: The folder of the other input's paths; None for the table's own.
 
     Raises:
-        UsageError: It is no table, or lacks a column.
+        UsageError: It is not a table, or lacks a column.
         BuildError: It cannot be read.
     """
     if not _is_table(request) and not has_wildcard(request.uri) and not request.is_file:
         raise UsageError(
-            f"{request.argument} {request.uri} is a folder; give a .csv, .tsv, .jsonl or .parquet table"
+            f"{request.argument} {request.uri} is a folder; "
+            "give a .csv, .tsv, .jsonl or .parquet table"
         )
     return _open_table(request, needs_image=False).of_labels(key, root)
 
 
 def _is_table(request: SourceRequest) -> bool:
-    """Whether INPUT is made of tables; a folder only where it holds nothing else."""
+    """Return whether INPUT is made of tables; a folder must hold nothing else."""
     uri = request.uri
     if has_wildcard(uri):
         return table_format(uri) is not None or bool(find_files(request, _is_table_name))
@@ -220,7 +227,7 @@ def _is_table(request: SourceRequest) -> bool:
 
 
 def _holds_tables(names: Sequence[str]) -> bool:
-    """Whether what is in a folder is a table; names that begin with "_" are marks of the program that wrote it."""
+    """Return whether a folder's files are one table; names with a leading "_" are markers."""
     kinds = {
         table_format(name) for name in names if not is_litter(name) and not name.startswith("_")
     }
@@ -246,13 +253,13 @@ def _open_table(request: SourceRequest, *, needs_image: bool) -> TableSource:
     found = find_files(request, _is_table_name)
     if not found:
         raise UsageError(
-            f"{request.argument} {request.uri} names no file whose name is a table's ({_ENDINGS})"
+            f"{request.argument} {request.uri} holds no table; a table's name ends in {_ENDINGS}"
         )
     kinds = {table_format(file.uri) for file in found}
     if len(kinds) > 1:
         raise UsageError(
-            f"{request.argument} {request.uri} names tables of several formats ({', '.join(sorted(map(str, kinds)))}): "
-            "name those of one, such as *.parquet"
+            f"{request.argument} {request.uri} matches tables of several formats "
+            f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
         )
     source = _detect(
         [file.uri for file in found],
@@ -275,16 +282,16 @@ def detect_table(
     storage: StorageOptions = NO_OPTIONS,
     needs_image: bool = True,
 ) -> TableSource:
-    """Learn a table's columns and types, and which column has which role.
+    """Read a table's columns and types, and assign columns to roles.
 
     Args:
-        columns: role -> column given by an option, or None to look for a usual name.
-        argument: What messages call it.
-        storage: Options of the store that it is in.
-        needs_image: It must have a column of image paths; if not, one of ids will do.
+        columns: Role -> column given by an option, or None to look for a usual name.
+        argument: The argument's name in messages.
+        storage: Options of its store.
+        needs_image: Require a column of image paths; if False, one of ids is enough.
 
     Raises:
-        UsageError: A named column is not there, or none can be the image's.
+        UsageError: A given column is missing, or no column can be the image's.
         BuildError: The file cannot be read as a table, or a column's type does not suit its role.
     """
     return _detect([path], columns, argument=argument, storage=storage, needs_image=needs_image)
@@ -298,7 +305,7 @@ def detect_tables(
     argument: str = "INPUT",
     storage: StorageOptions = NO_OPTIONS,
 ) -> TableSource:
-    """The same of several files below a folder, which hold the rows of one table in turn. Raises as `detect_table`."""
+    """Do the same as `detect_table` for several files below a folder that form one table."""
     paths = [f"{root.rstrip('/')}/{name}" for name in names]
     return replace(
         _detect(paths, columns, argument=argument, storage=storage, needs_image=True),
@@ -315,16 +322,17 @@ def _detect(
     storage: StorageOptions,
     needs_image: bool,
 ) -> TableSource:
-    """A source of its first file, with the columns and types of all."""
+    """Return a source of the first file, with the columns and types of all."""
     kind = table_format(paths[0])
     if kind is None:
         hint = (
-            "; a .json is read where it is COCO's, with a list of `images`"
+            "; a .json must be COCO's, with a list of `images`"
             if paths[0].lower().endswith(".json")
             else ""
         )
         raise UsageError(
-            f"{argument} {paths[0]} is a file, and its name is not a table's ({_ENDINGS}); give a folder or a table{hint}"
+            f"{argument} {paths[0]} is a file without a table's extension ({_ENDINGS}); "
+            f"give a folder or a table{hint}"
         )
     schema = read_table_schema(paths, kind, storage)
     roles = find_roles(paths[0], schema, columns, needs_image=needs_image)
@@ -335,7 +343,7 @@ def _detect(
         path=paths[0],
         format=kind,
         columns=schema,
-        image=roles["image"] or "",  # there is one
+        image=roles["image"] or "",  # never None here: `find_roles` raises
         label=roles["label"],
         id=roles["id"],
         split=roles["split"],
@@ -347,6 +355,6 @@ def _detect(
 
 
 def _num_bytes(path: str, kind: str, storage: StorageOptions) -> int:
-    """About how many bytes a table's rows take: what is packed in its file grows."""
+    """Return the approximate bytes of a table's rows in memory, where compressed files grow."""
     packed = kind == "parquet" or path.lower().endswith(".gz")
     return (files_of(path, storage).num_bytes_of(path) or 0) * (_PACKED if packed else 1)

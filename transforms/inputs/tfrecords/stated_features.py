@@ -1,7 +1,8 @@
-"""What a folder of TFRecord files says of its features: a manifest of this project, TFDS's `features.json`, files of class names.
+"""Read what a folder of TFRecord files states about its features.
 
-Formats: `shardwright.manifest`; `tensorflow_datasets/core/proto/feature.proto` as JSON, and one class name a line in
-`<feature>.labels.txt` (`tensorflow_datasets/core/features/class_label_feature.py`).
+Formats: this project's manifest (`shardwright.manifest`); TFDS's `features.json`
+(`tensorflow_datasets/core/proto/feature.proto` as JSON) and `<feature>.labels.txt`, with one class
+name a line (`tensorflow_datasets/core/features/class_label_feature.py`).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _DEFAULT_DTYPES = ("int64", "float32")
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """What is said of a data set's features.
+    """The features that a data set's files state.
 
     Attributes:
-        features: Key -> what it is, in writing order, of those that are neither the image, nor the label, nor the id.
-        image, label, id: Their keys; None where nothing is said.
-        derived: Keys of what is read off the image, or the label's name: it is written anew.
-        names: Key of a label -> its class names; "" for whichever is the label.
-        shards: The files that make up the data set; None for all that are there.
+        features: Key -> feature, in writing order.
+        image, label, id: Their keys, or None if not stated.
+        derived: Keys that are recomputed in writing: properties of the image, the label's name.
+        names: Key of a label -> its class names; the key "" stands for any label.
+        shards: The files of the data set; None for all files.
     """
 
     features: Mapping[str, Feature] = field(default_factory=dict)
@@ -45,7 +46,7 @@ class Stated:
     shards: frozenset[str] | None = None
 
     def class_names_of(self, label: str) -> tuple[str, ...] | None:
-        """The class names of a label, where they are known."""
+        """Return the class names of a label, or None if unknown."""
         return self.names.get(label, self.names.get(""))
 
 
@@ -53,11 +54,12 @@ NOTHING_STATED = Stated()
 
 
 def read_stated(folder: Folder) -> Stated:
-    """What the files beside the TFRecord files say.
+    """Return what the files beside the TFRecord files state.
 
     Raises:
-        UsageError: It is an unfinished dataset of this project, or one whose images are no longer encoded.
-        StorageError: They cannot be read.
+        UsageError: It is an unfinished dataset of this project, or one that stores images as
+            pixels.
+        StorageError: The files cannot be read.
     """
     names = set(folder.names())
     if naming.MANIFEST in names and "format_version" in (
@@ -85,7 +87,7 @@ def read_stated(folder: Folder) -> Stated:
 def _read_object(folder: Folder, name: str) -> dict[str, Any] | None:
     try:
         return read_json(folder, name)
-    except NotADatasetError:  # of another program
+    except NotADatasetError:  # another program's file
         return None
 
 
@@ -94,7 +96,7 @@ def _read_names(folder: Folder, name: str) -> tuple[str, ...]:
         text = folder.read_bytes(name).decode("utf-8-sig")
     except (UnicodeDecodeError, MissingError) as error:
         raise UsageError(
-            f"{folder.path(name)} is no file of class names, one a line in UTF-8: {error}"
+            f"{folder.path(name)} must hold class names in UTF-8, one per line: {error}"
         ) from error
     return tuple(line.strip() for line in text.split("\n") if line.strip())
 
@@ -103,7 +105,8 @@ def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
     schema = manifest.schema
     if schema.image.encoding in ("raw", "tensor"):
         raise UsageError(
-            f"the images of {folder} are {schema.image.encoding} pixels, which no INPUT has: build from their files instead"
+            f"the images of {folder} are {schema.image.encoding} pixels, which cannot be an input: "
+            "build from the original files"
         )
     shards = (name.shard for split in manifest.splits for name in manifest.shard_names(split))
     by_source = {feature.source: feature.name for feature in reversed(schema.features)}
@@ -122,12 +125,10 @@ def _of_manifest(manifest: Manifest, folder: Folder) -> Stated:
 
 
 def _own_features(schema: ExampleSchema) -> Iterator[Feature]:
-    """The features of the user's own, as what a source brings. Texts that were turned into indices stay indices."""
+    """Yield the user's own features as a source brings them; texts as indices stay indices."""
     for feature in schema.features:
-        if feature.source not in (
-            Source.COLUMN,
-            Source.ORIENTATION,
-        ):  # the images no longer say how they were held
+        # The orientation is kept as a feature, because the stored images no longer carry it.
+        if feature.source not in (Source.COLUMN, Source.ORIENTATION):
             continue
         if feature.kind in _WITH_WORDS:
             for stored in feature.stored:
@@ -172,7 +173,7 @@ def _of_tfds(content: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]) 
 def _tfds_features(
     name: str, node: Mapping[str, Any], labels: Mapping[str, tuple[str, ...]]
 ) -> Iterator[Feature]:
-    """The leaves of a features.json, as far as there is a kind for them; what else is stored is found by looking."""
+    """Yield the leaves of a features.json that have a kind; others are inferred from records."""
     if "featuresDict" in node:
         for key, child in node["featuresDict"]["features"].items():
             yield from _tfds_features(f"{name}/{key}" if name else key, child, labels)
@@ -214,7 +215,7 @@ def _tfds_leaf(
 
 
 def _tfds_tensor(name: str, tensor: Mapping[str, Any]) -> Feature | None:
-    """A tensor that is stored as a list of its values, with a first dimension, at most, of any length."""
+    """Return the feature of a tensor stored as a list of values; only its first size may vary."""
     shape = tuple(
         None if size == "-1" else int(size)
         for size in tensor.get("shape", {}).get("dimensions", ())

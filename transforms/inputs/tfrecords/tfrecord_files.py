@@ -1,4 +1,4 @@
-"""TFRecord files of anybody: plain or compressed, sound or not."""
+"""Read TFRecord files of any writer: plain or compressed, valid or damaged."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from shardwright.records import HEADER_BYTES, RecordSpan, frame_header, read_rec
 from shardwright.storage import StorageOptions, files_of, is_remote
 
 _BUFFER_BYTES = 1 << 20
-# x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz, and train-00000-of-01024 without any of these.
+# x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz; also a bare
+# train-00000-of-01024.
 _NAME = re.compile(r"(?i).*\.(tfrecords?|tfrec)([-._].*)?|.*-\d{5,}-of-\d{5,}")
 
 
 class Compression(StrEnum):
-    """How a whole TFRecord file is compressed: `tf.io.TFRecordOptions(compression_type=...)`."""
+    """The compression of a TFRecord file: `tf.io.TFRecordOptions(compression_type=...)`."""
 
     GZIP = "GZIP"
     ZLIB = "ZLIB"
 
 
 def is_tfrecord_name(name: str) -> bool:
-    """Whether a file's name is one that TFRecord files have."""
+    """Return whether a file's name is that of a TFRecord file."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -36,7 +37,7 @@ def is_tfrecord_name(name: str) -> bool:
 def open_tfrecord(
     uri: str, storage: StorageOptions
 ) -> Iterator[tuple[BinaryIO, Compression | None]]:
-    """A TFRecord file, to be read from its start as if it were not compressed, and how it is compressed.
+    """Open a TFRecord file; yield it, uncompressed and at its start, and its compression.
 
     Raises:
         StorageError: It cannot be read.
@@ -53,13 +54,13 @@ def open_tfrecord(
 
 
 def read_frames(file: BinaryIO, num_bytes: int | None = None) -> Iterator[RecordSpan | RecordFault]:
-    """Every record of a file, in order, and a fault for each that does not hold.
+    """Yield every record of a file, in order, and a fault for each damaged one.
 
-    Where a fault leaves open where the next record begins, it stands for the rest of the file.
+    A fault that hides the start of the next record is the last and stands for the rest of the file.
 
     Args:
-        file: At its start.
-        num_bytes: The file's length, None where it is compressed.
+        file: The file, at its start.
+        num_bytes: The file's length, None if it is compressed.
     """
     offset = 0
     while True:
@@ -87,7 +88,10 @@ def _open(uri: str, storage: StorageOptions) -> BinaryIO:
 
 
 def _compression_of(header: bytes) -> Compression | None:
-    """What the first bytes say. Those of a plain file are a length and its checksum, which no other file has."""
+    """Return the compression that the first bytes show.
+
+    A plain file begins with a length and its checksum, which no other file does.
+    """
     if header == frame_header(int.from_bytes(header[:8], "little")):
         return None
     if header.startswith(b"\x1f\x8b\x08"):

@@ -1,6 +1,6 @@
-"""What the features of TFRecord files are: which holds the image, which the label and the id, and of what type the others are.
+"""Infer the layout of TFRecord files: the features of the image, label and id, and all types.
 
-Learned from a look at the first records of the first files, and from what the folder says of itself (`stated_features`).
+Sources are the first records of the first files, and what the folder states (`stated_features`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated
 from transforms.references import PICTURE_TYPE
 
 LABEL_NAMES = ("label", "image/class/label", "class", "class_id", "category", "target", "labels")
-# Of those that are there, the first is the id. Other names of files are none: they may be the same in several classes.
+# The first that exists is the id. Other file names are not: they may repeat across classes.
 ID_NAMES = ("id", "image_id", "image/filename")
 _TYPES: Mapping[str, pa.DataType] = {
     "bytes_list": pa.binary(),
@@ -31,14 +31,14 @@ _KINDS = {
     pa.float32(): FeatureKind.FLOAT32,
     pa.int64(): FeatureKind.INT64,
 }
-# What Model Garden's records say of the encoded image itself, or of its label: it is found out anew when a record is written.
+# Model Garden's features of the encoded image: recomputed when a record is written.
 _DERIVED = ("image/format", "image/height", "image/width")
 _LABEL_TEXT = "image/class/text"
 
 
 @dataclass(slots=True)
 class Seen:
-    """What a look at some records shows of one feature."""
+    """Statistics of one feature in some records."""
 
     kinds: Counter[str] = field(default_factory=Counter)  # "bytes_list", ... -> records
     lengths: Counter[int] = field(default_factory=Counter)  # number of values -> records
@@ -53,27 +53,27 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What some records hold.
+    """Statistics of some records.
 
     Attributes:
-        num_records: Those that are tf.Examples.
-        features: Key -> what was seen, sorted by key.
+        num_records: Number of tf.Examples with features.
+        features: Key -> statistics, sorted by key.
     """
 
     num_records: int
     features: Mapping[str, Seen]
 
     def stored(self, key: str) -> pa.DataType:
-        """The type of a feature's values; binary where there never is one."""
+        """Return the type of a feature's values; binary if no record has one."""
         kinds = self.features[key].kinds
         return _TYPES[max(sorted(kinds), key=kinds.__getitem__)] if kinds else pa.binary()
 
     def is_scalar(self, key: str) -> bool:
-        """Whether every record has just one value."""
+        """Return whether every record has exactly one value."""
         return self.features[key].lengths == {1: self.num_records}
 
     def has_images(self, key: str) -> bool:
-        """Whether there is one image, at most, in every record, and in some there is."""
+        """Return whether some records hold an image, and each at most one value."""
         seen = self.features[key]
         return bool(seen.images) and max(seen.lengths) == 1
 
@@ -83,16 +83,17 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class RecordLayout:
-    """Which feature is what.
+    """The roles and types of the features.
 
     Attributes:
         image: The key of the image.
-        columns: Key of every other feature that is kept -> the type of its `x/` column: classes whose names are known are texts.
-        features: What they are in examples, in writing order.
-        label, id, split, group: Keys of what has a role; None where nothing has.
+        columns: Key of every other feature that is kept -> type of its `x/` column; classes with
+            known names are text.
+        features: These as features of examples, in writing order.
+        label, id, split, group: Keys with a role, or None.
         types: Key of a feature with a role -> int64 or binary.
-        class_names: Of an integer label, where they are known.
-        left_out: Keys that are read off the image anew.
+        class_names: Class names of an integer label, if known.
+        left_out: Keys that are recomputed from the image.
     """
 
     image: str
@@ -108,12 +109,12 @@ class RecordLayout:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Every key that a record may have."""
+        """The keys that a record may have."""
         return frozenset((self.image, *self.columns, *self.types, *self.left_out))
 
 
 def is_sequence_example(data: bytes) -> bool:
-    """Whether a message has a field 2, which is a tf.SequenceExample's lists; a tf.Example has none."""
+    """Return whether a message has a field 2: it is a tf.SequenceExample, no tf.Example."""
     place = 0
     while place < len(data) and data[place] == 0x0A:
         length, shift = 0, 0
@@ -128,10 +129,10 @@ def is_sequence_example(data: bytes) -> bool:
 
 
 def look_at(records: Iterable[bytes], place: str) -> Look:
-    """What the features of some records are.
+    """Return statistics of the features of some records.
 
     Raises:
-        UsageError: There are none, or they are no tf.Examples.
+        UsageError: There are no records, or none is a tf.Example.
     """
     found: dict[str, Seen] = {}
     total = good = 0
@@ -139,7 +140,8 @@ def look_at(records: Iterable[bytes], place: str) -> Look:
         total += 1
         if is_sequence_example(data):
             raise UsageError(
-                f"{place} holds tf.SequenceExample records; one tf.Example a picture can be read: write the frames as records"
+                f"{place} holds tf.SequenceExample records, which are not supported: "
+                "write one tf.Example for each image"
             )
         try:
             features = {key: parse_feature(feature) for key, feature in split_example(data).items()}
@@ -154,7 +156,7 @@ def look_at(records: Iterable[bytes], place: str) -> Look:
             + (
                 f"none of the first {total} records is a tf.Example with features"
                 if total
-                else "no sound record"
+                else "no valid record"
             )
         )
     return Look(good, dict(sorted(found.items())))
@@ -168,17 +170,18 @@ def make_layout(
     *,
     kinds: Mapping[str, FeatureKind] | None = None,
 ) -> RecordLayout:
-    """Which feature is what.
+    """Return the roles and types of the features.
 
     Args:
-        look: At the first records.
-        columns: role -> key named by an option, or None.
-        place: What messages call the input.
-        stated: What the folder says of its features.
+        look: Statistics of the first records.
+        columns: Role -> key given by an option, or None.
+        place: The input's name in messages.
+        stated: The features that the folder states.
         kinds: Key -> kind of the feature that `--schema` fills from it.
 
     Raises:
-        UsageError: No feature holds images, or one that an option names is not there or does not suit its role.
+        UsageError: No feature holds images, or a given feature is missing or does not suit its
+            role.
     """
     look = _as_said(look, said_kinds(columns, kinds))
     image = _image_key(look, columns.get("image"), place, stated)
@@ -217,7 +220,7 @@ def make_layout(
 
 
 def _as_said(look: Look, said: Mapping[str, FeatureKind]) -> Look:
-    """The look with pictures where an option or the schema says so, and nowhere else of the features that they name."""
+    """Return the statistics with the kinds that an option or the schema sets: image or not."""
     features = dict(look.features)
     for key in said.keys() & features.keys():
         seen = features[key]
@@ -235,7 +238,8 @@ def _image_key(look: Look, given: str | None, place: str, stated: Stated) -> str
             )
         if not look.has_images(given):
             raise UsageError(
-                f"--image-column {given!r} of {place} does not hold one encoded image in each record (JPEG, PNG, ...)"
+                f"--image-column {given!r} of {place} does not hold one encoded image "
+                "(JPEG, PNG, ...) in each record"
             )
         return given
     images = [key for key in look.features if look.has_images(key)]
@@ -244,7 +248,8 @@ def _image_key(look: Look, given: str | None, place: str, stated: Stated) -> str
         return (wanted or images)[0]
     if images:
         raise UsageError(
-            f"the records of {place} hold several images, {', '.join(map(repr, images))}: name the main one by --image-column"
+            f"the records of {place} hold several images, {', '.join(map(repr, images))}: "
+            "choose the main one with --image-column"
         )
     raise UsageError(
         f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {look}"
@@ -273,7 +278,7 @@ def _suits(look: Look, key: str) -> bool:
 
 
 def _in_order(look: Look, stated: Stated) -> list[str]:
-    """Keys in writing order: as stated, then by name."""
+    """Return the keys in writing order: as stated, then by name."""
     first = [key for key in stated.features if key in look.features]
     return [*first, *(key for key in look.features if key not in stated.features)]
 

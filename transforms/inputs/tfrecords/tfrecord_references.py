@@ -1,4 +1,4 @@
-"""TFRecord files as references: each image by its byte range in the file, and the other features of its record as columns."""
+"""List TFRecord files as references: each image as a byte range, other features as columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout, is_sequenc
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
 from transforms.rejects import Reject, RejectReason
 
-MAX_BATCH_BYTES = 16 << 20  # of values in a batch: a feature may be large
+MAX_BATCH_BYTES = 16 << 20  # of values in a batch, because a feature may be large
 _KINDS = {
     pa.binary(): "bytes_list",
     pa.float32(): "float_list",
@@ -25,13 +25,12 @@ _KINDS = {
     pa.string(): "int64_list",
 }
 Place = tuple[int, int]  # offset, number of bytes
-Keep = Callable[
-    [bytes, int, Span], int
-]  # (record, its offset, where in it a picture is) -> the offset of the picture in what is read later
+# (record, its offset, the span of an image in it) -> the image's offset in the file to read later
+Keep = Callable[[bytes, int, Span], int]
 
 
 class _Misfit(Exception):  # noqa: N818 - becomes a reject
-    """A record that can be no reference."""
+    """A record that cannot be a reference."""
 
     def __init__(self, reason: RejectReason, detail: str) -> None:
         super().__init__(reason, detail)
@@ -39,7 +38,7 @@ class _Misfit(Exception):  # noqa: N818 - becomes a reject
 
 
 class _Every(frozenset[bytes]):
-    """All keys that there may be."""
+    """A set that contains every key."""
 
     def __contains__(self, key: object) -> bool:
         return True
@@ -49,7 +48,7 @@ _EVERY = _Every()
 
 
 def keep_in_place(record: bytes, offset: int, span: Span) -> int:
-    """The offset in the file of a picture that stays where it is."""
+    """Return the offset in the file of an image that stays in place."""
     del record
     return offset + HEADER_BYTES + span[0]
 
@@ -64,16 +63,16 @@ def list_records(
     state: FileState,
     keep: Keep = keep_in_place,
 ) -> Iterator[pa.RecordBatch | Reject]:
-    """The records of one file as references, and a reject for each that can be none.
+    """Yield the records of one file as references, and a reject for each invalid one.
 
     Args:
-        frames: Of the file, from its start.
-        file: Whose records they are; its name is the start of ids, its split that of the records.
-        layout: Which feature is what.
-        schema: Of the batches.
-        uri: Where the pictures are read later.
-        state: Of the file at `uri`: its etag.
-        keep: What becomes of a picture.
+        frames: The file's records and faults, from its start.
+        file: The file; its name begins the ids of records without one, its split is their default.
+        layout: The roles and types of the features.
+        schema: The schema of the batches.
+        uri: The file that images are read from later.
+        state: The state of the file at `uri`; its etag is used.
+        keep: Returns an image's offset in the file at `uri`.
     """
     maker = _RowMaker(layout, file, uri, state.etag, keep)
     rows: list[dict[str, Any]] = []
@@ -104,9 +103,7 @@ def list_records(
 def _broken(fault: RecordFault, file: InputFile, number: int) -> Reject:
     ends = "the file ends" in fault.what or "unpacked" in fault.what
     reason = RejectReason.TRUNCATED if ends else RejectReason.CORRUPT
-    rest = (
-        "" if fault.next_offset is not None else "; it and whatever follows in the file is left out"
-    )
+    rest = "" if fault.next_offset is not None else "; it and the rest of the file are skipped"
     return Reject(
         f"{file.name}#{number}",
         file.uri,
@@ -116,10 +113,10 @@ def _broken(fault: RecordFault, file: InputFile, number: int) -> Reject:
 
 
 class _RowMaker:
-    """Makes a reference's row of a record.
+    """A maker of reference rows from records.
 
     Attributes:
-        value_bytes: The length of the last record's bytes values, its images left out.
+        value_bytes: The length of the last record's bytes values, without its images.
     """
 
     def __init__(
@@ -136,7 +133,7 @@ class _RowMaker:
         self.value_bytes = 0
 
     def make(self, frame: RecordSpan, number: int) -> dict[str, Any]:
-        """Raises `_Misfit` where the record can be no reference."""
+        """Return the row of a record. Raises `_Misfit` if the record cannot be a reference."""
         layout = self._layout
         block, spans = self._features(frame.data)
         self.value_bytes = 0
@@ -167,33 +164,33 @@ class _RowMaker:
             raise _Misfit(RejectReason.BAD_VALUE, str(error)) from error
         if block is not data and is_sequence_example(data):
             raise _Misfit(
-                RejectReason.BAD_VALUE, "a tf.SequenceExample; one tf.Example a picture can be read"
+                RejectReason.BAD_VALUE,
+                "a tf.SequenceExample, which is not supported: write one tf.Example for each image",
             )
         unknown = spans.keys() - self._keys
         if unknown:
             name = min(unknown).decode(errors="replace")
             raise _Misfit(
                 RejectReason.BAD_VALUE,
-                f"it has the feature {name!r}, which none of the first records has",
+                f"it has the feature {name!r}, which the first records lack",
             )
         return block, spans
 
     def _picture(
         self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan
     ) -> Place:
-        """Where a picture is in what is read later."""
+        """Return the place of an image in the file to read later."""
         found = spans.get(key.encode())
         span = None if found is None else bytes_span(block, found)
         if span is None:
             raise _Misfit(
-                RejectReason.BAD_VALUE, f"its image, {key!r}, is missing or not one value of bytes"
+                RejectReason.BAD_VALUE, f"its image, {key!r}, is missing or not one bytes value"
             )
         start, stop = span
         if problem := size_problem(stop - start):
             raise _Misfit(*problem)
-        if (
-            block is not frame.data
-        ):  # put together anew by protobuf; the picture is one run of bytes in the record all the same
+        # Protobuf has reassembled the features; in the record, the image is one run of bytes.
+        if block is not frame.data:
             start = frame.data.index(block[start:stop])
         return self._keep(frame.data, frame.offset, (start, start + stop - span[0])), stop - span[0]
 
@@ -205,7 +202,7 @@ class _RowMaker:
             is_empty = (
                 span[0] == span[1] if span else not self._values(key, pa.binary(), block, spans)
             )
-            if is_empty:  # how this project, too, stores that there is none
+            if is_empty:  # means no image, in this project's own records too
                 return None
             offset, num_bytes = self._picture(key, block, spans, frame)
             return {"uri": self._uri, "offset": offset, "num_bytes": num_bytes, "etag": self._etag}
@@ -218,7 +215,7 @@ class _RowMaker:
         if len(values) > 1:
             raise _Misfit(
                 RejectReason.BAD_VALUE,
-                f"{key!r} has {len(values)} values, and one in the first records",
+                f"{key!r} has {len(values)} values, but one in the first records",
             )
         return values[0] if len(values) else None
 
@@ -230,14 +227,14 @@ class _RowMaker:
         return _name_of(int(text), self._layout.class_names or ())
 
     def _text(self, key: str | None, block: Block, spans: dict[bytes, Span]) -> str | None:
-        """One value as a text: an id, a label, a split."""
+        """Return one value as text: an id, label, split or group."""
         if key is None:
             return None
         values = self._values(key, self._layout.types[key], block, spans)
         if len(values) > 1:
             raise _Misfit(
                 RejectReason.BAD_VALUE,
-                f"{key!r} has {len(values)} values, and one in the first records",
+                f"{key!r} has {len(values)} values, but one in the first records",
             )
         value = values[0] if len(values) else None
         if not isinstance(value, bytes):
@@ -250,7 +247,7 @@ class _RowMaker:
             ) from error
 
     def _values(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
-        """The values of a feature, [] where the record has none."""
+        """Return the values of a feature, [] if the record lacks it."""
         span = spans.get(key.encode())
         if span is None:
             return []
@@ -261,7 +258,7 @@ class _RowMaker:
         if len(values) and found != _KINDS[kind]:
             raise _Misfit(
                 RejectReason.BAD_VALUE,
-                f"{key!r} is a {found}, and a {_KINDS[kind]} in the first records",
+                f"{key!r} is a {found}, but a {_KINDS[kind]} in the first records",
             )
         if found == "bytes_list":
             self.value_bytes += sum(map(len, values))
@@ -269,7 +266,7 @@ class _RowMaker:
 
 
 def _name_of(index: int, names: tuple[str, ...]) -> str | None:
-    """A class's name; none for -1, which is TFDS's way to say that it is not known, and for others the number itself."""
+    """Return a class's name, None for TFDS's unknown class -1, or the number itself for others."""
     if 0 <= index < len(names):
         return names[index]
     return None if index == -1 else str(index)

@@ -1,4 +1,4 @@
-"""TFRecord files as INPUT, of whoever wrote them: their images are read where they are, and neither copied nor encoded anew."""
+"""TFRecord files of any writer as input; images are read in place, not copied or re-encoded."""
 
 from __future__ import annotations
 
@@ -30,23 +30,20 @@ from transforms.inputs.tfrecords.tfrecord_references import list_records
 from transforms.references import REFERENCE_SCHEMA, extra_name
 from transforms.rejects import Reject, RejectReason
 
-LOOK_FILES, LOOK_RECORDS = (
-    3,
-    100,
-)  # what is looked at: the first records of the first files that have any
+LOOK_FILES, LOOK_RECORDS = 3, 100  # the first records of the first non-empty files are examined
 _MODEL_GARDEN = "image/"
 
 
 @dataclass(frozen=True, slots=True)
 class TFRecordSource(InputSource):
-    """TFRecord files. They are listed once more where the parts are, so that a source of very many files is small, too.
+    """TFRecord files to list. `parts` finds them again, so that a source of many files stays small.
 
     Attributes:
-        request: INPUT.
-        root: The folder that their names are relative to.
-        layout: Which feature is what.
-        num_files: As many as there were.
-        names_state_splits: Every file's name states a split.
+        request: The request for INPUT.
+        root: The folder that file names are relative to.
+        layout: The roles and types of the features.
+        num_files: Number of files.
+        names_state_splits: True if every file's name states a split.
     """
 
     request: SourceRequest
@@ -63,7 +60,7 @@ class TFRecordSource(InputSource):
             if (key := getattr(layout, role))
         )
         extras = f"; features from {', '.join(layout.columns)}" if layout.columns else ""
-        anew = f"; found anew: {', '.join(layout.left_out)}" if layout.left_out else ""
+        anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
         files = "a TFRecord file" if self.num_files == 1 else f"{self.num_files} TFRecord files"
         return f"{files} at {self.request.uri}, {roles}{extras}{anew}"
 
@@ -79,7 +76,7 @@ class TFRecordSource(InputSource):
                 file.name,
                 file.uri,
                 RejectReason.OTHER_FILE,
-                "the file has no bytes, and so no records",
+                "the file is empty: it has no records",
             )
             return
         with open_tfrecord(file.uri, self.request.storage) as (stream, compression):
@@ -94,12 +91,13 @@ class TFRecordSource(InputSource):
     def _list_compressed(
         self, file: InputFile, state: FileState, stream: BinaryIO
     ) -> Iterator[pa.RecordBatch | Reject]:
-        """Nothing in a compressed file can be read by its offset: the images go to the spool."""
+        """Yield references into the spool: a compressed file cannot be read at an offset."""
 
         def make(writer: SpoolWriter) -> Iterator[pa.RecordBatch | Reject]:
             place = FileState(0, writer.etag)
             yield from list_records(
-                read_frames(stream), file, self.layout, schema=self.schema, uri=writer.uri, state=place,
+                read_frames(stream), file, self.layout,
+                schema=self.schema, uri=writer.uri, state=place,
                 keep=lambda record, _, span: writer.add(record[span[0] : span[1]]),
             )  # fmt: skip
 
@@ -160,11 +158,12 @@ class TFRecordSource(InputSource):
 
 
 class TFRecordFormat(SourceFormat):
-    """Files whose names are those of TFRecord files."""
+    """Files with the names of TFRecord files."""
 
     name: ClassVar[str] = "tfrecord"
     summary: ClassVar[str] = (
-        "TFRecord files of tf.Example: a file, a wildcard or a folder (TFDS, Model Garden, shardwright, ...)"
+        "TFRecord files of tf.Example: a file, a wildcard or a folder "
+        "(TFDS, Model Garden, shardwright, ...)"
     )
     rank: ClassVar[int] = 20
 
@@ -173,16 +172,19 @@ class TFRecordFormat(SourceFormat):
         if not files:
             if forced:
                 raise UsageError(
-                    f"{request.argument} {request.uri} holds no files; give a TFRecord file, a wildcard or a folder"
+                    f"{request.argument} {request.uri} holds no files; "
+                    "give a TFRecord file, a wildcard or a folder"
                 )
             return None
         if request.columns.get("size") is not None:
             raise UsageError(
-                f"--size-column is for a table, and {request.argument} {request.uri} is of TFRecord files"
+                f"--size-column needs a table, but {request.argument} {request.uri} "
+                "is of TFRecord files"
             )
         if request.image_root is not None:
             raise UsageError(
-                f"--image-root is for paths of images, and {request.argument} {request.uri} holds the images themselves"
+                f"--image-root needs image paths, but {request.argument} {request.uri} "
+                "holds the images themselves"
             )
         look = look_at(_first_records(files, request.storage), request.uri)
         layout = make_layout(look, request.columns, request.uri, stated, kinds=request.kinds)
@@ -193,7 +195,10 @@ class TFRecordFormat(SourceFormat):
 def _files_of(
     request: SourceRequest, *, forced: bool = True
 ) -> tuple[tuple[InputFile, ...], Stated]:
-    """The TFRecord files of INPUT, and what is said of them; of a dataset, without what an older build left beside its shards."""
+    """Return the TFRecord files of INPUT, and what its folder states.
+
+    In a dataset of this project, shards of older builds are left out.
+    """
     files = find_files(request, is_tfrecord_name) or (find_files(request, bool) if forced else ())
     if not files:
         return (), NOTHING_STATED
@@ -206,10 +211,10 @@ def _files_of(
 
 
 def _first_records(files: tuple[InputFile, ...], storage: StorageOptions) -> Iterator[bytes]:
-    """The first sound records of the first files that have some.
+    """Yield the first valid records of the first files that have any.
 
     Raises:
-        UsageError: No file has any; the message says what is wrong with the first.
+        UsageError: No file has any; the message shows the first fault.
     """
     fault, looked_into = None, 0
     for file in files:
@@ -220,11 +225,11 @@ def _first_records(files: tuple[InputFile, ...], storage: StorageOptions) -> Ite
                     found += 1
                     yield frame.data
                 elif isinstance(frame, RecordFault):
-                    fault = fault or UsageError(f"{file.uri} is no sound TFRecord file: {frame}")
+                    fault = fault or UsageError(f"{file.uri} is not a valid TFRecord file: {frame}")
         looked_into += bool(found)
         if looked_into == LOOK_FILES:
             return
     if not looked_into:
         raise fault or UsageError(
-            f"{files[0].uri} has no records, nor has any other of {len(files)} TFRecord files"
+            f"{files[0].uri} has no records, and neither has any other of {len(files)} files"
         )
