@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging lint lint-deploy format bench bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -80,6 +80,14 @@ test-packaging: install .engines/packaging/.installed  ## sdist and wheel, insta
 	.engines/packaging/tools/bin/python -m pip install --quiet --requirement tests/engines/packaging-requirements.txt
 	touch $@
 
+docs: .docs/.installed  ## the documentation as a site in build/site; fails on a broken link
+	NO_MKDOCS_2_WARNING=1 .docs/bin/mkdocs build --strict
+
+.docs/.installed: docs/requirements.txt
+	$(PYTHON) -m venv .docs
+	.docs/bin/python -m pip install --quiet --requirement docs/requirements.txt
+	touch $@
+
 lint: install  ## ruff (lint and format) and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -130,4 +138,4 @@ bench-runners: install  ## one table of the runners that are installed (make tes
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .servers .engines .airflow .mutants demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .docs .servers .engines .airflow .mutants demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,7 @@
-"""Packages by allow-list; everything else is in pyproject.toml. Dataflow workers install from this file."""
+"""List the packages to install; all other metadata is in pyproject.toml.
+
+Beam's `--setup_file` needs this file to install the packages on Dataflow workers.
+"""
 
 from setuptools import setup
 

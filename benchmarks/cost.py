@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Estimate the cost of a build on Dataflow and print the table of docs/runners.md.
+"""Estimate the cost of a build on Dataflow and print the table of docs/dataflow.md.
 
 The cost is measured CPU per image times list prices. Nothing was run on Dataflow: CPU figures are
 those of RESULTS.md, for images of 80 KB, on this project's machine. Prices are list prices of

@@ -1,14 +1,14 @@
-"""The command line of `build` and `plan`, with its help texts."""
+"""The options of `build` and `plan`."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
 
+from pipelines.help_texts import HelpParser
 from pipelines.image_options import add_image_options
 from schemas.image_classification import FEATURE_NAMES
 from schemas.ready import READY_SCHEMAS
-from transforms.inputs.detection import known_formats
 from transforms.inputs.tables.table_source import LABEL_KEYS
 from transforms.output_state import IF_EXISTS
 
@@ -16,71 +16,14 @@ ROLES = ("image", "label", "id", "split", "group", "size")
 DUPLICATES = ("keep", "drop", "reject")
 WRITERS = ("planned", "beam")
 
-_DESCRIPTION = {
-    "build": "Convert images and labels to fixed-size, globally shuffled TFRecord shards of "
-    "tf.Example.",
-    "plan": "Show the shards, records and bytes that `build` would write, from names and sizes.",
-}
-_EPILOG = """\
-INPUT, OUTPUT and tables are local paths, s3://BUCKET/..., gs://BUCKET/... or az://CONTAINER/...,
-in any mix. INPUT is one of
-  DIR/<class>/**            class folders: the first folder is the label
-  DIR/<split>/<class>/**    split folders, if every first-level folder has the name of a split
-                            (train, val, validation, test, ...)
-  DIR/*                     images without labels
-  TABLE                     .csv .tsv .jsonl .parquet with a column of image paths, relative to the
-                            table's folder; other columns become features
-or one of the input formats listed at the end. The first line of the log is the detected format.
 
-examples
-  shardwright build photos/ dataset/
-  shardwright build photos/ dataset/ --split train=0.8,test=0.2 --records-per-shard 1024
-  shardwright build photos/ dataset/ --split test=5000,train=rest --stratify --duplicates drop
-  shardwright build labels.csv dataset/ --label-column species --group-column patient
-  shardwright build coco/annotations/instances_train2017.json dataset/ --image-root coco/train2017
-  shardwright build 'shards/train-*.tar' dataset/
-  shardwright build photos/ dataset/ --labels labels.csv --labels-key stem
-  shardwright build photos/ dataset/ --encode jpeg --resize 256x256 --check decode
-  shardwright build s3://raw/photos gs://training/photos
-  shardwright build s3://raw/photos dataset/ --storage-option endpoint=http://minio:9000
-
-  shardwright build gs://raw/photos gs://training/photos \\
-      --runner DataflowRunner --project p --region r --temp_location gs://b/tmp
-
-For schedulers that pass only named parameters: --input INPUT --output OUTPUT.
-Run the same command again to resume a stopped build; a finished one is "up to date" in seconds.
-All options of Beam are accepted, such as --runner (default: FnApiRunner, in this process).
-Exit codes: 0 done, 1 the build failed, 2 wrong usage.
-"""
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose help lists the installed input formats; nothing else loads them."""
-
-    def format_help(self) -> str:
-        formats = known_formats()
-        width = max(map(len, formats))
-        listed = "".join(f"  {name:{width}}  {known.summary}\n" for name, known in formats.items())
-        return f"{super().format_help()}\ninput formats, in the order of detection\n{listed}"
-
-
-def make_parser(command: str) -> argparse.ArgumentParser:
-    """Return the parser of `build` or `plan`.
-
-    Abbreviations are off: they would capture options of Beam.
-    """
-    parser = _Parser(
-        prog=f"shardwright {command}",
-        description=_DESCRIPTION[command],
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
+def make_parser(command: str) -> HelpParser:
+    """Return the parser of `build` or `plan`."""
+    parser = HelpParser(command)
     parser.add_argument(
         "input",
         metavar="INPUT",
-        help="images and labels: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ... "
-        "(see below)",
+        help="images and labels: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ...",
     )
     parser.add_argument(
         "output",

@@ -167,7 +167,7 @@ def test_wrong_options_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_documented_costs_are_the_scripts() -> None:
     table = runpy.run_path(str(ROOT / "benchmarks" / "cost.py"))["table"]()
     assert table.count("\n") == 6
-    assert table in (ROOT / "docs" / "runners.md").read_text()
+    assert table in (ROOT / "docs" / "dataflow.md").read_text()
 
 
 def manifest(*kinds: str) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pipelines.arguments import make_parser
+from pipelines.help_texts import USUAL
 from pipelines.options import BuildOptions, parse_options
 from shardwright.errors import UsageError
 from transforms.inputs.detection import known_formats
@@ -131,11 +132,25 @@ def test_options_made_in_python_are_checked_too() -> None:
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as left:
-        parse_options(["--help"])
+        parse_options(["--help-all"])
     options = "labels size-column split shard-size encode if-exists writer threads"
     text = capsys.readouterr().out
     assert left.value.code == 0
     assert [option for option in options.split() if f"--{option}" not in text] == []
+
+
+def test_help_fits_two_screens(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        parse_options(["--help"])
+    text = capsys.readouterr().out
+    assert left.value.code == 0
+    assert len(text.splitlines()) <= 100
+    assert all(
+        f"--{name.replace('_', '-')} " in text
+        for name in USUAL - {"input", "output", "json", "stratify"} - {"help", "help_all"}
+    )
+    assert "--max-aspect" not in text
+    assert "--help-all lists every option" in text
 
 
 def test_help_lists_the_installed_formats_and_nothing_else_loads_them() -> None:
@@ -143,7 +158,7 @@ def test_help_lists_the_installed_formats_and_nothing_else_loads_them() -> None:
     known_formats.cache_clear()
     make_parser("build").parse_known_args(["in", "out"])
     assert not known_formats.cache_info().misses, "loaded by parsing"
-    lines = make_parser("build").format_help().partition("input formats, ")[2].splitlines()[1:]
+    lines = make_parser("build").format_all().partition("input formats, ")[2].splitlines()[1:]
     listed = dict(line.split(maxsplit=1) for line in lines)
     assert listed["folder"].startswith("a folder of images, of class folders")
     assert listed["table"].startswith("a .csv")

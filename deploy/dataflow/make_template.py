@@ -22,13 +22,12 @@ from pipelines.arguments import make_parser
 METADATA = Path(__file__).with_name("metadata.json")
 # Options that a Dataflow job cannot use: its workers share no local paths, and Beam's stock writer
 # writes only to local folders.
-LEFT_OUT = ("help", "shared_filesystem", "writer")
+LEFT_OUT = ("help", "help_all", "shared_filesystem", "writer")
 _PLACES = ("INPUT", "OUTPUT", "DIR", "TABLE")
 _PLACE = r"^(gs|s3|az)://.+$"
 # Wording of the help -> wording in a template.
 _WORDING = (
-    (" (see below)", ""),
-    ("those listed below", "those that `shardwright build --help` lists"),
+    ("those listed below", "those that `shardwright build --help-all` lists"),
     ("; may be repeated", "; once in a template"),
 )
 _NUMBERS: dict[object, str] = {int: r"^-?[0-9]+$", float: r"^[0-9]*\.?[0-9]+$"}
