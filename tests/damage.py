@@ -85,7 +85,7 @@ def example(features: Mapping[str, Values]) -> bytes:
 
 
 def frame(data: bytes) -> bytes:
-    """A TFRecord frame."""
+    """Return a TFRecord frame."""
     return frame_header(len(data)) + data + frame_footer(crc32c_of([data]))
 
 

@@ -64,7 +64,7 @@ def inserted(data: bytes, at: int, new: bytes) -> bytes:
 
 
 def exif_block(orientation: int, *, order: str = ">", thumbnail: bytes = b"") -> bytes:
-    """An EXIF block with an orientation, and a thumbnail in a second directory."""
+    """Return an EXIF block with an orientation, and a thumbnail in a second directory."""
     mark = b"MM" if order == ">" else b"II"
     start = b"Exif\0\0" + mark + struct.pack(order + "HI", 42, 8)
     first = struct.pack(order + "HHHIHH", 1, 0x0112, 3, 1, orientation, 0)
@@ -82,7 +82,7 @@ def chunk(kind: bytes, body: bytes, *, damage: int = 0) -> bytes:
 
 
 def png(size: Size, *, depth: int = 8, color: int = 0, interlace: int = 0, **parts: bytes) -> bytes:
-    """A PNG of one value; parts: rows (or idat, compressed), chunks before and after the pixels."""
+    """Return a PNG of one value; parts: rows (or idat), chunks before and after the pixels."""
     samples = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[color]
     passes = _ADAM7 if interlace else ((0, 0, 1, 1),)
     sides = [(len(range(x, size[0], dx)), len(range(y, size[1], dy))) for x, y, dx, dy in passes]
@@ -98,7 +98,7 @@ def png(size: Size, *, depth: int = 8, color: int = 0, interlace: int = 0, **par
 def bmp(
     bits: int, pixels: bytes, *, compression: int = 0, tail: bytes = b"", height: int = 5
 ) -> bytes:
-    """A BMP of 8 x 5 pixels; tail: palette or masks between header and pixels."""
+    """Return a BMP of 8 x 5 pixels; tail: palette or masks between header and pixels."""
     fields = (40, 8, height, 1, bits, compression, len(pixels), 2835, 2835, 0, 0)
     header = struct.pack("<IiiHHIIiiII", *fields) + tail
     offset = 14 + len(header)
@@ -123,14 +123,14 @@ def vp8x(flags: int) -> tuple[bytes, bytes]:
 
 
 def gif_with_small_frame() -> bytes:
-    """A first frame of 30 x 20 pixels in a canvas of 61 x 47."""
+    """Return a first frame of 30 x 20 pixels in a canvas of 61 x 47."""
     data = patched(saved(picture(size=(30, 20)), "GIF"), 6, struct.pack("<HH", WIDTH, HEIGHT))
     start = data.index(b"\x2c\0\0\0\0")
     return patched(data, start + 1, struct.pack("<HHHH", 10, 20, 30, 20))
 
 
 def gif(frames: list[Frame], *, background: int = 0) -> bytes:
-    """A GIF on a canvas of 61 x 47."""
+    """Return a GIF on a canvas of 61 x 47."""
     parts = [b"GIF89a", struct.pack("<HHBBB", WIDTH, HEIGHT, 0xF7, background, 0), PALETTE]
     for image, corner, transparent in frames:
         if transparent is not None:
@@ -143,7 +143,7 @@ def gif(frames: list[Frame], *, background: int = 0) -> bytes:
 def gif_with_codes(
     size: Size, codes: bytes, bits: int, *, block: int = 255, flags: int = 0, colors: int = 256
 ) -> bytes:
-    """A GIF of one frame with these LZW codes and this many bits per pixel."""
+    """Return a GIF of one frame with these LZW codes and this many bits per pixel."""
     table = 0x80 | colors.bit_length() - 2
     screen = b"GIF89a" + struct.pack("<HHBBB", *size, table, 0, 0) + PALETTE[: 3 * colors]
     frame = b"\x2c" + struct.pack("<HHHHB", 0, 0, *size, flags)
@@ -193,7 +193,7 @@ def _blocks(data: bytes, block_bytes: int) -> bytes:
 
 
 def jpeg_of_gray_blocks(size: Size, sampling: tuple[int, int]) -> bytes:
-    """A JPEG of one unit of gray; brightness is sampled (across, down) as finely as color."""
+    """Return a JPEG of one unit of gray; sampled (across, down) as finely as color."""
     data = saved(Image.new("RGB", (8, 8), (128, 128, 128)), "JPEG", subsampling=0)
     frame, scan = data.index(b"\xff\xc0"), data.index(b"\xff\xda")
     across, down = sampling

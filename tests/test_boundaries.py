@@ -75,7 +75,7 @@ def imports_at_once(path: Path) -> tuple[str, ...]:
 
 
 def name_of(path: Path) -> str:
-    """A file's path in its package."""
+    """Return a file's path in its package."""
     return "/".join(path.relative_to(ROOT).parts[1:])
 
 
@@ -85,7 +85,7 @@ def is_trainer_file(path: Path) -> bool:
 
 
 def within(names: Iterable[str], packages: Collection[str]) -> list[str]:
-    """The names that are below one of these top-level packages."""
+    """Return the names that are below one of these top-level packages."""
     return [name for name in names if name.partition(".")[0] in packages]
 
 

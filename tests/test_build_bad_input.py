@@ -42,7 +42,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def error_in(said: str) -> str:
-    """The last line on stderr; a user's mistake never shows a stack trace."""
+    """Return the last line on stderr; a user's mistake never shows a stack trace."""
     assert "Traceback" not in said
     line = said.splitlines()[-1]
     assert line.startswith("shardwright: error: ")

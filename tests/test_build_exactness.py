@@ -69,7 +69,7 @@ def mixed_dataset(mixed: Path) -> Path:
 
 
 def parsed_records(root: Path) -> list[list[dict[str, Any]]]:
-    """Every record of every shard, parsed."""
+    """Return every record of every shard, parsed."""
     found = []
     for path in shards_of(root):
         with open(path, "rb") as file:

@@ -25,7 +25,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def splits_of(output: Path) -> dict[str, str]:
-    """id -> split of every record."""
+    """Id -> split of every record."""
     return {
         image_id: name.split("-")[0]
         for name, rows in index_of(output).items()

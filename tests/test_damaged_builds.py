@@ -51,7 +51,7 @@ def whole_images(rng: np.random.Generator) -> list[tuple[str, bytes]]:
 
 
 def damage(data: bytes, rng: np.random.Generator) -> bytes:
-    """The file with up to eight bytes replaced, most of them near its start, and perhaps cut."""
+    """Return the file with up to eight bytes replaced, most near its start, perhaps cut."""
     damaged = bytearray(data)
     for _ in range(rng.integers(1, 9)):
         damaged[rng.integers(0, min(len(damaged), rng.choice([16, 64, 4096])))] = rng.integers(256)
@@ -93,7 +93,7 @@ def encode(encoding: str) -> list[str]:
 
 
 def treat(fault: PolicyFault, action: str, encoding: str) -> list[str]:
-    """The option, or none where it is refused: only kept bytes can get the format of their name."""
+    """Return the option; none where it is refused: only kept bytes can get a name's format."""
     is_refused = fault == PolicyFault.EXTENSION and action == "fix" and encoding != "keep"
     return [] if is_refused else ["--on", f"{fault}={action}"]
 

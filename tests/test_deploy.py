@@ -171,7 +171,7 @@ def test_the_documented_costs_are_the_scripts() -> None:
 
 
 def manifest(*kinds: str) -> list[dict[str, Any]]:
-    """The objects of these kinds in the Kubernetes manifest."""
+    """Return the objects of these kinds in the Kubernetes manifest."""
     objects = yaml.safe_load_all((DEPLOY / "kubernetes" / "flink.yaml").read_text())
     return [each for each in objects if each["kind"] in kinds]
 

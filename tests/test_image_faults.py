@@ -93,7 +93,7 @@ def test_bombs_are_refused_by_their_headers(data: bytes, message: str) -> None:
 
 
 def test_ancillary_chunks_of_a_png_are_dropped(capfd: pytest.CaptureFixture[str]) -> None:
-    """libpng prints a warning for each odd profile, in each epoch again, and unpacks all texts."""
+    """Libpng prints a warning for each odd profile, in each epoch again, and unpacks all texts."""
     profile = chunk(b"iCCP", b"sRGB\0\0" + zlib.compress(bytes(128)))
     text = chunk(b"tEXt", b"a\0b", damage=1)
     bomb = chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(1 << 20)))

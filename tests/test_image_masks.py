@@ -107,7 +107,7 @@ def test_no_number_is_made_up(size: Size, resize: Size, fit: Any, values: Any) -
 @pytest.mark.parametrize("fit", FITS)
 @pytest.mark.parametrize("resize", [(24, 24), (50, 20), (10, 40)])
 def test_it_lies_on_its_image(fit: Any, resize: tuple[int, int]) -> None:
-    """Where an image of flat squares is flat, it shows the same square as its mask."""
+    """In its flat parts, an image of flat squares shows the same square as its mask."""
     options = EncodeOptions("png", resize, fit=fit)
     image = numbers_of(store_image(mask_png(), options).data).astype(int)
     same = np.abs(image - numbers_of(encode_mask(mask_png(), options)[0])) <= 2

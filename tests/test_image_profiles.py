@@ -22,7 +22,7 @@ CONVERTED = ("profile",)
 
 
 def swap_primaries() -> bytes:
-    """sRGB with red and green exchanged: a program that applies it shows red as green."""
+    """SRGB with red and green exchanged: a program that applies it shows red as green."""
     tags = range(132, 132 + 12 * int.from_bytes(SRGB[128:132], "big"), 12)
     places = {SRGB[tag : tag + 4]: tag + 4 for tag in tags}
     red, green = places[b"rXYZ"], places[b"gXYZ"]

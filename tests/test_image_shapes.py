@@ -28,7 +28,7 @@ def pixels(data: bytes, size: tuple[int, int] | None, fit: Any = "stretch") -> N
 
 
 def red_png(size: tuple[int, int], *blue: int) -> bytes:
-    """A red image with a blue rectangle: left, top, right, bottom."""
+    """Return a red image with a blue rectangle: left, top, right, bottom."""
     image = Image.new("RGB", size, RED)
     if blue:
         image.paste(BLUE, blue)
@@ -101,7 +101,7 @@ def test_grayscale_is_one_channel(mode: str, encode: Any) -> None:
 
 
 def test_gray_of_a_jpeg_is_its_brightness() -> None:
-    """libjpeg gives it without decoding the colors."""
+    """Libjpeg gives it without decoding the colors."""
     data = drawn("JPEG", quality=95)
     gray = opened(encode_image(data, EncodeOptions("png", grayscale=True))[0])
     difference = np.asarray(gray).astype(int) - np.asarray(opened(data).convert("L"))

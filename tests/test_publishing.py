@@ -50,7 +50,7 @@ def make_summaries(**rejects: int) -> list[ShardSummary]:
 
 
 def make_root(root: Path) -> Path:
-    """A folder with the shards of `make_summaries`, as far as publishing looks at them."""
+    """Write the shards of `make_summaries`, as far as publishing looks at them."""
     for summary in make_summaries():
         write_sidecar(Folder(str(root)), summary, INDEX_SCHEMA.empty_table())
         (root / summary.name.shard).touch()

@@ -39,7 +39,7 @@ class _Page(HTMLParser):
 
 
 def page_of(**changes: Any) -> _Page:
-    """The page of a manifest with these changes."""
+    """Return the page of a manifest with these changes."""
     stats = {
         "width": {"min": 3, "max": 5, "sum": 8, "count": 2},
         "height": {"min": 4, "max": 4, "sum": 8, "count": 2},

@@ -87,8 +87,7 @@ def test_lists_of_labels(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_pictures_beside_the_image(tmp_path: Path) -> None:
-    """A mask and a second image are stored unchanged, in front of the image; a fault in one
-    rejects the record with the feature's name."""
+    """They are stored unchanged; a fault in one rejects the record with the feature's name."""
     make_files(tmp_path, "same.png", data=png_of(99))
     make_files(tmp_path, "broken.png", data=b"no image")
     for number in range(3):

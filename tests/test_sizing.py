@@ -107,8 +107,10 @@ def test_number_of_shards(
      (1000, 1.0, 0.35)],
 )  # fmt: skip
 def test_the_cap_holds(per_shard: int, spread: float, most_margin: float) -> None:
-    """In 100 datasets of 20,000 records with sizes like those of photos, at most two have a shard
-    above the cap, though a cap of 20 records could be broken a thousand times in each."""
+    """In 100 datasets of 20,000 records, at most two have a shard above the cap.
+
+    Sizes are like those of photos. A cap of 20 records could be broken a thousand times in each.
+    """
     rng, limit, over, margins = np.random.default_rng(7), per_shard * 10_000, 0, []
     for _ in range(100):
         sizes = rng.lognormal(math.log(10_000) - spread**2 / 2, spread, 20_000)

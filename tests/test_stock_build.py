@@ -35,7 +35,7 @@ PER_RUN = ("provenance", "settings", "fingerprint")
 
 
 def records_of(root: Path, manifest: Manifest, split: str) -> list[bytes]:
-    """The data of every record of a split, sorted."""
+    """Return the data of every record of a split, sorted."""
     shards = [(root / name.shard).read_bytes() for name in manifest.shard_names(split)]
     return sorted(span.data for shard in shards for span in scan_records(io.BytesIO(shard)))
 
@@ -50,7 +50,7 @@ def check_sound(root: Path) -> Manifest:
 
 
 def shape_of(manifest: Manifest) -> dict[str, Any]:
-    """A manifest without what the order of records or the writer's name decides."""
+    """Return a manifest without what the order of records or the writer's name decides."""
     content = {key: value for key, value in manifest.to_json().items() if key not in PER_RUN}
     for split in content["splits"].values():
         split["shards"] = [shard["index"] for shard in split["shards"]]
@@ -58,7 +58,7 @@ def shape_of(manifest: Manifest) -> dict[str, Any]:
 
 
 def assert_same_records(ours: Path, theirs: Path) -> Manifest:
-    """The manifest of `ours`, which has the records and the manifest of `theirs`."""
+    """Assert that `ours` has the records and the manifest of `theirs`; return its manifest."""
     mine, other = check_sound(ours), check_sound(theirs)
     for split in mine.splits:
         assert records_of(ours, mine, split) == records_of(theirs, other, split)
@@ -85,7 +85,7 @@ def planned(folder: Path) -> Path:
 
 
 def rows_of(root: Path) -> list[dict[str, Any]]:
-    """The index without the places of records."""
+    """Return the index without the places of records."""
     tables = [table.drop_columns(["offset", "image_offset"]) for table in index_of(root).values()]
     rows = [row for table in tables for row in table.to_pylist()]
     return sorted(rows, key=lambda row: str(row["id"]))

@@ -34,7 +34,7 @@ SCHEMA = image_classification(feature_names="tfds", image_encoding=None, image_s
 
 
 def make_plan(folder: Path, name: ShardName, contents: dict[str, bytes]) -> ShardPlan:
-    """A planned shard of files of these contents, by id."""
+    """Return a planned shard of files of these contents, by id."""
     folder.mkdir(exist_ok=True)
     for image_id, content in contents.items():
         (folder / image_id).write_bytes(content)

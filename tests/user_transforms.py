@@ -11,7 +11,7 @@ from transforms.user_code import Record, RejectRecord
 
 
 def tiles(record: Record) -> list[Record]:
-    """The left and the right half."""
+    """Yield the left and the right half."""
     pixels = record.pixels()
     middle = pixels.shape[1] // 2
     return [record.replace(image=part) for part in (pixels[:, :middle], pixels[:, middle:])]

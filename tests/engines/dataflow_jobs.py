@@ -95,7 +95,7 @@ class Built:
         return read_object(self.cloud.gcs, place)
 
     def staged(self) -> dict[str, bytes]:
-        """The packages that the request names, as they are in the store."""
+        """Return the packages that the request names, as they are in the store."""
         packages = self.job.request["environment"]["workerPools"][0].get("packages", [])
         return {
             package["name"]: self._object(
@@ -109,7 +109,7 @@ class Built:
         return self._object(options["pipelineUrl"])
 
     def stated_hashes(self) -> dict[str, str]:
-        """The sha256 of every staged file by name, which workers check."""
+        """Return the sha256 of every staged file by name, which workers check."""
         components = beam_proto.Pipeline.FromString(self.pipeline()).components
         hashes = {}
         for environment in components.environments.values():
@@ -138,7 +138,7 @@ def sha256(data: bytes) -> str:
 
 @contextmanager
 def start_cloud(folder: Path, images: dict[str, Path] | None) -> Iterator[Cloud]:
-    """A GCS server and the fake of Dataflow, whose jobs stay running if `images` is None."""
+    """Start a GCS server and a fake of Dataflow, whose jobs stay running if `images` is None."""
     with (
         start_gcs(folder / "gcs", token=None) as gcs,
         start_dataflow(gcs, folder / "dataflow", images=images) as dataflow,

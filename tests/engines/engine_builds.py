@@ -135,7 +135,7 @@ def build(
 
 
 def shard_digests(dataset: Path, *, index: bool = True) -> dict[str, str]:
-    """The sha256 of every shard, by its name below the dataset's folder.
+    """Return the sha256 of every shard, by its name below the dataset's folder.
 
     Args:
         index: The sidecars too. They are equal where INPUT is the same files at the same paths.

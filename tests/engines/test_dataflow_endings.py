@@ -30,7 +30,7 @@ shardwright.errors.BuildError: gs://data/out: the disk is full \
 
 
 def started(cloud: Cloud, source: str, output: str) -> tuple[EngineBuild, Job]:
-    """A build whose job runs, and which has said so."""
+    """Start a build, and wait until its job runs and it has said so."""
     before = len(cloud.dataflow.jobs)
     build = cloud.start(source, output, IMAGE)
 

@@ -58,7 +58,7 @@ def post_launch(
 
 
 def launched(cloud: Cloud, template: str, parameters: dict[str, str], **environment: Any) -> Job:
-    """The job of a launch, when its launcher has ended."""
+    """Return the job of a launch, when its launcher has ended."""
     answer = post_launch(cloud, template, parameters, **environment)
     assert answer.returncode == 0, answer.stderr
     job = cloud.dataflow.service.jobs[json.loads(answer.stdout)["job"]["id"]]

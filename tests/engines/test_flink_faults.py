@@ -59,7 +59,7 @@ class Slow:
         return build
 
     def again(self) -> Ended:
-        """The same command once more, to its end."""
+        """Run the same command once more, to its end."""
         return build(*self.command, timeout=SECONDS)
 
     def finished(self) -> dict[str, tuple[int, int]]:
@@ -70,7 +70,7 @@ class Slow:
         return {name: (status.st_ino, status.st_mtime_ns) for name, status in stats.items()}
 
     def python_workers(self) -> list[int]:
-        """The processes that have written records."""
+        """Return the processes that have written records."""
         return [int(path.name) for path in (self.folder / "processes").iterdir()]
 
 
@@ -89,7 +89,7 @@ def slow(flink: Cluster, engine_images: Path, tmp_path: Path) -> Slow:
 
 
 def check(slow: Slow, expected: dict[str, str], finished: dict[str, tuple[int, int]]) -> None:
-    """The dataset is whole and the same, and what was finished before is what was written then."""
+    """Assert that the dataset is whole and the same, and finished files are untouched."""
     assert shard_digests(slow.output) == expected
     assert leftovers_of(slow.output) == []
     assert main(["verify", str(slow.output)]) == 0

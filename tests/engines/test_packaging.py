@@ -82,7 +82,7 @@ class Environment:
 
 
 def make_environment(name: str, cwd: Path) -> Environment:
-    """An empty environment; not even pip is in it."""
+    """Make an empty environment; not even pip is in it."""
     path = HOME / name
     venv.create(path, clear=True, symlinks=True)
     cwd.mkdir()

@@ -86,7 +86,7 @@ def joined(folder: Path) -> Input:
 
 
 def joined_by_key(folder: Path) -> Input:
-    """A table that is too large for each worker to hold."""
+    """Return a table that is too large for each worker to hold."""
     images = flat_with_copies(folder / "in")
     return images, ("--labels", labels_of(images, "x" * 600_000), *HALF)
 
@@ -160,7 +160,7 @@ def test_too_many_rejects_end_the_build_with_the_reason(tmp_path: Path) -> None:
 
 
 def prisms_of(running: EngineBuild) -> list[int]:
-    """The processes of a build that are Prism and have not ended."""
+    """Return the processes of a build that are Prism and have not ended."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         # It may have just ended, or be a zombie, or somebody else's.
@@ -195,7 +195,7 @@ def test_a_stopped_build_leaves_no_prism_and_goes_on(tmp_path: Path) -> None:
 
 
 def cached_prism(home: Path) -> dict[str, str]:
-    """The environment of a user whose Beam has Prism in its cache and cannot fetch anything."""
+    """Return the environment of a user whose Beam has a cached Prism and no network."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     version = metadata.version("apache-beam")
     name = f"apache_beam-v{version}-prism-{platform.system().lower()}-{machine}"

@@ -87,7 +87,8 @@ def read_ahead(
 ) -> Iterator[tuple[pa.RecordBatch, list[ImageRead]]]:
     """Yield each chunk with its reads, begun early enough to keep `in_flight` objects under way.
 
-    At most about `AHEAD_BYTES` are read ahead."""
+    At most about `AHEAD_BYTES` are read ahead.
+    """
     waiting: deque[tuple[pa.RecordBatch, list[ImageRead], int]] = deque()
     wanted = 2 * (in_flight or REQUESTS_IN_FLIGHT)
     images = num_bytes = 0

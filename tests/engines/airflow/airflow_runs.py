@@ -29,7 +29,7 @@ class Run:
     log: Path
 
     def builds(self) -> list[psutil.Process]:
-        """The processes of `shardwright build` below it."""
+        """Return the processes of `shardwright build` below it."""
         try:
             below = psutil.Process(self.process.pid).children(recursive=True)
             return [each for each in below if any("--output=" in word for word in each.cmdline())]
@@ -60,7 +60,7 @@ class Airflow:
     environment: Mapping[str, str]
 
     def once(self, folder: Path) -> dict[str, str]:
-        """The variables for runs of the shipped DAGs with one try a task."""
+        """Return the variables for runs of the shipped DAGs with one try a task."""
         shutil.copytree(self.folder / "dags", folder)
         common = folder / "shardwright_common.py"
         assert '"retries": 2' in common.read_text()
@@ -83,7 +83,7 @@ class Airflow:
         return Run(process, log)
 
     def run(self, dag: str, conf: Mapping[str, Any], *, code: int = 0, **environment: str) -> str:
-        """A run's log, when it has ended.
+        """Return a run's log, when it has ended.
 
         Raises:
             AssertionError: It ended with another exit code.

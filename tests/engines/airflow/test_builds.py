@@ -46,7 +46,7 @@ def hanging_store() -> Iterator[socket.socket]:
 
 @contextmanager
 def webhook() -> Iterator[tuple[str, list[Any]]]:
-    """A server's address, and what was posted to it."""
+    """Yield a server's address, and what was posted to it."""
     posted: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -59,7 +59,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory, images: Path) -> Iterator[Cl
 
 
 def worker_image(folder: Path) -> Path:
-    """The tests' own environment as an image; test_dataflow.py proves the real one."""
+    """Return the tests' own environment as an image; test_dataflow.py proves the real one."""
     environment = layer(folder, ROOT / ".venv")
     below = next(environment.glob("lib/*/site-packages/below.pth"))
     below.write_text(f"{below.read_text()}{ROOT}\n")
