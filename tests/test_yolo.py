@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.errors import UsageError
+from shardwright.errors import BuildError, UsageError
 from tests import detection_makers as det
 from tests.buckets import Bucket
 from tests.listings import columns_of
+from transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
 from transforms.inputs.annotations.plain_yaml import read_plain_yaml
 from transforms.inputs.annotations.yolo_labels import BadLine, parse_yolo, read_config
+from transforms.inputs.detection import list_source
 
 YAML = "nc: 3\nnames: [cat, dog, zebra]\n"
 
@@ -132,6 +134,20 @@ def test_splits_of_data_yaml(tmp_path: Path, places: str, splits: list[str | Non
     source, rows, rejects = det.listed(tmp_path)
     assert ([row["split"] for row in rows], rejects) == (splits, [])
     assert source.states_splits == (splits[0] is not None)
+
+
+def test_a_split_list_is_read_whole_or_the_build_fails(tmp_path: Path) -> None:
+    """Lists of millions of images are longer than any file of labels may be."""
+    det.write(tmp_path, {**det.pictures("images", "ab"), **txts("labels", "a", "b")})
+    long = "x\n" * (MAX_LABEL_BYTES // 2) + "images/a.png\n"
+    det.write(tmp_path, {"one.txt": long, "two.txt": "images/b.png\n"})
+    det.write(tmp_path, {"data.yaml": f"{YAML}train: one.txt\nval: two.txt\n"})
+    source, rows, _ = det.listed(tmp_path)
+    assert [row["split"] for row in rows] == ["train", "validation"]
+    (tmp_path / "one.txt").unlink()
+    (tmp_path / "one.txt").symlink_to("/proc/self/mem")
+    with pytest.raises(BuildError, match=r"cannot read the split list .*/one.txt: "):
+        list(list_source(source))
 
 
 def test_a_data_yaml_that_is_elsewhere(tmp_path: Path) -> None:

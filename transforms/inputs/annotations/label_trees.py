@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shardwright.errors import StorageError
+from shardwright.errors import BuildError, StorageError
 from shardwright.storage import StorageOptions, files_of, is_remote, key_problem, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder, list_pages
@@ -205,6 +205,22 @@ def read_labels(
 
     remote = bool(files) and is_remote(files[0].uri)
     return zip(files, map_reads(read, files) if remote else map(read, files), strict=True)
+
+
+def read_lists(
+    files: Sequence[TreeFile], storage: StorageOptions
+) -> Iterator[tuple[TreeFile, list[str]]]:
+    """Yield each split list with its lines.
+
+    Raises:
+        BuildError: A list cannot be read: its images would be in another split, or in none.
+    """
+    for file in files:
+        try:
+            data = files_of(file.uri, storage).read_bytes(file.uri)
+        except StorageError as error:
+            raise BuildError(f"cannot read the split list {file.uri}: {error}") from error
+        yield file, data.decode("utf-8-sig", "replace").splitlines()
 
 
 def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:

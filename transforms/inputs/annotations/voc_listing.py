@@ -16,6 +16,7 @@ from transforms.inputs.annotations.label_trees import (
     label_key,
     list_tree,
     read_labels,
+    read_lists,
     split_of,
     tree_references,
 )
@@ -135,12 +136,9 @@ def _listed_splits(source: VocSource, tree: _Tree) -> tuple[dict[_Key, str], lis
     """Return the split of each listed image by its key, and a reject for each image in two."""
     splits: dict[_Key, str] = {}
     rejects = []
-    for file, data in read_labels(sorted(tree.lists, key=_is_sum), source.storage):
-        if not isinstance(data, bytes):
-            rejects.append(Reject(file.path, file.uri, *data))
-            continue
+    for file, lines in read_lists(sorted(tree.lists, key=_is_sum), source.storage):
         *base, _, _, name = file.path.split("/")
-        for stem in filter(None, map(str.strip, data.decode("utf-8-sig", "replace").splitlines())):
+        for stem in filter(None, map(str.strip, lines)):
             key = (*base, stem.rpartition(".")[0] if has_image_name(stem) else stem)
             split = splits.setdefault(key, SPLIT_LISTS[name.lower()])
             if split != SPLIT_LISTS[name.lower()] and not _is_sum(file):

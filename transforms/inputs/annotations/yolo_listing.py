@@ -16,6 +16,7 @@ from transforms.inputs.annotations.label_trees import (
     label_key,
     list_tree,
     read_labels,
+    read_lists,
     split_of,
     tree_references,
 )
@@ -98,16 +99,11 @@ def _splits_by_place(source: YoloSource, lists: Sequence[TreeFile]) -> Callable[
     """
     split_of_place = {path: split for split, path in source.places}
     listed: dict[str, str] = {}
-    for file, data in read_labels(lists, source.storage):
-        for line in (
-            data.decode("utf-8-sig", "replace").splitlines() if isinstance(data, bytes) else ()
-        ):
-            parts = [
-                part
-                for part in line.strip().removeprefix(f"{source.root}/").split("/")
-                if part not in ("", ".", "..")
-            ]
-            listed.setdefault("/".join(parts), split_of_place[file.path])
+    for file, lines in read_lists(lists, source.storage):
+        for line in lines:
+            parts = line.strip().removeprefix(f"{source.root}/").split("/")
+            path = "/".join(part for part in parts if part not in ("", ".", ".."))
+            listed.setdefault(path, split_of_place[file.path])
 
     def find(path: str) -> str | None:
         folders = path.split("/")[:-1]

@@ -209,15 +209,6 @@ def _look_at_files(paths: Sequence[str | None], root: str, storage: StorageOptio
     return result
 
 
-def _spool(data: bytes, writer: SpoolWriter) -> dict[str, Any]:
-    return {
-        "uri": writer.uri,
-        "offset": writer.add(data),
-        "num_bytes": len(data),
-        "etag": writer.etag,
-    }
-
-
 def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array:
     for row, one in enumerate(found):
         if isinstance(one, tuple):
