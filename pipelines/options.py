@@ -13,7 +13,7 @@ from typing import Any
 
 from pipelines.arguments import ROLES, as_declared, make_parser
 from pipelines.image_options import parse_encode_options
-from pipelines.runners import beam_arguments, check_runner
+from pipelines.runners import beam_arguments, check_code, check_runner
 from shardwright.errors import UsageError
 from shardwright.naming import dataset_name_for, is_dataset_name
 from shardwright.sizes import parse_size
@@ -124,6 +124,8 @@ class BuildOptions:
             "--image-root": self.image_root,
         }
         check_runner(self.beam_args, places, shared_filesystem=self.shared_filesystem)
+        for path in (each.path for each in self.transforms if each.path):
+            check_code(self.beam_args, path, shared_filesystem=self.shared_filesystem)
         _ = self.all_beam_args  # fails now if the runner needs more options
 
     @cached_property

@@ -87,7 +87,7 @@ def check_runner(
     Raises:
         UsageError: Workers cannot reach a path, or the runner has no job server.
     """
-    if is_local(beam_args) or kind_of(beam_args) not in _REMOTE_RUNNERS:
+    if not _is_remote(beam_args):
         return
     runner = runner_of(beam_args)
     if kind_of(beam_args) == "portablerunner" and not option_of(beam_args, "job_endpoint"):
@@ -111,6 +111,25 @@ def check_runner(
                 f"{name} {place} is on this machine, and the workers of {runner} may be on others: "
                 f"give gs:// or s3://{other}"
             )
+
+
+def check_code(beam_args: Sequence[str], path: str, *, shared_filesystem: bool) -> None:
+    """Reject a file of the user's code that the workers do not have.
+
+    Raises:
+        UsageError: Workers may be on other machines.
+    """
+    if _is_remote(beam_args) and not shared_filesystem:
+        raise UsageError(
+            f"--transform {path} is a file on this machine, and the workers of "
+            f"{runner_of(beam_args)} may be on others: put it into a package, stage that with "
+            "--setup_file, and give package.module:function"
+        )
+
+
+def _is_remote(beam_args: Sequence[str]) -> bool:
+    """Return whether workers may be on other machines."""
+    return not is_local(beam_args) and kind_of(beam_args) in _REMOTE_RUNNERS
 
 
 def beam_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> list[str]:

@@ -11,8 +11,19 @@ import tensorflow as tf
 from PIL import Image
 
 import shardwright as sw
+from pipelines.options import parse_options
+from shardwright.errors import UsageError
 from shardwright.verify import verify
-from tests.build_helpers import build, hashes_of, manifest_of, png_of, rejects_of, write_table
+from tests.build_helpers import (
+    build,
+    hashes_of,
+    manifest_of,
+    png_of,
+    record_ids,
+    rejects_of,
+    write_table,
+)
+from transforms.user_code import UserTransform
 
 MODULE = "tests.user_transforms"
 Records = dict[str, dict[str, Any]]
@@ -142,3 +153,71 @@ def test_wrong_names(
 ) -> None:
     assert build(table, table.parent / "out", "--transform", spec) == 2
     assert message in capsys.readouterr().err
+
+
+FILE = """
+from dataclasses import dataclass
+from helper_beside import SUFFIX
+
+@dataclass
+class Rename:
+    suffix: str
+
+def augment(record):
+    return record.replace(id=record.id + Rename(SUFFIX).suffix)
+"""
+
+
+@pytest.mark.parametrize("name", ["transforms", "schemas", "pipelines", "shardwright"])
+def test_a_file_may_have_the_name_of_our_package(
+    table: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder of the user's with such files, which come first on the path."""
+    home = table.parent / "home"
+    home.mkdir()
+    (home / f"{name}.py").write_text(FILE)
+    (home / "helper_beside.py").write_text("SUFFIX = '!'\n")
+    monkeypatch.chdir(home)
+    monkeypatch.syspath_prepend(str(home))
+    out = table.parent / "by-path"
+    assert build(table, out, "--transform", f"./{name}.py:augment") == 0
+    assert sorted(record_ids(out)) == [f"{n}.png!" for n in range(4)]
+    capsys.readouterr()
+    assert build(table, table.parent / "by-name", "--transform", f"{name}:augment") == 2
+    advice = f"give the path of your file instead, such as --transform ./{name}.py:FUNCTION"
+    assert advice in capsys.readouterr().err
+
+
+def test_a_file_elsewhere_makes_the_same_dataset(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        code = "def same(record):\n    return record\n"
+        (tmp_path / folder / "mine.py").write_text(code)
+    found = [UserTransform.find(f"{tmp_path}/{folder}/mine.py:same") for folder in ("one", "two")]
+    assert found[0].spec == found[1].spec == "mine.py:same"
+    assert found[0].digest == found[1].digest
+    (tmp_path / "two" / "mine.py").write_text(f"{code}# changed\n")
+    assert UserTransform.find(f"{tmp_path}/two/mine.py:same").digest != found[0].digest
+
+
+@pytest.mark.parametrize(("spec", "told"), [
+    ("nowhere.py:f", "there is no file .*nowhere.py"),
+    ("mine.py:g", "mine.py has no function 'g'"),
+    ("mine.py", "expected package.module:function or path/to/file.py:function"),
+])  # fmt: skip
+def test_files_without_the_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, told: str
+) -> None:
+    (tmp_path / "mine.py").write_text("x = 1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=told):
+        UserTransform.find(spec)
+
+
+def test_workers_elsewhere_lack_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def same(record):\n    return record\n")
+    flags = ["--runner=PortableRunner", "--job_endpoint=localhost:1"]
+    places = ["s3://a/b", "s3://a/c", "--transform", f"{tmp_path}/mine.py:same", *flags]
+    with pytest.raises(UsageError, match="stage that with --setup_file"):
+        parse_options(places)
+    assert parse_options([*places, "--shared-filesystem"]).transforms[0].path

@@ -1,5 +1,7 @@
 """Apply a user's function to each record, for `--transform package.module:function`.
 
+`--transform path/to/file.py:function` loads a file, whatever other modules are called like it.
+
     def tiles(record: Record) -> list[Record]:
         tiles = enumerate(cut(record.pixels()))
         return [record.replace(image=tile, id=f"{record.id}#{n}") for n, tile in tiles]
@@ -15,11 +17,13 @@ import dataclasses
 import functools
 import hashlib
 import importlib
+import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -29,6 +33,7 @@ from shardwright.errors import UsageError
 from transforms.images import ImageFault, decode_rgb
 from transforms.rejects import RejectReason
 
+_OUR_PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
 Picture = bytes | npt.NDArray[np.uint8]
 
 
@@ -81,21 +86,30 @@ class UserTransform:
     """A user's function by name, because functions travel to workers by name.
 
     Attributes:
-        spec: `package.module:function`.
+        spec: `package.module:function`, or `file.py:function` without the folder of the file.
         digest: Hash of the module's source, so that a changed function makes new shards.
+        path: Absolute path of the file; "" for a module.
     """
 
     spec: str
     digest: str
+    path: str = ""
 
     @classmethod
     def find(cls, spec: str) -> UserTransform:
         """Import the function and hash the source of its module.
 
+        Args:
+            spec: `package.module:function` or `path/to/file.py:function`.
+
         Raises:
             UsageError: The module or the function does not exist, or its source is unreadable.
         """
-        function = _load(spec)
+        place, _, name = spec.rpartition(":")
+        path = os.path.abspath(place) if place.endswith(".py") else ""
+        # The folder does not count: the same file elsewhere makes the same dataset.
+        spec = f"{os.path.basename(path)}:{name}" if path else spec
+        function = _load(spec, path)
         module = inspect.getmodule(function)
         try:
             source = inspect.getsource(module) if module is not None else ""
@@ -104,7 +118,8 @@ class UserTransform:
                 f"--transform {spec}: cannot read the source of its module, which the shards' "
                 f"digests depend on: {error}"
             ) from error
-        return cls(spec, hashlib.blake2b(source.encode(), digest_size=16).hexdigest())
+        digest = hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
+        return cls(spec, digest, path)
 
     def apply(self, record: Record) -> list[Record]:
         """Return the records made from a record.
@@ -113,7 +128,7 @@ class UserTransform:
             ImageFault: The function returned no record or an invalid one, or it failed.
         """
         try:
-            found = _load(self.spec)(record)
+            found = _load(self.spec, self.path)(record)
             results = [found] if isinstance(found, Record) else list(found or ())
         except RejectRecord as left_out:
             raise ImageFault(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
@@ -190,22 +205,50 @@ def _type_problem(record: Record) -> str:
 
 
 @functools.cache
-def _load(spec: str) -> Transform:
-    module_name, colon, name = spec.partition(":")
-    if not colon or not module_name or not name:
+def _load(spec: str, path: str) -> Transform:
+    module_name, _, name = spec.rpartition(":")
+    if not module_name or not name:
         raise UsageError(
-            f"--transform {spec!r} is not a function; expected package.module:function"
+            f"--transform {spec!r} is not a function; expected package.module:function "
+            "or path/to/file.py:function"
         )
-    if os.getcwd() not in sys.path:  # `python -m` adds it, the installed command does not
-        sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise UsageError(f"--transform {spec}: could not import {module_name}: {error}") from error
-    function: Any = module
+    function: Any = _import_file(spec, path) if path else _import_module(spec, module_name)
     for part in name.split("."):
         function = getattr(function, part, None)
     if not callable(function):
         raise UsageError(f"--transform {spec}: {module_name} has no function {name!r}")
     found: Transform = function
     return found
+
+
+def _import_module(spec: str, name: str) -> ModuleType:
+    if (package := name.partition(".")[0]) in _OUR_PACKAGES:
+        raise UsageError(
+            f"--transform {spec}: {package!r} is a package of shardwright's own; give the path of "
+            f"your file instead, such as --transform ./{name.replace('.', '/')}.py:FUNCTION"
+        )
+    if os.getcwd() not in sys.path:  # `python -m` adds it, the installed command does not
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise UsageError(f"--transform {spec}: could not import {name}: {error}") from error
+
+
+def _import_file(spec: str, path: str) -> ModuleType:
+    """Import a file under a name of its own, whatever other modules are called like it."""
+    name = f"shardwright_transform_{hashlib.blake2b(path.encode(), digest_size=8).hexdigest()}"
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None, "a path that ends in .py has a loader"
+    assert found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module  # dataclasses and inspect look it up there
+    if (folder := os.path.dirname(path)) not in sys.path:
+        sys.path.append(folder)  # for the modules beside it
+    try:
+        found.loader.exec_module(module)
+    except FileNotFoundError as error:
+        raise UsageError(f"--transform {spec}: there is no file {path}") from error
+    except ImportError as error:
+        raise UsageError(f"--transform {spec}: could not import {path}: {error}") from error
+    return module
