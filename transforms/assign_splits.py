@@ -100,15 +100,17 @@ class AssignSplits(beam.PTransform):
         thresholds = (
             references
             | "Collect"
-            >> beam.Map(_collect, stratify=stratify, cuts=AsSingleton(cuts))  # hashes near a cut
+            >> beam.Map(
+                stratified.collect_hashes, stratify=stratify, cuts=AsSingleton(cuts)
+            )  # hashes near a cut
             | "AllCollected" >> beam.combiners.ToList()
             | "Thresholds"
             >> beam.Map(
-                _find_thresholds, rule=rule, stratify=stratify, cuts=AsSingleton(cuts)
+                stratified.find_thresholds, rule=rule, stratify=stratify, cuts=AsSingleton(cuts)
             )  # one Thresholds
         )
         return references | "Cut" >> beam.Map(
-            _cut, thresholds=AsSingleton(thresholds)
+            stratified.cut_batch, thresholds=AsSingleton(thresholds)
         ).with_output_types(pa.RecordBatch)
 
     def _draw_groups(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
@@ -117,7 +119,8 @@ class AssignSplits(beam.PTransform):
             | "CountGroups"
             >> beam.FlatMap(grouped_splits.count_groups, stratify=self._stratify)  # (bucket, pairs)
             | "GroupBuckets" >> beam.GroupByKey()
-            | "Kinds" >> beam.MapTuple(_find_kinds)  # GroupKinds
+            | "Pieces" >> beam.Values()
+            | "Kinds" >> beam.Map(grouped_splits.find_kinds)  # GroupKinds
             | "AllKinds" >> beam.combiners.ToList()
             | "Place"
             >> beam.Map(
@@ -125,7 +128,7 @@ class AssignSplits(beam.PTransform):
             )  # one GroupSplits
         )
         return references | "Split" >> beam.Map(
-            _split, placed=AsSingleton(placed)
+            grouped_splits.split_groups, placed=AsSingleton(placed)
         ).with_output_types(pa.RecordBatch)
 
 
@@ -152,31 +155,3 @@ def _unite(parts: Iterable[np.ndarray]) -> np.ndarray:
 
 def _unused(used: np.ndarray, *, ids: ListedIds) -> Iterable[object]:
     return ids.unused(used)
-
-
-def _collect(
-    batch: pa.RecordBatch, *, stratify: bool, cuts: stratified.Cuts
-) -> tuple[np.ndarray, np.ndarray]:
-    return stratified.collect_hashes(batch, cuts, stratify=stratify)
-
-
-def _find_thresholds(
-    collected: list[tuple[np.ndarray, np.ndarray]],
-    *,
-    rule: SplitRule,
-    stratify: bool,
-    cuts: stratified.Cuts,
-) -> stratified.Thresholds:
-    return stratified.find_thresholds(collected, cuts, rule, stratify=stratify)
-
-
-def _cut(batch: pa.RecordBatch, *, thresholds: stratified.Thresholds) -> pa.RecordBatch:
-    return stratified.cut_batch(batch, thresholds)
-
-
-def _find_kinds(_: int, pieces: Iterable[grouped_splits.Pairs]) -> grouped_splits.GroupKinds:
-    return grouped_splits.find_kinds(pieces)
-
-
-def _split(batch: pa.RecordBatch, *, placed: grouped_splits.GroupSplits) -> pa.RecordBatch:
-    return grouped_splits.split_groups(batch, placed)
