@@ -10,12 +10,14 @@ import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote
 
 import pytest
 
 from shardwright.errors import DeniedError, StorageError, ThrottledError
+from shardwright.storage import Folder, StorageOptions
 from shardwright.storage.uploads import PART_BYTES
-from tests.buckets import Bucket, Counted, on_s3_and_gcs, takes
+from tests.buckets import Answer, Bucket, Counted, Request, answering, on_s3_and_gcs, takes
 from tests.fault_proxy import Fault, FaultProxy
 
 DATA = os.urandom(PART_BYTES + 1_000_000)
@@ -239,3 +241,36 @@ def test_leftovers_of_a_killed_process_are_aborted(bucket: Bucket) -> None:
     prefixes = ("se", "set/index", "set", "set")
     assert [bucket.folder(prefix).abort_uploads() for prefix in prefixes] == [[], [], [name], []]
     assert left(bucket) == ["set/manifest.json"]
+
+
+def test_leftovers_on_every_page_of_a_listing_are_aborted() -> None:
+    """Google lists 1,000 uploads at a time."""
+    names = [f"index/train-{number:05d}-of-00003.parquet" for number in range(3)]
+    deleted: list[str] = []
+
+    def page(number: int) -> bytes:
+        more = number < len(names) - 1
+        return (
+            '<ListMultipartUploadsResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+            f"<IsTruncated>{str(more).lower()}</IsTruncated>"
+            f"<NextKeyMarker>{number + 1}</NextKeyMarker>"
+            f"<NextUploadIdMarker>m{number + 1}</NextUploadIdMarker>"
+            f"<Upload><Key>set/{names[number]}</Key><UploadId>u</UploadId></Upload>"
+            "</ListMultipartUploadsResult>"
+        ).encode()
+
+    def answer(request: Request) -> Answer:
+        path, _, query = request.path.partition("?")
+        given = dict(parse_qsl(query, keep_blank_values=True))
+        if request.method == "DELETE":
+            deleted.append(unquote(path))
+            return 204, {}, b""
+        assert given["prefix"] == "set/"
+        marker = given.get("key-marker", "0")
+        assert given.get("upload-id-marker", "m0") == f"m{marker}"
+        return 200, {"Content-Type": "application/xml"}, page(int(marker))
+
+    with answering(answer) as endpoint:
+        options = StorageOptions.of({"base_url": endpoint, "bearer_token": "x"})
+        assert Folder.at("gs://bucket/set", options).abort_uploads() == names
+    assert deleted == [f"/bucket/set/{name}" for name in names]

@@ -318,20 +318,36 @@ def _google_pages(client: Client, query: dict[str, str]) -> Iterator[dict[str, A
 
 def _abort_google_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
     aborted = []
-    text = _google_request(
-        client, "GET", f"/{_name(client)}", {"uploads": "", "prefix": prefix}
-    ).text
-    for upload in ElementTree.fromstring(text).iter():
-        if upload.tag.rpartition("}")[2] != "Upload":
-            continue
-        found = {child.tag.rpartition("}")[2]: child.text or "" for child in upload}
-        if wanted(found["Key"]):
+    for key, upload_id in _google_uploads(client, prefix):
+        if wanted(key):
             with suppress(MissingError):  # completed, or aborted elsewhere, since the listing
                 _google_request(
-                    client,
-                    "DELETE",
-                    f"/{_name(client)}/{quote(found['Key'])}",
-                    {"uploadId": found["UploadId"]},
+                    client, "DELETE", f"/{_name(client)}/{quote(key)}", {"uploadId": upload_id}
                 )
-                aborted.append(found["Key"])
+                aborted.append(key)
     return aborted
+
+
+def _google_uploads(client: Client, prefix: str) -> list[tuple[str, str]]:
+    """Return (key, id) of the unfinished uploads below a prefix, from pages of 1,000.
+
+    https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads
+    """
+    found: list[tuple[str, str]] = []
+    query = {"uploads": "", "prefix": prefix}
+    while True:
+        text = _google_request(client, "GET", f"/{_name(client)}", query).text
+        page = ElementTree.fromstring(text)
+        for upload in page.iterfind("{*}Upload"):
+            found.append((_text_in(upload, "Key"), _text_in(upload, "UploadId")))
+        if _text_in(page, "IsTruncated") != "true":
+            return found
+        query |= {
+            "key-marker": _text_in(page, "NextKeyMarker"),
+            "upload-id-marker": _text_in(page, "NextUploadIdMarker"),
+        }
+
+
+def _text_in(element: ElementTree.Element, tag: str) -> str:
+    """Return the text of a child in any namespace, "" without one."""
+    return element.findtext(f"{{*}}{tag}") or ""
