@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator
 
 from pipelines.help_texts import HelpParser
 from pipelines.image_options import add_image_options
 from schemas.image_classification import FEATURE_NAMES
 from schemas.ready import READY_SCHEMAS
-from transforms.inputs.tables.table_source import LABEL_KEYS
+from transforms.inputs.tables.table import LABEL_KEYS
 from transforms.output_state import IF_EXISTS
 
 ROLES = ("image", "label", "id", "split", "group", "size")
@@ -39,24 +38,6 @@ def make_parser(command: str) -> HelpParser:
     if command == "plan":
         parser.add_argument("--json", action="store_true", help="print the plan as JSON")
     return parser
-
-
-def as_declared(parser: argparse.ArgumentParser, args: Iterable[str]) -> Iterator[str]:
-    """Yield options as the parser declares them: `--some_flag=true` as `--some-flag`.
-
-    Dataflow templates pass every parameter as NAME=VALUE, even an option that takes no value. With
-    `=false` such an option is left out. Arguments that the parser does not know stay as they are.
-    """
-    for arg in args:
-        name, equals, value = arg.partition("=")
-        declared = name.replace("_", "-")
-        action = parser._option_string_actions.get(declared) if name.startswith("--") else None
-        if action is None:
-            yield arg
-        elif action.nargs != 0 or value not in ("true", "false"):
-            yield f"{declared}{equals}{value}"
-        elif value == "true":
-            yield declared
 
 
 def _add_input_options(parser: argparse.ArgumentParser) -> None:

@@ -24,6 +24,13 @@ rejected unless one of their faults is fixed.
 def add_image_options(parser: argparse.ArgumentParser) -> None:
     """Add the option groups "images" and "image policy"."""
     group = parser.add_argument_group("images")
+    _add_encode_options(group)
+    _add_metadata_options(group)
+    _add_check_options(group)
+    _add_policy_options(parser)
+
+
+def _add_encode_options(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add(
         "--encode",
@@ -58,32 +65,37 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
         default="uint8",
         help="type of --encode tensor: uint8, 0 to 255 (default), or float32, 0 to 1",
     )
-    add(
+
+
+def _add_metadata_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--strip-metadata",
         action="store_true",
         help="remove EXIF, GPS, XMP, comments and thumbnails, pixels unchanged; the orientation "
         "becomes a feature, unless --on exif=fix applies it",
     )
-    add(
+    group.add_argument(
         "--color-profile",
         choices=get_args(ColorProfile),
         help="keep color profiles (default with --encode keep), drop them (default otherwise), or "
         "convert pixels to sRGB",
     )
-    add(
+
+
+def _add_check_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
         "--check",
         choices=CHECKS,
         default="header",
         help="check header and end of file (default), decode every image, or check nothing",
     )
-    add(
+    group.add_argument(
         "--max-reject-fraction",
         type=float,
         default=0.01,
         metavar="F",
         help="fail if more than this fraction of the inputs is rejected, 0 to 1 (default: 0.01)",
     )
-    _add_policy_options(parser)
 
 
 def _add_policy_options(parser: argparse.ArgumentParser) -> None:

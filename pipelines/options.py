@@ -1,17 +1,17 @@
-"""Parse and check the options of `build` and `plan`, and separate them from those of Beam."""
+"""Parse and check the options of `build` and `plan`."""
 
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pipelines.arguments import ROLES, as_declared, make_parser
+from pipelines.arguments import ROLES, make_parser
+from pipelines.command_line import split_command_line
 from pipelines.image_options import parse_encode_options
 from pipelines.runners import beam_arguments, check_code, check_runner
 from shardwright.errors import UsageError
@@ -22,9 +22,6 @@ from transforms.images import EncodeOptions
 from transforms.planning.packing import DEFAULT_SHARD_BYTES, ShardPolicy
 from transforms.splitting.splits import SplitRule, parse_split
 from transforms.user_code import UserTransform
-
-_BEAM_LABELS = "--beam-labels"
-_PLACES = ("--input", "--output")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,16 +141,14 @@ class BuildOptions:
         policy = self.policy
         settings: dict[str, Any] = {
             "seed": self.seed,
-            "shards": {
-                key: value
-                for key, value in {
+            "shards": _without_none(
+                {
                     "num_bytes": policy.num_bytes,
                     "num_records": policy.num_records,
                     "num_shards": policy.num_shards,
                     "multiple_of": policy.multiple_of,
-                }.items()
-                if value is not None
-            },
+                }
+            ),
             "split": None if self.split is None else self.split.settings,
             "encode": self.encode.to_json(),
             "check": self.check,
@@ -161,28 +156,25 @@ class BuildOptions:
             "name": self.name,
             "version": self.version,
             "writer": self.writer,
-            "columns": {
-                role: column for role, column in self.columns.items() if column is not None
-            },
+            "columns": _without_none(self.columns),
         }
-        duplicates = "" if self.duplicates == "keep" else self.duplicates
-        labels_key = "" if self.labels_key == "id" else self.labels_key
+        # Recorded only if not the default.
         chosen: dict[str, Any] = {
             "schema": self.schema,
             "input_format": self.input_format,
-            "labels_key": labels_key,
-        }
-        chosen |= {
+            "labels_key": "" if self.labels_key == "id" else self.labels_key,
             "stratify": self.stratify,
             "split_ids": bool(self.split_ids),
-            "duplicates": duplicates,
-        }
-        chosen |= {
+            "duplicates": "" if self.duplicates == "keep" else self.duplicates,
             "transforms": [
                 {"function": each.spec, "source": each.digest} for each in self.transforms
-            ]
+            ],
         }
         return settings | {key: value for key, value in chosen.items() if value}
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _check_places(given_input: str, given_output: str) -> None:
@@ -211,20 +203,8 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
         UsageError: An option is invalid; the message has the value, the rule and the fix.
         SystemExit: From argparse: 2 for a command line that it cannot parse, 0 after `--help`.
     """
-    parser = make_parser(command)
-    known, beam_args = parser.parse_known_args(
-        [*as_declared(parser, _labels_for_beam(_places_first(argv)))]
-    )
-    beam_args = [arg.replace(_BEAM_LABELS, "--labels", 1) for arg in beam_args]
-    _check_beam_args(parser, beam_args)
-    sizes = {
-        "num_bytes": None,
-        "num_records": known.records_per_shard,
-        "num_shards": known.shard_count,
-    }
-    if known.shard_size is not None or all(size is None for size in sizes.values()):
-        text = str(DEFAULT_SHARD_BYTES) if known.shard_size is None else known.shard_size
-        sizes["num_bytes"] = parse_size(text, "--shard-size")
+    known, beam_args = split_command_line(make_parser(command), argv)
+    sizes = _parse_sizes(known)
     return BuildOptions(
         input=known.input,
         output=known.output,
@@ -257,67 +237,14 @@ def parse_options(argv: Sequence[str], command: str = "build") -> BuildOptions:
     )
 
 
-def _places_first(argv: Sequence[str]) -> list[str]:
-    """Move `--input` and `--output` to the front, as INPUT and OUTPUT.
-
-    Some schedulers pass only named parameters.
-    """
-    places: dict[str, str] = {}
-    rest: list[str] = []
-    args = iter(argv)
-    for arg in args:
-        option, equals, value = arg.partition("=")
-        if option in _PLACES:
-            places[option] = value if equals else next(args, "")
-        else:
-            rest.append(arg)
-    if len(places) == 1:
-        missing = next(place for place in _PLACES if place not in places)
-        raise UsageError(
-            f"{next(iter(places))} needs {missing}: give both, or INPUT and OUTPUT without names"
-        )
-    return [*(places[place] for place in _PLACES if places), *rest]
-
-
-def _labels_for_beam(argv: Sequence[str]) -> list[str]:
-    """Rename Beam's `--labels` (key=value or JSON, for Dataflow jobs); ours is a table's path."""
-    result = []
-    for arg, following in zip(argv, [*argv[1:], ""], strict=False):
-        option, equals, value = arg.partition("=")
-        is_beams = option == "--labels" and re.fullmatch(
-            r"[a-z][\w-]*=[\w-]*|\{.*\}", value if equals else following
-        )
-        result.append(arg.replace("--labels", _BEAM_LABELS, 1) if is_beams else arg)
-    return result
-
-
-def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) -> None:
-    """Raise UsageError for an option unknown to this command and to Beam, which would ignore it."""
-    # The import takes 3 s, so the other options are checked first.
-    from apache_beam.options.pipeline_options import PipelineOptions
-
-    if _is_portable(beam_args):
-        return
-    beam_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for options in PipelineOptions.__subclasses__():
-        options._add_argparse_args(beam_parser)
-    unknown = beam_parser.parse_known_args(list(beam_args))[1]
-    if unknown:
-        known = [
-            option
-            for each in (parser, beam_parser)
-            for action in each._actions
-            for option in action.option_strings
-        ]
-        guess = difflib.get_close_matches(unknown[0].partition("=")[0], known, 1)
-        hint = f"; did you mean {guess[0]}?" if guess else f"; see `{parser.prog} --help`"
-        raise UsageError(f"{unknown[0]!r} is not an option of shardwright or Beam{hint}")
-
-
-def _is_portable(beam_args: Sequence[str]) -> bool:
-    """Return whether the runner is portable: only its job server knows all of its options."""
-    return any(
-        runner in arg
-        for arg in beam_args
-        for runner in ("PortableRunner", "FlinkRunner", "SparkRunner")
-    )
+def _parse_sizes(known: argparse.Namespace) -> dict[str, int | None]:
+    """Return the number of bytes, records and shards that a policy is made from."""
+    sizes = {
+        "num_bytes": None,
+        "num_records": known.records_per_shard,
+        "num_shards": known.shard_count,
+    }
+    if known.shard_size is not None or all(size is None for size in sizes.values()):
+        text = str(DEFAULT_SHARD_BYTES) if known.shard_size is None else known.shard_size
+        sizes["num_bytes"] = parse_size(text, "--shard-size")
+    return sizes

@@ -15,7 +15,7 @@ from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
 from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage import StorageOptions, absolute, files_of
-from transforms.features.columns import check_column
+from transforms.features.column_types import check_column
 from transforms.features.rows import column_features
 from transforms.images import EncodeOptions
 from transforms.references import extra_name

@@ -119,7 +119,8 @@ def verify(argv: Sequence[str]) -> int:
 
 def show(argv: Sequence[str]) -> int:
     """Run `shardwright show` and return its exit code."""
-    from shardwright.show import find_record, format_record, record_json, save_image
+    from shardwright.record_lookup import find_record
+    from shardwright.show import format_record, record_json, save_image
 
     parser = _make_parser(
         "show", "Show one record: its place, its image and its features.", _SHOW_EPILOG
@@ -152,6 +153,33 @@ def doctor(argv: Sequence[str]) -> int:
         "Measure how fast a dataset can be read for training, and find the bottleneck and its fix.",
         _DOCTOR_EPILOG,
     )
+    _add_doctor_options(parser)
+    args = parser.parse_args(argv)
+    if args.target is not None and args.target <= 0:
+        parser.error(f"--target must be above 0, got {args.target:g}")
+    try:
+        from shardwright.doctor import diagnose
+        from shardwright.doctor_report import advice, format_diagnosis, limiting_stage
+
+        found = diagnose(
+            args.dataset,
+            args.split,
+            image_side=args.image_size,
+            batch_size=args.batch_size,
+            seconds=args.seconds,
+            threads=args.threads,
+            storage_options=StorageOptions.parse(args.storage_option),
+        )
+    except ShardwrightError as error:
+        return _fail(error)
+    extra = {"limited_by": limiting_stage(found), "advice": advice(found, args.target)}
+    print_safely(
+        _to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target)
+    )
+    return EXIT_DONE
+
+
+def _add_doctor_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split",
         default="train",
@@ -188,29 +216,6 @@ def doctor(argv: Sequence[str]) -> int:
         metavar="S",
         help="seconds to run the reader (default: %(default)s)",
     )
-    args = parser.parse_args(argv)
-    if args.target is not None and args.target <= 0:
-        parser.error(f"--target must be above 0, got {args.target:g}")
-    try:
-        from shardwright.doctor import diagnose
-        from shardwright.doctor_report import advice, format_diagnosis, limiting_stage
-
-        found = diagnose(
-            args.dataset,
-            args.split,
-            image_side=args.image_size,
-            batch_size=args.batch_size,
-            seconds=args.seconds,
-            threads=args.threads,
-            storage_options=StorageOptions.parse(args.storage_option),
-        )
-    except ShardwrightError as error:
-        return _fail(error)
-    extra = {"limited_by": limiting_stage(found), "advice": advice(found, args.target)}
-    print_safely(
-        _to_json(found.to_json() | extra) if args.json else format_diagnosis(found, args.target)
-    )
-    return EXIT_DONE
 
 
 def _make_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:

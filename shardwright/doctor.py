@@ -116,21 +116,25 @@ def diagnose(
         remainder="carry",
         storage_options=storage_options,
     ) as reader:
-        stage_msec, device = _time_stages(reader.engine, image, batch_size)
-        images_per_sec, busy, count = _time_whole(reader, batch_size, seconds)
-        return Diagnosis(
-            stage_msec=stage_msec,
-            device=device,
-            images_per_sec=images_per_sec,
-            cores=len(os.sched_getaffinity(0)),
-            cores_busy=busy,
-            threads=reader.engine.threads,
-            image_side=image_side,
-            stored_pixels=_mean_pixels(reader.engine),
-            stored_bytes=_mean_bytes(reader.engine),
-            is_remote=reader.engine.corpus.is_remote,
-            num_records=count,
-        )
+        return _measure(reader, image, batch_size, seconds)
+
+
+def _measure(reader: Reader, image: TrainImage, batch_size: int, seconds: float) -> Diagnosis:
+    stage_msec, device = _time_stages(reader.engine, image, batch_size)
+    images_per_sec, busy, count = _time_whole(reader, batch_size, seconds)
+    return Diagnosis(
+        stage_msec=stage_msec,
+        device=device,
+        images_per_sec=images_per_sec,
+        cores=len(os.sched_getaffinity(0)),
+        cores_busy=busy,
+        threads=reader.engine.threads,
+        image_side=image.shape[0],
+        stored_pixels=_mean_pixels(reader.engine),
+        stored_bytes=_mean_bytes(reader.engine),
+        is_remote=reader.engine.corpus.is_remote,
+        num_records=count,
+    )
 
 
 def _time_stages(

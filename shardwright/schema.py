@@ -6,236 +6,32 @@ and the manifest's copy: no feature name is typed twice, and a reader needs only
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
-from enum import StrEnum
-from typing import Any, NamedTuple
-
-import pyarrow as pa
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from shardwright.errors import UsageError
+from shardwright.features import (
+    ARROW_TYPES,
+    PICTURES,
+    Feature,
+    FeatureKind,
+    Source,
+    StoredFeature,
+    VocabularyRule,
+    check_feature,
+)
 
-
-class FeatureKind(StrEnum):
-    """The kind of a feature. A `tf.Example` stores ints as int64, floats as float32, else bytes."""
-
-    IMAGE = "image"  # an encoded image, raw pixels, or a serialized tensor of them
-    MASK = "mask"  # pixels are class or instance numbers: one channel, lossless, never interpolated
-    CLASS_LABEL = "class_label"  # an index into the feature's names; enums too
-    MULTI_LABEL = "multi_label"  # the indices of a set of classes, ascending
-    TEXT = "text"
-    BYTES = "bytes"
-    INT64 = "int64"  # integers and booleans of any width (`dtype`)
-    FLOAT32 = "float32"  # floats of any width (`dtype`)
-    BOX = "box"  # TFDS's BBox: ymin, xmin, ymax, xmax as fractions; `shape` ends in 4
-    TENSOR = "tensor"  # a TensorProto, as of tf.io.serialize_tensor; `shape` is the tensor's
-    TOKENS = "tokens"  # a text as indices of its tokens in a vocabulary
-    BAG_OF_WORDS = "bag_of_words"  # word indices and counts: two lists, one sparse feature
-
-
-class Source(StrEnum):
-    """The source of a feature's values in the pipeline."""
-
-    IMAGE = "image"
-    ID = "id"
-    LABEL = "label"
-    LABEL_TEXT = "label_text"
-    FORMAT = "format"
-    HEIGHT = "height"
-    WIDTH = "width"
-    ORIENTATION = "orientation"  # EXIF orientation, 1 to 8, of images stored without EXIF
-    COLUMN = "column"
-
-
-ARROW_TYPES: Mapping[FeatureKind, pa.DataType] = {
-    FeatureKind.IMAGE: pa.binary(),
-    FeatureKind.MASK: pa.binary(),
-    FeatureKind.CLASS_LABEL: pa.int64(),
-    FeatureKind.MULTI_LABEL: pa.int64(),
-    FeatureKind.TEXT: pa.binary(),
-    FeatureKind.BYTES: pa.binary(),
-    FeatureKind.INT64: pa.int64(),
-    FeatureKind.FLOAT32: pa.float32(),
-    FeatureKind.BOX: pa.float32(),
-    FeatureKind.TENSOR: pa.binary(),
-    FeatureKind.TOKENS: pa.int64(),
-    FeatureKind.BAG_OF_WORDS: pa.int64(),  # the indices; the counts are float32
-}
-PICTURES = frozenset({FeatureKind.IMAGE, FeatureKind.MASK})
-# Stored as one bytes value each; `shape` describes its content.
-_BLOBS = PICTURES | {FeatureKind.TENSOR}
-# Their length varies by record, so that `shape` does not apply.
-_ALWAYS_LISTS = frozenset({FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
-
-
-@dataclass(frozen=True, slots=True)
-class VocabularyRule:
-    """Rules to learn a vocabulary from the train split; defaults as in sklearn's `CountVectorizer`.
-
-    Attributes:
-        max_size: Maximum number of words; keeps the most frequent, ties by the word. None for all.
-        min_count: Minimum number of occurrences of a word in all texts.
-        lowercase: Whether to lower-case the texts first.
-        token_pattern: A regular expression; each match, or its only group, is a token.
-    """
-
-    max_size: int | None = None
-    min_count: int = 1
-    lowercase: bool = True
-    token_pattern: str = r"(?u)\b\w\w+\b"
-
-    def __post_init__(self) -> None:
-        """Raise UsageError for invalid values."""
-        if self.max_size is not None and not _is_count(self.max_size):
-            raise UsageError(
-                "a vocabulary's max_size must be a whole number of at least 1, or None for all "
-                f"words, got {self.max_size!r}"
-            )
-        if not _is_count(self.min_count):
-            raise UsageError(
-                "a vocabulary's min_count must be a whole number of at least 1, "
-                f"got {self.min_count!r}"
-            )
-        if not isinstance(self.token_pattern, str) or not self.token_pattern:
-            raise UsageError(
-                "a vocabulary's token_pattern must be a regular expression, "
-                f"got {self.token_pattern!r}"
-            )
-
-
-class StoredFeature(NamedTuple):
-    """One key of a `tf.Example`.
-
-    Attributes:
-        key: The key.
-        type: int64, float32 or binary.
-        shape: () for one value, (None,) for any number, (4,) for exactly four, (None, 4) for any
-            number of fours, flattened.
-    """
-
-    key: str
-    type: pa.DataType
-    shape: tuple[int | None, ...]
-
-    @property
-    def told_kind(self) -> str:
-        """The type of its values in messages: "int64", "float" or "bytes"."""
-        return {pa.int64(): "int64", pa.float32(): "float"}.get(self.type, "bytes")
-
-    @property
-    def told_count(self) -> str:
-        """The number of its values in messages."""
-        fixed = math.prod(size for size in self.shape if size is not None)
-        return f"{fixed}" if None not in self.shape else f"a multiple of {fixed}"
-
-    def takes(self, num_values: int) -> bool:
-        """Return whether `num_values` values fit the shape."""
-        if not self.shape:
-            return num_values == 1
-        fixed = math.prod(size for size in self.shape if size is not None)
-        return num_values % max(fixed, 1) == 0 if None in self.shape else num_values == fixed
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """One feature of every example.
-
-    Attributes:
-        name: The key in `tf.Example`; a `/` nests it, as in TFDS.
-        kind: The kind of its values.
-        source: The source of its values.
-        shape: () for one value, (None,) for a list, (4,) or (None, 4) for arrays; the shape of an
-            image or tensor, such as (height, width, 3).
-        encoding: "jpeg", "png", "raw" or "tensor" if all images are stored in it, None if each
-            keeps its own.
-        dtype: NumPy's name of the number type, such as "uint8" or "bool"; "" for the kind's own.
-        column: The column of the input, for `Source.COLUMN`; "" for one with the feature's name.
-        default: The value of records without one. With None, a text is "", a float NaN, a list
-            empty, and any other record without a value a reject.
-        names: Class names in label order, of a class label or multi-label; () to learn them. Those
-            of the label (`Source.LABEL`) are in `ExampleSchema.class_names`.
-        vocabulary: Rules to learn the words of tokens and bags of words; None with `names` given.
-        keys: The keys of a bag of words: its indices and its counts.
-        sequence: The folder that this feature shares with other lists of the same length, as in
-            TFDS's Sequence of a dict; "" for none.
-    """
-
-    name: str
-    kind: FeatureKind
-    source: Source = Source.COLUMN
-    shape: tuple[int | None, ...] = ()
-    encoding: str | None = None
-    dtype: str = ""
-    column: str = ""
-    default: bool | int | float | str | None = None
-    names: tuple[str, ...] = ()
-    vocabulary: VocabularyRule | None = None
-    keys: tuple[str, str] | None = None
-    sequence: str = ""
-
-    @property
-    def column_name(self) -> str:
-        """The column of the input that it is filled from."""
-        return self.column or self.name
-
-    @property
-    def stored_shape(self) -> tuple[int | None, ...]:
-        """The shape of its values in a `tf.Example`: () for images and tensors."""
-        if self.kind in _BLOBS:
-            return ()
-        return (None,) if self.kind in _ALWAYS_LISTS else self.shape
-
-    @property
-    def is_list(self) -> bool:
-        """True for a list of single values, of any length."""
-        return self.stored_shape == (None,)
-
-    @property
-    def stored(self) -> tuple[StoredFeature, ...]:
-        """The keys of a `tf.Example` that store it: two for a bag of words, else one."""
-        kind = ARROW_TYPES[self.kind]
-        if self.kind != FeatureKind.BAG_OF_WORDS:
-            return (StoredFeature(self.name, kind, self.stored_shape),)
-        indices, values = self.keys or (f"{self.name}/indices", f"{self.name}/values")
-        return (StoredFeature(indices, kind, (None,)), StoredFeature(values, pa.float32(), (None,)))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return name, kind and source, and the other values that are not defaults."""
-        record: dict[str, Any] = {
-            "name": self.name,
-            "kind": str(self.kind),
-            "source": str(self.source),
-        }
-        record |= {
-            key: list(value) for key in ("shape", "names", "keys") if (value := getattr(self, key))
-        }
-        record |= {
-            key: value
-            for key in ("encoding", "dtype", "column", "sequence")
-            if (value := getattr(self, key))
-        }
-        if self.default is not None:
-            record["default"] = self.default
-        if self.vocabulary is not None:
-            record["vocabulary"] = asdict(self.vocabulary)
-        return record
-
-    @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> Feature:
-        """Return the feature of a `to_json` record.
-
-        Raises:
-            KeyError, TypeError, ValueError: The record is invalid.
-        """
-        known = dict(record) | {
-            "kind": FeatureKind(record["kind"]),
-            "source": Source(record.get("source", Source.COLUMN)),
-        }
-        known |= {key: tuple(record[key]) for key in ("shape", "names", "keys") if key in record}
-        if "vocabulary" in record:
-            known["vocabulary"] = VocabularyRule(**record["vocabulary"])
-        return cls(**known)
+__all__ = [
+    "ARROW_TYPES",
+    "PICTURES",
+    "ExampleSchema",
+    "Feature",
+    "FeatureKind",
+    "Source",
+    "StoredFeature",
+    "VocabularyRule",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +50,7 @@ class ExampleSchema:
 
     def __post_init__(self) -> None:
         for feature in self.features:
-            _check_feature(feature)
+            check_feature(feature)
         names = [stored.key for feature in self.features for stored in feature.stored]
         for name in names:
             if names.count(name) > 1:
@@ -336,18 +132,4 @@ class ExampleSchema:
             vocabularies={
                 name: tuple(words) for name, words in record.get("vocabularies", {}).items()
             },
-        )
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _check_feature(feature: Feature) -> None:
-    if not feature.name:
-        raise UsageError(f"a feature of kind {feature.kind} must have a name")
-    if any(size is not None and not _is_count(size) for size in feature.shape):
-        raise UsageError(
-            f"feature {feature.name!r} has the shape {feature.shape!r}; "
-            "sizes must be whole numbers of at least 1, or None for any"
         )

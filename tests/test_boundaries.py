@@ -27,7 +27,7 @@ VERBS = {
 BEAM_HELPERS = {"routing", "metrics"}
 READER_PACKAGES = {"numpy", "pyarrow", "obstore", "google_crc32c", "google", "PIL"}
 # The stores' own clients are optional and slow to import: only functions of these files ask them.
-PEER_FILES = {"storage/credentials.py", "storage/peers.py"}
+PEER_FILES = {"storage/credentials.py", "storage/gcs_peer.py", "storage/s3_peer.py"}
 PEER_PACKAGES = {"boto3", "botocore", "requests"}
 HEAVY = (
     "tensorflow keras jax torch grain cv2 simplejpeg apache_beam tfx_bsl pipelines transforms "

@@ -21,7 +21,7 @@ from tests.tfrecord_makers import NONE, examples_of, read_back, source_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.embedded.embedded_files import ROWS_AT_A_TIME
 from transforms.inputs.embedded.embedded_source import EmbeddedSource
-from transforms.inputs.tables.table_source import TableSource
+from transforms.inputs.tables.table import TableSource
 
 HUB_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from shardwright.schema import Feature, FeatureKind, VocabularyRule
 from tests.random_tests import examples
-from transforms.features.columns import check_column, settle_column
+from transforms.features.column_types import check_column
+from transforms.features.columns import settle_column
 from transforms.features.indices import index_column
 from transforms.references import PICTURE_TYPE
 

@@ -12,7 +12,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.schema import FeatureKind
 from tests.build_helpers import png_of, write_table
 from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.tables.table_source import TableSource
+from transforms.inputs.tables.table import TableSource
 
 COLUMNS = {"age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}
 ROW = {"path": "a.png", "label": "x", **COLUMNS}

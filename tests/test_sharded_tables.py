@@ -22,9 +22,10 @@ from tests.listings import columns_of
 from tests.random_tests import examples
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.tables.table_files import read_table_schema, table_format
+from transforms.inputs.tables.table import TableSource
+from transforms.inputs.tables.table_files import table_format
 from transforms.inputs.tables.table_references import stems_of
-from transforms.inputs.tables.table_source import TableSource
+from transforms.inputs.tables.table_schemas import read_table_schema
 
 NONE = dict.fromkeys(ROLES)
 

@@ -13,7 +13,8 @@ from shardwright.cli import main
 from shardwright.errors import NotFoundError, UsageError
 from shardwright.index import read_index
 from shardwright.manifest import Manifest, read_manifest
-from shardwright.show import FoundRecord, find_record, format_record
+from shardwright.record_lookup import FoundRecord, find_record
+from shardwright.show import format_record
 from shardwright.storage import Folder
 from tests.damage import build, edit_bytes, edit_rows, first_shard, forge_shard, row_offsets
 

@@ -12,7 +12,7 @@ from shardwright.errors import UsageError
 from tests.helpers import make_files, rows_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.tables.table_source import TableSource
+from transforms.inputs.tables.table import TableSource
 from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLES)

@@ -14,7 +14,8 @@ import pytest
 from shardwright.errors import BuildError
 from tests.helpers import make_files, rejects_of, rows_of
 from transforms.inputs.tables import table_files
-from transforms.inputs.tables.table_files import read_table_file, read_table_schema, table_format
+from transforms.inputs.tables.table_files import read_table_file, table_format
+from transforms.inputs.tables.table_schemas import read_table_schema
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject
 

@@ -15,8 +15,9 @@ from shardwright.errors import BuildError
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.listings import Rows, columns_of
 from transforms.inputs.file_rules import etag_of
+from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_references import list_table, reference_schema_of, resolve_paths
-from transforms.inputs.tables.table_source import TableSource, detect_table
+from transforms.inputs.tables.table_source import detect_table
 from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLES)

@@ -17,8 +17,8 @@ from tests.buckets import Bucket
 from tests.fault_proxy import Fault, FaultProxy
 from tests.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_references import resolve_paths
-from transforms.inputs.tables.table_source import TableSource
 from transforms.rejects import Reject
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)

@@ -10,8 +10,9 @@ import pytest
 
 from pipelines.arguments import ROLES
 from shardwright.errors import BuildError, UsageError
+from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_files import read_table_file
-from transforms.inputs.tables.table_source import TableSource, detect_table
+from transforms.inputs.tables.table_source import detect_table
 
 
 def detect(path: Path, **columns: str) -> TableSource:

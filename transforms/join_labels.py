@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.inputs.tables.table_source import TableSource
+from transforms.inputs.tables.table import TableSource
 from transforms.labels import LabelRules, LabelTable, join_bucket, spread
 from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject

@@ -8,6 +8,7 @@ it off. A crash may also lose journaled parts, which the whole file's checksum d
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import threading
@@ -123,27 +124,14 @@ def fetch_shard(
     """
     uri = root.path(name)
     etag = _etag_of(root, uri, info)
-    crc32c = 0
+    fill = functools.partial(_fill, root, uri, etag, info.num_bytes, path, files, wait, check)
     with write_faults(path):
         for _ in range(2):
-            try:
-                files.unless_full(
-                    info.num_bytes,
-                    lambda: _fill(root, uri, etag, info.num_bytes, path, files, wait, check),
-                )
-            except DiskFullError:
-                _forget(path)
-                files.remove(path + PART)  # leave the disk to others
-                raise
-            crc32c = _crc32c_of(path + PART)
-            _forget(path)
+            crc32c = _complete_part(path, info.num_bytes, files, fill)
             if crc32c == info.crc32c:
                 return files.put_in_place(path)
         files.remove(path + PART)
-    raise StorageError(
-        f"{uri} has crc32c {crc32c:08x} in two downloads, "
-        f"and the manifest states {info.crc32c:08x}: {_ADVICE}"
-    )
+    raise _checksum_fault(uri, crc32c, info.crc32c)
 
 
 def _etag_of(root: Folder, uri: str, info: ShardInfo) -> str:
@@ -162,6 +150,26 @@ _ADVICE = (
     "if the dataset has been rebuilt, reopen it; otherwise copy it again, "
     "or rerun the `shardwright build` that made it"
 )
+
+
+def _checksum_fault(uri: str, crc32c: int, stated: int) -> StorageError:
+    return StorageError(
+        f"{uri} has crc32c {crc32c:08x} in two downloads, "
+        f"and the manifest states {stated:08x}: {_ADVICE}"
+    )
+
+
+def _complete_part(path: str, num_bytes: int, files: CacheFiles, fill: Callable[[], None]) -> int:
+    """Complete the part file with `fill`, and return its checksum."""
+    try:
+        files.unless_full(num_bytes, fill)
+    except DiskFullError:
+        _forget(path)
+        files.remove(path + PART)  # leave the disk to others
+        raise
+    crc32c = _crc32c_of(path + PART)
+    _forget(path)
+    return crc32c
 
 
 def _fill(

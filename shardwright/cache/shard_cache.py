@@ -18,11 +18,7 @@ Needs no TensorFlow. All methods are thread-safe.
 from __future__ import annotations
 
 import os
-import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -30,7 +26,7 @@ import pyarrow as pa
 
 from shardwright.cache.downloads import fetch_shard
 from shardwright.cache.eviction import LOCK, PART
-from shardwright.cache.files import NoRoomError, write_faults
+from shardwright.cache.files import NoRoomError
 from shardwright.cache.locks import FileLock
 from shardwright.cache.manifests import (
     build_key,
@@ -39,20 +35,16 @@ from shardwright.cache.manifests import (
     read_manifest_or_cached,
 )
 from shardwright.cache.pins import PinnedShard
+from shardwright.cache.prefetches import PrefetchCanceledError, Prefetches
 from shardwright.cache.settings import CAP, CacheSettings
-from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
-from shardwright.index import parse_index, read_index, read_summary
+from shardwright.cache.sidecars import CachedSidecars
+from shardwright.errors import NotFoundError, UsageError
 from shardwright.manifest import Manifest, ShardInfo
 from shardwright.naming import ShardName
 from shardwright.sizes import show_bytes
 from shardwright.storage import Folder
 
-_DOWNLOADS_AT_A_TIME = 3  # four requests of 8 MB each: at most 96 MB in memory
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
-
-
-class _LeavingError(StorageError):
-    """The process is ending or the cache is closed, so a prefetch is canceled."""
 
 
 class ShardCache:
@@ -89,15 +81,8 @@ class ShardCache:
             for split in manifest.splits.values()
             for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
         }
-        self._closed = False
-        self.start_anew()
-        _all_caches.add(self)
-
-    def start_anew(self) -> None:
-        """Forget all prefetches: a forked process does not inherit their threads."""
-        self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
-        self._coming: dict[ShardName, Future[None]] = {}
+        self._sidecars = CachedSidecars(root, self._build, self._files)
+        self._prefetches = Prefetches(root)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardCache, (
@@ -134,11 +119,7 @@ class ShardCache:
 
     def close(self) -> None:
         """Cancel prefetches. Open shards stay open."""
-        with self._lock:
-            self._closed = True
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(cancel_futures=True)
+        self._prefetches.close()
 
     def open_shard(self, name: ShardName) -> PinnedShard:
         """Return a shard as a local file, downloaded by the first process that needs it.
@@ -150,10 +131,7 @@ class ShardCache:
             StorageError: It cannot be read or does not match the manifest; or the cache cannot be
                 written or is all in use.
         """
-        with self._lock:
-            coming = self._coming.pop(name, None)
-        if coming is not None and not coming.cancel():
-            coming.result()
+        self._prefetches.finish(name)
         pinned = self._pin(name, wait=True)
         assert pinned is not None, "waiting ends with the shard"
         return pinned
@@ -168,14 +146,7 @@ class ShardCache:
         """
         for name in names:
             self._info(name)
-            with self._lock:
-                if self._closed or (name in self._coming and not self._coming[name].done()):
-                    continue
-                if self._pool is None:
-                    self._pool = ThreadPoolExecutor(
-                        _DOWNLOADS_AT_A_TIME, thread_name_prefix="shardwright-cache"
-                    )
-                self._coming[name] = self._pool.submit(self._bring, name)
+            self._prefetches.begin(name, self._bring)
 
     def expect(self, seconds_until_use: Callable[[ShardName], float | None] | None) -> None:
         """Declare when shards will be used: those with the furthest next use are evicted first.
@@ -235,41 +206,7 @@ class ShardCache:
             NotFoundError: The manifest has no such shard.
             StorageError: The sidecar is missing, cannot be read, or does not match the manifest.
         """
-        local = Folder(self._build)
-        if self._has_index(local, name):
-            try:
-                return read_index(local, name, columns)
-            except StorageError:  # just evicted, or damaged on disk: read the store's copy
-                pass
-        uri = self.root.path(name.sidecar)
-        try:
-            data = self.root.read_bytes(name.sidecar)
-        except MissingError as error:
-            raise MissingError(f"{uri} is missing: the index of {name.shard}") from error
-        # Parsed from memory: a cached file may be evicted before it is opened.
-        rows = parse_index(data, uri, name, self._info(name), columns)
-        self._keep_index(local.path(name.sidecar), data)
-        return rows
-
-    def _keep_index(self, path: str, data: bytes) -> None:
-        try:
-            with write_faults(path):
-                self._files.unless_full(len(data), lambda: self._files.write(path, data))
-        except NoRoomError:  # everything else is in use: the next caller downloads it again
-            pass
-
-    def _has_index(self, local: Folder, name: ShardName) -> bool:
-        info = self._info(name)
-        found = read_summary(local, name)
-        if found is None or (found.num_bytes, found.crc32c, found.num_records) != (
-            info.num_bytes,
-            info.crc32c,
-            info.num_records,
-        ):
-            return False
-        with suppress(FileNotFoundError):  # just evicted
-            os.utime(local.path(name.sidecar))
-        return True
+        return self._sidecars.read(name, self._info(name), columns)
 
     def _info(self, name: ShardName) -> ShardInfo:
         info = self._shards.get(name)
@@ -304,7 +241,7 @@ class ShardCache:
                         path,
                         self._files,
                         wait=wait,
-                        check=lambda: self._go_on(ahead=not wait),
+                        check=(lambda: None) if wait else self._prefetches.check_not_canceled,
                     )
         except BaseException:
             lock.release()
@@ -314,17 +251,12 @@ class ShardCache:
     def _bring(self, name: ShardName) -> None:
         """Download a shard before it is opened."""
         try:
-            self._go_on(ahead=True)
+            self._prefetches.check_not_canceled()
             pinned = self._pin(name, wait=False)
-        except (NoRoomError, _LeavingError):
+        except (NoRoomError, PrefetchCanceledError):
             return  # `open_shard` waits for room
         if pinned is not None:
             pinned.close()
-
-    def _go_on(self, *, ahead: bool) -> None:
-        # Python waits for pool threads before it exits: a prefetch must not delay that.
-        if ahead and (self._closed or not threading.main_thread().is_alive()):
-            raise _LeavingError(f"{self.root}: prefetch canceled")
 
 
 def _is_whole(path: str, info: ShardInfo) -> bool:
@@ -332,14 +264,3 @@ def _is_whole(path: str, info: ShardInfo) -> bool:
         return os.stat(path).st_size == info.num_bytes
     except FileNotFoundError:
         return False
-
-
-_all_caches: weakref.WeakSet[ShardCache] = weakref.WeakSet()
-
-
-def _start_all_anew() -> None:
-    for cache in list(_all_caches):
-        cache.start_anew()
-
-
-os.register_at_fork(after_in_child=_start_all_anew)

@@ -4,29 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from shardwright.cache import CacheSettings
-from shardwright.errors import BadRecordError
 from shardwright.extras import import_part
 from shardwright.images import ImageTransform
+from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.batches import Batch
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.engine import Engine
 from shardwright.reader.iteration import BatchIterator
+from shardwright.reader.opening import open_reader, state_at
 from shardwright.reader.options import ReaderOptions, datasets_of, features_of, remainder_of
 from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
-from shardwright.reader.state import ReaderState
-from shardwright.reader.steps import Remainder, Steps
+from shardwright.reader.steps import Remainder
 from shardwright.schema import ExampleSchema
 from shardwright.storage import StorageOptions
-
-# Number of prefetched batches; two keep every thread busy across batch boundaries.
-_BATCHES_AHEAD = 2
-_ROWS_AHEAD_PER_THREAD = 16
 
 
 class Reader:
@@ -140,26 +134,11 @@ class Reader:
         self._open(options, state)
 
     def _open(self, options: ReaderOptions, state: Mapping[str, Any] | None) -> None:
-        saved = None if state is None else ReaderState.from_json(state)
-        if options.shuffle and options.window is None and saved is not None and saved.window:
-            # The default depends on the storage; a copy elsewhere must keep the saved window.
-            options = replace(options, window=saved.window)
-        self.options = options
-        self.engine = Engine(options)
-        self.steps = Steps(
-            self.engine.epoch_size,
-            options.global_batch_size,
-            options.host_index,
-            options.host_count,
-            options.remainder,
-            options.epochs,
+        self.options, self.engine, self.steps, self.batches_ahead, self.position = open_reader(
+            options, state
         )
-        self.position = 0
         self.bad_records: list[BadRecord] = []
         self._iterator: BatchIterator | None = None
-        if saved is not None:
-            saved.check_same(self._state_at(0))
-            self.position = self.steps.normalize(saved.position)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the options and the state: a copy opens the dataset itself and resumes here."""
@@ -189,7 +168,7 @@ class Reader:
         if self.steps.step_at(self.position) is None:
             self.position = 0
         self._iterator = BatchIterator(
-            self.engine, self.steps, self.position, self._batches_ahead(), self._deliver
+            self.engine, self.steps, self.position, self.batches_ahead, self._deliver
         )
         return self._iterator
 
@@ -206,18 +185,7 @@ class Reader:
 
     def state(self) -> dict[str, Any]:
         """Return the position as a small JSON object, equal on all hosts; valid between batches."""
-        return self._state_at(self.position).to_json()
-
-    def _state_at(self, position: int) -> ReaderState:
-        options = self.options
-        return ReaderState(
-            dataset=self.engine.fingerprint,
-            shuffle=options.shuffle,
-            seed=options.seed,
-            window=self.engine.window,
-            position=position,
-            epoch=position // self.engine.epoch_size,
-        )
+        return state_at(self.position, self.options, self.engine).to_json()
 
     def batch_at(self, position: int) -> Batch:
         """Return this host's part of the batch at a position; the reader's own position stays.
@@ -266,8 +234,7 @@ class Reader:
     @property
     def element_spec(self) -> dict[str, Spec]:
         """The (shape, dtype) of each array of a batch, by name; sizes that vary are None."""
-        rows = self.steps.host_batch_size if self.has_static_rows else None
-        return self.engine.spec(rows)
+        return self.engine.spec(self.steps.host_batch_size if self.has_static_rows else None)
 
     @property
     def has_static_rows(self) -> bool:
@@ -287,52 +254,34 @@ class Reader:
 
         With `map_style`, return a map-style dataset of examples by number.
         """
-        return import_part("shardwright.trainers.torch").as_torch(
-            self, map_style=map_style, channels_first=channels_first
-        )
+        return _trainer("torch").as_torch(self, map_style=map_style, channels_first=channels_first)
 
     def jax(self, sharding: Any = None, *, ahead: int = 1) -> Any:
         """Return the batches as dicts of `jax.Array`: see `shardwright.trainers.jax.JaxBatches`."""
-        return import_part("shardwright.trainers.jax").as_jax(self, sharding, ahead=ahead)
+        return _trainer("jax").as_jax(self, sharding, ahead=ahead)
 
     def grain(self) -> Any:
         """Return a random-access source for Grain, which orders and batches the examples itself."""
-        return import_part("shardwright.trainers.grain").as_grain(self)
+        return _trainer("grain").as_grain(self)
 
     def tf_data(self, *, as_supervised: bool = False) -> Any:
         """Return these batches as a `tf.data.Dataset`: see `trainers.tf.make_dataset`."""
-        return import_part("shardwright.trainers.tf").make_dataset(
-            self, as_supervised=as_supervised
-        )
+        return _trainer("tf").make_dataset(self, as_supervised=as_supervised)
 
     def keras(self) -> Any:
         """Return (image, label) data for Keras, without TensorFlow: see `trainers.keras`."""
-        return import_part("shardwright.trainers.keras").make_data(self)
+        return _trainer("keras").make_data(self)
 
     def keras_callback(self, directory: str | os.PathLike[str], *, every: int | None = None) -> Any:
         """Return a callback that resumes `fit` mid-epoch: see `trainers.keras.ResumeTraining`."""
-        return import_part("shardwright.trainers.keras").ResumeTraining(
-            self, directory, every=every
-        )
+        return _trainer("keras").ResumeTraining(self, directory, every=every)
 
     def _deliver(self, next_position: int, bad: list[BadRecord]) -> None:
         self._note(bad)
         self.position = next_position
 
     def _note(self, bad: list[BadRecord]) -> None:
-        if not bad:
-            return
-        known = set(self.bad_records)
-        found = [*self.bad_records, *(record for record in bad if record not in known)]
-        if len(found) > self.options.max_bad_records:
-            raise BadRecordError(str(bad[0]), len(found), self.options.max_bad_records)
-        self.bad_records = found
-
-    def _batches_ahead(self) -> int:
-        if self.options.prefetch is not None:
-            return self.options.prefetch
-        rows = self.engine.threads * _ROWS_AHEAD_PER_THREAD
-        return max(_BATCHES_AHEAD, -(-rows // self.steps.host_batch_size))
+        self.bad_records = add_bad_records(self.bad_records, bad, self.options.max_bad_records)
 
     def _stop(self) -> None:
         if self._iterator is not None:
@@ -345,3 +294,7 @@ def reopen(options: ReaderOptions, state: Mapping[str, Any] | None = None) -> Re
     reader = Reader.__new__(Reader)
     reader._open(options, state)
     return reader
+
+
+def _trainer(name: str) -> Any:
+    return import_part(f"shardwright.trainers.{name}")

@@ -22,7 +22,6 @@ import functools
 import os
 import resource
 import threading
-import time
 import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,11 +33,11 @@ from shardwright.cache import PinnedShard, ShardCache
 from shardwright.errors import UsageError
 from shardwright.naming import ShardName
 from shardwright.reader.corpus import ShardRef
+from shardwright.reader.download_plan import Pace, count_shards_ahead, first_uses
 from shardwright.reader.shard_opening import close_all, close_shard, open_shard
 from shardwright.storage import Folder
 
 _MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
-_SECONDS_PER_SHARD = 1.0  # before the actual pace is known: 150 MB, decoded by two cores
 
 
 class OpenShard:
@@ -109,10 +108,10 @@ class ShardFiles:
         self._needed: frozenset[OpenShard] = frozenset()
         self._num_unplanned = 0
         self._distances: dict[OpenShard, int] = {}
-        self._pace = _Pace()
+        self._pace = Pace()
         self._make_shards()
-        caches = dict.fromkeys(found.ref.source.cache for found in self._distinct.values())
-        self._ahead = {cache: self._shards_ahead(cache) for cache in caches if cache is not None}
+        refs = [found.ref for found in self._distinct.values()]
+        self._ahead = count_shards_ahead(refs, at_a_time)
         for cache in self._ahead:
             cache.expect(functools.partial(self._seconds_until_opened, cache))
         self._held: dict[int, PinnedShard | None] = {}  # closed with the object if `close` was not
@@ -147,15 +146,15 @@ class ShardFiles:
         if not self._ahead:
             return
         stays = dict.fromkeys(self._shards[shard] for shard in needed)
-        distances, order = self._look_ahead(upcoming)
-        planned = (*stays, *self._room_for([found for found in order if found not in stays], stays))
+        # Each of the next two epochs uses every shard once; a shard in neither counts as unused.
+        order = (self._shards[shard] for shard in islice(upcoming, 2 * len(self._shards)))
+        distances = first_uses(order, len(self._distinct))
+        later = [found for found in distances if found not in stays]
+        planned = (*stays, *self._room_for(later, stays))
         with self.lock:
             self._pace.left(len(self._needed.difference(stays)))
-            self._needed, self.kept, self._distances = (
-                frozenset(stays),
-                frozenset(planned),
-                distances,
-            )
+            self._needed, self.kept = frozenset(stays), frozenset(planned)
+            self._distances = distances
         self.trim()
         for found in planned:
             if found.ref.source.cache is not None and found.descriptor < 0:
@@ -251,28 +250,6 @@ class ShardFiles:
             for ref in self._refs
         ]
 
-    def _shards_ahead(self, cache: ShardCache) -> int:
-        """Return the number of shards to download ahead of use."""
-        refs = [found.ref for found in self._distinct.values() if found.ref.source.cache is cache]
-        at_a_time = min(self._at_a_time, len(refs))
-        ahead = cache.shards_ahead([ref.name for ref in refs], at_a_time, "reading")
-        num_bytes = [ref.info.num_bytes for ref in refs]
-        if sum(num_bytes) <= cache.max_bytes:
-            return ahead
-        # Shards waiting for their turn take room from those that could stay until the next epoch.
-        room = cache.max_bytes // max(num_bytes) - at_a_time
-        return min(ahead, max(room // 4, 1))
-
-    def _look_ahead(self, upcoming: Iterable[int]) -> tuple[dict[OpenShard, int], list[OpenShard]]:
-        """Return the number of shards used before each shard, and the shards in that order."""
-        distances: dict[OpenShard, int] = {}
-        # Each of the next two epochs uses every shard once; a shard in neither counts as unused.
-        for place, shard in enumerate(islice(upcoming, 2 * len(self._shards))):
-            distances.setdefault(self._shards[shard], place)
-            if len(distances) == len(self._distinct):
-                break
-        return distances, list(distances)
-
     def _room_for(self, order: list[OpenShard], needed: Iterable[OpenShard]) -> Iterator[OpenShard]:
         """Yield the shards of `order` that can be downloaded now, beside the needed ones."""
         counts = Counter(found.ref.source.cache for found in needed)
@@ -304,31 +281,12 @@ class ShardFiles:
         opened = list(self.opened)
         self._held.clear()
         self.lock, self.opened = threading.Lock(), OrderedDict()
-        self.kept, self._needed, self._distances, self._num_unplanned = (
-            frozenset(),
-            frozenset(),
-            {},
-            0,
-        )
+        self.kept = self._needed = frozenset()
+        self._distances, self._num_unplanned = {}, 0
         self._make_shards()  # a `with` block that continues in the child keeps its old OpenShard
         for found in opened:
             if not found.users:
                 close_shard(found.descriptor, found.pinned)
-
-
-class _Pace:
-    """The time per shard so far."""
-
-    def __init__(self) -> None:
-        self._started = time.monotonic()
-        self._num_shards = 0
-        self.seconds_per_shard = _SECONDS_PER_SHARD
-
-    def left(self, num_shards: int) -> None:
-        """Count `num_shards` more shards as read."""
-        if num_shards:
-            self._num_shards += num_shards
-            self.seconds_per_shard = (time.monotonic() - self._started) / self._num_shards
 
 
 _all_files: weakref.WeakSet[ShardFiles] = weakref.WeakSet()

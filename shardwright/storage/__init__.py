@@ -15,7 +15,7 @@ from shardwright.storage.addresses import (
 )
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder, files_of
-from shardwright.storage.objects import read_object, read_object_part
+from shardwright.storage.object_reads import read_object, read_object_part
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 
 __all__ = [

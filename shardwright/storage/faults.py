@@ -96,30 +96,16 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> Fault | No
     code = found[1] if found else ""
     bodiless = status is not None and not code
     if "Could not parse path" in text:
-        problem = (
-            key_problem(parse_address(uri).key)
-            or "has a name that the storage client does not support: rename the object"
-        )
-        return Fault(StorageError(f"{uri!r} {problem}"), False, "name")
+        return _bad_name(uri)
     if status is None:
         return _without_answer(error, uri, endpoint, text)
     settled = _settled(error, status, code, text, uri, verb, endpoint)
     if settled is not None:
         return Fault(settled, False, str(status), bodiless=bodiless)
-    shown = f"{status} {code}".strip()
-    if status in _PASSING_STATUS or code in _PASSING_CODES:
-        return Fault(
-            ThrottledError(f"{uri} cannot be {_done(verb)}: {endpoint} returned {shown}"),
-            True,
-            str(status),
-            bodiless=bodiless,
-        )
-    return Fault(
-        StorageError(f"{uri} cannot be {_done(verb)}: {endpoint} returned {shown}"),
-        False,
-        str(status),
-        bodiless=bodiless,
-    )
+    message = f"{uri} cannot be {_done(verb)}: {endpoint} returned {f'{status} {code}'.strip()}"
+    passes = status in _PASSING_STATUS or code in _PASSING_CODES
+    unsettled = ThrottledError(message) if passes else StorageError(message)
+    return Fault(unsettled, passes, str(status), bodiless=bodiless)
 
 
 def is_past_end(error: Exception) -> bool:
@@ -134,6 +120,14 @@ def is_whole_answer(error: Exception) -> bool:
     Servers without range support do so; others do so for empty objects.
     """
     return "non-partial response" in str(error)
+
+
+def _bad_name(uri: str) -> Fault:
+    problem = (
+        key_problem(parse_address(uri).key)
+        or "has a name that the storage client does not support: rename the object"
+    )
+    return Fault(StorageError(f"{uri!r} {problem}"), False, "name")
 
 
 def _settled(
@@ -174,6 +168,21 @@ def _settled(
 def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fault:
     """Return the fault of a request without an HTTP status."""
     first = text.partition("\n")[0]
+    return (
+        _settled_without_answer(error, uri, endpoint, text, first)
+        or _unanswered(error, uri, endpoint, text)
+        or Fault(
+            TimedOutError(f"{uri}: {endpoint} closed the connection mid-response ({first[:200]})"),
+            True,
+            "broken",
+        )
+    )
+
+
+def _settled_without_answer(
+    error: Exception, uri: str, endpoint: str, text: str, first: str
+) -> Fault | None:
+    """Return the fault that no retry would change of a request without an HTTP status, or None."""
     if isinstance(error, exceptions.NotSupportedError):
         return Fault(
             StorageError(f"{uri}: {endpoint} does not support this operation ({first[:200]})"),
@@ -199,6 +208,11 @@ def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fau
     if _LOGIN.search(text):
         message = f"{parse_address(uri).store}: could not obtain credentials: {first}"
         return Fault(CredentialsError(message), False, "credentials", answered=False)
+    return None
+
+
+def _unanswered(error: Exception, uri: str, endpoint: str, text: str) -> Fault | None:
+    """Return the fault of a request that the store did not answer, or None if it broke off."""
     if "timed out" in text.lower() or "TimedOut" in text:
         return Fault(
             TimedOutError(f"{uri}: {endpoint} did not respond"), True, "timeout", answered=False
@@ -224,11 +238,7 @@ def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fau
             "connection",
             answered=False,
         )
-    return Fault(
-        TimedOutError(f"{uri}: {endpoint} closed the connection mid-response ({first[:200]})"),
-        True,
-        "broken",
-    )
+    return None
 
 
 def _done(verb: str) -> str:

@@ -8,16 +8,15 @@ import tempfile
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
 
 import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
 
-from shardwright.errors import ChangedError, ExistsError, MissingError, StorageError
-from shardwright.storage import peers
+from shardwright.errors import ExistsError, MissingError, StorageError
+from shardwright.storage import gcs_peer
 from shardwright.storage.addresses import parse_address
-from shardwright.storage.clients import Client, client_for
+from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.downloads import download
 from shardwright.storage.etags import looks_like_md5, plain_etag
@@ -25,21 +24,14 @@ from shardwright.storage.faults import is_past_end, is_whole_answer
 from shardwright.storage.heads import head
 from shardwright.storage.listing import list_folder
 from shardwright.storage.local import StatedFile
+from shardwright.storage.object_reads import client_and_key, read_object
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.range_reader import RangeReader
 from shardwright.storage.reads import map_reads
 from shardwright.storage.uploads import ObjectSink, open_upload
 
-_TRIES_FOR_CONTENT = 3
 _KEYS_A_REQUEST = 1000
 COALESCE_BYTES = 1 << 20  # reading a gap of at most this size is cheaper than another request
-
-
-class ReadObject(NamedTuple):
-    """A whole object and its etag, without quotes and "" if the store gives none."""
-
-    data: bytes
-    etag: str
 
 
 class ObjectFiles:
@@ -71,7 +63,7 @@ class ObjectFiles:
 
         Raises as `read_bytes`.
         """
-        client, key = _place(path, self._options)
+        client, key = client_and_key(path, self._options)
         if not length:  # stores have no empty ranges, but a missing object must still raise
             self._found(path)
             return b""
@@ -84,7 +76,7 @@ class ObjectFiles:
 
         Raises as `read_bytes`.
         """
-        client, key = _place(path, self._options)
+        client, key = client_and_key(path, self._options)
         starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
         found = client.call(
             path,
@@ -106,7 +98,7 @@ class ObjectFiles:
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""
-        client, key = _place(path, self._options)
+        client, key = client_and_key(path, self._options)
         found = self._found(path)
         return pa.PythonFile(RangeReader(client, path, key, found.num_bytes, found.etag), mode="r")
 
@@ -118,18 +110,18 @@ class ObjectFiles:
 
     def names_in(self, path: str) -> list[str]:
         """Return the sorted names of the files and folders in a folder. Raises `StorageError`."""
-        client, key = _place(path, self._options)
+        client, key = client_and_key(path, self._options)
         folders, objects = list_folder(client, key)
         start = len(key) + 1 if key else 0
         return sorted([folder[start:] for folder in folders] + [row.key[start:] for row in objects])
 
     def stated_in(self, path: str) -> dict[str, StatedFile]:
         """Return name -> metadata of each object in a folder. Raises `StorageError`."""
-        client, key = _place(path, self._options)
+        client, key = client_and_key(path, self._options)
         if client.scheme == "gs":
             return {
                 name: StatedFile(found.num_bytes, None, found.crc32c)
-                for name, found in peers.stated_below(client, key).items()
+                for name, found in gcs_peer.stated_below(client, key).items()
             }
         start = len(key) + 1 if key else 0
         return {
@@ -158,7 +150,7 @@ class ObjectFiles:
             ExistsError: The object already exists.
             StorageError: It cannot be written.
         """
-        client, key = _place(path, self._options)
+        client, key = client_and_key(path, self._options)
         tries = 0
 
         def create() -> None:
@@ -175,7 +167,7 @@ class ObjectFiles:
 
     def write_bytes(self, path: str, data: bytes) -> None:
         """Write or replace a small object. Raises `StorageError`."""
-        client, key = _place(path, self._options)
+        client, key = client_and_key(path, self._options)
         put = client.call(
             path, "write", lambda: obstore.put(client.objects, key, data, use_multipart=False)
         )
@@ -195,7 +187,7 @@ class ObjectFiles:
         # In versioned buckets S3 records even the removal of a missing object.
         if head_object(path, self._options) is None:
             return
-        client, key = _place(path, self._options)
+        client, key = client_and_key(path, self._options)
         try:
             client.call(path, "delete", lambda: obstore.delete(client.objects, key))
         except MissingError:
@@ -205,7 +197,7 @@ class ObjectFiles:
         """Remove objects, 1,000 per request where the store can. Raises `StorageError`."""
         for start in range(0, len(paths), _KEYS_A_REQUEST):
             some = paths[start : start + _KEYS_A_REQUEST]
-            client = _place(some[0], self._options)[0]
+            client = client_and_key(some[0], self._options)[0]
             keys = [parse_address(path).key for path in some]
             try:
                 client.call(
@@ -226,102 +218,14 @@ def _get_range(client: Client, key: str, offset: int, length: int) -> bytes:
         raise
 
 
-def _place(uri: str, options: StorageOptions) -> tuple[Client, str]:
-    store, key = parse_address(uri)
-    return client_for(store, options), key
-
-
 def head_object(uri: str, options: StorageOptions) -> StatedFile | None:
     """Return an object's metadata, or None if it does not exist.
 
     Raises:
         StorageError: The request failed.
     """
-    client, key = _place(uri, options)
+    client, key = client_and_key(uri, options)
     try:
         return head(client, uri, key, "read")
     except MissingError:
         return None
-
-
-def read_object(
-    uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None
-) -> ReadObject:
-    """Return a whole object, checked against its etag if that is an MD5.
-
-    Args:
-        uri: The object.
-        options: Storage options.
-        num_bytes: Its length when it was listed, or None.
-        etag: Its etag when it was listed, or None.
-
-    Raises:
-        MissingError: It does not exist.
-        ChangedError: It changed since it was listed, or three downloads do not match its MD5.
-        StorageError: It cannot be read.
-    """
-    client, key = _place(uri, options)
-    digests = []
-    for _ in range(_TRIES_FOR_CONTENT):
-        found = client.call(uri, "read", lambda: _get(client, key, uri, num_bytes, etag))
-        COUNTERS.add("bytes_read", len(found.data))
-        if not looks_like_md5(found.etag):
-            return found
-        digests.append(hashlib.md5(found.data, usedforsecurity=False).hexdigest())
-        if digests[-1] == found.etag:
-            client.etags_are_md5 = True
-            return found
-        COUNTERS.add("retries_content")
-        # Two equal downloads are not damaged: the etag only looks like an MD5.
-        if digests.count(digests[-1]) > 1 and not _is_md5(client, key):
-            return found
-    raise ChangedError(
-        f"{uri} was damaged during the download (MD5 {digests[-1]}, the store has {found.etag}): "
-        "try again"
-    )
-
-
-def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | None) -> ReadObject:
-    result = obstore.get(client.objects, key)
-    meta = result.meta
-    there = plain_etag(meta["e_tag"])
-    if (etag and there and etag != there) or (num_bytes is not None and meta["size"] != num_bytes):
-        raise ChangedError(f"{uri} has changed since it was listed")
-    data = bytes(result.bytes())
-    if len(data) != meta["size"]:
-        raise OSError(f"received {len(data)} of {meta['size']} bytes")  # `call` retries it
-    return ReadObject(data, there)
-
-
-def read_object_part(
-    uri: str, options: StorageOptions, offset: int, num_bytes: int, *, etag: str | None = None
-) -> bytes:
-    """Return `num_bytes` bytes of an object from `offset` on. Stores have no checksums of parts.
-
-    Raises:
-        MissingError: The object does not exist.
-        ChangedError: It changed since it was listed, or is too short.
-        StorageError: It cannot be read.
-    """
-    client, key = _place(uri, options)
-    data, there = client.call(uri, "read", lambda: _get_part(client, key, offset, num_bytes))
-    COUNTERS.add("bytes_read", len(data))
-    if (etag and there and etag != there) or len(data) != num_bytes:
-        raise ChangedError(f"{uri} has changed since it was listed")
-    return data
-
-
-def _get_part(client: Client, key: str, offset: int, num_bytes: int) -> tuple[bytes, str]:
-    result = obstore.get(client.objects, key, options={"range": (offset, offset + num_bytes)})
-    return bytes(result.bytes()), plain_etag(result.meta["e_tag"])
-
-
-def _is_md5(client: Client, key: str) -> bool:
-    """Return whether the store reports that the etag is the content's MD5.
-
-    With KMS or customer keys it is not. If that is unknown, return whether other etags were.
-    """
-    try:
-        return peers.stated_content(client, key).md5 is not None
-    except StorageError:
-        return client.etags_are_md5

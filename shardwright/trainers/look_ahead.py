@@ -22,7 +22,7 @@ class LookAhead:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._ahead = reader._batches_ahead()
+        self._ahead = reader.batches_ahead
         self._room = _READINGS * (self._ahead + 1)
         self._pending: OrderedDict[int, PendingBatch] = OrderedDict()
         self._lock = threading.Lock()

@@ -54,12 +54,7 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
         UsageError: `as_supervised` with a reader that yields no image or no label.
     """
     names = SupervisedNames.of(reader) if as_supervised else None
-    steps, start = reader.steps, reader.position
-    if steps.end is None:
-        numbers, start = tf.data.Dataset.from_tensors(0).repeat(), _WHERE_THE_READER_IS
-    else:
-        start = 0 if steps.step_at(start) is None else start
-        numbers = tf.data.Dataset.range(steps.count_steps(start))
+    numbers, start = _numbers_and_start(reader)
     calls = _Calls(reader, tensor_columns(reader))
 
     def make_batch(position: tf.Tensor, _: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -69,6 +64,15 @@ def make_dataset(reader: Reader, *, as_supervised: bool = False) -> tf.data.Data
     dataset = numbers.scan(tf.constant(start, tf.int64), make_batch).with_options(_make_options())
     dataset._shardwright_calls = calls  # derived datasets and iterators refer to it
     return dataset
+
+
+def _numbers_and_start(reader: Reader) -> tuple[tf.data.Dataset, int]:
+    """Return a dataset with one element per batch, and the position of the first batch."""
+    steps, start = reader.steps, reader.position
+    if steps.end is None:
+        return tf.data.Dataset.from_tensors(0).repeat(), _WHERE_THE_READER_IS
+    start = 0 if steps.step_at(start) is None else start
+    return tf.data.Dataset.range(steps.count_steps(start)), start
 
 
 class _Calls:

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.schema import PICTURES, ExampleSchema, Feature, Source
-from transforms.features.columns import Misfit, settle_column
+from transforms.features.columns import settle_column
+from transforms.features.conversions import Misfit
 from transforms.features.indices import index_column
 from transforms.features.vocabularies import CLASSES, WORDS, Vocabularies
 from transforms.references import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -92,29 +92,35 @@ def order_vocabularies(
     """
     vocabularies = {}
     for feature in indexed_features(schema):
-        found = counts.get(feature.name, Counter())
+        found = counts.get(feature.name)
         if feature.source == Source.LABEL and class_names is not None:
-            vocabularies[feature.name] = tuple(class_names)
+            names = tuple(class_names)
         elif feature.names:
-            vocabularies[feature.name] = feature.names
+            names = feature.names
         elif feature.kind in WORDS:
-            vocabularies[feature.name] = _order_words(
-                feature, found if feature.name in counts else None
-            )
+            names = _order_words(feature, found)
         elif feature.source == Source.LABEL:
-            if needs_label and not found and feature.name in counts:
-                raise BuildError(
-                    f"the schema has the label {feature.name!r}, but no image of INPUT has one: "
-                    "remove it from the schema"
-                )
-            names = order_class_names(map(str, found), integers=integer_labels)
-            vocabularies[feature.name] = _every_index(names) if label_indices else names
+            if needs_label:
+                _check_labels(feature, found)
+            names = order_class_names(map(str, found or ()), integers=integer_labels)
+            names = _every_index(names) if label_indices else names
         else:
-            integers = any(isinstance(value, int) for value in found)
-            vocabularies[feature.name] = order_class_names(
-                map(str, found), integers=integers, feature=feature.name
-            )
+            names = _order_values(feature, found or ())
+        vocabularies[feature.name] = names
     return vocabularies
+
+
+def _check_labels(feature: Feature, counts: Counter[str | int] | None) -> None:
+    if counts is not None and not counts:
+        raise BuildError(
+            f"the schema has the label {feature.name!r}, but no image of INPUT has one: "
+            "remove it from the schema"
+        )
+
+
+def _order_values(feature: Feature, values: Collection[str | int]) -> tuple[str, ...]:
+    integers = any(isinstance(value, int) for value in values)
+    return order_class_names(map(str, values), integers=integers, feature=feature.name)
 
 
 def _every_index(numbers: tuple[str, ...]) -> tuple[str, ...]:

@@ -77,17 +77,7 @@ def detect_source(
     )
     if input_format is not None:
         return _open_forced(request, input_format)
-    for known in known_formats().values():
-        found = known.open(request, forced=False)
-        if found is not None:
-            return found
-    if has_wildcard(uri):
-        raise UsageError(
-            f"{argument} {uri} matches no file of a known format: check its spelling; "
-            "for images, give their folder"
-        )
-    endings = ", ".join(f"{known.name} ({known.summary})" for known in known_formats().values())
-    raise UsageError(f"{argument} {uri} has an unknown format; known formats: {endings}")
+    return _open_first(request, uri)
 
 
 def make_request(
@@ -116,6 +106,23 @@ def make_request(
     )
     _check_path(request, uri)
     return request
+
+
+def _open_first(request: SourceRequest, written: str) -> InputSource:
+    """Return the source of the first format that recognizes INPUT."""
+    for known in known_formats().values():
+        found = known.open(request, forced=False)
+        if found is not None:
+            return found
+    if has_wildcard(written):
+        raise UsageError(
+            f"{request.argument} {written} matches no file of a known format: check its spelling; "
+            "for images, give their folder"
+        )
+    endings = ", ".join(f"{known.name} ({known.summary})" for known in known_formats().values())
+    raise UsageError(
+        f"{request.argument} {written} has an unknown format; known formats: {endings}"
+    )
 
 
 def _open_forced(request: SourceRequest, input_format: str) -> InputSource:

@@ -22,7 +22,7 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.schema import Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, files_of, is_remote
-from transforms.references import REFERENCE_SCHEMA
+from transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
 from transforms.rejects import Reject
 
 
@@ -104,6 +104,16 @@ class InputSource(ABC):
         return REFERENCE_SCHEMA
 
     @property
+    def column_names(self) -> list[str]:
+        """The columns that can fill a schema's features; of a table, that is any column."""
+        return [name_of_extra(name) for name in extra_columns(self.schema)]
+
+    @property
+    def label_paths_root(self) -> str | None:
+        """The folder that relative paths in a `--labels` table start from; None for INPUT."""
+        return None
+
+    @property
     def features(self) -> tuple[Feature, ...]:
         """The features of its extra columns if the user gives no schema, in writing order."""
         return ()
@@ -131,6 +141,11 @@ class InputSource(ABC):
     def feature_names(self) -> str | None:
         """The `--feature-names` that its extra features require; None for any."""
         return None
+
+    @property
+    def may_have_labels(self) -> bool:
+        """True if references may have labels; for a folder only its listing shows that."""
+        return True
 
     @property
     def has_integer_labels(self) -> bool:

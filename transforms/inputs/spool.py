@@ -104,7 +104,7 @@ def spooled(
     storage: StorageOptions,
     make: Callable[[SpoolWriter], Rows],
 ) -> Rows:
-    """Yield references into the spool, writing it first if it does not exist.
+    """Yield references into the spool, then rejects; write the spool first if it does not exist.
 
     Args:
         folder: `SourceRequest.spool`.
@@ -116,9 +116,6 @@ def spooled(
             the writer's `uri` and `etag` or to bytes elsewhere. All batches have one schema. Not
             run if the listing exists.
 
-    Yields:
-        The batches in order, then the rejects.
-
     Raises:
         UsageError: `folder` is None.
         BuildError: The part changed while it was read.
@@ -128,11 +125,25 @@ def spooled(
         raise UsageError(
             f"{source_uri} must be unpacked, which needs a folder: pass `spool` to `detect_source`"
         )
-    name = hashlib.blake2b(
-        f"{source_uri}\0{source_etag}".encode("utf-8", "surrogateescape"), digest_size=16
-    ).hexdigest()
-    listing = f"{name}.parquet"
+    name = _name_of(source_uri, source_etag)
     etag = f"{SPOOL_ETAG}{source_etag or ''}"
+    _warn_without_bytes(folder, name, source_uri)
+    if folder.num_bytes_of(f"{name}.parquet") is None:
+        if isinstance(folder, UnwrittenFolder):
+            yield from make(SpoolWriter(folder.path(f"{name}.bin"), etag, None))
+            return
+        _write_spool(folder, name, etag, source_uri, storage, make)
+    yield from _read_listing(folder, f"{name}.parquet")
+
+
+def _name_of(source_uri: str, source_etag: str | None) -> str:
+    """Return the hash of a part that its spool's files are named after."""
+    part = f"{source_uri}\0{source_etag}".encode("utf-8", "surrogateescape")
+    return hashlib.blake2b(part, digest_size=16).hexdigest()
+
+
+def _warn_without_bytes(folder: Folder, name: str, source_uri: str) -> None:
+    """Warn if a plan would examine images that are not in the spool."""
     if (
         isinstance(folder, UnwrittenFolder)
         and folder.bytes_wanted
@@ -142,16 +153,21 @@ def spooled(
             "a plan does not unpack %s: only a build finds its duplicates and encoded sizes",
             source_uri,
         )
-    if folder.num_bytes_of(listing) is not None:
-        yield from _read_listing(folder, listing)
-        return
-    if isinstance(folder, UnwrittenFolder):
-        yield from make(SpoolWriter(folder.path(f"{name}.bin"), etag, None))
-        return
+
+
+def _write_spool(
+    folder: Folder,
+    name: str,
+    etag: str,
+    source_uri: str,
+    storage: StorageOptions,
+    make: Callable[[SpoolWriter], Rows],
+) -> None:
+    """Write the images of a part, and their listing."""
     before = state_of(source_uri, storage)
     # Sinks close in reverse order, so the bytes are in place before their listing.
     with (
-        folder.open_sink(listing) as rows_sink,
+        folder.open_sink(f"{name}.parquet") as rows_sink,
         folder.open_sink(f"{name}.bin") as sink,
     ):
         writer = SpoolWriter(folder.path(f"{name}.bin"), etag, sink)
@@ -159,7 +175,6 @@ def spooled(
         writer.flush()
         if state_of(source_uri, storage) != before:
             raise BuildError(f"{source_uri} changed while it was read: run the build again")
-    yield from _read_listing(folder, listing)
 
 
 class _SinkFile:

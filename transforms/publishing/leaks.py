@@ -80,16 +80,9 @@ def find_leaks(
             for number, contents in enumerate(checked)
             if contents[here] is not None and contents[here] == contents[there]
         ]
-        # Keys beyond MAX_CHECKED are not compared: equal checksums are all that is known.
-        rest = found[split].counts[MAX_CHECKED:][found[other].counts[MAX_CHECKED:] > 0].sum()
-        if same or rest:
-            examples = tuple(
-                (found[split].firsts[number].id, found[other].firsts[number].id)
-                for number in same[:_MAX_EXAMPLES]
-            )
-            leaks.setdefault(split, {})[other] = Leak(
-                int(found[split].counts[same].sum()), int(rest), examples
-            )
+        leak = found[split].shared_with(found[other], same)
+        if same or leak.unchecked:
+            leaks.setdefault(split, {})[other] = leak
     return leaks
 
 
@@ -159,6 +152,15 @@ class _Found:
                         row["id"], name, row["image_offset"], row["image_length"]
                     )
         return cls(counts, firsts)
+
+    def shared_with(self, other: _Found, same: Sequence[int]) -> Leak:
+        """Return what this split shares with another, where the images of `same` keys are equal."""
+        # Keys beyond MAX_CHECKED are not compared: equal checksums are all that is known.
+        rest = self.counts[MAX_CHECKED:][other.counts[MAX_CHECKED:] > 0].sum()
+        examples = tuple(
+            (self.firsts[number].id, other.firsts[number].id) for number in same[:_MAX_EXAMPLES]
+        )
+        return Leak(int(self.counts[same].sum()), int(rest), examples)
 
 
 def _compare(root: Folder, images: Sequence[_Image | None]) -> list[int | None]:

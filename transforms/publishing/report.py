@@ -51,13 +51,7 @@ def report_html(manifest: Manifest) -> str:
         *_class_tables(manifest),
         *_names_of_others(manifest.schema),
         "<h2>Settings and provenance</h2>",
-        _table(
-            ("setting", "value"),
-            (
-                (key, str(value))
-                for key, value in {**manifest.settings, **manifest.provenance}.items()
-            ),
-        ),
+        _settings_table(manifest),
     ]
     title = f"<title>{escape(manifest.name)}</title>"
     return (
@@ -198,6 +192,11 @@ def _class_tables(manifest: Manifest) -> Iterable[str]:
 def _class_row(name: str, number: int, most: int) -> str:
     bar = f'<div class="bar" style="width: {200 * number / most:.0f}px"></div>'
     return f'<tr><td>{escape(name)}</td><td class="number">{number:,}</td><td>{bar}</td></tr>'
+
+
+def _settings_table(manifest: Manifest) -> str:
+    settings = {**manifest.settings, **manifest.provenance}
+    return _table(("setting", "value"), ((key, str(value)) for key, value in settings.items()))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -16,8 +16,9 @@ from shardwright.naming import is_split_name
 from shardwright.storage import NO_OPTIONS, StorageOptions, absolute, files_of
 from transforms.hashing import hash64
 from transforms.inputs.tables.table_columns import as_text, canonical_splits
-from transforms.inputs.tables.table_files import read_table_file, read_table_schema, table_format
+from transforms.inputs.tables.table_files import read_table_file, table_format
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from transforms.inputs.tables.table_schemas import read_table_schema
 from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 

@@ -66,9 +66,7 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
     fixes: Counter[str] = Counter()
     crc = 0
     with job.root.open_sink(plan.name.shard) as sink:
-        for chunk in _read_ahead(job.computing_threads, _num_tasks(plan.references, job)).run(
-            tasks
-        ):
+        for chunk in _run(tasks, plan.references, job):
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
             crc = crc32c_of(chunk.framed.pieces, crc)
@@ -155,9 +153,13 @@ def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
 
 def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
     """Yield the chunks of a shard with these references, in order, without writing them."""
-    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(
-        _chunk_tasks(references, job)
-    )
+    return _run(_chunk_tasks(references, job), references, job)
+
+
+def _run(
+    tasks: Iterator[Callable[[], Chunk]], references: pa.RecordBatch, job: WriteJob
+) -> Iterator[Chunk]:
+    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(tasks)
 
 
 def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:

@@ -61,6 +61,27 @@ def list_voc(source: VocSource) -> Iterator[pa.RecordBatch | Reject]:
     tree = _sort(files)
     splits, faults = _listed_splits(source, tree) if source.has_lists else ({}, [])
     yield from faults
+    yield from _without_image(source, tree, splits)
+    wanted = []
+    for image in tree.images:
+        found = tree.labels.get(label_key(image.path), [])
+        if source.has_lists and label_key(image.path) not in splits:
+            yield Reject(
+                image.path,
+                image.uri,
+                RejectReason.OTHER_FILE,
+                "in none of the lists of ImageSets/Main",
+            )
+        elif len(found) == 1:
+            wanted.append((image, found[0]))
+        else:
+            yield Reject(image.path, image.uri, *_label_problem(found))
+    for start in range(0, len(wanted), BATCH_ROWS):
+        yield from _batch(source, tree, splits, wanted[start : start + BATCH_ROWS])
+
+
+def _without_image(source: VocSource, tree: _Tree, splits: Mapping[_Key, str]) -> Iterator[Reject]:
+    """Yield a reject for each listed name and each annotation without an image, and other files."""
     keys = {label_key(image.path) for image in tree.images}
     for key, split in splits.items():
         if key not in keys:
@@ -82,32 +103,14 @@ def list_voc(source: VocSource) -> Iterator[pa.RecordBatch | Reject]:
         yield Reject(
             file.path, file.uri, RejectReason.OTHER_FILE, "neither an image nor an annotation"
         )
-    wanted = []
-    for image in tree.images:
-        found = tree.labels.get(label_key(image.path), [])
-        if source.has_lists and label_key(image.path) not in splits:
-            yield Reject(
-                image.path,
-                image.uri,
-                RejectReason.OTHER_FILE,
-                "in none of the lists of ImageSets/Main",
-            )
-        elif len(found) == 1:
-            wanted.append((image, found[0]))
-        else:
-            told = (
-                f"it has several xml files: {', '.join(file.path for file in found)}"
-                if found
-                else "it has no xml file"
-            )
-            yield Reject(
-                image.path,
-                image.uri,
-                RejectReason.BAD_VALUE if found else RejectReason.MISSING_LABEL,
-                told,
-            )
-    for start in range(0, len(wanted), BATCH_ROWS):
-        yield from _batch(source, tree, splits, wanted[start : start + BATCH_ROWS])
+
+
+def _label_problem(found: Sequence[TreeFile]) -> Problem:
+    """Return why an image does not have one xml file."""
+    if found:
+        told = f"it has several xml files: {', '.join(file.path for file in found)}"
+        return RejectReason.BAD_VALUE, told
+    return RejectReason.MISSING_LABEL, "it has no xml file"
 
 
 def _sort(files: Sequence[TreeFile]) -> _Tree:

@@ -149,16 +149,9 @@ def learn_layout(samples: Sequence[Sample], columns: Mapping[str, str | None]) -
     Raises:
         UsageError: No json has that field, or no field can have that role.
     """
-    records = []
-    for sample in samples:
-        try:
-            records.append(_fields_of(sample))
-        except ValueError:
-            continue
-    kinds, others = infer_fields(records)
+    kinds, others = infer_fields(_readable_fields(samples))
     has_labels = any(LABEL in sample.texts for sample in samples)
     roles = _find_roles(kinds, columns, has_labels)
-    suffixes = dict.fromkeys(suffix for sample in samples for suffix in sample.sizes)
     pictures = tuple(
         dict.fromkeys(suffix for sample in samples for suffix in sample.image_suffixes[1:])
     )
@@ -169,11 +162,6 @@ def learn_layout(samples: Sequence[Sample], columns: Mapping[str, str | None]) -
         if name not in names and name not in roles.values()
     )
     used = {*dict(fields), *roles.values()}
-    unread = [
-        f".{suffix}"
-        for suffix in suffixes
-        if suffix not in COMPANIONS and not is_image_suffix(suffix)
-    ]
     return SampleLayout(
         has_labels=has_labels,
         has_integer_labels=_all_whole(samples, kinds.get(roles.get("label", ""))),
@@ -182,10 +170,31 @@ def learn_layout(samples: Sequence[Sample], columns: Mapping[str, str | None]) -
         fields=fields,
         pictures=pictures,
         ignored=(
-            *unread,
+            *_unread_members(samples),
             *(f"the json's {name}" for name in (*kinds, *others) if name not in used),
         ),
     )
+
+
+def _readable_fields(samples: Sequence[Sample]) -> list[Mapping[str, Any]]:
+    """Return the json's fields of each sample; without samples with invalid json."""
+    records = []
+    for sample in samples:
+        try:
+            records.append(_fields_of(sample))
+        except ValueError:
+            continue
+    return records
+
+
+def _unread_members(samples: Sequence[Sample]) -> list[str]:
+    """Return the suffixes of members that are neither images nor known companions."""
+    suffixes = dict.fromkeys(suffix for sample in samples for suffix in sample.sizes)
+    return [
+        f".{suffix}"
+        for suffix in suffixes
+        if suffix not in COMPANIONS and not is_image_suffix(suffix)
+    ]
 
 
 def _find_roles(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -121,21 +121,38 @@ def make_layout(
     doubled = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if doubled:
         raise UsageError(f"{place} has two columns called {doubled[0]!r}: rename one")
-    names = {
+    names = _names_of_classes(schema)
+    roles = _find_roles(schema, columns, place, pictures, names)
+    others = tuple(name for name in pictures if name != image)
+    return EmbeddedLayout(schema.remove_metadata(), image, others, names, **roles)
+
+
+def _names_of_classes(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
+    """Return the stated class names of each column of class numbers."""
+    return {
         name: words
         for name, words in stated_class_names(schema).items()
         if name in schema.names and _is_integers(schema, name)
     }
+
+
+def _find_roles(
+    schema: pa.Schema,
+    columns: Mapping[str, str | None],
+    place: str,
+    pictures: Sequence[str],
+    named: Collection[str],
+) -> dict[str, str | None]:
+    """Return the column of each role; a single column with `named` classes is the label."""
     roles = {
         role: _role_column(schema, role, columns.get(role), place, pictures) for role in _ROLES
     }
-    classes = [name for name in names if not is_list(schema.field(name).type)]
+    classes = [name for name in named if not is_list(schema.field(name).type)]
     if roles["label"] is None and len(classes) == 1 and classes[0] not in roles.values():
         roles["label"] = classes[0]
     for column in filter(None, roles.values()):
         check_text(schema.field(column).type, column)
-    others = tuple(name for name in pictures if name != image)
-    return EmbeddedLayout(schema.remove_metadata(), image, others, names, **roles)
+    return roles
 
 
 def _image_column(

@@ -104,16 +104,9 @@ def _references(
     root: str,
     storage: StorageOptions,
 ) -> tuple[pa.RecordBatch, list[Reject]]:
-    def text(column: str | None) -> pa.Array:
-        return (
-            pa.nulls(raw.num_rows, pa.string())
-            if column is None
-            else as_text(raw.column(column), column)
-        )
-
     rows = np.arange(first_row, first_row + raw.num_rows)
     numbered = pa.array([f"{file.name}#{row}" for row in rows.tolist()], pa.string())
-    ids = numbered if layout.id is None else empty_as_null(text(layout.id))
+    ids = numbered if layout.id is None else empty_as_null(_text(raw, layout.id))
     problems: list[Problem | None] = [
         None if there else (RejectReason.BAD_ID, "the id is empty")
         for there in ids.is_valid().to_pylist()
@@ -131,33 +124,48 @@ def _references(
         "num_bytes": pc.fill_null(main.field("num_bytes"), 0),
         "etag": main.field("etag"),
         "row": pa.array(rows),
-        "split": canonical_splits(text(layout.split))
+        **_role_columns(raw, file, layout),
+    }
+    for name in layout.extras:
+        columns[extra_name(name)] = (
+            pictures[name] if name in pictures else _named(raw, layout, name)
+        )
+    batch = pa.RecordBatch.from_pydict(columns)
+    rejects = _rejects_of(batch, problems, file)
+    return keep_rows(batch, np.array([problem is None for problem in problems])), rejects
+
+
+def _role_columns(
+    raw: pa.RecordBatch, file: InputFile, layout: EmbeddedLayout
+) -> dict[str, pa.Array]:
+    """Return the split, group and label of each row."""
+    return {
+        "split": canonical_splits(_text(raw, layout.split))
         if layout.split
         else pa.array([file.split] * raw.num_rows, pa.string()),
-        "group": empty_as_null(text(layout.group)),
-        "label": empty_as_null(text(layout.label))
+        "group": empty_as_null(_text(raw, layout.group)),
+        "label": empty_as_null(_text(raw, layout.label))
         if layout.label not in layout.class_names
         else _named(raw, layout, layout.label or ""),
     }
-    for name in layout.extras:
-        is_named = name in layout.class_names
-        columns[extra_name(name)] = (
-            pictures[name]
-            if name in pictures
-            else _named(raw, layout, name)
-            if is_named
-            else raw.column(name)
-        )
-    batch = pa.RecordBatch.from_pydict(columns)
-    told = zip(
-        columns["id"].to_pylist(), columns["uri"].to_pylist(), rows.tolist(), problems, strict=True
-    )
-    rejects = [
+
+
+def _text(raw: pa.RecordBatch, column: str | None) -> pa.Array:
+    """Return a column as text; nulls without a column."""
+    if column is None:
+        return pa.nulls(raw.num_rows, pa.string())
+    return as_text(raw.column(column), column)
+
+
+def _rejects_of(
+    batch: pa.RecordBatch, problems: Sequence[Problem | None], file: InputFile
+) -> list[Reject]:
+    columns = (batch.column(name).to_pylist() for name in ("id", "uri", "row"))
+    return [
         Reject(one, uri, problem[0], f"row {row} of {file.name}: {problem[1]}")
-        for one, uri, row, problem in told
+        for one, uri, row, problem in zip(*columns, problems, strict=True)
         if problem
     ]
-    return keep_rows(batch, np.array([problem is None for problem in problems])), rejects
 
 
 def _places(
@@ -217,8 +225,10 @@ def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array
 
 
 def _named(raw: pa.RecordBatch, layout: EmbeddedLayout, name: str) -> pa.Array:
-    """Return a column of class numbers, or of lists of them, as class names."""
-    column, names = raw.column(name), layout.class_names[name]
+    """Return a column; if its class names are stated, with names in place of numbers."""
+    column, names = raw.column(name), layout.class_names.get(name)
+    if names is None:
+        return column
     if not is_list(column.type):
         return _names_of(column, names)
     lists = column.cast(pa.list_(column.type.value_type))

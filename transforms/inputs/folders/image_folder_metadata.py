@@ -25,8 +25,10 @@ from transforms.inputs.file_rules import FileRow, place_of
 from transforms.inputs.folders.local_folders import find_split_folders, list_folder
 from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.inputs.tables.table_files import read_table_schema, table_format
-from transforms.inputs.tables.table_source import TableSource, detect_tables
+from transforms.inputs.tables.table import TableSource
+from transforms.inputs.tables.table_files import table_format
+from transforms.inputs.tables.table_schemas import read_table_schema
+from transforms.inputs.tables.table_source import detect_tables
 from transforms.references import picture_columns, set_column
 from transforms.rejects import Reject, RejectReason
 

@@ -43,7 +43,7 @@ from transforms.references import (
 from transforms.rejects import Reject, RejectReason, reason_of
 
 if TYPE_CHECKING:
-    from transforms.inputs.tables.table_source import TableSource
+    from transforms.inputs.tables.table import TableSource
 
 # Paths to resolve one by one: with dots, doubled slashes, a home folder, or the scheme file.
 _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"

@@ -1,177 +1,27 @@
-"""Tables of images as input: their files, formats and columns."""
+"""Recognize and open tables: their files, formats and columns."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
-import pyarrow as pa
-
 from shardwright.errors import UsageError
-from shardwright.schema import PICTURES, Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, StorageOptions, files_of, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page
 from transforms.inputs.detection import has_wildcard
 from transforms.inputs.file_rules import is_litter
 from transforms.inputs.input_files import find_files
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.inputs.tables.table_columns import extra_feature
-from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, read_table_schema, table_format
-from transforms.inputs.tables.table_pictures import look_at_pictures
-from transforms.inputs.tables.table_references import list_table, reference_schema_of
+from transforms.inputs.source import SourceFormat, SourceRequest
+from transforms.inputs.tables.table import TableSource
+from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
 from transforms.inputs.tables.table_roles import check_roles, find_roles, roles_as_text
-from transforms.rejects import Reject
+from transforms.inputs.tables.table_schemas import read_table_schema
 
-_TEXT_KINDS = frozenset(
-    {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
-)
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
-
-# Join keys of a table of labels: the id (a column of ids, else the path), the path, or the file's
-# name without an image's extension.
-LABEL_KEYS = ("id", "path", "stem")
-
-
-@dataclass(frozen=True, slots=True)
-class TableSource(InputSource):
-    """A table to read, in one file or in several.
-
-    Attributes:
-        path: Its absolute path, or a store's address; for several files, their common folder.
-        format: "csv", "tsv", "jsonl" or "parquet".
-        columns: Every column's type.
-        image_root: The folder that relative image paths start from; None for that of their table.
-        image, label, id, split, group, size: The columns with a role; only `image` is required.
-        storage: Options of the stores that hold it and its images.
-        names_files: True if its paths are files below its folder; False if they are ids of
-            another input.
-        files: Names of several files below `path`, in name order; () for a table in one file.
-        num_bytes: Approximate bytes of its rows in memory, which decide how a table of labels is
-            joined.
-        key: The join key of a table of labels, one of `LABEL_KEYS`.
-        brought: The columns that a schema uses, whatever their role; None for all without a role.
-        pictures: Those of them that hold paths of further images.
-    """
-
-    path: str
-    format: str
-    columns: pa.Schema
-    image: str
-    label: str | None = None
-    id: str | None = None
-    split: str | None = None
-    group: str | None = None
-    size: str | None = None
-    storage: StorageOptions = NO_OPTIONS
-    names_files: bool = True
-    image_root: str | None = None
-    files: tuple[str, ...] = ()
-    num_bytes: int = 0
-    key: str = "id"
-    brought: tuple[str, ...] | None = None
-    pictures: tuple[str, ...] = ()
-
-    @property
-    def root(self) -> str:
-        """The folder that ids are relative to."""
-        return self.image_root or (self.path if self.files else os.path.dirname(self.path))
-
-    def path_of(self, name: str) -> str:
-        """Return the path or address of one of `files`; "" stands for a table in one file."""
-        return f"{self.path.rstrip('/')}/{name}" if name else self.path
-
-    def folder_of(self, name: str) -> str:
-        """Return the folder that relative image paths in one of `files` start from."""
-        return self.image_root or os.path.dirname(self.path_of(name))
-
-    @property
-    def extra_columns(self) -> list[str]:
-        """The columns that become features: those without a role, or those that a schema uses."""
-        if self.brought is not None:
-            return list(self.brought)
-        roles = {self.image, self.label, self.id, self.split, self.group, self.size}
-        return [name for name in self.columns.names if name not in roles]
-
-    @property
-    def has_integer_labels(self) -> bool:
-        return self.label is not None and pa.types.is_integer(self.columns.field(self.label).type)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return reference_schema_of(self)
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        return tuple(
-            extra_feature(name, self.columns.field(name).type) for name in self.extra_columns
-        )
-
-    @property
-    def states_splits(self) -> bool:
-        return self.split is not None
-
-    def describe(self) -> str:
-        names = ("image", "label", "id", "split", "group", "size")
-        roles = [f"{role}={getattr(self, role)!r}" for role in names if getattr(self, role)]
-        extras = f"; features from {', '.join(self.extra_columns)}" if self.extra_columns else ""
-        place = (
-            f"table of {len(self.files)} files below {self.path}"
-            if self.files
-            else f"table at {self.path}"
-        )
-        return f"a {self.format} {place}, columns {', '.join(roles)}{extras}"
-
-    def parts(self) -> Iterator[str]:
-        yield from self.files or ("",)
-
-    def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        for found in list_table(self, part):
-            if isinstance(found, Reject) or not self.pictures:
-                yield found
-            else:
-                yield from look_at_pictures(
-                    found, self.pictures, self.folder_of(part), self.storage
-                )
-
-    def for_features(self, features: Sequence[Feature]) -> TableSource:
-        """Return the table with only the columns of these features.
-
-        Image paths among them are looked up. Text features of a CSV or TSV keep their text as
-        written, where "1.50" could be a number.
-        """
-        wanted = {
-            feature.column_name: feature
-            for feature in features
-            if feature.column_name in self.columns.names
-        }
-        pictures = tuple(name for name, feature in wanted.items() if feature.kind in PICTURES)
-        texts = {
-            name
-            for name, feature in wanted.items()
-            if feature.kind in _TEXT_KINDS and name != self.label
-        }
-        columns = self.columns
-        if self.format in ("csv", "tsv"):
-            columns = pa.schema(
-                [
-                    (field.name, pa.string() if field.name in texts else field.type)
-                    for field in columns
-                ]
-            )
-        return replace(self, brought=tuple(wanted), pictures=pictures, columns=columns)
-
-    def of_labels(self, key: str = "id", root: str | None = None) -> TableSource:
-        """Return the table as a `--labels` table: ids are join keys, and files are not looked up.
-
-        Args:
-            key: One of `LABEL_KEYS`.
-            root: The folder of the other input's paths; None for the table's own.
-        """
-        return replace(self, names_files=False, key=key, image_root=self.image_root or root)
 
 
 class TableFormat(SourceFormat):

@@ -13,7 +13,8 @@ from shardwright.reader.entries import Block, Span, bytes_span, find_features, r
 from shardwright.records import HEADER_BYTES, RecordSpan
 from transforms.inputs.file_rules import Problem, size_problem
 from transforms.inputs.input_files import FileState, InputFile
-from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout, is_sequence_example
+from transforms.inputs.tfrecords.record_statistics import is_sequence_example
+from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
 from transforms.rejects import Reject, RejectReason
 
@@ -85,12 +86,7 @@ def list_records(
             rows.append(maker.make(frame, number))
         except _Misfit as misfit:
             reason, detail = misfit.problem
-            yield Reject(
-                f"{file.name}#{number}",
-                file.uri,
-                reason,
-                f"record {number} at byte {frame.offset}: {detail}",
-            )
+            yield _reject(file, number, reason, f" at byte {frame.offset}: {detail}")
             continue
         num_bytes += maker.value_bytes
         if len(rows) == BATCH_ROWS or num_bytes >= MAX_BATCH_BYTES:
@@ -104,12 +100,11 @@ def _broken(fault: RecordFault, file: InputFile, number: int) -> Reject:
     ends = "the file ends" in fault.what or "unpacked" in fault.what
     reason = RejectReason.TRUNCATED if ends else RejectReason.CORRUPT
     rest = "" if fault.next_offset is not None else "; it and the rest of the file are skipped"
-    return Reject(
-        f"{file.name}#{number}",
-        file.uri,
-        reason,
-        f"record {number}, {str(fault).removeprefix('record ')}{rest}",
-    )
+    return _reject(file, number, reason, f", {str(fault).removeprefix('record ')}{rest}")
+
+
+def _reject(file: InputFile, number: int, reason: RejectReason, detail: str) -> Reject:
+    return Reject(f"{file.name}#{number}", file.uri, reason, f"record {number}{detail}")
 
 
 class _RowMaker:

@@ -23,9 +23,10 @@ from transforms.inputs.input_files import (
 )
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
+from transforms.inputs.tfrecords.record_statistics import look_at
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
 from transforms.inputs.tfrecords.tfrecord_files import is_tfrecord_name, open_tfrecord, read_frames
-from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout, look_at, make_layout
+from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout, make_layout
 from transforms.inputs.tfrecords.tfrecord_references import list_records
 from transforms.references import REFERENCE_SCHEMA, extra_name
 from transforms.rejects import Reject, RejectReason

@@ -1,0 +1,110 @@
+"""Choose the schema of a build: that of `--schema`, or one for the columns of INPUT."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from pipelines.options import BuildOptions
+from pipelines.schemas_option import check_columns, load_schema
+from schemas.image_classification import image_classification
+from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS
+from shardwright.errors import BuildError, UsageError
+from shardwright.schema import ExampleSchema, Feature
+from transforms.features.rows import column_features
+from transforms.inputs.source import InputSource
+from transforms.inputs.tables.table import TableSource
+
+
+def default_schema(
+    options: BuildOptions, source: InputSource, table: TableSource | None
+) -> ExampleSchema:
+    """Return the schema of a build without `--schema`: image, id, label and all other columns."""
+    encode = options.encode
+    extras = _extras(source, table)
+    if any(extra.name == "label" and extra.is_list for extra in extras):
+        raise UsageError(
+            "column 'label' holds lists: give --schema multi_label, or another column with "
+            "--label-column"
+        )
+    return image_classification(
+        feature_names=source.feature_names or options.feature_names,
+        image_encoding=None if encode.encode == "keep" else encode.encode,
+        image_shape=encode.shape,
+        image_dtype=encode.image_dtype,
+        oriented=encode.tells_orientation,
+        extras=extras,
+    )
+
+
+def fit_schema(
+    options: BuildOptions,
+    given: str,
+    read: ExampleSchema | None,
+    source: InputSource,
+    table: TableSource | None,
+) -> tuple[ExampleSchema, InputSource, TableSource | None]:
+    """Return the schema of `--schema`, and both inputs with the columns that it uses.
+
+    Args:
+        options: Options of the command line.
+        given: Value of `--schema`.
+        read: Result of `schemas_option.read_schema`.
+        source: INPUT.
+        table: Table of `--labels`, or None.
+
+    Raises:
+        UsageError: An option contradicts the schema, or a column is missing.
+        BuildError: The type of a column does not fit its feature.
+    """
+    known = [*source.column_names, *(table.column_names if table else ())]
+    schema = _declared_schema(options, given, read, source, table, known)
+    features = column_features(schema)
+    source = source.for_features(features)
+    table = table and table.for_features(features)
+    inputs = [each for each in (source, table) if each is not None]
+    has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in inputs)
+    check_columns(schema, _joined_columns(inputs), known=known, has_label=has_label)
+    return schema, source, table
+
+
+def _declared_schema(
+    options: BuildOptions,
+    given: str,
+    read: ExampleSchema | None,
+    source: InputSource,
+    table: TableSource | None,
+    columns: Sequence[str],
+) -> ExampleSchema:
+    if given not in READY_SCHEMAS and options.feature_names != BuildOptions.feature_names:
+        raise UsageError(
+            f"--feature-names is for ready schemas, and --schema {given} has its own names: leave "
+            "--feature-names out"
+        )
+    try:
+        extras = _extras(source, table)
+    except BuildError:  # maybe over a column that the schema does not use
+        if given in WITH_ALL_COLUMNS:
+            raise
+        extras = ()
+    return load_schema(
+        given,
+        read,
+        feature_names=source.feature_names or options.feature_names,
+        columns=columns,
+        extras=extras,
+    )
+
+
+def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:
+    """Return the features of extra columns; the label table's replace those of the source."""
+    of_table = () if table is None else table.features
+    replaced = {feature.name for feature in of_table}
+    return (*(feature for feature in source.features if feature.name not in replaced), *of_table)
+
+
+def _joined_columns(inputs: Sequence[InputSource]) -> pa.Schema:
+    """Return the columns of references after the join of INPUT with the label table."""
+    columns = {field.name: field.type for each in inputs for field in each.schema}
+    return pa.schema(list(columns.items()))

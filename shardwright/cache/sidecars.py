@@ -1,0 +1,66 @@
+"""Read the indexes of a remote dataset's shards, and cache their sidecars."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import pyarrow as pa
+
+from shardwright.cache.files import CacheFiles, NoRoomError, write_faults
+from shardwright.errors import MissingError, StorageError
+from shardwright.index import parse_index, read_index, read_summary
+from shardwright.manifest import ShardInfo
+from shardwright.naming import ShardName
+from shardwright.storage import Folder
+
+
+class CachedSidecars:
+    """The sidecars of one build.
+
+    Args:
+        root: The remote dataset.
+        build: The cache's folder of this build.
+        files: The cache.
+    """
+
+    def __init__(self, root: Folder, build: str, files: CacheFiles) -> None:
+        self._root = root
+        self._local = Folder(build)
+        self._files = files
+
+    def read(self, name: ShardName, info: ShardInfo, columns: list[str] | None) -> pa.Table:
+        """Return a shard's index rows; see `ShardCache.index`."""
+        if self._has(name, info):
+            try:
+                return read_index(self._local, name, columns)
+            except StorageError:  # just evicted, or damaged on disk: read the store's copy
+                pass
+        uri = self._root.path(name.sidecar)
+        try:
+            data = self._root.read_bytes(name.sidecar)
+        except MissingError as error:
+            raise MissingError(f"{uri} is missing: the index of {name.shard}") from error
+        # Parsed from memory: a cached file may be evicted before it is opened.
+        rows = parse_index(data, uri, name, info, columns)
+        self._keep(self._local.path(name.sidecar), data)
+        return rows
+
+    def _has(self, name: ShardName, info: ShardInfo) -> bool:
+        found = read_summary(self._local, name)
+        if found is None or (found.num_bytes, found.crc32c, found.num_records) != (
+            info.num_bytes,
+            info.crc32c,
+            info.num_records,
+        ):
+            return False
+        with suppress(FileNotFoundError):  # just evicted
+            os.utime(self._local.path(name.sidecar))
+        return True
+
+    def _keep(self, path: str, data: bytes) -> None:
+        try:
+            with write_faults(path):
+                self._files.unless_full(len(data), lambda: self._files.write(path, data))
+        except NoRoomError:  # everything else is in use: the next caller downloads it again
+            pass

@@ -1,0 +1,187 @@
+"""Do on Google Cloud Storage what obstore cannot, with google-auth's session, imported on use.
+
+Objects use the JSON API, uploads the XML API
+(https://cloud.google.com/storage/docs/multipart-uploads).
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from shardwright.errors import CredentialsError, MissingError, MissingPeerError
+from shardwright.storage.checksums import StatedContent, read_crc32c
+from shardwright.storage.clients import Client
+
+_GOOGLE = "https://storage.googleapis.com"
+
+
+def list_keys(client: Client, start: str, after: str | None) -> Iterator[tuple[str, int, str]]:
+    """Yield (key, bytes, etag) of the objects whose keys begin with `start` and follow `after`."""
+    query = {
+        "prefix": start,
+        "startOffset": after or "",
+        "fields": "items(name,size,md5Hash,kmsKeyName),nextPageToken",
+    }
+    for page in _pages(client, query):
+        rows = ((row["name"], int(row["size"]), _etag(row)) for row in page.get("items", ()))
+        yield from (row for row in rows if row[0] != after)
+
+
+def stated_content(client: Client, key: str) -> StatedContent:
+    """Return an object's length and checksums."""
+    row = _json(
+        client,
+        f"/storage/v1/b/{_bucket(client)}/o/{quote(key, safe='')}",
+        {"fields": "size,crc32c,md5Hash"},
+    )
+    return _stated(row)
+
+
+def stated_below(client: Client, prefix: str) -> dict[str, StatedContent]:
+    """Return name -> content of each object directly below a prefix.
+
+    Raises:
+        StorageError: google-auth is not installed, or the request failed.
+    """
+    start = f"{prefix}/" if prefix else ""
+    query = {
+        "prefix": start,
+        "delimiter": "/",
+        "fields": "items(name,size,crc32c,md5Hash),nextPageToken",
+    }
+    rows = (row for page in _pages(client, query) for row in page.get("items", ()))
+    return {row["name"][len(start) :]: _stated(row) for row in rows}
+
+
+def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
+    """Abort the uploads that `wanted` chooses by key; return their keys."""
+    aborted = []
+    for key, upload_id in _uploads(client, prefix):
+        if wanted(key):
+            with suppress(MissingError):  # completed, or aborted elsewhere, since the listing
+                _request(
+                    client, "DELETE", f"/{_bucket(client)}/{quote(key)}", {"uploadId": upload_id}
+                )
+                aborted.append(key)
+    return aborted
+
+
+def _uploads(client: Client, prefix: str) -> list[tuple[str, str]]:
+    """Return (key, id) of the unfinished uploads below a prefix, from pages of 1,000.
+
+    https://cloud.google.com/storage/docs/xml-api/get-bucket-uploads
+    """
+    found: list[tuple[str, str]] = []
+    query = {"uploads": "", "prefix": prefix}
+    while True:
+        text = _request(client, "GET", f"/{_bucket(client)}", query).text
+        page = ElementTree.fromstring(text)
+        for upload in page.iterfind("{*}Upload"):
+            found.append((_text_in(upload, "Key"), _text_in(upload, "UploadId")))
+        if _text_in(page, "IsTruncated") != "true":
+            return found
+        query |= {
+            "key-marker": _text_in(page, "NextKeyMarker"),
+            "upload-id-marker": _text_in(page, "NextUploadIdMarker"),
+        }
+
+
+def _text_in(element: ElementTree.Element, tag: str) -> str:
+    """Return the text of a child in any namespace, "" without one."""
+    return element.findtext(f"{{*}}{tag}") or ""
+
+
+def _stated(row: dict[str, str]) -> StatedContent:
+    return StatedContent(int(row["size"]), read_crc32c(row.get("crc32c")), _etag(row) or None)
+
+
+def _etag(row: dict[str, str]) -> str:
+    """Return the object's etag in the XML API, "" for composed and KMS-encrypted objects."""
+    return (
+        base64.b64decode(row["md5Hash"]).hex()
+        if row.get("md5Hash") and not row.get("kmsKeyName")
+        else ""
+    )
+
+
+def _pages(client: Client, query: dict[str, str]) -> Iterator[dict[str, Any]]:
+    token: str | None = ""
+    while token is not None:
+        page = _json(client, f"/storage/v1/b/{_bucket(client)}/o", {**query, "pageToken": token})
+        yield page
+        token = page.get("nextPageToken")
+
+
+def _json(client: Client, path: str, query: dict[str, str]) -> dict[str, Any]:
+    content: dict[str, Any] = _request(client, "GET", path, query).json()
+    return content
+
+
+def _request(client: Client, method: str, path: str, query: dict[str, str]) -> Any:
+    """Return a successful response; transient errors are retried. Raises `StorageError`."""
+    url = str(client.config.get("base_url") or _GOOGLE).rstrip("/") + path
+
+    def ask() -> Any:
+        answer = _session(client).request(method, url, params=query, timeout=client.read_seconds)
+        if not answer.ok:
+            # `fault_of` parses the status and the code out of this text, as of obstore's errors.
+            raise OSError(
+                f"{method} {path} failed with status code: {answer.status_code} {answer.text[:500]}"
+            )
+        return answer
+
+    with _faults(client):
+        return client.call(client.store, "delete" if method == "DELETE" else "list", ask)
+
+
+@contextmanager
+def _faults(client: Client) -> Iterator[None]:
+    try:
+        from google.auth.exceptions import GoogleAuthError
+    except ImportError:
+        raise MissingPeerError(
+            f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
+        ) from None
+    try:
+        yield
+    except GoogleAuthError as error:
+        raise CredentialsError(f"{client.store}: could not obtain credentials: {error}") from error
+
+
+def _session(client: Client) -> Any:
+    try:
+        import google.auth
+        import requests
+        from google.auth.transport.requests import AuthorizedSession
+        from google.oauth2.credentials import Credentials
+        from google.oauth2.service_account import Credentials as ServiceAccount
+    except ImportError:
+        raise MissingPeerError(
+            f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
+        ) from None
+    config, scopes = client.config, ["https://www.googleapis.com/auth/devstorage.read_write"]
+    if config.get("skip_signature"):
+        return requests.Session()
+    if "bearer_token" in config:
+        return AuthorizedSession(Credentials(config["bearer_token"]))
+    path = config.get("application_credentials") or config.get("service_account")
+    if path:
+        return AuthorizedSession(google.auth.load_credentials_from_file(path, scopes=scopes)[0])
+    if "service_account_key" in config:
+        import json
+
+        return AuthorizedSession(
+            ServiceAccount.from_service_account_info(
+                json.loads(str(config["service_account_key"])), scopes=scopes
+            )
+        )
+    return AuthorizedSession(google.auth.default(scopes=scopes)[0])
+
+
+def _bucket(client: Client) -> str:
+    return client.store.removeprefix("gs://")

@@ -1,0 +1,114 @@
+"""Read objects, whole or in part, and check that they have not changed since they were listed."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+import obstore
+
+from shardwright.errors import ChangedError, StorageError
+from shardwright.storage import peers
+from shardwright.storage.addresses import parse_address
+from shardwright.storage.clients import Client, client_for
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.etags import looks_like_md5, plain_etag
+from shardwright.storage.options import StorageOptions
+
+_TRIES_FOR_CONTENT = 3
+
+
+class ReadObject(NamedTuple):
+    """A whole object and its etag, without quotes and "" if the store gives none."""
+
+    data: bytes
+    etag: str
+
+
+def client_and_key(uri: str, options: StorageOptions) -> tuple[Client, str]:
+    """Return the client of an object's store, and the object's key. Raises as `client_for`."""
+    store, key = parse_address(uri)
+    return client_for(store, options), key
+
+
+def read_object(
+    uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None
+) -> ReadObject:
+    """Return a whole object, checked against its etag if that is an MD5.
+
+    Args:
+        uri: The object.
+        options: Storage options.
+        num_bytes: Its length when it was listed, or None.
+        etag: Its etag when it was listed, or None.
+
+    Raises:
+        MissingError: It does not exist.
+        ChangedError: It changed since it was listed, or three downloads do not match its MD5.
+        StorageError: It cannot be read.
+    """
+    client, key = client_and_key(uri, options)
+    digests = []
+    for _ in range(_TRIES_FOR_CONTENT):
+        found = client.call(uri, "read", lambda: _get(client, key, uri, num_bytes, etag))
+        COUNTERS.add("bytes_read", len(found.data))
+        if not looks_like_md5(found.etag):
+            return found
+        digests.append(hashlib.md5(found.data, usedforsecurity=False).hexdigest())
+        if digests[-1] == found.etag:
+            client.etags_are_md5 = True
+            return found
+        COUNTERS.add("retries_content")
+        # Two equal downloads are not damaged: the etag only looks like an MD5.
+        if digests.count(digests[-1]) > 1 and not _is_md5(client, key):
+            return found
+    raise ChangedError(
+        f"{uri} was damaged during the download (MD5 {digests[-1]}, the store has {found.etag}): "
+        "try again"
+    )
+
+
+def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | None) -> ReadObject:
+    result = obstore.get(client.objects, key)
+    meta = result.meta
+    there = plain_etag(meta["e_tag"])
+    if (etag and there and etag != there) or (num_bytes is not None and meta["size"] != num_bytes):
+        raise ChangedError(f"{uri} has changed since it was listed")
+    data = bytes(result.bytes())
+    if len(data) != meta["size"]:
+        raise OSError(f"received {len(data)} of {meta['size']} bytes")  # `call` retries it
+    return ReadObject(data, there)
+
+
+def read_object_part(
+    uri: str, options: StorageOptions, offset: int, num_bytes: int, *, etag: str | None = None
+) -> bytes:
+    """Return `num_bytes` bytes of an object from `offset` on. Stores have no checksums of parts.
+
+    Raises:
+        MissingError: The object does not exist.
+        ChangedError: It changed since it was listed, or is too short.
+        StorageError: It cannot be read.
+    """
+    client, key = client_and_key(uri, options)
+    data, there = client.call(uri, "read", lambda: _get_part(client, key, offset, num_bytes))
+    COUNTERS.add("bytes_read", len(data))
+    if (etag and there and etag != there) or len(data) != num_bytes:
+        raise ChangedError(f"{uri} has changed since it was listed")
+    return data
+
+
+def _get_part(client: Client, key: str, offset: int, num_bytes: int) -> tuple[bytes, str]:
+    result = obstore.get(client.objects, key, options={"range": (offset, offset + num_bytes)})
+    return bytes(result.bytes()), plain_etag(result.meta["e_tag"])
+
+
+def _is_md5(client: Client, key: str) -> bool:
+    """Return whether the store reports that the etag is the content's MD5.
+
+    With KMS or customer keys it is not. If that is unknown, return whether other etags were.
+    """
+    try:
+        return peers.stated_content(client, key).md5 is not None
+    except StorageError:
+        return client.etags_are_md5

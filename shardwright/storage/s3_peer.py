@@ -1,0 +1,128 @@
+"""Do on S3 what obstore cannot. boto3 is slow to import, so it is imported on use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from shardwright.errors import MissingPeerError, StorageError
+from shardwright.storage.checksums import StatedContent, read_crc32c
+from shardwright.storage.clients import Client
+from shardwright.storage.etags import looks_like_md5, plain_etag
+
+_UNSIGNED_KINDS = ("aws:kms", "aws:kms:dsse")  # encryptions whose etags are not MD5
+
+
+def list_keys(client: Client, start: str, after: str) -> Iterator[tuple[str, int, str]]:
+    """Yield (key, bytes, etag) of the objects whose keys begin with `start` and follow `after`."""
+    with _faults(client):
+        paginator = _boto3_client(client).get_paginator("list_objects_v2")
+        for page in paginator.paginate(Bucket=_bucket(client), Prefix=start, StartAfter=after):
+            yield from (
+                (row["Key"], row["Size"], plain_etag(row.get("ETag")))
+                for row in page.get("Contents", ())
+            )
+
+
+def stated_content(client: Client, key: str) -> StatedContent:
+    """Return an object's length and checksums."""
+    with _faults(client):
+        head = _boto3_client(client).head_object(
+            Bucket=_bucket(client), Key=key, ChecksumMode="ENABLED"
+        )
+    whole = head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT"
+    etag = plain_etag(head.get("ETag"))
+    is_md5 = (
+        looks_like_md5(etag)
+        and head.get("ServerSideEncryption") not in _UNSIGNED_KINDS
+        and "SSECustomerAlgorithm" not in head
+    )
+    return StatedContent(
+        head["ContentLength"],
+        read_crc32c(head.get("ChecksumCRC32C") if whole else None),
+        etag if is_md5 else None,
+    )
+
+
+def abort_uploads(client: Client, prefix: str, wanted: Callable[[str], bool]) -> list[str]:
+    """Abort the uploads that `wanted` chooses by key; return their keys."""
+    aborted = []
+    with _faults(client):
+        s3 = _boto3_client(client)
+        for page in s3.get_paginator("list_multipart_uploads").paginate(
+            Bucket=_bucket(client), Prefix=prefix
+        ):
+            for upload in page.get("Uploads", ()):
+                if wanted(upload["Key"]):
+                    # It may have been completed, or aborted elsewhere, since the listing.
+                    with suppress(s3.exceptions.NoSuchUpload):
+                        s3.abort_multipart_upload(
+                            Bucket=_bucket(client), Key=upload["Key"], UploadId=upload["UploadId"]
+                        )
+                        aborted.append(upload["Key"])
+    return aborted
+
+
+def _bucket(client: Client) -> str:
+    return client.store.removeprefix("s3://")
+
+
+@contextmanager
+def _faults(client: Client) -> Iterator[None]:
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        raise MissingPeerError(
+            f"{client.store}: this needs boto3: pip install 'shardwright[aws]'"
+        ) from None
+    try:
+        yield
+    except (BotoCoreError, ClientError) as error:
+        raise StorageError(f"{client.store}: {error}") from error
+
+
+def _boto3_client(client: Client) -> Any:
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+    from botocore.session import Session as BotocoreSession
+
+    config = client.config
+    keys = (
+        client.login.provider()
+        if client.login.provider
+        else {**config, "token": config.get("session_token")}
+    )
+    path_style = config.get("endpoint") and not config.get("virtual_hosted_style_request")
+    no_profile = (
+        {"profile": (None, None, None, None)}
+        if keys.get("access_key_id") or config.get("skip_signature")
+        else None
+    )
+    # With given keys no profile is loaded: the one that AWS_PROFILE names may not exist.
+    session = boto3.session.Session(botocore_session=BotocoreSession(session_vars=no_profile))
+    return session.client(
+        "s3",
+        endpoint_url=config.get("endpoint"),
+        region_name=config.get("region"),
+        aws_access_key_id=keys.get("access_key_id"),
+        aws_secret_access_key=keys.get("secret_access_key"),
+        aws_session_token=keys.get("token"),
+        config=Config(
+            signature_version=UNSIGNED if config.get("skip_signature") else None,
+            s3={"addressing_style": "path" if path_style else "auto"},
+            connect_timeout=5,
+            read_timeout=client.read_seconds,
+            retries={"mode": "standard", "max_attempts": _attempts_within(client.deadline)},
+        ),
+    )
+
+
+def _attempts_within(seconds: float) -> int:
+    """Return how many attempts boto3 may make within a deadline, 1 to 6.
+
+    Its standard mode waits at most 1, 2, 4, ... seconds between attempts.
+    """
+    return max(1, min(6, int(math.log2(seconds + 1)) + 1))

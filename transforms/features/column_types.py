@@ -1,0 +1,105 @@
+"""Check that columns of a type can fill a feature."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.schema import PICTURES, Feature, FeatureKind, VocabularyRule
+from shardwright.tensors import TENSOR_DTYPES
+from transforms.features.lists import is_text, value_type
+from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES, to_floats, to_integers
+from transforms.features.tensors import encode_tensors
+from transforms.features.texts import check_pattern
+from transforms.features.vocabularies import WORDS
+from transforms.references import PICTURE_TYPE
+
+BYTES_TYPES = (
+    pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary, pa.types.is_null,
+)  # fmt: skip
+
+
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+
+
+TEXT_KINDS = frozenset({FeatureKind.TEXT, FeatureKind.BYTES})
+
+
+_NUMBER_KINDS = frozenset({FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BOX})
+
+
+def check_column(kind: pa.DataType, feature: Feature) -> None:
+    """Check that a column of this type can fill the feature.
+
+    Raises:
+        BuildError: The column's type cannot be stored as this kind of feature.
+        UsageError: The feature's `dtype`, `default` or `vocabulary` is invalid for its kind.
+    """
+    value = value_type(kind)
+    if feature.kind in PICTURES:
+        fits = kind == PICTURE_TYPE
+    elif feature.kind in _NUMBER_KINDS:
+        _check_numbers(feature)
+        fits = is_text(value) or pa.types.is_null(value) or any(test(value) for test in _NUMBERS)
+    elif feature.kind == FeatureKind.TENSOR:
+        fits = _is_tensor_column(kind, feature)
+    elif feature.kind in TEXT_KINDS:
+        fits = not (pa.types.is_nested(value) or pa.types.is_union(value))
+    else:
+        check_pattern((feature.vocabulary or VocabularyRule()).token_pattern)
+        is_class = feature.kind not in WORDS and (
+            pa.types.is_integer(value) or pa.types.is_boolean(value)
+        )
+        fits = is_class or is_text(value) or any(test(value) for test in BYTES_TYPES)
+    if not fits:
+        wanted = (
+            "a feature of pictures, which needs a table column of paths"
+            if feature.kind in PICTURES
+            else f"a feature of kind {feature.kind}"
+        )
+        raise BuildError(
+            f"column {feature.column_name!r} is of type {kind}, which cannot be {wanted}: "
+            "cast it to text or a number, or leave it out"
+        )
+
+
+def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:
+    if feature.dtype and feature.dtype not in TENSOR_DTYPES:
+        raise UsageError(
+            f"feature {feature.name!r} of kind tensor has the dtype {feature.dtype!r}; "
+            f"give one of {', '.join(TENSOR_DTYPES)}"
+        )
+    if isinstance(kind, pa.BaseExtensionType):
+        return isinstance(kind, pa.FixedShapeTensorType)
+    try:
+        encode_tensors(pa.nulls(0, kind), feature)
+    except UsageError:
+        return False
+    return True
+
+
+def _check_numbers(feature: Feature) -> None:
+    known, convert = (
+        (INTEGER_DTYPES, to_integers)
+        if feature.kind == FeatureKind.INT64
+        else (FLOAT_DTYPES, to_floats)
+    )
+    told = f"feature {feature.name!r} of kind {feature.kind}"
+    if feature.dtype not in known:
+        raise UsageError(
+            f"{told} has the dtype {feature.dtype!r}; give one of {', '.join(sorted(known - {''}))}"
+        )
+    if feature.kind == FeatureKind.BOX and feature.shape[-1:] != (4,):
+        raise UsageError(
+            f"{told} has the shape {feature.shape}; "
+            "give (4,) for one box, or (None, 4) for any number of boxes"
+        )
+    default = feature.default
+    if default is not None and (
+        isinstance(default, str) or convert(pa.array([default]), feature.dtype)[1].any()
+    ):
+        raise UsageError(
+            f"{told} has the default {default!r}, which is not a value of "
+            f"{feature.dtype or feature.kind}"
+        )

@@ -1,0 +1,116 @@
+"""Convert single values to the type that their feature stores, and find misfits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.schema import Feature, FeatureKind
+from transforms.features.column_types import BYTES_TYPES
+from transforms.features.lists import Mask, to_texts
+from transforms.features.numerics import to_floats, to_integers
+from transforms.rejects import RejectReason
+
+
+class Misfit(NamedTuple):
+    """Rows whose value cannot be stored.
+
+    Attributes:
+        rows: The rows, bool [rows].
+        reason: The typed reason.
+        rule: The message after the feature's name; "{value}" stands for the value.
+    """
+
+    rows: Mask
+    reason: RejectReason
+    rule: str
+
+
+def misfits_at(
+    rows: Mask, rule: str, reason: RejectReason = RejectReason.BAD_VALUE
+) -> list[Misfit]:
+    return [Misfit(rows, reason, rule)] if rows.any() else []
+
+
+def _integers(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
+    numbers, bad = to_integers(values, feature.dtype)
+    told = {
+        "": "a signed 64-bit integer",
+        "uint64": "uint64 within the range of a signed 64-bit integer",
+    }
+    return numbers, misfits_at(
+        bad, f"is {{value}}, which does not fit {told.get(feature.dtype, feature.dtype)}"
+    )
+
+
+def _floats(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
+    numbers, bad = to_floats(values, feature.dtype)
+    return numbers, misfits_at(
+        bad, f"is {{value}}, which does not fit {_told_float(feature.dtype)}"
+    )
+
+
+def _told_float(dtype: str) -> str:
+    return "a 32-bit float" if dtype in ("", "float32", "float64") else dtype
+
+
+def _boxes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
+    numbers, misfits = _floats(values, feature)
+    corners = numbers.fill_null(0).to_numpy(zero_copy_only=False).reshape(-1, 4)
+    ymin, xmin, ymax, xmax = corners.T
+    inside = ((corners >= 0) & (corners <= 1)).all(1)
+    bad = np.repeat(~inside | (ymin > ymax) | (xmin > xmax), 4)
+    rule = (
+        "is {value}; a box must be ymin, xmin, ymax, xmax as fractions from 0 to 1 of height and "
+        "width, with ymin <= ymax and xmin <= xmax"
+    )
+    return numbers, misfits + misfits_at(bad, rule)
+
+
+def _texts(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
+    del feature
+    is_bytes = any(test(values.type) for test in BYTES_TYPES)
+    return (values if is_bytes else values.cast(pa.string())).cast(pa.binary()), []
+
+
+def _classes(values: pa.Array, feature: Feature) -> tuple[pa.Array, list[Misfit]]:
+    """Return class names as texts; whole numbers stay int64 if their names are learned.
+
+    If names are given and none of them is a number, whole numbers are indices into them.
+    """
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.string())
+    if not pa.types.is_integer(values.type):
+        texts, bad = to_texts(values)
+        return texts, misfits_at(bad, "is {value}, which is not UTF-8")
+    numbers, bad = to_integers(values, "")
+    misfits = misfits_at(bad, "is {value}, which does not fit a signed 64-bit integer")
+    if not feature.names or any(name.lstrip("-").isdecimal() for name in feature.names):
+        return (
+            numbers.cast(pa.string()) if feature.names or feature.default is not None else numbers
+        ), misfits
+    outside = (
+        pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, len(feature.names)))
+        .fill_null(False)
+        .to_numpy(zero_copy_only=False)
+    )
+    rule = f"is {{value}}; class indices must be at least 0 and below {len(feature.names)}"
+    known = pc.if_else(pa.array(outside), pa.scalar(None, pa.int64()), numbers)
+    return pa.array(feature.names, pa.string()).take(known), misfits + misfits_at(
+        outside, rule, RejectReason.UNKNOWN_LABEL
+    )
+
+
+CONVERT: dict[FeatureKind, Callable[[pa.Array, Feature], tuple[pa.Array, list[Misfit]]]] = {
+    FeatureKind.INT64: _integers,
+    FeatureKind.FLOAT32: _floats,
+    FeatureKind.BOX: _boxes,
+    FeatureKind.TEXT: _texts,
+    FeatureKind.BYTES: _texts,
+    FeatureKind.CLASS_LABEL: _classes,
+    FeatureKind.MULTI_LABEL: _classes,
+}

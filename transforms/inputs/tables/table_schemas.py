@@ -1,0 +1,203 @@
+"""Find the columns and types of a table that hold in all rows of all its files.
+
+Parquet states its types, JSON lines are read as a whole, and a CSV is scanned once (as text, in
+bounded memory) before it is read. In a table of several files, each column has the type that it
+would have in one file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from shardwright.errors import BuildError
+from shardwright.storage import NO_OPTIONS, StorageOptions
+from shardwright.storage.reads import map_reads
+from transforms.inputs.tables.table_files import (
+    BLOCK_BYTES,
+    FALSE_TEXTS,
+    TRUE_TEXTS,
+    open_csv,
+    open_file,
+    read_json_lines,
+    table_faults,
+)
+
+_FILES_AT_A_TIME = 8  # when reading types
+# Numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
+_NO_FLOAT = r"^[+-]?0[0-9]|^[+]|^-?[0-9]{16,}$"
+_NARROWEST_FIRST = (pa.int64(), pa.float64(), pa.bool_())
+
+
+def read_table_schema(
+    paths: str | Sequence[str], kind: str, storage: StorageOptions = NO_OPTIONS
+) -> pa.Schema:
+    """Return the columns and types of a table in one file or in several.
+
+    Raises:
+        BuildError: A file cannot be read, or its columns differ from those of the first.
+    """
+    paths = [paths] if isinstance(paths, str) else paths
+    if kind in ("csv", "tsv"):
+        return _unify_csv(
+            paths,
+            list(
+                map_reads(
+                    lambda path: _look_through_csv(path, kind, storage), paths, _FILES_AT_A_TIME
+                )
+            ),
+        )
+    schemas = list(
+        map_reads(lambda path: _stated_schema(path, kind, storage), paths, _FILES_AT_A_TIME)
+    )
+    return schemas[0] if len(schemas) == 1 else _unify_stated(paths, kind, schemas)
+
+
+def _stated_schema(path: str, kind: str, storage: StorageOptions) -> pa.Schema:
+    with table_faults(path):
+        if kind == "jsonl":
+            return _dates_as_text(read_json_lines(path, storage).schema)
+        with open_file(path, storage) as file:
+            return pq.read_schema(file).remove_metadata()
+
+
+def _dates_as_text(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with timestamps as text: JSON has no dates, but Arrow guesses them."""
+
+    def as_text(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_list(kind):
+            return pa.list_(as_text(kind.value_type))
+        return pa.string() if pa.types.is_timestamp(kind) else kind
+
+    return pa.schema([(field.name, as_text(field.type)) for field in schema])
+
+
+def _unify_stated(paths: Sequence[str], kind: str, schemas: Sequence[pa.Schema]) -> pa.Schema:
+    """Return the columns of all files; a file of JSON lines may lack some, as a line may."""
+    whole = _without_dictionaries(schemas[0])
+    for path, schema in zip(paths[1:], schemas[1:], strict=True):
+        if kind == "parquet":
+            _check_same_columns(paths[0], schemas[0].names, path, schema.names)
+        try:
+            whole = pa.unify_schemas(
+                [whole, _without_dictionaries(schema)], promote_options="permissive"
+            )
+        except pa.ArrowException as error:
+            raise BuildError(
+                f"{path} and {paths[0]} are not one table: {error}. "
+                "Cast the column to one type in all files"
+            ) from error
+    return whole
+
+
+def _without_dictionaries(schema: pa.Schema) -> pa.Schema:
+    return pa.schema(
+        [
+            (
+                field.name,
+                field.type.value_type if pa.types.is_dictionary(field.type) else field.type,
+            )
+            for field in schema
+        ]
+    )
+
+
+def _check_same_columns(
+    first_path: str, first: Sequence[str], path: str, names: Sequence[str]
+) -> None:
+    if sorted(first) != sorted(names):
+        lacks, adds = sorted(set(first) - set(names)), sorted(set(names) - set(first))
+        told = [
+            f"it lacks {lacks}" if lacks else "",
+            f"it also has {adds}" if adds else "",
+            "" if lacks or adds else "one is duplicate",
+        ]
+        raise BuildError(
+            f"{path} has other columns than {first_path} ({', '.join(filter(None, told))}): "
+            "all files of a table must have the same"
+        )
+
+
+# Column -> types that can hold every value in a file, narrowest first; None without values.
+_Possible = dict[str, Sequence[pa.DataType] | None]
+
+
+def _unify_csv(paths: Sequence[str], found: Sequence[tuple[list[str], _Possible]]) -> pa.Schema:
+    """Return each column's narrowest type: int64, float64, bool or string; empty is null."""
+    names = found[0][0]
+    for path, (others, _) in zip(paths[1:], found[1:], strict=True):
+        _check_same_columns(paths[0], names, path, others)
+    chosen = []
+    for name in names:
+        possible = [kinds for _, by_name in found if (kinds := by_name[name]) is not None]
+        held = [
+            kind
+            for kind in _NARROWEST_FIRST
+            if possible and all(kind in kinds for kinds in possible)
+        ]
+        chosen.append((name, held[0] if held else pa.string()))
+    return pa.schema(chosen)
+
+
+def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[list[str], _Possible]:
+    """Return a file's column names in order, and the types that can hold their values."""
+    with table_faults(path):
+        with open_csv(path, kind, {}, [], storage) as reader:
+            names = list(reader.schema.names)
+        possible: _Possible = dict.fromkeys(names)
+        last = ""
+        with open_csv(path, kind, dict.fromkeys(names, pa.string()), [], storage) as reader:
+            for batch in reader:
+                for name, column in zip(names, batch.columns, strict=True):
+                    values = column.filter(pc.not_equal(column, ""))
+                    if len(values):
+                        known = possible[name]
+                        possible[name] = [
+                            kind
+                            for kind in (_NARROWEST_FIRST if known is None else known)
+                            if _holds(kind, values)
+                        ]
+                if batch.num_rows and batch.num_columns:
+                    last = batch.columns[-1][-1].as_py()
+        _check_last_quote(path, last, storage)
+    return names, possible
+
+
+def _check_last_quote(path: str, last: str, storage: StorageOptions) -> None:
+    """Check for an unclosed quote, which takes all later lines into one value, silently in Arrow.
+
+    Args:
+        path: The file.
+        last: Its last value; only one with a line break can have swallowed lines.
+        storage: Options of its store.
+
+    Raises:
+        BuildError: The file does not end with the closing quote.
+    """
+    if "\n" not in last and "\r" not in last:
+        return
+    end = b""
+    with open_file(path, storage) as file:
+        while block := file.read(BLOCK_BYTES):
+            end = (end + block).rstrip()[-1:]
+    if end != b'"':
+        raise BuildError(
+            f"the table {path} has a quote before {last[:60]!r} that is never closed, "
+            "so all lines after it are one value: close it"
+        )
+
+
+def _holds(kind: pa.DataType, values: pa.Array) -> bool:
+    """Return whether every text is a value of that type; integers must convert back unchanged."""
+    if pa.types.is_boolean(kind):
+        return bool(pc.all(pc.is_in(values, value_set=pa.array(TRUE_TEXTS + FALSE_TEXTS))).as_py())
+    try:
+        numbers = values.cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    if pa.types.is_integer(kind):
+        return bool(numbers.cast(pa.string()).equals(values))
+    return not pc.any(pc.match_substring_regex(values, _NO_FLOAT)).as_py()
