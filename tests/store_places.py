@@ -151,10 +151,14 @@ class Places:
 
     def server(self, kind: Kind) -> StoreServer:
         """Return the server of a kind; moto's S3 if versitygw is not built."""
-        has_versitygw = os.access(BINARIES / "versitygw", os.X_OK)
-        name = {"s3": "s3_server" if has_versitygw else "moto_server", "gs": "gcs_server"}[kind]
+        name = {"s3": "moto_server" if self.has_moto else "s3_server", "gs": "gcs_server"}[kind]
         server: StoreServer = self._request.getfixturevalue(name)
         return server
+
+    @property
+    def has_moto(self) -> bool:
+        """True if moto serves S3, for want of versitygw."""
+        return not os.access(BINARIES / "versitygw", os.X_OK)
 
     @contextmanager
     def proxy(

@@ -64,7 +64,9 @@ def test_keys_that_only_a_store_has(places: Places, tmp_path: Path, kind: Kind) 
     """Keys that are no paths can be listed and not requested; some objects stand for folders."""
     source = places.make(kind).fill(make_images(tmp_path / "in", 6))
     odd = dict.fromkeys(("cat", "empty folder"), "other_file")
-    odd |= dict.fromkeys(("cat/line\nbreak.png", "cat/\x7f.png"), "bad_id")
+    odd["cat/\x7f.png"] = "bad_id"
+    if not (kind == "s3" and places.has_moto):  # it finds no object with a line break in its key
+        odd["cat/line\nbreak.png"] = "bad_id"
     if kind == "gs":  # file-based S3 servers make paths of such keys
         names = ("cat//double.png", "cat/./dot.png", "../up.png", "/root.png")
         odd |= dict.fromkeys(names, "bad_id")
