@@ -61,7 +61,10 @@ def test_a_build_of_another_input_never_mixes_with_a_running_one(
         args = (*slowly.args, *output.args, *OPTIONS, "--threads", "1")
         first = start_build(tmp_path / "stderr", slowly.uri, output.uri, *args)
         wait_for(lambda: stores.num_files(output, "index/") >= 2, first)
+        # The first one is held until the other has ended, however slow the machine is.
+        proxy.add(Fault("latency", None, path_contains=".png", latency_msec=5000))
         assert build_between(other, output, *OPTIONS) == 0
+        proxy.clear()
         assert first.wait() == 1
     assert f"has started in OUTPUT {output.uri}: this one stops" in error_of(first.said)
     assert verify(output.uri, storage_options=output.storage_options).is_sound
