@@ -23,7 +23,7 @@ from tests.build_helpers import (
     rejects_of,
     write_table,
 )
-from transforms.user_code import UserTransform
+from transforms.user_code import Record, UserTransform
 
 MODULE = "tests.user_transforms"
 Records = dict[str, dict[str, Any]]
@@ -143,7 +143,7 @@ def test_another_function_makes_other_shards(table: Path) -> None:
     ("spec", "message"),
     [
         (MODULE, "is not a function; expected package.module:function"),
-        ("no.such:thing", "could not import no.such: No module named 'no'"),
+        ("no.such:thing", "could not import no.such: ModuleNotFoundError: No module named 'no'"),
         (f"{MODULE}:nothing", "tests.user_transforms has no function 'nothing'"),
         (f"{MODULE}:MISTAKES", "has no function 'MISTAKES'"),
     ],
@@ -196,12 +196,24 @@ def test_a_file_elsewhere_makes_the_same_dataset(tmp_path: Path) -> None:
     found = [UserTransform.find(f"{tmp_path}/{folder}/mine.py:same") for folder in ("one", "two")]
     assert found[0].spec == found[1].spec == "mine.py:same"
     assert found[0].digest == found[1].digest
-    (tmp_path / "two" / "mine.py").write_text(f"{code}# changed\n")
-    assert UserTransform.find(f"{tmp_path}/two/mine.py:same").digest != found[0].digest
+
+
+def test_a_changed_file_runs_as_its_digest_says(tmp_path: Path) -> None:
+    """As in a notebook, where one process builds, edits and builds again."""
+    file, record = tmp_path / "mine.py", Record("a.png", b"image")
+    digests = set()
+    for label in ("cat", "dog"):
+        file.write_text(f"def label(record):\n    return record.replace(label={label!r})\n")
+        found = UserTransform.find(f"{file}:label")
+        assert found.apply(record) == [record.replace(label=label)]
+        digests.add(found.digest)
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize(("spec", "told"), [
     ("nowhere.py:f", "there is no file .*nowhere.py"),
+    ("opens.py:f", "could not import .*opens.py: FileNotFoundError: .* 'absent.json'"),
+    ("half.py:f", "could not import .*half.py: SyntaxError: "),
     ("mine.py:g", "mine.py has no function 'g'"),
     ("mine.py", "expected package.module:function or path/to/file.py:function"),
 ])  # fmt: skip
@@ -209,6 +221,8 @@ def test_files_without_the_function(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: str, told: str
 ) -> None:
     (tmp_path / "mine.py").write_text("x = 1\n")
+    (tmp_path / "opens.py").write_text("open('absent.json')\n")
+    (tmp_path / "half.py").write_text("def f(record:\n")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=told):
         UserTransform.find(spec)

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
+from transforms.hashing import joined
 from transforms.routing import Route, Routed
 from transforms.splitting import grouped_splits, stratified
 from transforms.splitting.split_lists import ListedIds, SplitLists, read_lists, reject_others
 from transforms.splitting.splits import SplitFractions, SplitRule, assign_splits
-from transforms.splitting.stratified import joined
 
 
 class AssignSplits(beam.PTransform):
@@ -64,7 +64,7 @@ class AssignSplits(beam.PTransform):
         used = (
             references
             | "Used" >> beam.Map(_find_used, ids=AsSingleton(ids))
-            | "AllUsed" >> beam.CombineGlobally(_unite)
+            | "AllUsed" >> beam.CombineGlobally(_union)
         )
         unused = used | "Unused" >> Route(_unused, pa.RecordBatch, ids=AsSingleton(ids))
         drawn = (
@@ -149,7 +149,7 @@ def _find_used(batch: pa.RecordBatch, *, ids: ListedIds) -> np.ndarray:
     return found[found >= 0]
 
 
-def _unite(parts: Iterable[np.ndarray]) -> np.ndarray:
+def _union(parts: Iterable[np.ndarray]) -> np.ndarray:
     return np.unique(joined(parts, np.int64))
 
 

@@ -20,6 +20,7 @@ from transforms.duplicates import (
     spread_hashed,
     take_candidates,
 )
+from transforms.hashing import joined
 from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
 from transforms.routing import Route, Routed
@@ -66,7 +67,7 @@ class DropDuplicates(beam.PTransform):
             | "Find" >> Route(_find, np.ndarray, policy=self._policy)  # keys of rows
         )
         keys = (
-            found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_joined)
+            found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_sorted)
         )  # one sorted array of keys
         unique = references | "LeaveOut" >> beam.FlatMap(
             _leave_out, keys=AsSingleton(keys)
@@ -93,8 +94,8 @@ def _find(bucket: tuple[int, Iterable[bytes]], *, policy: str) -> Iterator[np.nd
     yield keys
 
 
-def _joined(parts: list[np.ndarray]) -> np.ndarray:
-    return np.sort(np.concatenate([np.zeros(0, np.uint64), *parts]))
+def _sorted(parts: list[np.ndarray]) -> np.ndarray:
+    return np.sort(joined(parts, np.uint64))
 
 
 def _leave_out(batch: pa.RecordBatch, *, keys: np.ndarray) -> Iterator[pa.RecordBatch]:

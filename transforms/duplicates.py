@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from shardwright.storage import StorageOptions, is_remote
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads
-from transforms.hashing import hash64
+from transforms.hashing import hash64, joined
 from transforms.internal_errors import fault_of
 from transforms.references import concat, keep_rows, set_column
 from transforms.rejects import Reject, RejectReason
@@ -54,9 +54,9 @@ def count_lengths(batch: pa.RecordBatch) -> Lengths:
 def merge_lengths(parts: Iterable[Lengths]) -> Lengths:
     """Return the image lengths in all parts."""
     given = list(parts)
-    lengths = np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in given)])
+    lengths = joined((part.lengths for part in given), np.int64)
     # A repeated length weighs 2, so it stays repeated even if it is in one part only.
-    weights = np.concatenate([np.zeros(0, np.int64), *(1 + part.repeated for part in given)])
+    weights = joined((1 + part.repeated for part in given), np.int64)
     merged, where = np.unique(lengths, return_inverse=True)
     return Lengths(merged, np.bincount(where, weights, minlength=len(merged)) > 1)
 

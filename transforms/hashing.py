@@ -1,4 +1,4 @@
-"""Stable 64-bit hashes of text.
+"""Stable 64-bit hashes of text, and arrays of them.
 
 Python's own `hash` of text differs between processes, so it must never decide an order.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,11 @@ def hash64(texts: pa.Array, salt: str) -> np.ndarray:
         state.update(text or b"")
         digests += state.digest()
     return np.frombuffer(bytes(digests), dtype=">u8").astype(np.uint64)
+
+
+def joined(parts: Iterable[np.ndarray], dtype: type) -> np.ndarray:
+    """Return all parts as one array, empty without parts."""
+    return np.concatenate([np.zeros(0, dtype), *parts])
 
 
 def spread_rows(

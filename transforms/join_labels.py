@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
+from transforms.hashing import joined
 from transforms.inputs.tables.table import TableSource
 from transforms.labels import LabelRules, LabelTable, join_bucket, spread
 from transforms.references import from_ipc, to_ipc
@@ -112,7 +113,7 @@ def _matched(batch: pa.RecordBatch, table: LabelTable) -> np.ndarray:
 
 
 def _union(parts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.unique(np.concatenate([np.zeros(0, np.int64), *parts]))
+    return np.unique(joined(parts, np.int64))
 
 
 def _unmatched(table: LabelTable, matched: np.ndarray) -> Iterator[Reject]:

@@ -109,16 +109,14 @@ class UserTransform:
         path = os.path.abspath(place) if place.endswith(".py") else ""
         # The folder does not count: the same file elsewhere makes the same dataset.
         spec = f"{os.path.basename(path)}:{name}" if path else spec
-        function = _load(spec, path)
-        module = inspect.getmodule(function)
+        function = _functions[spec, path] = _load(spec, path)
         try:
-            source = inspect.getsource(module) if module is not None else ""
+            digest = _source_digest(inspect.getmodule(function))
         except (OSError, TypeError) as error:
             raise UsageError(
                 f"--transform {spec}: cannot read the source of its module, which the shards' "
                 f"digests depend on: {error}"
             ) from error
-        digest = hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
         return cls(spec, digest, path)
 
     def apply(self, record: Record) -> list[Record]:
@@ -128,7 +126,7 @@ class UserTransform:
             ImageFault: The function returned no record or an invalid one, or it failed.
         """
         try:
-            found = _load(self.spec, self.path)(record)
+            found = _loaded(self.spec, self.path)(record)
             results = [found] if isinstance(found, Record) else list(found or ())
         except RejectRecord as left_out:
             raise ImageFault(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
@@ -204,7 +202,23 @@ def _type_problem(record: Record) -> str:
     return ""
 
 
-@functools.cache
+# By spec and path. `UserTransform.find` replaces an entry, so that a file edited within a process,
+# such as a notebook, runs as its digest says.
+_functions: dict[tuple[str, str], Transform] = {}
+
+
+def _loaded(spec: str, path: str) -> Transform:
+    if (spec, path) not in _functions:
+        _functions[spec, path] = _load(spec, path)
+    return _functions[spec, path]
+
+
+@functools.cache  # a module is imported once, so its source then is the code that runs
+def _source_digest(module: ModuleType | None) -> str:
+    source = inspect.getsource(module) if module is not None else ""
+    return hashlib.blake2b(source.encode(), digest_size=16).hexdigest()
+
+
 def _load(spec: str, path: str) -> Transform:
     module_name, _, name = spec.rpartition(":")
     if not module_name or not name:
@@ -231,12 +245,14 @@ def _import_module(spec: str, name: str) -> ModuleType:
         sys.path.insert(0, os.getcwd())
     try:
         return importlib.import_module(name)
-    except ImportError as error:
-        raise UsageError(f"--transform {spec}: could not import {name}: {error}") from error
+    except Exception as error:
+        raise _import_error(spec, name, error) from error
 
 
 def _import_file(spec: str, path: str) -> ModuleType:
     """Import a file under a name of its own, whatever other modules are called like it."""
+    if not os.path.isfile(path):
+        raise UsageError(f"--transform {spec}: there is no file {path}")
     name = f"shardwright_transform_{hashlib.blake2b(path.encode(), digest_size=8).hexdigest()}"
     found = importlib.util.spec_from_file_location(name, path)
     assert found is not None, "a path that ends in .py has a loader"
@@ -247,8 +263,13 @@ def _import_file(spec: str, path: str) -> ModuleType:
         sys.path.append(folder)  # for the modules beside it
     try:
         found.loader.exec_module(module)
-    except FileNotFoundError as error:
-        raise UsageError(f"--transform {spec}: there is no file {path}") from error
-    except ImportError as error:
-        raise UsageError(f"--transform {spec}: could not import {path}: {error}") from error
+    except Exception as error:
+        raise _import_error(spec, path, error) from error
     return module
+
+
+def _import_error(spec: str, name: str, error: Exception) -> UsageError:
+    """Return the error for a user's module that cannot be imported, whatever it raised."""
+    return UsageError(
+        f"--transform {spec}: could not import {name}: {type(error).__name__}: {error}"
+    )

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import BuildError
+from transforms.hashing import joined
 from transforms.references import set_column
 from transforms.splitting.splits import SplitRule, split_hash, units_of
 from transforms.splitting.stratified import (
     check_classes,
     classes_of,
-    joined,
     name_splits,
     sum_pairs,
 )

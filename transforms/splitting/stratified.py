@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from shardwright.errors import BuildError
-from transforms.hashing import hash64
+from transforms.hashing import hash64, joined
 from transforms.references import set_column
 from transforms.splitting.apportion import apportion
 from transforms.splitting.splits import SplitRule, split_hash
@@ -137,11 +137,6 @@ def sum_pairs(
         second[starts],
         np.add.reduceat(counts[order], starts) if len(starts) else counts,
     )
-
-
-def joined(parts: Iterable[np.ndarray], dtype: type) -> np.ndarray:
-    """Return all parts as one array, empty without parts."""
-    return np.concatenate([np.zeros(0, dtype), *parts])
 
 
 def find_cuts(histogram: HashHistogram, rule: SplitRule, *, stratify: bool) -> Cuts:
