@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-guard bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -114,6 +114,9 @@ format: install  ## put the code in ruff's format
 bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 15 minutes)
 	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
+
+bench-guard: install  ## speed of building and planning against the commit in benchmarks/BASELINE (needs 5 GB, under 4 minutes)
+	$(BIN)/python benchmarks/guard.py
 
 bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about 4 minutes)
 	$(BIN)/python benchmarks/join.py --write

@@ -191,7 +191,7 @@ class _Sampler(threading.Thread):
 
 
 def _start(
-    command: Sequence[str], log: Path, env: Mapping[str, str] | None
+    command: Sequence[str], log: Path, env: Mapping[str, str] | None, cwd: Path
 ) -> subprocess.Popen[bytes]:
     log.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, **(env or {})}
@@ -201,7 +201,7 @@ def _start(
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            cwd=_REPO,
+            cwd=cwd,
             env=environment,
             start_new_session=True,
         )
@@ -228,8 +228,9 @@ def measure(
     env: Mapping[str, str] | None = None,
     timeout_s: float = 1800,
     each_look: Callable[[int], None] | None = None,
+    cwd: Path = _REPO,
 ) -> Usage:
-    """Run a command to its end, with its output in LOG.out and LOG.err.
+    """Run a command in `cwd` to its end, with its output in LOG.out and LOG.err.
 
     `each_look` is called every 100 ms with the tree's RSS in bytes while the command runs.
 
@@ -238,7 +239,7 @@ def measure(
             whose work would be missing from the wall time.
     """
     start = time.perf_counter()
-    child = _start(command, log, env)
+    child = _start(command, log, env, cwd)
     tree = _Tree(child.pid)
     sampler = _Sampler(tree, timeout_s, each_look)
     sampler.start()
@@ -285,7 +286,7 @@ def seconds_to_first_shard(
     The command is then killed: this polling costs CPU and would distort the rest of the run.
     """
     start = time.perf_counter()
-    child = _start(command, log, env)
+    child = _start(command, log, env, _REPO)
     tree = _Tree(child.pid)
     try:
         while time.perf_counter() - start < timeout_s:

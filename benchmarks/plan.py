@@ -31,7 +31,7 @@ _CHUNK = 500_000
 _CLASSES = 1000
 _BYTES_PER_ROW = 60  # generous: the table and the plan that is written
 _COLUMNS = ["--image-column", "path", "--label-column", "label", "--size-column", "num_bytes"]
-_OPTIONS = [*_COLUMNS, "--split", "train=0.9,validation=0.05,test=0.05", "--json"]
+PLAN_OPTIONS = [*_COLUMNS, "--split", "train=0.9,validation=0.05,test=0.05", "--json"]
 
 
 def _rows(start: int, count: int) -> pa.Table:
@@ -119,7 +119,7 @@ def _render(rows: int, usages: list[Usage], checks: list[Target], circumstances:
     verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
     lines = ["## Planning without the images", "", *circumstances]
     lines += [
-        f"- Measured: `shardwright plan TABLE OUT {' '.join(_OPTIONS)}`, the whole command",
+        f"- Measured: `shardwright plan TABLE OUT {' '.join(PLAN_OPTIONS)}`, the whole command",
         "",
     ]
     return "\n".join(
@@ -153,7 +153,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def _run(table: Path, out: Path, rows: int, ballast: Ballast) -> Usage:
     ballast.swap(out)
     ballast.follow(out, 0)
-    words = shardwright_command("plan", str(table), str(out), *_OPTIONS)
+    words = shardwright_command("plan", str(table), str(out), *PLAN_OPTIONS)
     usage = measure(
         words,
         log=out.with_name("plan-log"),
