@@ -34,7 +34,7 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from transforms.images import EncodeOptions, store_image
-from transforms.writing.read_ahead import ReadAhead
+from transforms.write.read_ahead import ReadAhead
 
 CORES = os.cpu_count() or 1
 BLOCK = 16

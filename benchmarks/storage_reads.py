@@ -52,7 +52,7 @@ def shardwright(place: Place) -> Read:
     import pyarrow as pa
 
     from shardwright.storage import StorageOptions
-    from transforms.writing.image_reads import read_ahead
+    from transforms.write.image_reads import read_ahead
 
     options = StorageOptions.of(place.options)
 

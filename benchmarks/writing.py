@@ -25,17 +25,17 @@ from photos import make_photos
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from schemas.image_classification import image_classification
-from shardwright.naming import ShardName
+from shardwright.format.naming import ShardName
 from shardwright.storage import Folder
 from transforms.features.rows import index_labels
 from transforms.images import EncodeOptions, check_image
 from transforms.inputs.detection import list_source
 from transforms.inputs.folders.folder_source import FolderSource
-from transforms.planning.shard_plans import ShardPlan
-from transforms.writing.examples import ExampleEncoder
-from transforms.writing.image_reads import Place, read_local_image
-from transforms.writing.shard_writing import write_shard
-from transforms.writing.write_job import WriteJob
+from transforms.plan.shard_plans import ShardPlan
+from transforms.write.examples import ExampleEncoder
+from transforms.write.image_reads import Place, read_local_image
+from transforms.write.shard_writing import write_shard
+from transforms.write.write_job import WriteJob
 
 PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
 

@@ -20,23 +20,27 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 from schemas.image_classification import image_classification
 from shardwright.storage import Folder
-from transforms.assign_splits import AssignSplits
-from transforms.clear_output import ClearOutput
-from transforms.encode_features import EncodeFeatures
-from transforms.images import EncodeOptions
-from transforms.inputs.detection import detect_source
-from transforms.list_images import ListImages
-from transforms.output_state import OutputRequest
-from transforms.plan_shards import PlanShards
-from transforms.planning.packing import ShardPolicy
-from transforms.publish import PublishDataset
-from transforms.publishing.publication import Publication
-from transforms.references import keep_rows, reject_rows
-from transforms.rejects import Reject, RejectReason
-from transforms.routing import Route
-from transforms.splitting.splits import parse_split
-from transforms.write_shards import WriteShards
-from transforms.writing.write_job import WriteJob
+from transforms import (
+    AssignSplits,
+    ClearOutput,
+    EncodeFeatures,
+    EncodeOptions,
+    ListImages,
+    OutputRequest,
+    PlanShards,
+    Publication,
+    PublishDataset,
+    Reject,
+    RejectReason,
+    Route,
+    ShardPolicy,
+    WriteJob,
+    WriteShards,
+    detect_source,
+    keep_rows,
+    parse_split,
+    reject_rows,
+)
 
 NAME, MAX_REJECT_FRACTION = "mine", 0.5
 

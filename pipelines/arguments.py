@@ -153,7 +153,7 @@ def _add_code_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="MODULE|FILE.py:FUNCTION",
-        help="call your function on each record before it is written (transforms.user_code.Record "
+        help="call your function on each record before it is written (transforms.Record "
         "in; one record, several or none out); may be repeated. For workers on other machines, "
         "add its package with --setup_file",
     )

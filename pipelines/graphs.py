@@ -12,16 +12,16 @@ import apache_beam as beam
 
 from pipelines.job import BuildJob
 from pipelines.runners import is_local
-from transforms.assign_splits import AssignSplits
-from transforms.clear_output import ClearOutput
-from transforms.drop_duplicates import DropDuplicates
-from transforms.encode_features import EncodeFeatures
-from transforms.estimate_sizes import EstimateSizes
-from transforms.join_labels import JoinLabels
-from transforms.list_images import ListImages
-from transforms.plan_shards import PlanShards
-from transforms.publish import PublishDataset
-from transforms.write_shards import WriteShards
+from transforms.duplicates.drop_duplicates import DropDuplicates
+from transforms.features.encode_features import EncodeFeatures
+from transforms.inputs.list_images import ListImages
+from transforms.labels.join_labels import JoinLabels
+from transforms.plan.estimate_sizes import EstimateSizes
+from transforms.plan.plan_shards import PlanShards
+from transforms.publish.publish_dataset import PublishDataset
+from transforms.splits.assign_splits import AssignSplits
+from transforms.write.clear_output import ClearOutput
+from transforms.write.write_shards import WriteShards
 
 
 class ReferenceGraph(NamedTuple):

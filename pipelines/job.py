@@ -13,9 +13,9 @@ from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
 from pipelines.schemas_option import as_encoded, kinds_of, read_schema
 from schemas.ready import READY_SCHEMAS
-from shardwright import naming
 from shardwright.errors import StorageError, UsageError
-from shardwright.schema import ExampleSchema, FeatureKind
+from shardwright.format import naming
+from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.storage import Folder, absolute, files_of
 from transforms.features.vocabularies import read_class_names
 from transforms.inputs.detection import detect_source, make_request
@@ -24,9 +24,9 @@ from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_source import open_label_table
 from transforms.output_state import OutputRequest, check_output
-from transforms.publishing.publication import Publication
-from transforms.splitting.split_lists import SplitLists
-from transforms.writing.write_job import WriteJob
+from transforms.publish.publication import Publication
+from transforms.splits.split_lists import SplitLists
+from transforms.write.write_job import WriteJob
 
 _LOCAL_BUCKETS, _REMOTE_BUCKETS = 8, 1024
 

@@ -11,7 +11,7 @@ from pipelines.schemas_option import check_columns, load_schema
 from schemas.image_classification import image_classification
 from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS
 from shardwright.errors import BuildError, UsageError
-from shardwright.schema import ExampleSchema, Feature
+from shardwright.format.schema import ExampleSchema, Feature
 from transforms.features.rows import column_features
 from transforms.inputs.source import InputSource
 from transforms.inputs.tables.table import TableSource

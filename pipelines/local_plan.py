@@ -22,11 +22,11 @@ from pipelines.graphs import plan_graph, reference_graph, size_estimate
 from pipelines.job import BuildJob
 from pipelines.runners import is_local
 from pipelines.running import run_pipeline
-from shardwright import naming
 from shardwright.errors import BuildError, ShardwrightError
-from shardwright.index import read_summary
-from shardwright.manifest import read_json, read_manifest
-from shardwright.naming import ShardName
+from shardwright.format import naming
+from shardwright.format.index import read_summary
+from shardwright.format.manifest import read_json, read_manifest
+from shardwright.format.naming import ShardName
 from shardwright.storage import Folder
 from transforms.output_state import (
     check_fingerprint,
@@ -35,13 +35,13 @@ from transforms.output_state import (
     fingerprint_of,
     is_earlier_try,
 )
-from transforms.plan_shards import LayOutShards
-from transforms.planning.packing import KNOWN_BYTES, Layout, ShardCuts, known_sizes
-from transforms.planning.shard_plans import ShardPlan
-from transforms.planning.sizing import SizeEstimate
+from transforms.plan.packing import KNOWN_BYTES, Layout, ShardCuts, known_sizes
+from transforms.plan.plan_shards import LayOutShards
+from transforms.plan.shard_plans import ShardPlan
+from transforms.plan.sizing import SizeEstimate
 from transforms.references import set_column
 from transforms.rejects import Reject
-from transforms.writing.shard_writing import find_finished
+from transforms.write.shard_writing import find_finished
 
 _COUNTED_COLUMNS = ["id", "uri", "row", "split"]
 

@@ -15,12 +15,12 @@ from pipelines.command_line import split_command_line
 from pipelines.image_options import parse_encode_options
 from pipelines.runners import beam_arguments, check_code, check_runner
 from shardwright.errors import UsageError
-from shardwright.naming import dataset_name_for, is_dataset_name
+from shardwright.format.naming import dataset_name_for, is_dataset_name
 from shardwright.sizes import parse_size
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, absolute, is_remote
 from transforms.images import EncodeOptions
-from transforms.planning.packing import DEFAULT_SHARD_BYTES, ShardPolicy
-from transforms.splitting.splits import SplitRule, parse_split
+from transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy
+from transforms.splits.split_rules import SplitRule, parse_split
 from transforms.user_code import UserTransform
 
 

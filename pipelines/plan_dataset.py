@@ -18,7 +18,7 @@ from pipelines.running import EXIT_DONE, EXIT_FAILED, fail, say
 from shardwright.errors import ShardwrightError
 from shardwright.sizes import show_bytes
 from transforms.output_state import plan_json
-from transforms.planning.packing import Layout, ShardCuts
+from transforms.plan.packing import Layout, ShardCuts
 from transforms.progress import PROGRESS
 
 _VERDICTS = {

@@ -14,9 +14,9 @@ from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from pipelines.dataflow import console_url
 from pipelines.options import BuildOptions
-from shardwright import naming
 from shardwright.errors import BuildError, ShardwrightError
-from shardwright.manifest import read_json
+from shardwright.format import naming
+from shardwright.format.manifest import read_json
 from transforms.progress import PROGRESS, Progress
 
 _LOG = logging.getLogger(__name__)

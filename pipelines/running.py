@@ -28,12 +28,12 @@ from pipelines.runners import describe_runner, is_local, option_of, runner_of
 from pipelines.temporary import temporary_folder
 from shardwright import errors
 from shardwright.errors import BuildError, ShardwrightError, TooManyRejectsError, UsageError
-from shardwright.manifest import Manifest, read_manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.sizes import show_bytes, show_seconds
 from shardwright.storage import COUNTERS, Folder
-from transforms.planning.size_errors import average, record_bytes_of
+from transforms.plan.size_errors import average, record_bytes_of
 from transforms.progress import PROGRESS
-from transforms.publishing.leaks import LEAKS
+from transforms.publish.leaks import LEAKS
 from transforms.reject_files import first_faults
 from transforms.rejects import RejectReason
 

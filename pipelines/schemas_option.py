@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
-from shardwright.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage import StorageOptions, absolute, files_of
 from transforms.features.column_types import check_column
 from transforms.features.rows import column_features
@@ -130,7 +130,9 @@ def _load_python(path: str) -> ExampleSchema:
             if found is None
             else f"defines a SCHEMA of type {type(found).__name__}"
         )
-        raise UsageError(f"--schema {path} {what}: it must be a shardwright.schema.ExampleSchema")
+        raise UsageError(
+            f"--schema {path} {what}: it must be a {ExampleSchema.__module__}.ExampleSchema"
+        )
     return found
 
 

@@ -2,7 +2,7 @@
 
 `WriteToTFRecord` takes its number of shards when the graph is built, so the plan is first made on
 this machine. The build plans again on its own runner and fails if the two plans differ. Limits:
-see `transforms.write_stock`.
+see `transforms.write.write_stock`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pipelines.local_plan import BuildState, plan_locally
 from pipelines.running import run_pipeline, say
 from shardwright.errors import BuildError, UsageError
 from shardwright.storage import is_remote
-from transforms.clear_output import ClearOutput
-from transforms.planning.packing import Layout, ShardCuts
+from transforms.plan.packing import Layout, ShardCuts
 from transforms.progress import PROGRESS
-from transforms.publish import PublishDataset
-from transforms.write_stock import WriteWithBeam, remove_leftovers
+from transforms.publish.publish_dataset import PublishDataset
+from transforms.write.clear_output import ClearOutput
+from transforms.write.write_stock import WriteWithBeam, remove_leftovers
 
 
 def run_stock_build(job: BuildJob) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.image_classification import FEATURE_NAMES
-from shardwright.schema import Feature, Source
+from shardwright.format.schema import Feature, Source
 
 
 def image_features(feature_names: str, *, labelled: bool = False) -> tuple[Feature, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.base import image_features
-from shardwright.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 
 OBJECTS = (
     Feature("objects/bbox", FeatureKind.BOX, shape=(None, 4), sequence="objects"),

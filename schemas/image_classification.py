@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 
 _TFDS = (
     Feature("image", FeatureKind.IMAGE, Source.IMAGE),

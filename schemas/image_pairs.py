@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.base import image_features, unless_same, usual_column
-from shardwright.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 
 COLUMNS = ("second_image", "image2", "image_2", "image_b", "second", "target_image", "pair")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schemas.base import image_features, unless_same, usual_column
-from shardwright.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 
 COLUMNS = ("text", "caption", "captions", "txt", "description", "sentence", "prompt")
 

@@ -16,7 +16,7 @@ from schemas.multi_label import multi_label
 from schemas.segmentation import segmentation
 from schemas.tabular import tabular
 from schemas.unlabeled import unlabeled
-from shardwright.schema import ExampleSchema, Feature
+from shardwright.format.schema import ExampleSchema, Feature
 
 ReadySchema = Callable[[str, Sequence[str], Sequence[Feature]], ExampleSchema]
 

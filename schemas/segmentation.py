@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.base import image_features, unless_same, usual_column
-from shardwright.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 
 COLUMNS = ("mask", "segmentation_mask", "mask_path", "mask_file", "segmentation", "annotation")
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from schemas.base import image_features
-from shardwright.schema import ExampleSchema, Feature, FeatureKind
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 
 _CATEGORIES = {False: FeatureKind.CLASS_LABEL, True: FeatureKind.MULTI_LABEL}
 _TEXTS = (FeatureKind.BYTES, FeatureKind.TEXT)

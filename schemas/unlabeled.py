@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas.base import image_features
-from shardwright.schema import ExampleSchema, Feature
+from shardwright.format.schema import ExampleSchema, Feature
 
 
 def unlabeled(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from shardwright.dataset import Dataset
 from shardwright.dataset import open_dataset as open
 from shardwright.extras import import_part
-from shardwright.manifest import Manifest
+from shardwright.format.manifest import Manifest
 
 if TYPE_CHECKING:
     from shardwright.images import DecodedImage, EvalImage, TrainImage, normalize, normalizer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         SparseColumn,
         Text,
     )
-    from shardwright.tfdata import load
+    from shardwright.tfdata.pipeline import load
 
     __version__: str
 
@@ -58,7 +58,7 @@ _PLACES = {
         "SparseColumn",
         "Text",
     ),
-    "shardwright.tfdata": ("load",),
+    "shardwright.tfdata.pipeline": ("load",),
 }
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 

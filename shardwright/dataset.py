@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from shardwright.errors import UsageError
-from shardwright.manifest import Manifest, read_manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage import Folder, StorageOptions
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Dataset(Manifest):
 
         See `trainers.tf_features.parsing_spec` for the form of each feature.
         """
-        from shardwright.trainers.tf_features import parsing_spec
+        from shardwright.tfdata.features import parsing_spec
 
         return parsing_spec(self.schema)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests import random_tests
-from tests.buckets import bucket, gcs_bucket, moto_bucket, proxy, s3_bucket, s3_proxy  # noqa: F401
-from tests.object_stores import gcs_server, moto_server, s3_server  # noqa: F401 - fixtures
-from tests.store_places import places  # noqa: F401
+from tests.support import random_tests
+from tests.support.buckets import bucket, gcs_bucket, moto_bucket, proxy, s3_bucket, s3_proxy  # noqa: F401
+from tests.support.object_stores import gcs_server, moto_server, s3_server  # noqa: F401 - fixtures
+from tests.support.store_places import places  # noqa: F401
 
 # Beam makes hundreds of argument parsers a build, and each argument asks for the terminal's size
 # and looks for translations: a sixth of a small build's time. Here the environment answers.
@@ -109,7 +109,7 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def zoo_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Class folders with 36 images, and one file that is none."""
-    from tests.damage import write_images
+    from tests.support.damage import write_images
 
     root = write_images(tmp_path_factory.mktemp("zoo") / "images")
     (root / "ape" / "empty.png").write_bytes(b"")
@@ -119,7 +119,7 @@ def zoo_images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def zoo(zoo_images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of those images, `zoo`: splits train and test, 10 records a shard. Read only."""
-    from tests.damage import build
+    from tests.support.damage import build
 
     options = (
         "--split",

@@ -13,11 +13,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.build_helpers import hashes_of
-from tests.input_forms import FORMS
+from tests import ROOT
+from tests.support.build_helpers import hashes_of
+from tests.support.input_forms import FORMS
 
 ENCODINGS = ("keep", "jpeg", "tensor")
-ROOT = Path(__file__).parents[1]
 # Builds in one process: argument lists come on stdin, a line each.
 _BUILDER = """
 import shlex, sys

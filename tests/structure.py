@@ -16,6 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from tests import ROOT
+
 PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
 QUESTIONS = {"What", "Whether", "How", "Which", "Where", "Who", "Why", "When", "All"}
 PASSAGE_LINES = 6
@@ -166,7 +168,7 @@ def measure(root: Path) -> dict[str, str]:
 
 def main(argv: Sequence[str]) -> int:
     """Print the table of some checkouts."""
-    roots = [Path(arg).resolve() for arg in argv] or [Path(__file__).parents[1]]
+    roots = [Path(arg).resolve() for arg in argv] or [ROOT]
     found = [measure(root) for root in roots]
     print("| |", " | ".join(str(number + 1) for number in range(len(roots))), "|")
     print("|---|" + "---:|" * len(roots))

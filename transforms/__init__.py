@@ -1,0 +1,116 @@
+"""The steps of a build as Beam transforms, in the order of the pipeline.
+
+Import them from here for a pipeline of your own (examples/own_pipeline.py). Each folder holds one
+step: its PTransform, which only wires, and its pure functions, which do not know Beam.
+
+inputs/      ListImages            files, tables, archives -> batches of references (references.py)
+labels/      JoinLabels            a table of labels -> labels and features
+duplicates/  DropDuplicates        equal bytes -> one reference
+splits/      AssignSplits          hash of the id -> a split
+features/    EncodeFeatures        columns -> final values, and vocabularies
+plan/        EstimateSizes         a sample -> sizes after re-encoding
+             PlanShards            references -> shards, exactly
+write/       ClearOutput           the whole plan -> permission to write
+             WriteShards           a shard's plan -> the shard, with its index and rejects
+             WriteWithBeam         the same with Beam's own WriteToTFRecord
+publish/     PublishDataset        all sidecars -> companion files, and last the manifest
+images/      no step: what one image becomes, for those that read or write images
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transforms.duplicates.drop_duplicates import DropDuplicates
+    from transforms.features.encode_features import EncodeFeatures
+    from transforms.images.options import EncodeOptions
+    from transforms.inputs.detection import detect_source
+    from transforms.inputs.list_images import ListImages
+    from transforms.labels.join_labels import JoinLabels
+    from transforms.output_state import OutputRequest
+    from transforms.plan.estimate_sizes import EstimateSizes
+    from transforms.plan.packing import ShardPolicy
+    from transforms.plan.plan_shards import PlanShards
+    from transforms.publish.publication import Publication
+    from transforms.publish.publish_dataset import PublishDataset
+    from transforms.references import keep_rows, reject_rows
+    from transforms.rejects import Reject, RejectReason
+    from transforms.routing import Route
+    from transforms.splits.assign_splits import AssignSplits
+    from transforms.splits.split_rules import parse_split
+    from transforms.user_code import Record, RejectRecord
+    from transforms.write.clear_output import ClearOutput
+    from transforms.write.write_job import WriteJob
+    from transforms.write.write_shards import WriteShards
+    from transforms.write.write_stock import WriteWithBeam
+
+# Imported on first use, because a worker's or launcher's process rarely needs all steps, and a
+# plan made without a graph needs no Beam.
+_MODULES = {
+    "ListImages": "inputs.list_images",
+    "JoinLabels": "labels.join_labels",
+    "DropDuplicates": "duplicates.drop_duplicates",
+    "AssignSplits": "splits.assign_splits",
+    "EncodeFeatures": "features.encode_features",
+    "EstimateSizes": "plan.estimate_sizes",
+    "PlanShards": "plan.plan_shards",
+    "ClearOutput": "write.clear_output",
+    "WriteShards": "write.write_shards",
+    "WriteWithBeam": "write.write_stock",
+    "PublishDataset": "publish.publish_dataset",
+    # Their arguments, and what a step of your own needs.
+    "EncodeOptions": "images.options",
+    "OutputRequest": "output_state",
+    "Publication": "publish.publication",
+    "Record": "user_code",
+    "Reject": "rejects",
+    "RejectReason": "rejects",
+    "RejectRecord": "user_code",
+    "Route": "routing",
+    "ShardPolicy": "plan.packing",
+    "WriteJob": "write.write_job",
+    "detect_source": "inputs.detection",
+    "keep_rows": "references",
+    "parse_split": "splits.split_rules",
+    "reject_rows": "references",
+}
+
+__all__ = [
+    "AssignSplits",
+    "ClearOutput",
+    "DropDuplicates",
+    "EncodeFeatures",
+    "EncodeOptions",
+    "EstimateSizes",
+    "JoinLabels",
+    "ListImages",
+    "OutputRequest",
+    "PlanShards",
+    "Publication",
+    "PublishDataset",
+    "Record",
+    "Reject",
+    "RejectReason",
+    "RejectRecord",
+    "Route",
+    "ShardPolicy",
+    "WriteJob",
+    "WriteShards",
+    "WriteWithBeam",
+    "detect_source",
+    "keep_rows",
+    "parse_split",
+    "reject_rows",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

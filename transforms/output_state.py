@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright import naming
 from shardwright.errors import (
     BuildError,
     ExistsError,
@@ -21,9 +20,10 @@ from shardwright.errors import (
     StorageError,
     TooManyRejectsError,
 )
-from shardwright.manifest import json_bytes, read_json, write_json
+from shardwright.format import naming
+from shardwright.format.manifest import json_bytes, read_json, write_json
 from shardwright.storage import Folder
-from transforms.planning.packing import Layout
+from transforms.plan.packing import Layout
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject, count_faults
 

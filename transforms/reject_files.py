@@ -8,8 +8,8 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardwright import naming
 from shardwright.errors import MissingError
+from shardwright.format import naming
 from shardwright.storage import Folder
 from transforms.rejects import NO_FAULTS, Reject, RejectReason, rejects_to_table
 

@@ -20,7 +20,7 @@ import google_crc32c
 from shardwright.cache.eviction import PART, PARTS
 from shardwright.cache.files import CacheFiles, DiskFullError, write_faults
 from shardwright.errors import MissingError, StorageError
-from shardwright.manifest import ShardInfo
+from shardwright.format.manifest import ShardInfo
 from shardwright.storage import Folder
 from shardwright.storage.downloads import download
 from shardwright.storage.objects import head_object

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from shardwright import naming
 from shardwright.cache.locks import FileLock
 from shardwright.errors import StorageError
+from shardwright.format import naming
 
 LOCK, PART, PARTS = ".lock", ".part", ".parts"
 CURRENT = "current"

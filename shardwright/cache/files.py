@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from shardwright import naming
 from shardwright.cache.eviction import PART, CachedFile, evict, find_files, unlink
 from shardwright.cache.locks import FileLock
 from shardwright.errors import StorageError
+from shardwright.format import naming
 from shardwright.sizes import show_bytes
 
 USAGE = "usage"

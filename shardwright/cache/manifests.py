@@ -8,7 +8,6 @@ import logging
 import os
 import time
 
-from shardwright import naming
 from shardwright.cache.eviction import CURRENT, read_current
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import (
@@ -18,7 +17,8 @@ from shardwright.errors import (
     TimedOutError,
     UnreachableError,
 )
-from shardwright.manifest import Manifest, json_bytes, read_manifest
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, json_bytes, read_manifest
 from shardwright.storage import Folder, parse_address
 
 _OFFLINE = (UnreachableError, TimedOutError, ThrottledError, CredentialsError)

@@ -39,8 +39,8 @@ from shardwright.cache.prefetches import PrefetchCanceledError, Prefetches
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.cache.sidecars import CachedSidecars
 from shardwright.errors import NotFoundError, UsageError
-from shardwright.manifest import Manifest, ShardInfo
-from shardwright.naming import ShardName
+from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.naming import ShardName
 from shardwright.sizes import show_bytes
 from shardwright.storage import Folder
 
@@ -200,7 +200,7 @@ class ShardCache:
 
         Args:
             name: The shard.
-            columns: Columns of `shardwright.index.INDEX_SCHEMA`, None for all.
+            columns: Columns of `shardwright.format.index.INDEX_SCHEMA`, None for all.
 
         Raises:
             NotFoundError: The manifest has no such shard.

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from shardwright.cache.files import CacheFiles, NoRoomError, write_faults
 from shardwright.errors import MissingError, StorageError
-from shardwright.index import parse_index, read_index, read_summary
-from shardwright.manifest import ShardInfo
-from shardwright.naming import ShardName
+from shardwright.format.index import parse_index, read_index, read_summary
+from shardwright.format.manifest import ShardInfo
+from shardwright.format.naming import ShardName
 from shardwright.storage import Folder
 
 

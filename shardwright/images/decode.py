@@ -18,14 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
-from shardwright.example import ExampleFault
+from shardwright.format.example import ExampleFault
+from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop
 from shardwright.images.gif import first_frame
 from shardwright.images.gif_lzw import decode_frame
 from shardwright.images.headers import check_size, essential_png, image_format, read_size
 from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
 from shardwright.images.libraries import cv2
-from shardwright.tensors import parse_tensor_proto
 
 Pixels = NDArray[np.uint8]
 

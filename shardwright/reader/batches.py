@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault, RecordFault
-from shardwright.example import ExampleFault
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import Source
 from shardwright.images import ImageTransform, StoredImage
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.places import Places
 from shardwright.reader.record_reader import BadRecord, RecordReader
 from shardwright.reader.steps import Step
-from shardwright.schema import Source
 
 MASK = "mask"
 # Rows per task. Decoding takes a millisecond a row, so small tasks keep all threads busy to the

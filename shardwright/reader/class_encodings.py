@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
-from shardwright.example import ExampleFault
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import Feature
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import (
     BYTE_STRINGS,
@@ -22,7 +23,6 @@ from shardwright.reader.values import (
     check_count,
     check_kind,
 )
-from shardwright.schema import Feature
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from shardwright.cache import CacheSettings, ShardCache
 from shardwright.errors import UsageError
-from shardwright.manifest import Manifest, ShardInfo, read_manifest
-from shardwright.naming import ShardName
+from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.schema import ExampleSchema
 from shardwright.reader.subsets import parse_split
-from shardwright.schema import ExampleSchema
 from shardwright.storage import Folder
 
 _REMOTE_WINDOW = 16  # the cache must hold all of these shards at once

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
-from shardwright.example import ExampleFault
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.reader.values import (
     BYTE_STRINGS,
     SparseColumn,
@@ -35,7 +36,6 @@ from shardwright.reader.values import (
     readable,
     value_dtype,
 )
-from shardwright.schema import Feature, FeatureKind
 
 Spec = tuple[tuple[int | None, ...], np.dtype[Any]]
 

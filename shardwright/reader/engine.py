@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from shardwright.errors import UsageError
+from shardwright.format.schema import ExampleSchema
+from shardwright.format.schema import Source as FeatureSource
 from shardwright.images import ImageTransform, StoredImage
 from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
 from shardwright.reader.columns import ColumnReader
@@ -26,8 +28,6 @@ from shardwright.reader.selection import Selection, select_records
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes
 from shardwright.reader.steps import Step
-from shardwright.schema import ExampleSchema
-from shardwright.schema import Source as FeatureSource
 from shardwright.storage import Folder
 
 

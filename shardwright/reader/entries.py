@@ -18,7 +18,7 @@ from mmap import mmap
 
 import numpy as np
 
-from shardwright.example import parse_feature, split_example
+from shardwright.format.example import parse_feature, split_example
 from shardwright.reader.values import Values
 
 Span = tuple[int, int]

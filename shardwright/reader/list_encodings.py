@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
-from shardwright.example import ExampleFault
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import (
     INTEGERS,
@@ -23,7 +24,6 @@ from shardwright.reader.values import (
     told_kind,
     value_dtype,
 )
-from shardwright.schema import Feature, FeatureKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from shardwright.example import ExampleFault
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.tensor_features import read_tensor
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import SparseColumn, Values, object_array, value_dtype
-from shardwright.schema import Feature, FeatureKind
-from shardwright.tensor_features import read_tensor
 
 
 def natural_encoding(feature: Feature) -> Encoding:

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwright.cache import CacheSettings
 from shardwright.extras import import_part
+from shardwright.format.schema import ExampleSchema
 from shardwright.images import ImageTransform
 from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.batches import Batch
@@ -19,7 +20,6 @@ from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
 from shardwright.reader.steps import Remainder
-from shardwright.schema import ExampleSchema
 from shardwright.storage import StorageOptions
 
 

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 import google_crc32c
 
 from shardwright.errors import RecordFault, StorageError
+from shardwright.format.records import (
+    FOOTER_BYTES,
+    FRAME_BYTES,
+    HEADER_BYTES,
+    check_frame,
+    check_parts,
+)
 from shardwright.reader.corpus import Corpus
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes
-from shardwright.records import FOOTER_BYTES, FRAME_BYTES, HEADER_BYTES, check_frame, check_parts
 
 
 @dataclass(frozen=True, slots=True)

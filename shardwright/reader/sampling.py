@@ -148,9 +148,9 @@ class RecordWeights(Sampling):
 
     Args:
         weigh_rows: A function from a shard's index rows (pyarrow.Table [rows], columns as in
-            `shardwright.index.INDEX_SCHEMA`) to weights of at least 0, [rows]. Called once per
-            shard when a reader opens, from several threads. Define it at the top level of a module
-            to pickle the reader.
+            `shardwright.format.index.INDEX_SCHEMA`) to weights of at least 0, [rows]. Called once
+            per shard when a reader opens, from several threads. Define it at the top level of a
+            module to pickle the reader.
     """
 
     # Not in the repr: a function's repr has its memory address.

@@ -31,7 +31,7 @@ from typing import Any
 
 from shardwright.cache import PinnedShard, ShardCache
 from shardwright.errors import UsageError
-from shardwright.naming import ShardName
+from shardwright.format.naming import ShardName
 from shardwright.reader.corpus import ShardRef
 from shardwright.reader.download_plan import Pace, count_shards_ahead, first_uses
 from shardwright.reader.shard_opening import close_all, close_shard, open_shard

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardwright.index import read_index_of
+from shardwright.format.index import read_index_of
 from shardwright.reader.corpus import ShardRef
 
 _IMAGE_COLUMNS = ["image_offset", "image_length", "crc32c", "label"]

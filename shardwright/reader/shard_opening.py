@@ -7,7 +7,7 @@ import os
 
 from shardwright.cache import PinnedShard
 from shardwright.errors import MissingError, StorageError
-from shardwright.manifest import ShardInfo
+from shardwright.format.manifest import ShardInfo
 from shardwright.reader.corpus import ShardRef
 
 

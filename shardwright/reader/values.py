@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 
 Values = Sequence[Any] | npt.NDArray[Any]  # of bytes, int or float
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from shardwright import naming
 from shardwright.errors import MissingPeerError, StorageError
+from shardwright.format import naming
 from shardwright.storage import peers
 from shardwright.storage.addresses import absolute, is_remote, join, parse_address
 from shardwright.storage.clients import client_for

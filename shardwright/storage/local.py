@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shardwright import naming
 from shardwright.errors import ExistsError, MissingError, StorageError
+from shardwright.format import naming
 
 _MAX_PIECES = 1024  # IOV_MAX on Linux and macOS, the most that one writev takes
 # FAT, some network disks, mounted buckets.

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwright.errors import UsageError
+from shardwright.format.schema import FeatureKind
 from shardwright.reader.batches import MASK, Batch
 from shardwright.reader.reader import Reader
-from shardwright.schema import FeatureKind
 
 
 class SupervisedNames(NamedTuple):

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from shardwright.errors import UsageError
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.reader.list_encodings import Sparse
 from shardwright.reader.own_encodings import Bags
 from shardwright.reader.reader import Reader
 from shardwright.reader.values import as_bytes, item_shape, value_dtype
-from shardwright.schema import Feature, FeatureKind
 
 Array = npt.NDArray[Any]
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from apache_beam.portability.api import beam_runner_api_pb2 as beam_proto
 
 from tests.engines.engine_builds import ROOT, Ended, EngineBuild, start
-from tests.object_stores import download_folder, new_bucket, upload_folder
 from tests.servers.dataflow import DataflowFake, start_dataflow
 from tests.servers.dataflow.environments import clean_environment, layer
 from tests.servers.dataflow.service import Job
 from tests.servers.dataflow.workers import read_object
 from tests.servers.processes import start_gcs
 from tests.servers.store_server import StoreServer
+from tests.support.object_stores import download_folder, new_bucket, upload_folder
 
 # As Beam's client names it for Python 3.11.
 BEAM_IMAGE = "gcr.io/cloud-dataflow/v1beta3/beam_python3.11_sdk:2.77.0"

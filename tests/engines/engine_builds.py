@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests import ROOT
+
 LOCAL = ("--runner=FnApiRunner",)
 # Small shards, and many.
 OPTIONS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.build_helpers import CLASSES, make_images
-from tests.image_makers import picture, saved
+from tests.support.build_helpers import CLASSES, make_images
+from tests.support.image_makers import picture, saved
 
 
 def make_engine_images(root: Path, number: int = 60, *, names: Sequence[str] = CLASSES) -> Path:

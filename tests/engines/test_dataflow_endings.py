@@ -16,8 +16,8 @@ import pytest
 from pipelines.options import parse_options
 from tests.engines.dataflow_jobs import OWN_IMAGE, SECONDS, Cloud, wait_until
 from tests.engines.engine_builds import Ended, EngineBuild, start
-from tests.object_stores import put_object
 from tests.servers.dataflow.service import CANCELLED, Job
+from tests.support.object_stores import put_object
 
 IMAGE = f"--sdk_container_image={OWN_IMAGE}"
 WORKER_TRACE = """\

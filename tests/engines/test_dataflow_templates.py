@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.engines.dataflow_jobs import OWN_IMAGE, PROJECT, REGION, SECONDS, Cloud, wait_until
-from tests.object_stores import get_object, put_object
 from tests.servers.dataflow.service import FAILED, RUNNING, Job
+from tests.support.object_stores import get_object, put_object
 
 # By https://dataflow.googleapis.com, through the proxy that the environment names.
 LAUNCH = """

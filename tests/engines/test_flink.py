@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from deploy.flink.cluster import Cluster
-from tests.buckets import Bucket
-from tests.build_helpers import hashes_of, leftovers_of, png_of, rejects_of, stamps_of
 from tests.engines.engine_builds import LOCAL, OPTIONS, build, shard_digests
 from tests.engines.engine_images import add_bad_images, make_engine_images
 from tests.engines.engine_transforms import FAILING, FOLDER, WATCHED
 from tests.engines.flink_cluster import SECONDS, TEST_SECONDS
-from tests.object_stores import download_folder, upload_folder
+from tests.support.buckets import Bucket
+from tests.support.build_helpers import hashes_of, leftovers_of, png_of, rejects_of, stamps_of
+from tests.support.object_stores import download_folder, upload_folder
 
 SHARED = "--shared-filesystem"
 pytestmark = pytest.mark.timeout(TEST_SECONDS)

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.flink.cluster import Cluster
-from shardwright.cli import main
-from tests.build_helpers import leftovers_of
+from shardwright.inspect.cli import main
 from tests.engines.engine_builds import (
     LOCAL,
     OPTIONS,
@@ -25,6 +24,7 @@ from tests.engines.engine_builds import (
 )
 from tests.engines.engine_transforms import FOLDER, SLEEP, WATCHED
 from tests.engines.flink_cluster import SECONDS, TEST_SECONDS
+from tests.support.build_helpers import leftovers_of
 
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 SLEEP_S = "0.3"  # an image; a shard of 9 takes 3 s, and there are 8 of them

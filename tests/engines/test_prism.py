@@ -17,18 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.cli import main
-from tests.build_helpers import build as build_here
-from tests.build_helpers import (
-    make_images,
-    png_of,
-    reasons_of,
-    record_ids,
-    rejects_of,
-    stamps_of,
-    wait_for,
-    write_table,
-)
+from shardwright.inspect.cli import main
 from tests.engines.engine_builds import (
     OPTIONS,
     ROOT,
@@ -39,7 +28,18 @@ from tests.engines.engine_builds import (
     start,
 )
 from tests.engines.engine_images import add_bad_images, make_engine_images
-from tests.schema_tables import OWN_PYTHON
+from tests.support.build_helpers import build as build_here
+from tests.support.build_helpers import (
+    make_images,
+    png_of,
+    reasons_of,
+    record_ids,
+    rejects_of,
+    stamps_of,
+    wait_for,
+    write_table,
+)
+from tests.support.schema_tables import OWN_PYTHON
 
 PRISM = ROOT / ".engines/prism/prism"
 RUNNER = ("--runner=PrismRunner", f"--prism_location={PRISM}", "--environment_type=LOOPBACK")
@@ -104,7 +104,10 @@ def with_vocabularies(folder: Path) -> Input:
 
 
 def transformed(folder: Path) -> Input:
-    return make_engine_images(folder / "in", 30), ("--transform", "tests.user_transforms:tiles")
+    return make_engine_images(folder / "in", 30), (
+        "--transform",
+        "tests.support.user_transforms:tiles",
+    )
 
 
 @pytest.mark.parametrize(

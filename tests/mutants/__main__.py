@@ -25,9 +25,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.mutants.sites import Site, find_sites, line_of, mutate
 
-ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutants.csv")
 NUM_MUTANTS, SEED = 300, 13
 MOST_SECONDS, MOST_FILES = 40.0, 12  # of the tests of one mutant, as they took without it

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from tests import ROOT
 
-_FOLDER = Path(__file__).resolve().parents[2] / ".mutants"
+_FOLDER = ROOT / ".mutants"
 
 
 def pytest_runtest_setup() -> None:

@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests import ROOT
 from tests.servers.store_server import StoreServer
 
-BINARIES = Path(__file__).resolve().parents[2] / ".servers" / "bin"
+BINARIES = ROOT / ".servers" / "bin"
 START_S = 60  # moto imports for seconds, and on a busy machine longer
 STOP_S = 2  # versitygw waits for connections that clients keep open
 REGION = "us-east-1"

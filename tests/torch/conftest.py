@@ -1,6 +1,7 @@
 """Tests of code that runs with torch, in an environment without TensorFlow and Beam: `make torch`.
 
-`tests/test_torch_environment.py` runs these files there, on datasets that the pipeline has built.
+`shardwright/trainers/test_torch_environment.py` runs these files there, on datasets that the
+pipeline has built.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
 
 @pytest.fixture(scope="session")
 def pictures() -> str:
-    return os.environ["SHARDWRIGHT_TEST_PICTURES"]  # see `tests/trainer_datasets.py`
+    return os.environ["SHARDWRIGHT_TEST_PICTURES"]  # see `tests/support/trainer_datasets.py`
 
 
 @pytest.fixture(scope="session")

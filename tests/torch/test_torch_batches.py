@@ -22,8 +22,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import shardwright as sw
 from shardwright.errors import BadRecordError, UsageError
 from shardwright.reader.encodings import Text
-from tests.bad_records import copy_with_bad_record
-from tests.trainer_datasets import EXAMPLES, NUM_PICTURES, read
+from tests.support.bad_records import copy_with_bad_record
+from tests.support.trainer_datasets import EXAMPLES, NUM_PICTURES, read
 
 TWO_EPOCHS: dict[str, Any] = {"shuffle": True, "epochs": 2}
 ONE_EPOCH: dict[str, Any] = {"shuffle": True, "epochs": 1, "remainder": "keep"}

@@ -14,8 +14,8 @@ from torch.utils.data.distributed import DistributedSampler
 import shardwright as sw
 from shardwright.errors import BadExampleError
 from shardwright.reader.encodings import Text
-from tests.bad_records import copy_with_bad_record
-from tests.trainer_datasets import NUM_PICTURES, read, rows_of
+from tests.support.bad_records import copy_with_bad_record
+from tests.support.trainer_datasets import NUM_PICTURES, read, rows_of
 
 
 def test_an_example_is_a_row_of_the_unshuffled_reader(pictures: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 from transforms.features.column_types import BYTES_TYPES
 from transforms.features.lists import Mask, to_texts
 from transforms.features.numerics import to_floats, to_integers

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.schema import Feature, FeatureKind, VocabularyRule
+from shardwright.format.schema import Feature, FeatureKind, VocabularyRule
 from transforms.features.lists import Items, Mask, is_list, take_apart
 from transforms.features.texts import encode_bags, encode_tokens
 

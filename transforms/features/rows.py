@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.schema import PICTURES, ExampleSchema, Feature, Source
+from shardwright.format.schema import PICTURES, ExampleSchema, Feature, Source
 from transforms.features.columns import settle_column
 from transforms.features.conversions import Misfit
 from transforms.features.indices import index_column

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
-from shardwright.example import ExampleFault
-from shardwright.schema import Feature
-from shardwright.tensors import TENSOR_DTYPES, parse_tensor_proto, to_tensor_proto
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import Feature
+from shardwright.format.tensors import TENSOR_DTYPES, parse_tensor_proto, to_tensor_proto
 
 _NPY_MAGIC = b"\x93NUMPY"
 _STRINGS = "OSU"  # NumPy's kinds of arrays of strings

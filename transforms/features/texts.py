@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
-from shardwright.schema import VocabularyRule
+from shardwright.format.schema import VocabularyRule
 
 UNKNOWN = "[UNK]"  # as in Keras's TextVectorization
 

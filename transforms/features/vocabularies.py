@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
 from transforms.features.texts import choose_words, count_tokens
 from transforms.references import extra_name
-from transforms.splitting.splits import DEFAULT_SPLIT
+from transforms.splits.split_rules import DEFAULT_SPLIT
 
 MAX_CLASSES = 1_000_000
 CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})

@@ -187,7 +187,7 @@ def _encoded(image: Image, options: EncodeOptions, target: Target) -> tuple[byte
 def _tensor(image: Image, dtype: str, channels: int) -> bytes:
     import numpy as np
 
-    from shardwright.tensors import to_tensor_proto
+    from shardwright.format.tensors import to_tensor_proto
 
     pixels = np.asarray(image).reshape(image.height, image.width, channels)
     return to_tensor_proto(

@@ -6,7 +6,7 @@ them scans the pixels in Python.
 
 Sources: ITU-T T.81 annex B (JPEG), the PNG specification (W3C, 3rd edition), GIF89a (CompuServe
 1990), RFC 9649 (WebP), BITMAPFILEHEADER to BITMAPV5HEADER in Microsoft's documentation (BMP).
-tests/test_image_decode.py compares with what TensorFlow 2.21 rejects.
+tests/shardwright/images/test_decode.py compares with what TensorFlow 2.21 rejects.
 """
 
 from __future__ import annotations

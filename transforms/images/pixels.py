@@ -15,7 +15,7 @@ from transforms.images.jpeg import essential_jpeg
 from transforms.images.kinds import Header, ImageFault, too_many_pixels
 from transforms.images.png import essential_png
 from transforms.rejects import RejectReason
-from transforms.writing.read_ahead import note_idle
+from transforms.write.read_ahead import note_idle
 
 if TYPE_CHECKING:
     from PIL.Image import Image

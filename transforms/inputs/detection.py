@@ -11,7 +11,7 @@ from importlib import metadata
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import FeatureKind
+from shardwright.format.schema import FeatureKind
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, absolute, is_remote
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.rejects import Reject

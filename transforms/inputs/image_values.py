@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardwright.schema import FeatureKind
+from shardwright.format.schema import FeatureKind
 
 # Usual names of columns and features that hold images, in the order in which they are tried.
 IMAGE_NAMES = (

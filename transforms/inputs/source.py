@@ -20,7 +20,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, files_of, is_remote
 from transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
 from transforms.rejects import Reject

@@ -21,10 +21,10 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from shardwright import naming
 from shardwright.errors import BuildError, ShardwrightError, UsageError
-from shardwright.index import read_summary
-from shardwright.manifest import read_manifest
+from shardwright.format import naming
+from shardwright.format.index import read_summary
+from shardwright.format.manifest import read_manifest
 from shardwright.storage import Folder, StorageOptions, is_remote
 from shardwright.storage.folder import Sink
 from transforms.inputs.file_rules import SPOOL_ETAG

@@ -12,11 +12,11 @@ import pytest
 
 from tests.engines.airflow.airflow_runs import DAY, Airflow, verify
 from tests.engines.engine_builds import ROOT
-from tests.object_stores import download_folder, new_bucket, put_object, upload_folder
 from tests.servers.dataflow import DataflowFake, start_dataflow
 from tests.servers.dataflow.environments import layer
 from tests.servers.processes import ServerMissingError, start_gcs
 from tests.servers.store_server import StoreServer
+from tests.support.object_stores import download_folder, new_bucket, put_object, upload_folder
 
 PROJECT, REGION = "test-project", "europe-west4"
 IMAGE = "europe-docker.pkg.dev/test-project/images/shardwright:1"

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import StorageOptions, files_of
 from transforms.images.headers import read_header
 from transforms.images.kinds import ImageFault

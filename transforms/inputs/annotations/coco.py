@@ -19,7 +19,7 @@ from typing import ClassVar, NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.coco_files import look_at_coco, merge_categories

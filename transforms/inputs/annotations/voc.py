@@ -18,7 +18,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.label_trees import Shallow, look_in, read_start, split_of

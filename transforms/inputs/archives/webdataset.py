@@ -10,7 +10,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from shardwright.errors import MissingError, UsageError
-from shardwright.schema import Feature
+from shardwright.format.schema import Feature
 from transforms.inputs.archives.archive_members import ArchiveFault, Member, Place, member_reject
 from transforms.inputs.archives.archive_source import (
     LEAST_LOOK,

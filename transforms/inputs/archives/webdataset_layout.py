@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 from transforms.inputs.archives.archive_members import Place
 from transforms.inputs.archives.webdataset_samples import (
     CAPTION,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import PICTURES, Feature, FeatureKind
+from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from transforms.features.lists import is_list
 from transforms.inputs.embedded.embedded_files import stated_class_names
 from transforms.inputs.image_values import IMAGE_NAMES, has_image_magic, said_kinds

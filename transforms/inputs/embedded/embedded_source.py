@@ -13,7 +13,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.schema import Feature
+from shardwright.format.schema import Feature
 from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
 from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
 from transforms.inputs.embedded.embedded_references import list_rows

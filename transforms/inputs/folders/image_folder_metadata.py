@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import Folder, is_remote
 from transforms.inputs.detection import has_wildcard
 from transforms.inputs.file_rules import FileRow, place_of

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from shardwright.schema import PICTURES, Feature, FeatureKind
+from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from transforms.inputs.source import InputSource
 from transforms.inputs.tables.table_columns import extra_feature

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from shardwright.schema import Feature, FeatureKind
+from shardwright.format.schema import Feature, FeatureKind
 from transforms.features.lists import is_list, is_text
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, SPLIT_FOLDERS
 from transforms.references import keep_rows, reject_rows, set_column

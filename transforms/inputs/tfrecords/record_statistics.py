@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.example import ExampleFault, parse_feature, split_example
+from shardwright.format.example import ExampleFault, parse_feature, split_example
 from transforms.inputs.image_values import has_image_magic
 
 _TYPES: Mapping[str, pa.DataType] = {

@@ -1,6 +1,6 @@
 """Read what a folder of TFRecord files states about its features.
 
-Formats: this project's manifest (`shardwright.manifest`); TFDS's `features.json`
+Formats: this project's manifest (`shardwright.format.manifest`); TFDS's `features.json`
 (`tensorflow_datasets/core/proto/feature.proto` as JSON) and `<feature>.labels.txt`, with one class
 name a line (`tensorflow_datasets/core/features/class_label_feature.py`).
 """
@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardwright import naming
 from shardwright.errors import MissingError, NotADatasetError, UsageError
-from shardwright.manifest import Manifest, read_json, read_manifest
-from shardwright.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, read_json, read_manifest
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage import Folder
 from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any, BinaryIO, cast
 
 from shardwright.errors import RecordFault, StorageError
-from shardwright.records import HEADER_BYTES, RecordSpan, frame_header, read_record
+from shardwright.format.records import HEADER_BYTES, RecordSpan, frame_header, read_record
 from shardwright.storage import StorageOptions, files_of, is_remote
 
 _BUFFER_BYTES = 1 << 20

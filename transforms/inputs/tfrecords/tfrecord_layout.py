@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
+from shardwright.format.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
 from transforms.inputs.image_values import IMAGE_NAMES, said_kinds
 from transforms.inputs.tfrecords.record_statistics import Look, Seen
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated

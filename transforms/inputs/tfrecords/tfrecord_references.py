@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from shardwright.errors import RecordFault
-from shardwright.example import ExampleFault
+from shardwright.format.example import ExampleFault
+from shardwright.format.records import HEADER_BYTES, RecordSpan
 from shardwright.reader.entries import Block, Span, bytes_span, find_features, read_values
-from shardwright.records import HEADER_BYTES, RecordSpan
 from transforms.inputs.file_rules import Problem, size_problem
 from transforms.inputs.input_files import FileState, InputFile
 from transforms.inputs.tfrecords.record_statistics import is_sequence_example

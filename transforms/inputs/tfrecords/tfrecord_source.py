@@ -11,8 +11,8 @@ from typing import BinaryIO, ClassVar
 import pyarrow as pa
 
 from shardwright.errors import RecordFault, UsageError
-from shardwright.records import RecordSpan
-from shardwright.schema import Feature
+from shardwright.format.records import RecordSpan
+from shardwright.format.schema import Feature
 from shardwright.storage import Folder, StorageOptions
 from transforms.inputs.input_files import (
     FileState,

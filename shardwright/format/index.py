@@ -1,0 +1,201 @@
+"""Write and read the index: one Parquet sidecar per shard, with one row per record.
+
+A sidecar's metadata summarizes the shard. It is written after its shard is in place, so it is also
+the shard's done marker: if its digest is the planned one and the shard has the length it states, a
+resumed build skips the shard.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright.errors import MissingError, StorageError
+from shardwright.format.manifest import ShardInfo
+from shardwright.format.naming import ShardName
+from shardwright.storage import Folder
+
+_SUMMARY_KEY = b"shardwright"
+
+# Offsets are in bytes from the start of the shard, lengths in bytes. `offset` and `length` span the
+# record with its frame, `image_offset` and `image_length` only the image bytes; `crc32c` is the
+# unmasked checksum of the image bytes.
+INDEX_SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("length", pa.int64(), nullable=False),
+        pa.field("image_offset", pa.int64(), nullable=False),
+        pa.field("image_length", pa.int64(), nullable=False),
+        pa.field("crc32c", pa.uint32(), nullable=False),
+        pa.field("label", pa.int64()),
+        pa.field("format", pa.string()),
+        pa.field("width", pa.int32()),
+        pa.field("height", pa.int32()),
+        pa.field("uri", pa.string()),
+        pa.field("etag", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSummary:
+    """A summary of one written shard.
+
+    Attributes:
+        name: The shard's name.
+        num_records: Number of records in the file.
+        num_bytes: Length of the file.
+        crc32c: Unmasked CRC32C of the whole file.
+        digest: Hash of the ordered references and the encoding settings; "" if they are unknown.
+        rejects: Number of rejects by reason, of references planned into this shard.
+        stats: Statistics of the records (see `transforms.publish.statistics`).
+        etag: The file's etag if the store changes it only with the content, else None.
+        reused: True if a resumed build found the shard finished and did not write it. Not stored.
+    """
+
+    name: ShardName
+    num_records: int
+    num_bytes: int
+    crc32c: int
+    digest: str
+    rejects: Mapping[str, int] = field(default_factory=dict)
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    etag: str | None = None
+    reused: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        record = asdict(self)
+        del record["reused"]
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any], *, reused: bool = False) -> ShardSummary:
+        return cls(**{**record, "name": ShardName(**record["name"])}, reused=reused)
+
+
+def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> None:
+    """Write a shard's index, which marks the shard as done.
+
+    Args:
+        root: The dataset's folder.
+        summary: Stored in the sidecar's metadata.
+        rows: One row per record in file order, with the columns of `INDEX_SCHEMA`.
+    """
+    text = json.dumps(summary.to_json(), sort_keys=True, separators=(",", ":"))
+    table = rows.cast(INDEX_SCHEMA).replace_schema_metadata({_SUMMARY_KEY: text.encode()})
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
+    root.write_bytes(summary.name.sidecar, buffer.getvalue().to_pybytes())
+
+
+def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
+    """Return the summary in a shard's sidecar, None if the sidecar is missing or damaged."""
+    try:
+        with root.open_small(name.sidecar) as file:
+            metadata = pq.read_schema(file).metadata or {}
+        return ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]), reused=True)
+    except MissingError:
+        return None
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
+        return None  # a damaged sidecar does not count as done: the shard is written again
+
+
+def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) -> pa.Table:
+    """Return a shard's index rows, in file order.
+
+    Raises:
+        StorageError: The sidecar is missing or unreadable.
+    """
+    return _read_table(root, name, columns, None)
+
+
+def read_index_of(
+    root: Folder, name: ShardName, info: ShardInfo, columns: list[str] | None = None
+) -> pa.Table:
+    """Return a shard's index rows, after checking that they belong to the shard in the manifest.
+
+    Raises:
+        StorageError: The sidecar is missing, unreadable, or of another shard, such as that of an
+            older build.
+    """
+    return _read_table(root, name, columns, info)
+
+
+def parse_index(
+    data: bytes, path: str, name: ShardName, info: ShardInfo, columns: list[str] | None = None
+) -> pa.Table:
+    """Return index rows like `read_index_of`, from the sidecar bytes that were read from `path`."""
+    with _faults(path):
+        return _parse(pa.BufferReader(data), path, name, info, columns)
+
+
+def _read_table(
+    root: Folder, name: ShardName, columns: list[str] | None, info: ShardInfo | None
+) -> pa.Table:
+    path = root.path(name.sidecar)
+    try:
+        with _faults(path), root.open_small(name.sidecar) as source:
+            return _parse(source, path, name, info, columns)
+    except MissingError as error:
+        raise StorageError(
+            f"{path} is missing: the index of {name.shard}; "
+            "copy the dataset again, or run its build again"
+        ) from error
+
+
+@contextmanager
+def _faults(path: str) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise StorageError(f"{path} cannot be read: {error}") from error
+
+
+def _parse(
+    source: pa.NativeFile,
+    path: str,
+    name: ShardName,
+    info: ShardInfo | None,
+    columns: list[str] | None,
+) -> pa.Table:
+    # Not `pq.read_table`: it imports pandas, which takes 0.4 s.
+    with pq.ParquetFile(source, page_checksum_verification=True) as file:
+        if info is not None:
+            _check_is_of(file, path, info)
+        table = file.read(columns)
+    wanted = (
+        INDEX_SCHEMA
+        if columns is None
+        else pa.schema([INDEX_SCHEMA.field(column) for column in columns])
+    )
+    if table.num_columns == len(wanted) and columns is not None:
+        table = table.select(columns)
+    if not table.schema.equals(wanted):
+        raise StorageError(f"{name.sidecar} cannot be read: its columns are not those of an index")
+    return table
+
+
+def _check_is_of(file: pq.ParquetFile, path: str, info: ShardInfo) -> None:
+    metadata = file.schema_arrow.metadata or {}
+    try:
+        found = ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]))
+    except (KeyError, ValueError, TypeError):
+        found = None
+    if found is None or (found.num_bytes, found.crc32c, found.num_records) != (
+        info.num_bytes,
+        info.crc32c,
+        info.num_records,
+    ):
+        raise StorageError(
+            f"{path} is not the index of the shard in the manifest, but of an older or another "
+            "one: copy the dataset again, or run its build again"
+        )

@@ -1,0 +1,216 @@
+"""Write and read the manifest, which describes a finished dataset.
+
+It is written last, so a folder without one is not a dataset. Readers open only the shards listed in
+it, so they never read a stale shard of an earlier build.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from shardwright.errors import MissingError, NotADatasetError
+from shardwright.format import naming
+from shardwright.format.naming import ShardName
+from shardwright.format.schema import ExampleSchema
+from shardwright.storage import Folder
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ShardInfo:
+    """One shard in the manifest.
+
+    Attributes:
+        index: Shard number in its split, from 0.
+        num_records: Number of records in the file.
+        num_bytes: Length of the file.
+        crc32c: Unmasked CRC32C of the whole file.
+        digest: Digest of the shard's plan.
+        etag: The store's etag when the shard was written, if it changes only with the content.
+    """
+
+    index: int
+    num_records: int
+    num_bytes: int
+    crc32c: int
+    digest: str
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SplitInfo:
+    """One split: its shards in order, and statistics of its records."""
+
+    name: str
+    shards: tuple[ShardInfo, ...]
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_records(self) -> int:
+        return sum(shard.num_records for shard in self.shards)
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(shard.num_bytes for shard in self.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A finished dataset.
+
+    Attributes:
+        name: The dataset's name, also the start of its shards' file names.
+        version: The user's version, "major.minor.patch".
+        schema: The features of every example.
+        splits: By name, in name order.
+        rejects: Number of inputs that are in no shard, by reason.
+        num_inputs: Number of inputs of the build: records plus rejects.
+        settings: The options that determine the shards' bytes.
+        fingerprint: Hash of the plan; equal for equal inputs and settings.
+        provenance: Origin of the dataset: input, versions, time. No shard depends on it.
+    """
+
+    name: str
+    version: str
+    schema: ExampleSchema
+    splits: Mapping[str, SplitInfo]
+    rejects: Mapping[str, int]
+    num_inputs: int
+    settings: Mapping[str, Any]
+    fingerprint: str
+    provenance: Mapping[str, Any]
+
+    @property
+    def num_records(self) -> int:
+        return sum(split.num_records for split in self.splits.values())
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(split.num_bytes for split in self.splits.values())
+
+    def shard_names(self, split: str) -> list[ShardName]:
+        """Return the names of a split's shards, in order."""
+        shards = self.splits[split].shards
+        return [ShardName(self.name, split, shard.index, len(shards)) for shard in shards]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format_version": FORMAT_VERSION,
+            "name": self.name,
+            "version": self.version,
+            "num_records": self.num_records,
+            "num_bytes": self.num_bytes,
+            "num_inputs": self.num_inputs,
+            "rejects": dict(sorted(self.rejects.items())),
+            "splits": {name: _split_to_json(split) for name, split in sorted(self.splits.items())},
+            "schema": self.schema.to_json(),
+            "settings": dict(self.settings),
+            "fingerprint": self.fingerprint,
+            "provenance": dict(self.provenance),
+        }
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Manifest:
+        return cls(
+            name=record["name"],
+            version=record["version"],
+            schema=ExampleSchema.from_json(record["schema"]),
+            splits={
+                name: _split_from_json(name, split) for name, split in record["splits"].items()
+            },
+            rejects=record["rejects"],
+            num_inputs=record["num_inputs"],
+            settings=record["settings"],
+            fingerprint=record["fingerprint"],
+            provenance=record["provenance"],
+        )
+
+
+def _split_to_json(split: SplitInfo) -> dict[str, Any]:
+    return {
+        "num_records": split.num_records,
+        "num_bytes": split.num_bytes,
+        "shards": [
+            {key: value for key, value in asdict(shard).items() if value is not None}
+            for shard in split.shards
+        ],
+        "stats": dict(split.stats),
+    }
+
+
+def _split_from_json(name: str, record: Mapping[str, Any]) -> SplitInfo:
+    shards = tuple(ShardInfo(**shard) for shard in record["shards"])
+    return SplitInfo(name=name, shards=shards, stats=record["stats"])
+
+
+def write_json(root: Folder, filename: str, content: Mapping[str, Any]) -> None:
+    """Write one of the dataset's JSON files, atomically, with a fixed key order."""
+    root.write_bytes(filename, json_bytes(content))
+
+
+def json_bytes(content: Mapping[str, Any]) -> bytes:
+    """Return a JSON file of the dataset as the bytes that are stored."""
+    return json_text(content).encode("utf-8", "surrogatepass")
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """Return a JSON file of the dataset as text, with the key order of `content`."""
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def read_json(root: Folder, filename: str) -> dict[str, Any] | None:
+    """Return the content of a JSON file of the dataset, None if the file is missing.
+
+    Raises:
+        NotADatasetError: The file is not a JSON object.
+        StorageError: The file cannot be read.
+    """
+    path = root.path(filename)
+    try:
+        content = json.loads(root.read_bytes(filename))
+    except MissingError:
+        return None
+    except ValueError as error:
+        raise NotADatasetError(
+            f"{path} is not readable JSON ({error}): rebuild the dataset"
+        ) from error
+    if not isinstance(content, dict):
+        raise NotADatasetError(f"{path} does not hold a JSON object: rebuild the dataset")
+    return content
+
+
+def read_manifest(root: Folder) -> Manifest:
+    """Return the manifest of a finished dataset.
+
+    Raises:
+        NotADatasetError: The manifest is missing, damaged, or of another format version.
+        StorageError: The folder cannot be read.
+    """
+    content = read_json(root, naming.MANIFEST)
+    if content is None:
+        raise NotADatasetError(_why_no_manifest(root))
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
+        raise NotADatasetError(
+            f"{root} has format version {version!r}; this shardwright reads version "
+            f"{FORMAT_VERSION}: install the release that wrote it, or rebuild"
+        )
+    try:
+        return Manifest.from_json(content)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NotADatasetError(
+            f"{root}/{naming.MANIFEST} is damaged ({type(error).__name__}: {error}): rebuild"
+        ) from error
+
+
+def _why_no_manifest(root: Folder) -> str:
+    if root.num_bytes_of(naming.PLAN) is not None:
+        return (
+            f"{root} holds an unfinished build (no {naming.MANIFEST}): "
+            "run the same `shardwright build` command again to resume it"
+        )
+    return f"{root} is not a shardwright dataset: it has no {naming.MANIFEST}"

@@ -1,0 +1,135 @@
+"""Declare the features of a dataset's examples.
+
+One `ExampleSchema` makes the encoder's input, the parser's spec, `features.json`, `schema.pbtxt`
+and the manifest's copy: no feature name is typed twice, and a reader needs only the dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from shardwright.errors import UsageError
+from shardwright.format.features import (
+    ARROW_TYPES,
+    PICTURES,
+    Feature,
+    FeatureKind,
+    Source,
+    StoredFeature,
+    VocabularyRule,
+    check_feature,
+)
+
+__all__ = [
+    "ARROW_TYPES",
+    "PICTURES",
+    "ExampleSchema",
+    "Feature",
+    "FeatureKind",
+    "Source",
+    "StoredFeature",
+    "VocabularyRule",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleSchema:
+    """The features of a dataset, and the names that their indices stand for.
+
+    Attributes:
+        features: In writing order.
+        class_names: Of the label (`Source.LABEL`), in label order.
+        vocabularies: By feature name, the class names or words of other features with indices.
+    """
+
+    features: tuple[Feature, ...]
+    class_names: tuple[str, ...] = ()
+    vocabularies: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for feature in self.features:
+            check_feature(feature)
+        names = [stored.key for feature in self.features for stored in feature.stored]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(f"two features have the name {name!r}: rename the table's column")
+            inside = next((other for other in names if other.startswith(f"{name}/")), None)
+            if inside:
+                raise UsageError(
+                    f"feature {name!r} is also the folder of {inside!r}: "
+                    "rename one of the two columns"
+                )
+
+    def find(self, source: Source) -> Feature | None:
+        """Return the first feature that is filled from `source`."""
+        return next((feature for feature in self.features if feature.source == source), None)
+
+    @property
+    def image(self) -> Feature:
+        feature = self.find(Source.IMAGE)
+        if feature is None:
+            raise UsageError("this dataset has no image feature")
+        return feature
+
+    @property
+    def label(self) -> Feature | None:
+        return self.find(Source.LABEL)
+
+    @property
+    def main_class_names(self) -> tuple[str, ...]:
+        """The class names of the label; without a label, of the only feature of classes, or ()."""
+        found = [
+            feature
+            for feature in self.features
+            if feature.kind in (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL)
+        ]
+        feature = self.label or (found[0] if len(found) == 1 else None)
+        return self.names_of(feature) if feature is not None else ()
+
+    @property
+    def small_features(self) -> tuple[Feature, ...]:
+        """The features other than the image; they are encoded from Arrow, a batch at a time."""
+        return tuple(feature for feature in self.features if feature.source != Source.IMAGE)
+
+    def with_class_names(self, class_names: tuple[str, ...]) -> ExampleSchema:
+        """Return the schema with these classes; without classes, it has no label features."""
+        labels = () if class_names else (Source.LABEL, Source.LABEL_TEXT)
+        features = tuple(feature for feature in self.features if feature.source not in labels)
+        return replace(self, features=features, class_names=class_names)
+
+    def with_vocabularies(self, vocabularies: Mapping[str, tuple[str, ...]]) -> ExampleSchema:
+        """Return the schema with learned names by feature name, those of the label included."""
+        own = self.label.name if self.label else ""
+        others = {name: words for name, words in vocabularies.items() if name != own}
+        return replace(self.with_class_names(vocabularies.get(own, ())), vocabularies=others)
+
+    def names_of(self, feature: Feature) -> tuple[str, ...]:
+        """Return the class names or words of a feature, by index; () if it holds no indices."""
+        return (
+            self.class_names
+            if feature.source == Source.LABEL
+            else self.vocabularies.get(feature.name, feature.names)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "features": [feature.to_json() for feature in self.features],
+            "class_names": list(self.class_names),
+        }
+        if self.vocabularies:
+            record["vocabularies"] = {
+                name: list(words) for name, words in self.vocabularies.items()
+            }
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ExampleSchema:
+        return cls(
+            features=tuple(Feature.from_json(feature) for feature in record["features"]),
+            class_names=tuple(record.get("class_names", ())),
+            vocabularies={
+                name: tuple(words) for name, words in record.get("vocabularies", {}).items()
+            },
+        )

@@ -1,0 +1,182 @@
+"""Serialize and parse TensorProtos without TensorFlow.
+
+The functions match `tf.io.serialize_tensor` and `tf.io.parse_tensor`. Formats:
+`tensorflow/core/framework/{tensor,tensor_shape,types}.proto`. The messages have their own
+descriptor pool, so their names do not clash with TensorFlow's in the same process.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from shardwright.format.example import ExampleFault
+
+_FIELD = descriptor_pb2.FieldDescriptorProto
+_STRING, _BFLOAT16 = 7, 14
+# DataType -> NumPy's name, for all types that `tf.io.serialize_tensor` and NumPy share.
+_NAMES = {
+    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 8: "complex64",
+    9: "int64", 10: "bool", 17: "uint16", 18: "complex128", 19: "float16", 22: "uint32",
+    23: "uint64",
+}  # fmt: skip
+_NUMBERS = {name: number for number, name in _NAMES.items()} | {"bfloat16": _BFLOAT16}
+TENSOR_DTYPES = (*_NAMES.values(), "string")  # the dtypes that a schema may declare
+# The list with a type's values if `tensor_content` is empty; all other types use `int_val`.
+_LISTS = {
+    "float32": "float_val", "float64": "double_val", "complex64": "scomplex_val",
+    "complex128": "dcomplex_val", "int64": "int64_val", "uint32": "uint32_val",
+    "uint64": "uint64_val", "bool": "bool_val", "float16": "half_val", "bfloat16": "half_val",
+}  # fmt: skip
+# A protobuf message has at most 2 GiB, but one listed value may stand for any number of elements.
+_MAX_BYTES = 2**31
+
+
+def _message_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(
+        name="shardwright/tensor.proto", package="shardwright", syntax="proto3"
+    )
+    shape = file.message_type.add(name="TensorShape")
+    dim = shape.nested_type.add(name="Dim")
+    dim.field.add(name="size", number=1, type=_FIELD.TYPE_INT64, label=_FIELD.LABEL_OPTIONAL)
+    dims = shape.field.add(
+        name="dim", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_REPEATED
+    )
+    dims.type_name = ".shardwright.TensorShape.Dim"
+    shape.field.add(
+        name="unknown_rank", number=3, type=_FIELD.TYPE_BOOL, label=_FIELD.LABEL_OPTIONAL
+    )
+    tensor = file.message_type.add(name="Tensor")
+    tensor.field.add(name="dtype", number=1, type=_FIELD.TYPE_INT32, label=_FIELD.LABEL_OPTIONAL)
+    own = tensor.field.add(
+        name="tensor_shape", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_OPTIONAL
+    )
+    own.type_name = ".shardwright.TensorShape"
+    tensor.field.add(
+        name="tensor_content", number=4, type=_FIELD.TYPE_BYTES, label=_FIELD.LABEL_OPTIONAL
+    )
+    lists = (
+        ("float_val", 5, _FIELD.TYPE_FLOAT), ("double_val", 6, _FIELD.TYPE_DOUBLE),
+        ("int_val", 7, _FIELD.TYPE_INT32), ("string_val", 8, _FIELD.TYPE_BYTES),
+        ("scomplex_val", 9, _FIELD.TYPE_FLOAT), ("int64_val", 10, _FIELD.TYPE_INT64),
+        ("bool_val", 11, _FIELD.TYPE_BOOL), ("dcomplex_val", 12, _FIELD.TYPE_DOUBLE),
+        ("half_val", 13, _FIELD.TYPE_INT32), ("uint32_val", 16, _FIELD.TYPE_UINT32),
+        ("uint64_val", 17, _FIELD.TYPE_UINT64),
+    )  # fmt: skip
+    for name, number, kind in lists:
+        tensor.field.add(name=name, number=number, type=kind, label=_FIELD.LABEL_REPEATED)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shardwright.Tensor"))
+
+
+_Tensor = _message_class()
+
+
+def to_tensor_proto(array: npt.ArrayLike) -> bytes:
+    """Return a serialized TensorProto, byte for byte that of `tf.io.serialize_tensor`.
+
+    Args:
+        array: Numbers, booleans or strings (`bytes`, or `str` as UTF-8) of any shape, byte order
+            and memory order. Of types beyond NumPy's own, only ml_dtypes' bfloat16.
+
+    Raises:
+        ValueError: TensorFlow does not support the type.
+    """
+    array = np.asarray(array)
+    message = _Tensor(tensor_shape={"dim": [{"size": size} for size in array.shape]})
+    if array.dtype.kind in "OSU":
+        message.dtype = _STRING
+        message.string_val.extend(_to_bytes(value) for value in array.ravel().tolist())
+    elif (number := _NUMBERS.get(array.dtype.name)) is not None:
+        message.dtype = number
+        message.tensor_content = array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+    else:
+        raise ValueError(
+            f"TensorFlow has no tensors of {array.dtype}: "
+            "convert the array to numbers, booleans or strings"
+        )
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _to_bytes(value: Any) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    raise ValueError(f"{value!r} is not a string: an object array must hold only bytes or str")
+
+
+def parse_tensor_proto(data: bytes) -> npt.NDArray[Any]:
+    """Return the array of a serialized TensorProto, with `tensor_content` or a list of values.
+
+    Strings become an object array of `bytes`. bfloat16, which NumPy lacks, becomes float32, which
+    holds it exactly. The array may be read-only.
+
+    Raises:
+        ExampleFault: `data` is not a TensorProto, or of a type that NumPy does not have.
+    """
+    try:
+        message = _Tensor.FromString(data)
+    except DecodeError as error:
+        raise ExampleFault(f"not a serialized tensor: {error}") from error
+    shape = tuple(dim.size for dim in message.tensor_shape.dim)
+    if message.tensor_shape.unknown_rank or min(shape, default=0) < 0:
+        raise ExampleFault(f"a serialized tensor of unknown shape {list(shape)}")
+    values = _values(message, math.prod(shape))
+    return values.reshape(shape)
+
+
+def _values(message: Any, count: int) -> npt.NDArray[Any]:
+    if message.dtype == _STRING:
+        strings = np.empty(len(message.string_val), object)
+        strings[:] = list(message.string_val)
+        return _fill(strings, count, b"")
+    name = "bfloat16" if message.dtype == _BFLOAT16 else _NAMES.get(message.dtype)
+    if name is None:
+        raise ExampleFault(
+            f"a serialized tensor of DataType {message.dtype}, which NumPy does not support"
+        )
+    stored = np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
+    if message.tensor_content:
+        if len(message.tensor_content) != count * stored.itemsize:
+            raise ExampleFault(
+                f"a serialized tensor of {count} {name} values in "
+                f"{len(message.tensor_content)} bytes"
+            )
+        values = np.frombuffer(message.tensor_content, stored)
+    else:
+        values = _fill(_listed(message, name, stored), count, 0)
+    if name == "bfloat16":  # the upper half of a float32
+        return (values.astype(np.uint32) << 16).view(np.float32)
+    return values
+
+
+def _listed(message: Any, name: str, stored: np.dtype[Any]) -> npt.NDArray[Any]:
+    numbers = getattr(message, _LISTS.get(name, "int_val"))
+    if name in ("complex64", "complex128"):  # real and imaginary parts alternate
+        return np.array(numbers[: len(numbers) // 2 * 2], stored.type(0).real.dtype).view(stored)
+    if name in ("float16", "bfloat16"):  # their bits
+        return np.array(numbers, np.int32).astype(np.uint16).view(stored)
+    return (
+        np.array(numbers, np.int32).astype(stored)
+        if name not in _LISTS
+        else np.array(numbers, stored)
+    )
+
+
+def _fill(values: npt.NDArray[Any], count: int, nothing: Any) -> npt.NDArray[Any]:
+    """Return `count` values: a TensorProto's short list repeats its last value, or `nothing`."""
+    missing = count - len(values)
+    if missing < 0 or count * values.dtype.itemsize > _MAX_BYTES:
+        raise ExampleFault(f"a serialized tensor of {count} elements with {len(values)} values")
+    if not missing:
+        return values
+    last = np.full(missing, values[-1] if len(values) else nothing, values.dtype)
+    return np.concatenate([values, last])

@@ -1,0 +1,128 @@
+"""The `shardwright` command: its own sub-commands, and others that packages add as entry points."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+
+_GROUP = "shardwright.commands"
+_EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 1, 2, 130, 141
+_SUMMARIES = {
+    "build": "INPUT OUTPUT [options]    turn a folder or table of images into TFRecord shards",
+    "plan": "INPUT OUTPUT [options]    show what build would write; reads no image, writes nothing",
+    "inspect": "DATASET [--json]          splits, records, bytes, features, classes, shard sizes",
+    "verify": "DATASET [--json]          check every shard, record, checksum and index row",
+    "show": "DATASET ID|N [options]    one record: its place, image and features; --save FILE",
+    "doctor": "DATASET [--target RATE]   training read speed, and what limits it",
+}
+_USAGE = """\
+usage: shardwright COMMAND ...
+
+Build, inspect and verify fixed-size, globally shuffled TFRecord shards of images.
+
+commands
+{commands}
+
+examples
+  shardwright build photos/ dataset/ --split train=0.8,validation=0.1,test=0.1
+  shardwright inspect dataset/
+  shardwright verify dataset/
+  shardwright show dataset/ cats/0001.jpg --save cat.jpg
+
+`shardwright COMMAND --help` lists a command's options; `shardwright --version` prints the version.
+"""
+
+Command = Callable[[Sequence[str]], int]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code.
+
+    Returns:
+        0 on success, 1 if the command failed or found faults, 2 for wrong usage, 130 if
+        interrupted, 141 if stdout was closed.
+    """
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes stdout at exit, which would print this error again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_BROKEN_PIPE
+    except KeyboardInterrupt:
+        print("shardwright: interrupted", file=sys.stderr)
+        return _EXIT_INTERRUPTED
+    return code
+
+
+def _run(args: list[str]) -> int:
+    if args and args[0] in ("-h", "--help", "help"):
+        print(_usage(_find_commands()), end="")
+        return 0
+    if args and args[0] in ("-V", "--version"):
+        print(f"shardwright {_version()}")
+        return 0
+    commands = _find_commands()
+    if not args:
+        print(_usage(commands), end="", file=sys.stderr)
+        return _EXIT_USAGE
+    if args[0] not in commands:
+        return _fail(_unknown_text(args[0], commands), _EXIT_USAGE)
+    try:
+        command: Command = commands[args[0]].load()
+    except ImportError as error:
+        return _fail(_import_text(args[0], error), _EXIT_FAILED)
+    return command(args[1:])
+
+
+def _find_commands() -> dict[str, EntryPoint]:
+    """Return commands by name, those of other packages first; imports none of them."""
+    own = {
+        name: EntryPoint(name, f"shardwright.inspect.commands:{name}", _GROUP)
+        for name in ("inspect", "verify", "show", "doctor")
+    }
+    others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
+    known = [name for name in _SUMMARIES if name in others]
+    return {name: others[name] for name in [*known, *sorted(others.keys() - set(known))]} | own
+
+
+def _usage(commands: Mapping[str, EntryPoint]) -> str:
+    lines = [
+        f"  {name:<8} {_SUMMARIES.get(name, f'from {point.value}')}"
+        for name, point in commands.items()
+    ]
+    return _USAGE.format(commands="\n".join(lines))
+
+
+def _version() -> str:
+    try:
+        return version("shardwright")
+    except PackageNotFoundError:
+        return "(not installed, running from source)"
+
+
+def _unknown_text(given: str, commands: Mapping[str, EntryPoint]) -> str:
+    guess = difflib.get_close_matches(given, commands, 1)
+    hint = f"did you mean {guess[0]!r}?" if guess else f"the commands are {', '.join(commands)}"
+    return f"unknown command {given!r}; {hint} (see `shardwright --help`)"
+
+
+def _import_text(name: str, error: ImportError) -> str:
+    if isinstance(error, ModuleNotFoundError):
+        return (
+            f"`shardwright {name}` needs a package that is not installed ({error}): "
+            "pip install 'shardwright[build]'"
+        )
+    return f"`shardwright {name}` cannot start: a package that it needs is broken: {error}"
+
+
+def _fail(text: str, code: int) -> int:
+    print(f"shardwright: error: {text}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,218 @@
+"""Check the files beside the shards against the manifest: TFDS's, names, statistics, rejects."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from shardwright.errors import MissingError, NotADatasetError, StorageError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, read_json
+from shardwright.format.names_files import names_files, names_text
+from shardwright.format.schema import ExampleSchema, FeatureKind
+from shardwright.format.tfds_features import features_json
+from shardwright.inspect.faults import Fault
+from shardwright.storage import Folder
+
+
+def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
+    """Yield every difference between the manifest and the files beside the shards."""
+    yield from _manifest_faults(root, manifest)
+    for filename, check in (
+        (naming.DATASET_INFO, _dataset_info_faults),
+        (naming.FEATURES, _features_faults),
+        (naming.STATS, _stats_faults),
+    ):
+        try:
+            content = read_json(root, filename)
+        except (NotADatasetError, StorageError) as error:
+            yield Fault(filename, None, None, str(error))
+            continue
+        try:
+            faults = ["the file is missing"] if content is None else list(check(content, manifest))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            faults = [f"the structure is invalid ({type(error).__name__}: {error})"]
+        yield from (Fault(filename, None, None, what) for what in faults)
+    if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
+        yield Fault(naming.SCHEMA_PBTXT, None, None, "the file is missing")
+    yield from _names_faults(root, manifest.schema)
+    yield from _reject_faults(root, manifest)
+
+
+def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
+    """Yield contradictions within the manifest: totals, shard numbers and number of inputs."""
+    there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
+    differing = [key for key in sums if there.get(key) != sums[key]]
+    if differing:
+        yield Fault(
+            naming.MANIFEST,
+            None,
+            None,
+            f"totals that do not match the shards: {', '.join(differing)}",
+        )
+    for split in manifest.splits.values():
+        indices = [shard.index for shard in split.shards]
+        if indices != list(range(len(indices))):
+            yield Fault(
+                naming.MANIFEST,
+                None,
+                None,
+                f"split {split.name!r} has shards {indices}, expected 0 to {len(indices) - 1}",
+            )
+    if manifest.num_inputs != manifest.num_records + sum(manifest.rejects.values()):
+        what = (
+            f"num_inputs is {manifest.num_inputs}, but there are {manifest.num_records} records "
+            f"and {sum(manifest.rejects.values())} rejects"
+        )
+        yield Fault(naming.MANIFEST, None, None, what)
+
+
+def _dataset_info_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
+    for key, wanted in (("name", manifest.name), ("version", manifest.version)):
+        if content.get(key) != wanted:
+            yield f"{key} is {content.get(key)!r}, the manifest says {wanted!r}"
+    entries = content.get("splits")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        yield "splits is not a list of objects"
+        return
+    lengths = {str(entry.get("name")): entry.get("shardLengths") for entry in entries}
+    for name in sorted({*lengths, *manifest.splits}):
+        shards = manifest.splits[name].shards if name in manifest.splits else ()
+        if lengths.get(name, []) != [str(shard.num_records) for shard in shards]:
+            yield (
+                f"shardLengths of split {name!r} is {lengths.get(name)}, "
+                f"the manifest says {[shard.num_records for shard in shards]}"
+            )
+
+
+def _features_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
+    there = dict(_flatten_features(content, ""))
+    wanted = dict(_flatten_features(features_json(manifest.schema), ""))
+    for name in sorted({*there, *wanted}):
+        if there.get(name) != wanted.get(name):
+            yield (
+                f"feature {name!r} is {there.get(name, 'missing')}, "
+                f"the schema says {wanted.get(name, 'it does not exist')}"
+            )
+
+
+def _flatten_features(node: Any, name: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, kind) for each feature of TFDS's JSON, nested names joined by `/`."""
+    if not isinstance(node, dict):
+        yield name, "not a feature"
+    elif "featuresDict" in node:
+        for key, child in node["featuresDict"].get("features", {}).items():
+            yield from _flatten_features(child, f"{name}/{key}" if name else key)
+    elif "sequence" in node and "featuresDict" in node["sequence"].get("feature", {}):
+        for inner, kind in _flatten_features(node["sequence"]["feature"], name):
+            yield inner, f"{kind} in {_list_of(node)} {name}"
+    else:
+        yield name, _kind_of(node)
+
+
+def _kind_of(node: Mapping[str, Any]) -> str:
+    """Return a text of everything that decides how TFDS reads a feature."""
+    if "sequence" in node:
+        return f"{_list_of(node)} {_kind_of(node['sequence'].get('feature', {}))}"
+    if "classLabel" in node:
+        return f"{FeatureKind.CLASS_LABEL} of {node['classLabel'].get('numClasses')}"
+    if "text" in node:
+        return str(FeatureKind.TEXT)
+    for key in ("image", "boundingBox", "tensor"):
+        if key in node:
+            return f"{key} {json.dumps(node[key], sort_keys=True)}"
+    return str(node.get("pythonClassName"))
+
+
+def _list_of(node: Mapping[str, Any]) -> str:
+    length = str(node["sequence"].get("length"))
+    return "list of" if length == "-1" else f"list of {length}"
+
+
+def _stats_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
+    for name in sorted({*content, *manifest.splits}):
+        if name not in manifest.splits or content.get(name) != manifest.splits[name].stats:
+            yield f"the statistics of split {name!r} differ from the manifest"
+
+
+def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[Fault]:
+    """Yield faults of the files of class names and words."""
+    for filename, names in names_files(schema).items():
+        try:
+            text = root.read_bytes(filename).decode("utf-8", "surrogatepass")
+        except MissingError:
+            yield Fault(filename, None, None, "the file is missing")
+            continue
+        except (StorageError, ValueError) as error:
+            yield Fault(filename, None, None, f"the file cannot be read: {error}")
+            continue
+        if text != names_text(names):
+            there, what = (
+                text.count("\n"),
+                "words" if filename.endswith(naming.VOCABULARY_SUFFIX) else "classes",
+            )
+            yield Fault(
+                filename,
+                None,
+                None,
+                f"the {there} {what} in the file are not the {len(names)} of the manifest",
+            )
+
+
+def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
+    """Compare the number of rejects by reason; the file of a failed build is left out."""
+    counts: Counter[str] = Counter()
+    for path in root.outputs():
+        if (
+            not path.startswith(f"{naming.REJECTS_DIR}/")
+            or path == naming.FAILED_REJECTS
+            or not path.endswith(".parquet")
+        ):
+            continue
+        try:
+            with root.open_small(path) as source, pq.ParquetFile(source) as file:
+                counts.update(file.read(["reason"])["reason"].to_pylist())
+        except (pa.ArrowException, StorageError, OSError, KeyError) as error:
+            yield Fault(path, None, None, f"the file cannot be read: {error}")
+    if counts != Counter(manifest.rejects):
+        what = (
+            f"the files hold {_show_counts(counts)}, "
+            f"the manifest says {_show_counts(manifest.rejects)}"
+        )
+        yield Fault(naming.REJECTS_DIR, None, None, what)
+
+
+def _show_counts(counts: Mapping[str, int]) -> str:
+    return (
+        ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items())) or "no rejects"
+    )
+
+
+def find_strays(root: Folder, manifest: Manifest) -> Iterator[Fault]:
+    """Yield stray files: readers ignore them, but a glob such as `*.tfrecord*` matches them."""
+    names = [name for split in manifest.splits for name in manifest.shard_names(split)]
+    wanted = {name.shard for name in names} | {name.sidecar for name in names}
+    for path in root.outputs():
+        folder, filename = os.path.split(path)
+        if filename.endswith(naming.TEMPORARY_SUFFIX):
+            yield Fault(
+                path,
+                None,
+                None,
+                "temporary file of an interrupted build; it can be removed",
+            )
+        elif path not in wanted and (
+            folder == naming.INDEX_DIR or naming.ShardName.parse(path) is not None
+        ):
+            yield Fault(
+                path,
+                None,
+                None,
+                "not part of this dataset: it is not in the manifest; it can be removed",
+            )

@@ -1,0 +1,209 @@
+"""Describe a dataset from its manifest, as JSON and as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from shardwright.format.manifest import Manifest, SplitInfo
+from shardwright.format.schema import Feature
+from shardwright.sizes import show_bytes
+
+_SHOWN_CLASSES = 10
+_INDENT = "  "
+
+
+def describe(manifest: Manifest, dataset: str) -> dict[str, Any]:
+    """Return what `shardwright inspect --json` prints: sizes in bytes, image sizes in pixels."""
+    schema = manifest.schema
+    return {
+        "dataset": dataset,
+        "name": manifest.name,
+        "version": manifest.version,
+        "num_records": manifest.num_records,
+        "num_bytes": manifest.num_bytes,
+        "num_inputs": manifest.num_inputs,
+        "splits": {name: _describe_split(split) for name, split in manifest.splits.items()},
+        "features": [feature.to_json() for feature in schema.features],
+        "class_names": list(schema.class_names),
+        "rejects": dict(manifest.rejects),
+        "settings": dict(manifest.settings),
+        "fingerprint": manifest.fingerprint,
+        "provenance": dict(manifest.provenance),
+    }
+
+
+def _describe_split(split: SplitInfo) -> dict[str, Any]:
+    return {
+        "num_records": split.num_records,
+        "num_bytes": split.num_bytes,
+        "num_shards": len(split.shards),
+        "records_per_shard": _spread(shard.num_records for shard in split.shards),
+        "bytes_per_shard": _spread(shard.num_bytes for shard in split.shards),
+        "stats": dict(split.stats),
+    }
+
+
+def _spread(numbers: Iterable[int]) -> dict[str, float]:
+    values = sorted(numbers)
+    return {"min": values[0], "median": median(values), "max": values[-1]} if values else {}
+
+
+def format_description(manifest: Manifest, description: Mapping[str, Any]) -> str:
+    """Return the description as lines of text."""
+    splits = description["splits"]
+    parts = [
+        [
+            f"{manifest.name} {manifest.version}    {description['dataset']}",
+            _summary_line(manifest),
+        ],
+        ["splits", *_table(_split_rows(splits))],
+        ["images", *_table(_image_rows(splits))],
+        [
+            "features",
+            *_table(
+                [
+                    (feature.name, str(feature.kind), _shape_text(feature))
+                    for feature in manifest.schema.features
+                ]
+            ),
+        ],
+        _class_lines(manifest),
+        [
+            "rejects",
+            *_table(
+                [(reason, f"{number:,}") for reason, number in manifest.rejects.items()]
+                or [("none",)]
+            ),
+        ],
+        ["settings", *_pairs(manifest.settings)],
+        ["provenance", *_pairs(manifest.provenance)],
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def _summary_line(manifest: Manifest) -> str:
+    shards = sum(len(split.shards) for split in manifest.splits.values())
+    return (
+        f"{manifest.num_records:,} records in {shards:,} shards, "
+        f"{show_bytes(manifest.num_bytes)}, from {manifest.num_inputs:,} inputs"
+    )
+
+
+def _split_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        (
+            "",
+            "records",
+            "bytes",
+            "shards",
+            "records per shard",
+            "bytes per shard (min / median / max)",
+        )
+    ]
+    for name, split in splits.items():
+        records, sizes = split["records_per_shard"], split["bytes_per_shard"]
+        counted = " / ".join(
+            f"{records[key]:,g}" if records[key] < 1e6 else f"{records[key]:,.0f}"
+            for key in records
+        )
+        sized = " / ".join(show_bytes(sizes[key]) for key in sizes)
+        rows.append(
+            (
+                name,
+                f"{split['num_records']:,}",
+                show_bytes(split["num_bytes"]),
+                f"{split['num_shards']:,}",
+                counted,
+                sized,
+            )
+        )
+    return rows
+
+
+def _image_rows(splits: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("", "width", "height", "bytes (min / mean / max)", "formats")]
+    for name, split in splits.items():
+        stats = split["stats"]
+        formats = ", ".join(
+            f"{number:,} {kind}" for kind, number in stats.get("formats", {}).items()
+        )
+        size = stats.get("image_length")
+        sized = (
+            f"{show_bytes(size['min'])} / {show_bytes(size['sum'] / size['count'])} / "
+            f"{show_bytes(size['max'])}"
+            if size
+            else "-"
+        )
+        rows.append(
+            (
+                name,
+                _range_text(stats.get("width")),
+                _range_text(stats.get("height")),
+                sized,
+                formats or "-",
+            )
+        )
+    return rows
+
+
+def _range_text(found: Mapping[str, int] | None) -> str:
+    if not found:
+        return "-"
+    return (
+        f"{found['min']}" if found["min"] == found["max"] else f"{found['min']} to {found['max']}"
+    )
+
+
+def _shape_text(feature: Feature) -> str:
+    encoding = f", {feature.encoding}" if feature.encoding else ""
+    if feature.stored_shape == (None,):
+        return "a list"
+    return (
+        "x".join("?" if size is None else str(size) for size in feature.shape) or "one value"
+    ) + encoding
+
+
+def _class_lines(manifest: Manifest) -> list[str]:
+    names = manifest.schema.class_names
+    words = manifest.schema.vocabularies
+    others = [
+        f"{_INDENT}{feature}: {len(found):,}, {', '.join(found[:_SHOWN_CLASSES])}"
+        for feature, found in words.items()
+    ]
+    if not names:
+        return ["classes", *(others or [f"{_INDENT}none: the dataset is unlabeled"])]
+    more = f" ... and {len(names) - _SHOWN_CLASSES:,} more" if len(names) > _SHOWN_CLASSES else ""
+    shown = "  ".join(f"{number} {name}" for number, name in enumerate(names[:_SHOWN_CLASSES]))
+    return [f"classes ({len(names):,})", f"{_INDENT}{shown}{more}", *others]
+
+
+def _show_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_show_value(item)}" for key, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_show_value, value)) or "none"
+    return "none" if value is None else str(value)
+
+
+def _pairs(values: Mapping[str, Any]) -> list[str]:
+    width = max(map(len, values), default=0)
+    return [f"{_INDENT}{key.ljust(width)}  {_show_value(value)}" for key, value in values.items()]
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return the rows in columns as wide as their longest cell, numbers aligned right."""
+    columns = max((len(row) for row in rows), default=0)
+    widths = [
+        max(len(row[column]) if column < len(row) else 0 for row in rows)
+        for column in range(columns)
+    ]
+    lines = []
+    for row in rows:
+        cells = (
+            cell.rjust(width) if cell[:1].isdigit() else cell.ljust(width)
+            for cell, width in zip(row, widths, strict=False)
+        )
+        lines.append(f"{_INDENT}{'  '.join(cells)}".rstrip())
+    return lines

@@ -1,0 +1,128 @@
+"""Check an example against the dataset's schema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import (
+    PICTURES,
+    ExampleSchema,
+    Feature,
+    FeatureKind,
+    Source,
+    StoredFeature,
+)
+from shardwright.format.tensor_features import read_tensor
+
+_KIND_NAMES = {int: "int64", float: "float", bytes: "bytes"}
+_INDICES = frozenset(
+    {FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
+)
+Values = list[bytes] | list[int] | list[float]
+
+
+class ExampleChecker:
+    """A checker of examples against one schema."""
+
+    def __init__(self, schema: ExampleSchema) -> None:
+        self._stored = {
+            stored.key: (feature, stored)
+            for feature in schema.features
+            for stored in feature.stored
+        }
+        self._schema = schema
+        self._label_text = schema.find(Source.LABEL_TEXT)
+
+    def faults(self, features: Mapping[str, Values]) -> Iterator[str]:
+        """Yield a text for each fault of an example.
+
+        Checks that the features are those of the schema, their kinds and numbers of values, and
+        the values of images, tensors and indices.
+        """
+        if features.keys() != self._stored.keys():
+            yield from self._strangers(features)
+        for key, values in features.items():
+            if key in self._stored:
+                yield from self._feature_faults(*self._stored[key], values)
+        yield from self._label_text_faults(features)
+
+    def _strangers(self, features: Mapping[str, Values]) -> Iterator[str]:
+        for name in sorted(self._stored.keys() - features.keys()):
+            yield f"feature {name!r} is missing"
+        for name in sorted(features.keys() - self._stored.keys()):
+            yield f"feature {name!r} is not in the schema"
+
+    def _feature_faults(
+        self, feature: Feature, stored: StoredFeature, values: Values
+    ) -> Iterator[str]:
+        if not stored.takes(len(values)):
+            yield (
+                f"feature {stored.key!r} has {len(values)} values, "
+                f"the schema says {stored.told_count}"
+            )
+        elif values and _KIND_NAMES[type(values[0])] != stored.told_kind:
+            yield (
+                f"feature {stored.key!r} holds {_KIND_NAMES[type(values[0])]} values, "
+                f"the schema says {stored.told_kind}"
+            )
+        elif feature.kind in PICTURES and isinstance(values[0], bytes):
+            yield from _image_faults(feature, values[0])
+        elif feature.kind == FeatureKind.TENSOR and isinstance(values[0], bytes):
+            yield from _tensor_faults(feature, values[0])
+        elif feature.kind in _INDICES and stored.told_kind == "int64":
+            yield from self._index_faults(feature, stored, values)
+
+    def _index_faults(
+        self, feature: Feature, stored: StoredFeature, values: Values
+    ) -> Iterator[str]:
+        num_names = len(self._schema.names_of(feature))
+        what = "label" if feature.source == Source.LABEL else f"feature {stored.key!r}:"
+        for value in values:
+            if isinstance(value, int) and not 0 <= value < num_names:
+                yield f"{what} {value} is not one of the {num_names} classes (0 to {num_names - 1})"
+                return
+
+    def _label_text_faults(self, features: Mapping[str, Values]) -> Iterator[str]:
+        label, names = one_value(features, self._schema.label), self._schema.class_names
+        if self._label_text is None or not isinstance(label, int) or not 0 <= label < len(names):
+            return
+        text, expected = one_value(features, self._label_text), names[label]
+        if isinstance(text, bytes) and text != expected.encode("utf-8", "surrogatepass"):
+            yield (
+                f"feature {self._label_text.name!r} is {_text(text)}, "
+                f"but label {label} is class {expected!r}"
+            )
+
+
+def one_value(features: Mapping[str, Values], feature: Feature | None) -> Any:
+    """Return the only value of a feature, None unless it has exactly one."""
+    values = features.get(feature.name, []) if feature is not None else []
+    return values[0] if len(values) == 1 else None
+
+
+def _image_faults(feature: Feature, image: bytes) -> Iterator[str]:
+    if not image:
+        yield f"feature {feature.name!r} is an image of 0 bytes"
+    elif feature.encoding == "tensor":
+        yield from _tensor_faults(feature, image)
+    elif feature.encoding == "raw":
+        height, width, channels = (size or 0 for size in feature.shape)
+        if len(image) != math.prod((height, width, channels)):
+            yield (
+                f"feature {feature.name!r} has {len(image)} bytes, "
+                f"a raw image of {height}x{width}x{channels} has {height * width * channels}"
+            )
+
+
+def _tensor_faults(feature: Feature, data: bytes) -> Iterator[str]:
+    try:
+        read_tensor(feature, data)
+    except ExampleFault as fault:
+        yield str(fault)
+
+
+def _text(value: bytes) -> str:
+    return repr(value.decode("utf-8", "backslashreplace"))

@@ -1,0 +1,108 @@
+"""Verify a dataset without reading its shards, by file lengths and the store's checksums.
+
+GCS keeps the CRC32C of every object, S3 only of objects that were uploaded with one. S3 checked the
+content at upload, and an object's etag does not change unless its content does or it is copied; so
+an etag equal to the one of the upload proves the content, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from time import monotonic
+
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
+from shardwright.format.naming import ShardName
+from shardwright.inspect.faults import Fault, Verification
+from shardwright.storage import Folder
+from shardwright.storage.local import StatedFile
+
+_BY_CHECKSUMS, _BY_LENGTHS = "the store's checksums", "lengths alone"
+
+
+def verify_quickly(root: Folder) -> Verification:
+    """Compare the lengths and checksums that the disk or store reports with the manifest.
+
+    Raises:
+        NotADatasetError: The folder has no finished dataset.
+        StorageError: The folder cannot be listed.
+    """
+    started = monotonic()
+    manifest = read_manifest(root)
+    stated, sidecars = root.stated(), root.stated(naming.INDEX_DIR)
+    faults: list[Fault] = []
+    unknown: list[str] = []
+    for name, info in _shards(manifest):
+        faults += _shard_faults(root, name, info, stated.get(name.shard), unknown)
+        if name.sidecar.rpartition("/")[2] not in sidecars:
+            faults.append(Fault(name.sidecar, None, None, f"the index of {name.shard} is missing"))
+    num_shards = sum(len(split.shards) for split in manifest.splits.values())
+    return Verification(
+        dataset=root.uri,
+        num_shards=num_shards,
+        num_records=0,
+        num_bytes=0,
+        seconds=monotonic() - started,
+        faults=tuple(faults),
+        notes=tuple(_notes(root, unknown, num_shards)),
+        by=_BY_LENGTHS if len(unknown) == num_shards else _BY_CHECKSUMS,
+    )
+
+
+def _shards(manifest: Manifest) -> Iterator[tuple[ShardName, ShardInfo]]:
+    for split in manifest.splits.values():
+        yield from zip(manifest.shard_names(split.name), split.shards, strict=True)
+
+
+def _shard_faults(
+    root: Folder, name: ShardName, info: ShardInfo, found: StatedFile | None, unknown: list[str]
+) -> Iterator[Fault]:
+    """Yield a shard's faults; append its name to `unknown` if the store has no checksum of it."""
+    if found is None:
+        yield Fault(
+            name.shard, None, None, f"the shard is missing, with {info.num_records} records"
+        )
+        return
+    if found.num_bytes != info.num_bytes:
+        yield Fault(
+            name.shard,
+            None,
+            None,
+            f"the file has {found.num_bytes} bytes, the manifest says {info.num_bytes}",
+        )
+        return
+    if info.etag is not None and found.etag == info.etag:
+        return
+    crc = found.crc32c if found.crc32c is not None else root.stated_crc32c(name.shard)
+    if crc is not None and crc != info.crc32c:
+        yield Fault(
+            name.shard,
+            None,
+            None,
+            f"the store states crc32c {crc:#010x}, the manifest {info.crc32c:#010x}",
+        )
+    elif crc is None and info.etag is not None:
+        what = (
+            f"its etag is {found.etag}, but was {info.etag} when it was written: changed or copied "
+            "since; run without --quick to read it"
+        )
+        yield Fault(name.shard, None, None, what)
+    elif crc is None:
+        unknown.append(name.shard)
+
+
+def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[Fault]:
+    if unknown:
+        which = (
+            "any shard"
+            if len(unknown) == num_shards
+            else f"{len(unknown)} of {num_shards} shards, such as {unknown[0]},"
+        )
+        keeps = "keeps no checksum for" if which != "any shard" else "does not keep checksums for"
+        where = "the store" if root.is_remote else "a disk"
+        yield Fault(
+            naming.MANIFEST,
+            None,
+            None,
+            f"{where} {keeps} {which}: only lengths were compared; run without --quick to read all",
+        )

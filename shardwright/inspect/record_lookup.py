@@ -1,0 +1,147 @@
+"""Find one record by its id or number, and read it alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import NotFoundError, RecordFault, StorageError, UsageError
+from shardwright.format.example import parse_example
+from shardwright.format.index import read_index
+from shardwright.format.manifest import Manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.records import read_record
+from shardwright.format.schema import Source
+from shardwright.inspect.example_check import Values, one_value
+from shardwright.storage import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecord:
+    """A record and its location.
+
+    Attributes:
+        name: The record's shard.
+        number: The record's number in the split, from 0 in file order.
+        row: The record's index row.
+        features: The features of the record's example.
+    """
+
+    name: ShardName
+    number: int
+    row: Mapping[str, Any]
+    features: Mapping[str, Values]
+
+
+def find_record(
+    root: Folder, manifest: Manifest, key: str, *, split: str | None = None, by: str | None = None
+) -> FoundRecord:
+    """Return the record with id `key`; if there is none, the record with number `key`.
+
+    Args:
+        root: The dataset's folder.
+        manifest: The dataset's manifest.
+        key: An id, or a number from 0 in file order.
+        split: The split to search; None searches all splits for an id, and `train` or the only
+            split for a number.
+        by: "id" or "number" to treat `key` as this only.
+
+    Raises:
+        NotFoundError: The split, id or number is unknown; the message lists the choices.
+        UsageError: `by` is "number" and `key` is not a number.
+        StorageError: The index or the record cannot be read.
+    """
+    if split is not None and split not in manifest.splits:
+        raise NotFoundError(f"unknown split {split!r}; the splits are {_choices(manifest)}")
+    is_number = key.isascii() and key.isdigit()
+    if by == "number" and not is_number:
+        raise UsageError(f"a record number must be a whole number of at least 0, got {key!r}")
+    if by != "number":
+        found = _find_id(root, manifest, key, [split] if split else list(manifest.splits))
+        if found is not None:
+            return found
+    if by == "id" or not is_number:
+        where = f"split {split!r}" if split else "any split"
+        raise NotFoundError(
+            f"no record in {where} has the id {key!r}; the splits are {_choices(manifest)}"
+        )
+    return _find_number(root, manifest, int(key), split or _default_split(manifest))
+
+
+def _choices(manifest: Manifest) -> str:
+    return ", ".join(manifest.splits)
+
+
+def _default_split(manifest: Manifest) -> str:
+    if "train" in manifest.splits:
+        return "train"
+    if len(manifest.splits) == 1:
+        return next(iter(manifest.splits))
+    raise NotFoundError(f"a record number needs a split: give --split, one of {_choices(manifest)}")
+
+
+def _find_id(
+    root: Folder, manifest: Manifest, key: str, splits: Sequence[str]
+) -> FoundRecord | None:
+    for split in splits:
+        start = 0
+        for name, shard in zip(
+            manifest.shard_names(split), manifest.splits[split].shards, strict=True
+        ):
+            row = pc.index(
+                read_index(root, name, ["id"])["id"], pa.scalar(key, pa.string())
+            ).as_py()
+            if row >= 0:
+                return _read_found(root, manifest, name, row, start + row)
+            start += shard.num_records
+    return None
+
+
+def _find_number(root: Folder, manifest: Manifest, number: int, split: str) -> FoundRecord:
+    info = manifest.splits[split]
+    start = 0
+    for name, shard in zip(manifest.shard_names(split), info.shards, strict=True):
+        if number < start + shard.num_records:
+            return _read_found(root, manifest, name, number - start, number)
+        start += shard.num_records
+    last = (
+        f"its records are 0 to {info.num_records - 1}" if info.num_records else "it has no records"
+    )
+    raise NotFoundError(
+        f"split {split!r} has no record {number}, and no record has that id: {last}"
+    )
+
+
+def _read_found(
+    root: Folder, manifest: Manifest, name: ShardName, row_number: int, number: int
+) -> FoundRecord:
+    rows = read_index(root, name).slice(row_number, 1).to_pylist()
+    if not rows:
+        raise StorageError(f"{name.sidecar} has no row {row_number}: run `shardwright verify`")
+    features = _read_features(root, name, rows[0])
+    id_feature = manifest.schema.find(Source.ID)
+    if id_feature is not None and one_value(features, id_feature) != rows[0]["id"].encode():
+        raise StorageError(f"{name.shard} and its index do not match: run `shardwright verify`")
+    return FoundRecord(name, number, rows[0], features)
+
+
+def _read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:
+    """Return the features of the record of an index row, reading only its bytes of the shard."""
+    data = root.read_range(name.shard, row["offset"], row["length"])
+    try:
+        span = read_record(BytesIO(data), row["offset"], row["offset"] + len(data))
+    except RecordFault as fault:
+        raise StorageError(
+            f"{name.shard}: {fault}; `shardwright verify` lists all faults"
+        ) from fault
+    if span is None:
+        raise StorageError(
+            f"{name.shard} ends before byte {row['offset']}, where its index has a record: "
+            "run `shardwright verify`"
+        )
+    return parse_example(span.data)

@@ -1,0 +1,179 @@
+"""Check one shard: the file, its records in order, and its sidecar."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+import numpy as np
+
+from shardwright.errors import (
+    CredentialsError,
+    MissingError,
+    RecordFault,
+    StorageError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
+)
+from shardwright.format.example import ExampleFault, parse_example
+from shardwright.format.manifest import Manifest, ShardInfo
+from shardwright.format.naming import ShardName
+from shardwright.format.records import RecordSpan
+from shardwright.format.schema import Source
+from shardwright.inspect.example_check import ExampleChecker, one_value
+from shardwright.inspect.faults import Fault, limit_faults
+from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar
+from shardwright.inspect.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
+from shardwright.storage import Folder
+
+FileContent = tuple[int, int]  # length in bytes, CRC32C
+# Errors of a whole store, which are not faults of a dataset in it.
+NO_FAULTS_OF_FILES = (CredentialsError, ThrottledError, TimedOutError, UnreachableError)
+
+
+@dataclass(slots=True)
+class ShardCheck:
+    """The result of checking one shard.
+
+    Attributes:
+        name: The shard.
+        num_records: Number of records found in the file.
+        num_bytes: The file's length.
+        faults: Faults of the shard and its sidecar.
+        id_hashes: 64-bit hash of the id of every record that has one, to find duplicate ids.
+        id_records: The numbers of those records.
+        id_offsets: The starts of those records, in bytes.
+        labels: Number of records per label.
+    """
+
+    name: ShardName
+    num_records: int = 0
+    num_bytes: int = 0
+    faults: list[Fault] = field(default_factory=list)
+    id_hashes: array[int] = field(default_factory=lambda: array("q"))
+    id_records: array[int] = field(default_factory=lambda: array("q"))
+    id_offsets: array[int] = field(default_factory=lambda: array("q"))
+    labels: Counter[int] = field(default_factory=Counter)
+
+
+class ShardChecker:
+    """A checker of one dataset's shards. Threads may share it: it keeps no state between calls."""
+
+    def __init__(self, root: Folder, manifest: Manifest) -> None:
+        self._root = root
+        self._examples = ExampleChecker(manifest.schema)
+        self._rows = RowChecker(manifest.schema)
+        self._id, self._label = manifest.schema.find(Source.ID), manifest.schema.label
+        self._contents: Mapping[FileContent, str] = {
+            (info.num_bytes, info.crc32c): name.shard
+            for split in manifest.splits.values()
+            for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
+        }
+
+    def check(self, name: ShardName, info: ShardInfo) -> ShardCheck:
+        """Check a shard and its sidecar in bounded memory.
+
+        Reads the file twice: once for its checksum, once record by record.
+        """
+        result = ShardCheck(name)
+        rows, faults = check_sidecar(self._root, name, info)
+        result.faults += faults
+        try:
+            with (
+                self._root.local_copy(name.shard) as path,
+                open(path, "rb", buffering=BLOCK_BYTES) as file,
+            ):
+                result.faults += limit_faults(self._shard_faults(file, info, rows, result))
+        except MissingError:
+            result.faults.append(
+                Fault(
+                    name.shard, None, None, f"the shard is missing, with {info.num_records} records"
+                )
+            )
+        except NO_FAULTS_OF_FILES:
+            raise
+        except (OSError, StorageError) as error:
+            result.faults.append(
+                Fault(
+                    name.shard,
+                    None,
+                    None,
+                    f"the shard cannot be read: {getattr(error, 'strerror', None) or error}",
+                )
+            )
+        return result
+
+    def _shard_faults(
+        self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck
+    ) -> Iterator[Fault]:
+        crc = file_crc32c(file)
+        result.num_bytes = file.tell()
+        file.seek(0)
+        content = (result.num_bytes, crc)
+        if content != (info.num_bytes, info.crc32c):
+            other = self._contents.get(content)
+            yield Fault(result.name.shard, None, None, _content_fault(content, info, other))
+            rows = None if other else rows  # the index describes the shard that should be here
+        yield from self._record_faults(file, info, rows, result)
+
+    def _record_faults(
+        self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck
+    ) -> Iterator[Fault]:
+        name, last = result.name, None
+        offsets = rows.offsets if rows is not None else np.zeros(0, np.int64)
+        for number, last in walk_records(file, offsets):
+            if isinstance(last, RecordFault):
+                # A fault past the last planned record is surplus bytes, not a record.
+                result.num_records = max(result.num_records, min(number + 1, info.num_records))
+                yield Fault(name.shard, number, last.offset, last.what)
+            else:
+                result.num_records = number + 1
+                yield from self._example_faults(number, last, rows, result)
+        if isinstance(last, RecordFault) and result.num_records < info.num_records:
+            what = (
+                f"the last {info.num_records - result.num_records} records are cut off, or follow "
+                "a broken record and are not in the index"
+            )
+            yield Fault(name.shard, None, None, what)
+        elif result.num_records != info.num_records:
+            what = (
+                f"the shard holds {result.num_records} records, "
+                f"the manifest says {info.num_records}"
+            )
+            yield Fault(name.shard, None, None, what)
+
+    def _example_faults(
+        self, number: int, span: RecordSpan, rows: IndexRows | None, result: ShardCheck
+    ) -> Iterator[Fault]:
+        name = result.name
+        try:
+            features = parse_example(span.data)
+        except ExampleFault as error:
+            yield Fault(name.shard, number, span.offset, str(error))
+            return
+        for what in self._examples.faults(features):
+            yield Fault(name.shard, number, span.offset, what)
+        row = rows.row(number) if rows is not None else None
+        if row is not None:
+            for what in self._rows.faults(row, span, features):
+                yield Fault(name.sidecar, number, span.offset, what)
+        example_id, label = one_value(features, self._id), one_value(features, self._label)
+        if example_id is not None:
+            result.id_hashes.append(hash(example_id))
+            result.id_records.append(number)
+            result.id_offsets.append(span.offset)
+        if label is not None:
+            result.labels[label] += 1
+
+
+def _content_fault(content: FileContent, info: ShardInfo, other: str | None) -> str:
+    num_bytes, crc = content
+    if other is not None:
+        return f"the file has the content of {other} (swapped or copied); its index is not compared"
+    if num_bytes != info.num_bytes:
+        return f"the file has {num_bytes} bytes, the manifest says {info.num_bytes}"
+    return f"the file's crc32c is {crc:#010x}, the manifest says {info.crc32c:#010x}"

@@ -1,0 +1,217 @@
+"""Read blocks of records by number for tf.data, verified, and count bad records. No TensorFlow."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardwright.errors import BadRecordError, RecordFault
+from shardwright.reader.corpus import Corpus
+from shardwright.reader.order import I64
+from shardwright.reader.record_reader import RecordReader
+from shardwright.reader.shard_files import ShardFiles
+from shardwright.reader.shard_index import ShardIndexes
+from shardwright.tfdata.kept import KeptRecords
+
+_LOG = logging.getLogger("shardwright")
+_BLOCK_RECORDS, _BLOCK_BYTES = 64, 16 << 20
+
+Block = tuple[NDArray[Any], I64, str]
+
+
+def block_records(mean_record_bytes: float) -> int:
+    """Return the records per call: enough to amortize it, few enough to bound memory."""
+    return int(max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // max(mean_record_bytes, 1))))
+
+
+class BadRecords:
+    """The distinct bad records of a dataset. Thread-safe.
+
+    Args:
+        corpus: The shards.
+        allowed: Maximum number of bad records.
+    """
+
+    def __init__(self, corpus: Corpus, allowed: int) -> None:
+        self._corpus = corpus
+        self._allowed = allowed
+        self._found: dict[tuple[str, int], str] = {}
+        self._lock = threading.Lock()
+
+    def note(self, shard: int, row: int, bad: str) -> str:
+        """Note a bad record, once; return the error message if it is one too many, else ""."""
+        place = (self._corpus.shards[shard].uri, row)
+        with self._lock:
+            is_new = place not in self._found
+            self._found[place] = bad
+            count = len(self._found)
+        if count > self._allowed or count >= self._corpus.num_records:
+            return str(BadRecordError(bad, count, self._allowed))
+        if is_new:
+            _LOG.warning("%s: skipped, bad record %d of at most %d", bad, count, self._allowed)
+        return ""
+
+
+class BlockReader:
+    """A reader of blocks of records. Thread-safe.
+
+    Args:
+        corpus: The shards.
+        at_a_time: Number of shards of a store that are needed at once.
+        max_bad_records: Bad records to skip; one more is an error.
+        kept: Store for records that have been read; None keeps none.
+
+    Attributes:
+        files: The shards as open files.
+
+    Raises:
+        UsageError: The cache is too small for `at_a_time` shards of a store.
+    """
+
+    def __init__(
+        self, corpus: Corpus, *, at_a_time: int, max_bad_records: int, kept: KeptRecords | None
+    ) -> None:
+        self._corpus = corpus
+        self._at_a_time = at_a_time
+        self._indexes = ShardIndexes(corpus.shards, of_images=False)
+        self._bad = BadRecords(corpus, max_bad_records)
+        self._kept = kept
+        self._is_let_go = False
+        self._decodable = np.zeros(corpus.num_records, np.bool_)
+        self._first_rows = [shard.first_row for shard in corpus.shards]
+        # A record's slot is its number over all shards; this is the slot of each shard's first.
+        self._starts: I64 = np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.sizes)])
+        self.open_anew()
+
+    def open_anew(self) -> None:
+        """Start over with no open file and no shard held in the cache."""
+        self.files = ShardFiles(self._corpus.shards, at_a_time=self._at_a_time)
+        self._records = RecordReader(self._corpus, self.files, self._indexes, check=True)
+
+    def let_go(self) -> None:
+        """Free files and memory for good; a pipeline being dropped may still call `read`."""
+        self._is_let_go = True
+        if self._kept is not None:
+            self._kept.forget()
+        self._give_back()
+
+    def keep_indexes_of(self, shards: Collection[int]) -> None:
+        """Drop the indexes of all other shards."""
+        self._indexes.keep_only(shards)
+
+    def read(self, shards: I64, rows: I64) -> Block:
+        """Return serialized examples by shard and row, [n] each.
+
+        Args:
+            shards: Numbers of the shards.
+            rows: Numbers within the part of each shard that is read, from 0.
+
+        Returns:
+            The examples as bytes [m] without bad records, their slots [m], and "" or the message
+            of the error that ends the reading.
+
+        Raises:
+            StorageError: A shard or its index cannot be read.
+        """
+        try:
+            return self._read(shards.tolist(), rows.tolist())
+        finally:
+            if self._is_let_go:
+                self._give_back()
+
+    def _give_back(self) -> None:
+        self.files.close()
+        self.open_anew()
+        self._indexes.keep_only(())
+
+    def _read(self, shards: list[int], rows: list[int]) -> Block:
+        examples, slots = [], []
+        for shard, row in zip(shards, rows, strict=True):
+            slot = int(self._starts[shard]) + row
+            try:
+                examples.append(self._read_one(shard, self._first_rows[shard] + row, slot))
+                slots.append(slot)
+            except RecordFault as fault:
+                message = self._note(shard, self._first_rows[shard] + row, fault.what)
+                if message:
+                    return np.empty(0, object), np.empty(0, np.int64), message
+        return _bytes_array(examples), np.array(slots, np.int64), ""
+
+    def note_decodable(self, slot: int) -> None:
+        """Note that a record's image can be decoded; its checksum guarantees that it stays so."""
+        self._decodable[slot] = True
+
+    def is_decodable(self, slot: int) -> np.bool_:
+        """Return whether `note_decodable` was called for this slot."""
+        return np.bool_(self._decodable[slot])
+
+    def note_undecodable(self, slot: int) -> str:
+        """Note a record whose image TensorFlow cannot decode; return "" or the error message."""
+        shard = int(np.searchsorted(self._starts, slot, side="right")) - 1
+        row = self._first_rows[shard] + int(slot - self._starts[shard])
+        return self._note(shard, row, "its image cannot be decoded by tf.io.decode_image")
+
+    def _note(self, shard: int, row: int, what: str) -> str:
+        return self._bad.note(shard, row, str(self._records.describe(shard, row, what)))
+
+    def _read_one(self, shard: int, row: int, slot: int) -> bytes:
+        if self._kept is not None:
+            found = self._kept.get(slot)
+            if found is not None:
+                return found
+        example = self._records.read_data(shard, row)
+        if self._kept is not None:
+            self._kept.put(slot, example)
+        return example
+
+
+class HeldShards:
+    """The shards of a store that the running iterators need, all together.
+
+    Args:
+        reader: The reader of the shards.
+    """
+
+    def __init__(self, reader: BlockReader) -> None:
+        self._reader = reader
+        self._needed: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def hold(self, shards: Sequence[int], upcoming: Sequence[int]) -> Iterator[None]:
+        """Keep shards in the cache inside the block, and download those of `upcoming` ahead."""
+        with self._lock:
+            self._needed.update(shards)
+            self._plan(upcoming)
+        # Stays empty if the block is left because its iterator was dropped.
+        following: Sequence[int] = ()
+        try:
+            yield
+            following = upcoming
+        finally:
+            with self._lock:
+                self._needed.subtract(shards)
+                self._needed += Counter()  # drops the shards whose count is 0
+                self._plan(following)
+                if not self._needed:  # the last iterator may have been dropped: leave no file open
+                    self._reader.files.close()
+                    self._reader.open_anew()
+                    self._plan(following)
+
+    def _plan(self, upcoming: Sequence[int]) -> None:
+        self._reader.files.plan(list(self._needed), upcoming)
+        self._reader.keep_indexes_of(self._needed)
+
+
+def _bytes_array(values: Sequence[bytes]) -> NDArray[Any]:
+    # Assigned, not converted: `np.array` would inspect the length of every value.
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array

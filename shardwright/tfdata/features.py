@@ -1,0 +1,151 @@
+"""Parse and decode each kind of feature in TensorFlow.
+
+Parsing returns what is stored. Decoding then turns images and tensors into tensors, one example at
+a time. Bags of words are parsed as two lists, and become one sparse tensor in the last step,
+because lists can be batched together with any other feature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import tensorflow as tf
+
+from shardwright.format.schema import (
+    PICTURES,
+    ExampleSchema,
+    Feature,
+    FeatureKind,
+    Source,
+    StoredFeature,
+)
+
+_DTYPES = {pa.int64(): tf.int64, pa.float32(): tf.float32}
+Tensor = Any
+
+
+def parsing_spec(schema: ExampleSchema, names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the `features` argument of `tf.io.parse_example` for records of this schema.
+
+    Single values are FixedLenFeature([]), arrays of fixed shape FixedLenFeature(shape), lists
+    RaggedFeature, boxes RaggedFeature with rows of 4, bags of words SparseFeature over their
+    vocabulary. Images and serialized tensors are bytes.
+
+    Args:
+        schema: The schema of the dataset.
+        names: The features to parse; None for all.
+    """
+    wanted = [feature for feature in schema.features if names is None or feature.name in names]
+    spec: dict[str, Any] = {}
+    for feature in wanted:
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            indices, counts = feature.stored
+            size = len(schema.names_of(feature))
+            spec[feature.name] = tf.io.SparseFeature(
+                indices.key, counts.key, tf.float32, size, already_sorted=True
+            )
+        else:
+            spec[feature.name] = _rule(feature.stored[0])
+    return spec
+
+
+def stored_spec(features: Sequence[Feature]) -> dict[str, Any]:
+    """Return the parsing spec by stored key, with bags of words as two lists."""
+    return {stored.key: _rule(stored) for feature in features for stored in feature.stored}
+
+
+def _rule(stored: StoredFeature) -> Any:
+    dtype = _DTYPES.get(stored.type, tf.string)
+    if None not in stored.shape:
+        return tf.io.FixedLenFeature(stored.shape, dtype)
+    partitions = [tf.io.RaggedFeature.UniformRowLength(size) for size in stored.shape[1:]]
+    return tf.io.RaggedFeature(dtype, partitions=partitions)
+
+
+def is_ragged(features: Sequence[Feature]) -> bool:
+    """Return whether a feature differs in shape between examples, so that batches are ragged."""
+    return any(
+        None in feature.stored_shape
+        or (feature.kind == FeatureKind.TENSOR and None in feature.shape)
+        for feature in features
+    )
+
+
+def is_decoded(feature: Feature) -> bool:
+    """Return whether the feature is decoded and not the main image: other images, and tensors."""
+    return feature.source != Source.IMAGE and (
+        feature.kind in PICTURES or feature.kind == FeatureKind.TENSOR
+    )
+
+
+def decode_feature(feature: Feature, data: Tensor, image_size: tuple[int, int] | None) -> Tensor:
+    """Decode an image, mask or tensor, and resize it if `image_size` is given.
+
+    Resized masks keep their values: nearest neighbor, not interpolation.
+
+    Returns:
+        An image [height, width, 3] or mask [height, width, 1] in uint8, or a tensor in its own
+        dtype.
+    """
+    if feature.kind == FeatureKind.TENSOR:
+        return tf.ensure_shape(
+            tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "float32")), feature.shape
+        )
+    picture = decode_picture(feature, data)
+    if feature.kind == FeatureKind.MASK and image_size is not None:
+        return tf.image.resize(picture, image_size, method="nearest")
+    return resize_picture(picture, image_size)
+
+
+def decode_picture(
+    feature: Feature, data: Tensor, shape: tuple[int | None, ...] | None = None
+) -> Tensor:
+    """Decode a stored image to [height, width, channels]; another shape is an error."""
+    channels = 1 if feature.kind == FeatureKind.MASK else 3
+    shape = (
+        shape or feature.shape or (None, None, None if feature.encoding == "tensor" else channels)
+    )
+    if feature.encoding == "raw":
+        return tf.reshape(tf.io.decode_raw(data, tf.uint8), shape)
+    if feature.encoding == "tensor":
+        return tf.ensure_shape(
+            tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape
+        )
+    return tf.ensure_shape(
+        tf.io.decode_image(data, channels=shape[2] or channels, expand_animations=False), shape
+    )
+
+
+def resize_picture(picture: Tensor, size: tuple[int, int] | None) -> Tensor:
+    """Resize a picture to (height, width), keeping its dtype."""
+    if size is None or picture.shape[:2] == size:
+        return picture
+    resized = tf.image.resize(picture, size, method="bilinear", antialias=True)
+    return (
+        resized if picture.dtype.is_floating else tf.saturate_cast(tf.round(resized), picture.dtype)
+    )
+
+
+def gather_bags(
+    schema: ExampleSchema, features: Sequence[Feature], example: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Return an example or ragged batch with bags of words as tf.SparseTensor of float32 counts."""
+    gathered = {}
+    for feature in features:
+        if feature.kind == FeatureKind.BAG_OF_WORDS:
+            indices, counts = (example[stored.key] for stored in feature.stored)
+            gathered[feature.name] = _sparse(indices, counts, len(schema.names_of(feature)))
+        else:
+            gathered[feature.name] = example[feature.name]
+    return gathered
+
+
+def _sparse(indices: Tensor, counts: Tensor, size: int) -> tf.SparseTensor:
+    """Return [size] from one example's lists, or [batch, size] from ragged ones."""
+    if not isinstance(indices, tf.RaggedTensor):
+        return tf.SparseTensor(indices[:, tf.newaxis], counts, tf.constant([size], tf.int64))
+    rows = tf.cast(indices.value_rowids(), tf.int64)
+    shape = tf.stack([tf.cast(indices.nrows(), tf.int64), tf.constant(size, tf.int64)])
+    return tf.SparseTensor(tf.stack([rows, indices.flat_values], axis=1), counts.flat_values, shape)

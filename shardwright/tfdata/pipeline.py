@@ -1,0 +1,247 @@
+"""`sw.load`: read a split as a `tf.data.Dataset`; the files beside this one hold its parts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import weakref
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from shardwright.cache import CacheSettings
+from shardwright.errors import UsageError
+from shardwright.format.schema import Feature, FeatureKind
+from shardwright.reader.corpus import Source
+from shardwright.reader.order import ShuffledOrder, StoredOrder
+from shardwright.storage import Folder, StorageOptions
+from shardwright.tfdata.blocks import BlockReader
+from shardwright.tfdata.examples import ExampleMaker
+from shardwright.tfdata.options import LoadOptions
+from shardwright.tfdata.read_plan import ReadPlan, check_sidecars, plan_read
+from shardwright.tfdata.records import (
+    Indexed,
+    read_cached_in_stored_order,
+    read_in_any_order,
+    read_in_stored_order,
+)
+
+
+def load(
+    dataset: str,
+    split: str = "train",
+    *,
+    batch_size: int | None = None,
+    image_size: tuple[int, int] | None = None,
+    shuffle: bool = False,
+    seed: int | None = 0,
+    window: int | None = None,
+    as_supervised: bool = False,
+    features: Sequence[str] | None = None,
+    decode: bool = True,
+    repeat: bool = False,
+    drop_remainder: bool = False,
+    deterministic: bool = True,
+    max_bad_records: int = 0,
+    keep: str | None = None,
+    keep_in: str | os.PathLike[str] = "memory",
+    ram_bytes: int | str | None = None,
+    threads: int | None = None,
+    storage_options: Mapping[str, object] | StorageOptions | None = None,
+    cache: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
+) -> tf.data.Dataset:
+    """Return a split, or a part of one, as a `tf.data.Dataset`, like `tfds.load`.
+
+    Each element is a dict of the features by name; a name such as `image/class/label` is one flat
+    key. `image` is uint8 [height, width, 3], `label` int64 [], `id` string []. Table columns are
+    int64, float32 or string: [] for one value, [None] for a list. Class names are
+    `shardwright.open(dataset).schema.class_names`, in label order.
+
+    `tf.io.decode_image` decodes images as RGB: gray is repeated, alpha dropped, only the first
+    frame of an animation decoded, and EXIF orientation ignored, as in TFDS. A record with a wrong
+    checksum raises `tf.errors.DataLossError`.
+
+    Shards in a store (`s3://`, `gs://`, `https://`) are downloaded whole, a few ahead of the
+    reader, into a cache on the local disk (`shardwright.cache`) that all processes of the machine
+    share. Once all shards are cached, the store is not needed. A shard that cannot be downloaded
+    raises a `tf.errors.OpError` with the shard's name and the fix.
+
+    For a dataset in a local folder, `tf.train.Checkpoint(iterator=iter(ds))` saves an iterator at
+    any element in a few kilobytes; it resumes exactly there, in another process too.
+
+    Args:
+        dataset: The dataset's folder or address, as given to `shardwright build` for OUTPUT.
+        split: A split, a part such as "train[:10%]" or "train[5000:]", several joined by `+`, or
+            "all".
+        batch_size: Return batches [batch_size, ...]; lists become RaggedTensors. Needs images of
+            one size: set `image_size`, build with `--resize`, or have such images.
+        image_size: (height, width) in pixels to resize to, bilinear with antialiasing; the aspect
+            ratio changes.
+        shuffle: Return the records in an exact random order, different in each epoch; each
+            iteration of the dataset and each round of `repeat()` is an epoch. The order depends on
+            seed and epoch only, and equals `sw.Reader`'s. Without it, records come in stored order,
+            which the build has shuffled globally.
+        seed: The same seed gives the same order of each epoch in every run, independent of
+            `tf.random.set_seed`. None draws a new seed per run.
+        window: Number of shards that are shuffled together; the order of the shards is new in each
+            epoch. None means all shards of a local folder, or 16 of a store, which must all be
+            cached at the same time.
+        as_supervised: Return (image, label) instead of a dict.
+        features: Names of the features to return, None for all. Others are not parsed.
+        decode: Decode images. Without it, `image` is a string [], the stored bytes.
+        repeat: Repeat forever. Batches then span the ends of epochs, so that all are full.
+        drop_remainder: Drop a last batch that is not full; makes the batch dimension static.
+        deterministic: False returns records as soon as they are ready: the same records in every
+            epoch, but the order varies between runs, slightly with `shuffle`, fully without (which
+            reads several shards at the same time).
+        max_bad_records: Number of damaged records (wrong checksum, undecodable image) to skip, each
+            with a warning of the logger "shardwright"; one more raises `tf.errors.DataLossError`.
+            A record counts once, even over several epochs. Above 0, the dataset does not know its
+            length, and decoding takes more CPU, mostly in the first epoch.
+        keep: "records" keeps each record that was read. "images" keeps each decoded and resized
+            image, so that it is decoded once; its record is still read again. None keeps nothing;
+            the operating system still caches files while memory is free.
+        keep_in: "memory", or a folder on a fast local disk, for an unnamed file that disappears
+            when the process ends.
+        ram_bytes: Limit of the memory for `keep` and for read-ahead: a number of bytes or a size
+            such as "8GB". None leaves read-ahead to tf.data, and `keep` may take half of the free
+            memory.
+        threads: Decoding threads, in a pool of this dataset. None uses TensorFlow's pool, with one
+            thread per core.
+        storage_options: As for `shardwright.open`.
+        cache: Folder of the cache, for a dataset in a store. None means `$SHARDWRIGHT_CACHE`,
+            `$XDG_CACHE_HOME/shardwright` or `~/.cache/shardwright`.
+        cache_bytes: Limit of the cache: a number of bytes or a size such as "200GB". None means
+            `$SHARDWRIGHT_CACHE_BYTES` or half of the disk's free space. Shuffling needs room for
+            `window` shards, stored order for one; if the dataset does not fit, shards are
+            downloaded again in each epoch.
+
+    Returns:
+        A dataset that knows its length, prefetches, and lets tf.data choose its parallelism.
+
+    Raises:
+        NotADatasetError: The folder has no finished dataset.
+        StorageError: A shard or a needed index is missing, a shard does not have the length in the
+            manifest, or the store, the cache or `keep_in` cannot be used.
+        UsageError: An argument is invalid, or `keep` does not fit. It is also a ValueError.
+    """
+    options = LoadOptions(
+        batch_size=batch_size,
+        image_size=image_size,
+        shuffle=shuffle,
+        seed=seed,
+        window=window,
+        decode=decode,
+        repeat=repeat,
+        drop_remainder=drop_remainder,
+        deterministic=deterministic,
+        max_bad_records=max_bad_records,
+        keep=keep,
+        keep_in=os.fspath(keep_in),
+        ram_bytes=ram_bytes,
+        threads=threads,
+    )
+    if as_supervised and features is not None:
+        raise UsageError(
+            "as_supervised=True cannot be combined with features: leave one of them out"
+        )
+    root = Folder.at(dataset, StorageOptions.of(storage_options))
+    source = Source.open(root, CacheSettings.of(cache, cache_bytes) if root.is_remote else None)
+    plan = plan_read(source, split, features)
+    options.check_images(plan)
+    label = _find_label(plan) if as_supervised else None
+    examples = _read_examples(
+        plan, plan.features if label is None else (plan.image, label), options
+    )
+    if label is not None:
+        image_name, label_name = plan.image.name, label.name
+        examples = examples.map(lambda example: (example[image_name], example[label_name]))
+    return examples.prefetch(tf.data.AUTOTUNE).with_options(options.of_tf_data(plan))
+
+
+def _find_label(plan: ReadPlan) -> Feature:
+    for feature in plan.features:
+        if feature.kind == FeatureKind.CLASS_LABEL:
+            return feature
+    raise UsageError(
+        "as_supervised=True needs a label, but this dataset has none: leave as_supervised out"
+    )
+
+
+def _read_examples(
+    plan: ReadPlan, features: Sequence[Feature], options: LoadOptions
+) -> tf.data.Dataset:
+    reader, kept_images = _make_reader(plan, options), options.keep_images(plan, features)
+    maker = ExampleMaker(
+        plan=plan,
+        features=features,
+        decode=options.decode,
+        image_size=options.image_size,
+        kept=kept_images,
+        leave_out=reader if options.max_bad_records else None,
+    )
+    records = _read_records(plan, reader, options, with_slots=maker.needs_slots)
+    # TensorFlow keeps a pipeline's Python functions, and all objects they refer to, until the
+    # process ends. So files and memory are freed with the dataset instead.
+    if reader is not None:
+        weakref.finalize(records, reader.let_go).atexit = False
+    if kept_images is not None:
+        weakref.finalize(records, kept_images.forget).atexit = False
+    return maker.make(
+        records, options.batch_size, drop_remainder=options.drop_remainder or options.repeat
+    )
+
+
+def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
+    """Return the reader of records; None if TensorFlow's own reader suffices."""
+    if not plan.num_records or not (options.by_number or plan.corpus.is_remote):
+        return None
+    if options.by_number:
+        check_sidecars(plan.corpus)
+    return BlockReader(
+        plan.corpus,
+        at_a_time=plan.corpus.window(options.window) if options.shuffle else 1,
+        max_bad_records=options.max_bad_records,
+        kept=options.keep_records(plan),
+    )
+
+
+def _read_records(
+    plan: ReadPlan, reader: BlockReader | None, options: LoadOptions, *, with_slots: bool
+) -> tf.data.Dataset:
+    """Return a dataset of serialized examples, string []; (example, slot) if `with_slots`."""
+    if not plan.num_records:
+        nothing = (tf.constant([], tf.string), tf.constant([], tf.int64))
+        return tf.data.Dataset.from_tensor_slices(nothing if with_slots else nothing[0])
+    if options.by_number and reader is not None:
+        indexed = Indexed(
+            plan.corpus, _make_order(plan, options), reader, with_slots, options.deterministic
+        )
+        records = indexed.records(repeat=options.repeat)
+        return (
+            records
+            if options.max_bad_records
+            else _state_length(records, plan, repeat=options.repeat)
+        )
+    if reader is not None:
+        records = read_cached_in_stored_order(plan.corpus, reader, repeat=options.repeat)
+    else:
+        records = (read_in_stored_order if options.deterministic else read_in_any_order)(
+            plan.corpus
+        )
+    records = _state_length(records, plan, repeat=False)
+    return records.repeat() if options.repeat else records
+
+
+def _make_order(plan: ReadPlan, options: LoadOptions) -> StoredOrder | ShuffledOrder:
+    if not options.shuffle:
+        return StoredOrder(plan.corpus.sizes)
+    seed = secrets.randbits(63) if options.seed is None else options.seed
+    return ShuffledOrder(plan.corpus.sizes, seed, plan.corpus.window(options.window))
+
+
+def _state_length(records: tf.data.Dataset, plan: ReadPlan, *, repeat: bool) -> tf.data.Dataset:
+    """Return `records` with a known length, which TensorFlow then asserts."""
+    length = tf.data.INFINITE_CARDINALITY if repeat else plan.num_records
+    return records.apply(tf.data.experimental.assert_cardinality(length))

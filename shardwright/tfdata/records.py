@@ -1,0 +1,256 @@
+"""Read serialized examples: in stored order by TensorFlow's reader, or by number in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from shardwright.reader.corpus import Corpus, ShardRef
+from shardwright.reader.order import ShuffledOrder, StoredOrder
+from shardwright.reader.shard_index import read_rows
+from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
+from shardwright.tfdata.epochs import epoch_numbers
+from shardwright.tfdata.errors import failure, prepare, raise_if_failed
+from shardwright.tfdata.order import GraphOrder, GraphTable, Tensor
+
+_READ_BUFFER_BYTES = 8 << 20
+_PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
+_BLOCKS_AT_ONCE = 2  # concurrent calls into Python; more would wait for each other
+_SERIALIZED = tf.TensorSpec((), tf.string)
+
+
+def read_in_any_order(corpus: Corpus) -> tf.data.Dataset:
+    """Return string []: records of local shards, several interleaved, in any order."""
+    segments = tf.data.Dataset.from_tensor_slices(_segments(corpus))
+    read = _segment_reader(corpus)
+    return segments.interleave(read, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
+
+
+def read_in_stored_order(corpus: Corpus) -> tf.data.Dataset:
+    """Return string []: records of local shards, one shard after another, unread parts skipped."""
+    records = tf.data.Dataset.from_tensor_slices(tf.constant([], tf.string))
+    for shards in _runs(corpus.shards):
+        if _is_whole(shards[0]):
+            paths = tf.constant([shard.uri for shard in shards])
+            part = tf.data.TFRecordDataset(paths, buffer_size=_buffer_bytes(corpus))
+        else:
+            run = Corpus(tuple(shards), (0, len(shards)), corpus.schema)
+            part = tf.data.Dataset.from_tensor_slices(_segments(run)).flat_map(
+                _segment_reader(corpus)
+            )
+        records = part if shards[0] is corpus.shards[0] else records.concatenate(part)
+    return records
+
+
+def read_cached_in_stored_order(
+    corpus: Corpus, reader: BlockReader, *, repeat: bool
+) -> tf.data.Dataset:
+    """Return string []: records of shards in a store, each shard pinned in the cache while read."""
+    held = HeldShards(reader)
+    numbers = list(range(len(corpus.shards)))
+
+    def hold(number: np.int64) -> Iterator[tuple[str, int, int]]:
+        following = numbers[number + 1 :] + (numbers[:number] if repeat else [])
+        with held.hold([int(number)], following), reader.files.path(int(number)) as path:
+            shard = corpus.shards[number]
+            yield path, _first_byte(shard), shard.num_rows
+
+    signature = (_SERIALIZED, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64))
+    read = _segment_reader(corpus)
+
+    def read_held(number: Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.from_generator(
+            hold, args=(number,), output_signature=signature
+        ).flat_map(read)
+
+    return tf.data.Dataset.range(len(corpus.shards)).flat_map(read_held)
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """A reader of records by number.
+
+    Attributes:
+        corpus: The shards.
+        order: The order of the records in an epoch.
+        reader: The reader of the blocks.
+        with_slots: Whether each record comes with its slot, its number over all shards.
+        deterministic: Whether blocks come in order, or as soon as they are ready.
+    """
+
+    corpus: Corpus
+    order: StoredOrder | ShuffledOrder
+    reader: BlockReader
+    with_slots: bool
+    deterministic: bool
+
+    def records(self, *, repeat: bool) -> tf.data.Dataset:
+        """Return string [], or (string [], slot int64 []); `repeat` never ends."""
+        prepare()  # not in `_fetch`, which is traced if the shards are remote
+        graph = GraphOrder(self.order)
+        epochs = (
+            epoch_numbers()
+            if isinstance(self.order, ShuffledOrder)
+            else tf.data.Dataset.from_tensors(tf.constant(0, tf.int64))
+        )
+        if repeat:
+            epochs = epochs.repeat()
+        if not self.corpus.is_remote:
+            return self._fetch(
+                epochs.flat_map(lambda epoch: self._blocks(graph.table(epoch), 0, graph.size))
+            )
+        hold = self._window_holder(repeat=repeat)
+
+        def read_window(
+            epoch: Tensor, window: Tensor, start: Tensor, stop: Tensor, table: GraphTable
+        ) -> tf.data.Dataset:
+            held = tf.data.Dataset.from_generator(
+                hold, args=(epoch, window), output_signature=tf.TensorSpec((), tf.bool)
+            )
+            return held.flat_map(lambda _: self._fetch(self._blocks(table, start, stop)))
+
+        def read_epoch(epoch: Tensor) -> tf.data.Dataset:
+            table = graph.table(epoch)
+            starts = self._window_starts(table)
+            windows = tf.data.Dataset.from_tensor_slices(
+                (tf.range(tf.size(starts, tf.int64) - 1), starts[:-1], starts[1:])
+            )
+            return windows.flat_map(
+                lambda window, start, stop: read_window(epoch, window, start, stop, table)
+            )
+
+        return epochs.flat_map(read_epoch)
+
+    def _window_starts(self, table: GraphTable) -> Tensor:
+        return table.starts if isinstance(self.order, StoredOrder) else table.window_starts
+
+    def _window_holder(self, *, repeat: bool) -> Callable[[np.int64, np.int64], Iterator[bool]]:
+        held = HeldShards(self.reader)
+
+        def shards_of(epoch: int) -> tuple[list[int], int]:
+            if isinstance(self.order, StoredOrder):
+                return list(range(len(self.corpus.shards))), 1
+            return self.order.table(epoch).shards.tolist(), self.order.window
+
+        def hold(epoch: np.int64, window: np.int64) -> Iterator[bool]:
+            shards, size = shards_of(int(epoch))
+            first, stop = int(window) * size, (int(window) + 1) * size
+            following = shards_of(int(epoch) + 1)[0] if repeat else []
+            with held.hold(shards[first:stop], shards[stop:] + following):
+                yield True
+
+        return hold
+
+    def _blocks(
+        self, table: GraphTable, start: Tensor | int, stop: Tensor | int
+    ) -> tf.data.Dataset:
+        """Return (shards, rows) of the places [start, stop) of an epoch, a block at a time."""
+        size = block_records(_mean_record_bytes(self.corpus))
+
+        def locate(first: Tensor) -> tuple[Tensor, Tensor]:
+            return table.locate(tf.range(first, tf.minimum(first + _PLACES_AT_ONCE, stop)))
+
+        def split(shards: Tensor, rows: Tensor) -> tf.data.Dataset:
+            begins = tf.data.Dataset.range(0, tf.size(rows, tf.int64), size)
+            return begins.map(
+                lambda begin: (shards[begin : begin + size], rows[begin : begin + size])
+            )
+
+        places = tf.data.Dataset.range(start, stop, _PLACES_AT_ONCE).map(locate)
+        return places.prefetch(1).flat_map(split)
+
+    def _fetch(self, blocks: tf.data.Dataset) -> tf.data.Dataset:
+        def read(shards: Any, rows: Any) -> tuple[Any, Any, bytes]:
+            records, slots, message = self.reader.read(shards, rows)
+            return records, slots, failure(message)
+
+        def fetch(shards: Tensor, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            # Stateless: the result depends on the arguments alone, so checkpoints need none of it.
+            records, slots, failed = tf.numpy_function(
+                read, [shards, rows], (tf.string, tf.int64, tf.string), stateful=False
+            )
+            return (
+                tf.ensure_shape(records, [None]),
+                tf.ensure_shape(slots, [None]),
+                tf.ensure_shape(failed, ()),
+            )
+
+        def split(records: Tensor, slots: Tensor, failed: Tensor) -> tf.data.Dataset:
+            given = tf.data.Dataset.from_tensor_slices(
+                (records, slots) if self.with_slots else records
+            )
+            nothing = (
+                (tf.constant(b""), tf.constant(0, tf.int64))
+                if self.with_slots
+                else tf.constant(b"")
+            )
+            return raise_if_failed(failed).map(lambda _: nothing).concatenate(given)
+
+        fetched = blocks.map(
+            fetch, num_parallel_calls=_BLOCKS_AT_ONCE, deterministic=self.deterministic
+        )
+        return fetched.flat_map(split)
+
+
+def _mean_record_bytes(corpus: Corpus) -> float:
+    num_records = sum(shard.info.num_records for shard in corpus.shards)
+    return sum(shard.info.num_bytes for shard in corpus.shards) / max(num_records, 1)
+
+
+def _is_whole(shard: ShardRef) -> bool:
+    return shard.num_rows == shard.info.num_records
+
+
+def _runs(shards: Sequence[ShardRef]) -> Iterator[list[ShardRef]]:
+    """Yield runs of whole shards, and each partial shard alone."""
+    run: list[ShardRef] = []
+    for shard in shards:
+        if run and not (_is_whole(run[-1]) and _is_whole(shard)):
+            yield run
+            run = []
+        run.append(shard)
+    if run:
+        yield run
+
+
+def _first_byte(shard: ShardRef) -> int:
+    """Return the offset of the first record; raise `StorageError` if its index is unreadable."""
+    return (
+        int(read_rows(shard, ["offset"])["offset"][shard.first_row].as_py())
+        if shard.first_row
+        else 0
+    )
+
+
+def _segments(corpus: Corpus) -> tuple[Any, Any, Any]:
+    """Return path, first byte and number of records of each shard."""
+    shards = corpus.shards
+    paths = tf.constant([shard.uri for shard in shards], tf.string)
+    offsets = np.array([_first_byte(shard) for shard in shards], np.int64)
+    return paths, offsets, np.array([shard.num_rows for shard in shards], np.int64)
+
+
+def _segment_reader(corpus: Corpus) -> Callable[[Tensor, Tensor, Tensor], tf.data.Dataset]:
+    buffer_bytes = _buffer_bytes(corpus)
+
+    def read(path: Tensor, first_byte: Tensor, num_records: Tensor) -> tf.data.Dataset:
+        # TensorFlow 2.21 fails if this is the root dataset, and crashes if `filenames` is a scalar.
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=path[tf.newaxis],
+            compression_type="",
+            buffer_size=buffer_bytes,
+            byte_offsets=first_byte[tf.newaxis],
+        )
+        return tf.data.experimental.from_variant(variant, _SERIALIZED).take(num_records)
+
+    return read
+
+
+def _buffer_bytes(corpus: Corpus) -> int:
+    return min(
+        _READ_BUFFER_BYTES, max((shard.info.num_bytes for shard in corpus.shards), default=0)
+    )

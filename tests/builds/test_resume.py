@@ -1,0 +1,148 @@
+"""A build that was stopped resumes, and ends with the bytes of an undisturbed one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from shardwright.errors import NotADatasetError
+from shardwright.format.manifest import read_manifest
+from shardwright.storage import Folder
+from tests.support import build_helpers as builds
+from tests.support.build_helpers import (
+    COMMAND,
+    RunningBuild,
+    build,
+    hashes_of,
+    leftovers_of,
+    stamps_of,
+)
+
+NUM_SHARDS = 12
+SLOW = ("--name", "slow", "--shard-count", NUM_SHARDS, "--encode", "png", "--threads", "1")
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images whose encoding takes a second or two."""
+    return builds.make_images(tmp_path_factory.mktemp("large") / "in", 96, side=160)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(large: Path) -> dict[str, str]:
+    assert build(large, large.parent / "undisturbed", *SLOW) == 0
+    return hashes_of(large.parent / "undisturbed")
+
+
+def sidecars_of(root: Path) -> list[Path]:
+    return [path for path in (root / "index").glob("*.parquet") if path.name[0] != "."]
+
+
+def stop_after(number: int, with_signal: int, images: Path, root: Path) -> RunningBuild:
+    """Start a build, and stop it as soon as it has finished `number` shards."""
+    running = builds.start_build(root.with_suffix(".stderr"), images, root, *SLOW)
+    builds.wait_for(lambda: len(sidecars_of(root)) >= number, running)
+    running.signal(with_signal)
+    running.wait()
+    return running
+
+
+def finished_files(root: Path) -> dict[str, tuple[int, int]]:
+    """Return the stamps of every shard that has its sidecar, and of the sidecar."""
+    positions = [path.stem.partition("-")[2] for path in sidecars_of(root)]
+    return {
+        name: stamp
+        for name, stamp in stamps_of(root).items()
+        if any(position in name for position in positions) and "tmp" not in name
+    }
+
+
+def _blank(path: Path) -> None:
+    """Replace a file's bytes, and keep its length and its times."""
+    status = path.stat()
+    path.write_bytes(bytes(status.st_size))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("number", [1, 8])
+def test_a_killed_build_resumes_and_reads_no_finished_shard_again(
+    large: Path,
+    undisturbed: dict[str, str],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    number: int,
+) -> None:
+    images, root = Path(shutil.copytree(large, tmp_path / "in")), tmp_path / "out"
+    assert stop_after(number, signal.SIGKILL, images, root).wait() == -signal.SIGKILL
+    message = r"unfinished build .* run the same `shardwright build` command again"
+    with pytest.raises(NotADatasetError, match=message):
+        read_manifest(Folder(str(root)))
+    finished = finished_files(root)
+    assert 2 * number <= len(finished) < 2 * NUM_SHARDS, "it was stopped in mid-build"
+    done = builds.record_ids(root)
+    assert len(done) >= number * 96 // NUM_SHARDS
+    first = next(root / name for name in finished if "tfrecord" in name)
+    whole = first.read_bytes()
+    for path in (first, *(images / image_id for image_id in done)):
+        _blank(path)
+    before = finished_files(root)
+
+    assert build(images, root, *SLOW) == 0
+    after = stamps_of(root)
+    assert {name: after[name] for name in before} == before
+    assert first.read_bytes() == bytes(len(whole))
+    first.write_bytes(whole)
+    assert hashes_of(root) == undisturbed
+    assert leftovers_of(root) == []
+    assert f"96 records in {NUM_SHARDS} shards" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_leaves_whole_files_and_reports_how_to_resume(
+    large: Path, undisturbed: dict[str, str], tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    root = tmp_path / "out"
+    stopped = stop_after(3, number, large, root)
+    assert stopped.wait() == code
+    message = f"shardwright: stopped by {number.name}; run the same command again to resume"
+    assert stopped.said.splitlines()[-1] == message
+    assert "Traceback" not in stopped.said
+    assert leftovers_of(root) == []
+    assert not (root / "manifest.json").exists()
+    assert hashes_of(root).items() <= undisturbed.items()
+
+
+def test_the_command_resumes(large: Path, undisturbed: dict[str, str], tmp_path: Path) -> None:
+    argv = [COMMAND, "build", large, tmp_path / "out", *SLOW]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}  # which a killed build leaves its folder in
+    with subprocess.Popen(list(map(str, argv)), env=env, stderr=subprocess.DEVNULL) as process:
+        builds.wait_for(lambda: len(sidecars_of(tmp_path / "out")) >= 2)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert build(large, tmp_path / "out", *SLOW) == 0
+    assert hashes_of(tmp_path / "out") == undisturbed
+
+
+def test_a_shard_whose_image_was_missing_is_written_again(tmp_path: Path) -> None:
+    images = [tmp_path / f"{number}.png" for number in range(10)]
+    for number, path in enumerate(images):
+        path.write_bytes(builds.png_of(number))
+    rows = [{"path": path.name, "bytes": path.stat().st_size} for path in images]
+    table, root = builds.write_table(tmp_path / "t.jsonl", rows), tmp_path / "out"
+    options = ("--size-column", "bytes", "--records-per-shard", "2", "--name", "t")
+    assert build(table, tmp_path / "whole", *options) == 0
+    images[3].rename(tmp_path / "away")
+    assert build(table, root, *options) == 1, "one of ten is more than --max-reject-fraction"
+    assert not (root / "manifest.json").exists()
+    before = stamps_of(root)
+    (tmp_path / "away").rename(images[3])
+    assert build(table, root, *options) == 0
+    assert hashes_of(root) == hashes_of(tmp_path / "whole")
+    assert builds.reasons_of(root) == {}
+    shards = {name: stamp for name, stamp in stamps_of(root).items() if "tfrecord" in name}
+    assert sum(before.get(name) != stamp for name, stamp in shards.items()) == 1

@@ -1,0 +1,198 @@
+"""A build into a store resumes, shows only whole shards, and leaves no unfinished upload."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Set
+from pathlib import Path
+from urllib.parse import unquote
+
+import obstore
+import pytest
+
+from shardwright.errors import NotADatasetError
+from tests.servers.clients import open_store
+from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.support import store_builds as stores
+from tests.support.build_helpers import RunningBuild, make_images, start_build, wait_for
+from tests.support.store_builds import (
+    Pair,
+    Sources,
+    build_between,
+    by_pair,
+    by_store,
+    make_reference,
+)
+from tests.support.store_places import Kind, Place, Places
+
+NUM_SHARDS = 8
+SMALL = ("--name", "small", "--shard-count", str(NUM_SHARDS), "--threads", "1")
+LARGE = ("--name", "large", "--records-per-shard", "4")
+PART = 5 << 20  # bytes
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_reference(make_images(tmp_path_factory.mktemp("resumed") / "in", 48), *SMALL)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Images for 3 shards of 14 MB, which are uploaded in two parts."""
+    root = make_images(tmp_path_factory.mktemp("large") / "in", 12, side=1100)
+    return make_reference(root, *LARGE)
+
+
+@pytest.fixture(scope="module")
+def sources(images: Path, places: Places) -> Sources:
+    return stores.fill_places(places, images)
+
+
+def start(source: Place, output: Place, stderr: Path, *options: str) -> RunningBuild:
+    return start_build(stderr, source.uri, output.uri, *source.args, *output.args, *options)
+
+
+def num_put(proxy: FaultProxy, text: str) -> int:
+    return sum(method == "PUT" and text in unquote(target) for method, target in proxy.requests)
+
+
+# A part of files' names, and how many such files there are when the build is killed.
+MOMENTS = {
+    ("local", "s3"): ("plan.json", 1),
+    ("local", "gs"): ("index/", 1),
+    ("s3", "local"): ("tfrecord-", 4),
+    ("s3", "s3"): ("index/", 6),
+    ("s3", "gs"): ("index/", 3),
+    ("gs", "local"): ("tfrecord-", 7),
+    ("gs", "s3"): ("report.html", 1),
+    ("gs", "gs"): ("index/", 7),
+}
+
+
+@by_pair
+def test_a_killed_build_resumes(
+    sources: Sources,
+    images: Path,
+    places: Places,
+    tmp_path: Path,
+    pair: Pair,
+) -> None:
+    source, output, (written, number) = sources[pair[0]], places.make(pair[1]), MOMENTS[pair]
+    with places.proxy(output if output.server else source, latency_msec=8) as (proxy, through):
+        slow = (source, through) if output.server else (through, output)
+        running = start(*slow, tmp_path / "stderr", *SMALL)
+        wait_for(lambda: stores.num_files(output, written) >= number, running)
+        running.signal(signal.SIGKILL)
+        assert running.wait() == -signal.SIGKILL
+        wait_for(lambda: not proxy.num_in_flight)
+    before = output.stamps()
+    if "manifest.json" not in before:  # it is there if only its answer came too late
+        message = r"unfinished build .* run the same `shardwright build` command again"
+        with pytest.raises(NotADatasetError, match=message):
+            stores.manifest_at(output)
+    positions = [name[12:26] for name in before if name.startswith("index/")]
+    finished = {name for name in before for position in positions if position in name}
+    assert len(finished) >= (2 * (number - 1) if written != "plan.json" else 0)
+    assert len(finished) < 2 * NUM_SHARDS or written != "plan.json"
+
+    assert_only_the_rest_is_written(source, output, finished, places)
+    after = output.stamps()
+    assert {name: after[name] for name in finished} == {name: before[name] for name in finished}
+    stores.assert_as_reference(output, images, tmp_path / "out")
+    assert sorted(after) == Place(str(images.parent / "reference")).names()
+
+
+def assert_only_the_rest_is_written(
+    source: Place, output: Place, finished: set[str], places: Places
+) -> None:
+    if output.server is None:
+        assert build_between(source, output, *SMALL) == 0
+        return
+    with places.proxy(output) as (proxy, through):
+        assert build_between(source, through, *SMALL) == 0
+        assert [name for name in finished if num_put(proxy, name)] == []
+
+
+def whole_shards(output: Place, images: Path, seen: Set[str] = frozenset()) -> set[str]:
+    """Return the names of the visible shards; check that those not seen before are whole."""
+    visible = {name for name in output.names() if "tfrecord" in name}
+    for name in visible - seen:
+        assert output.get(name) == (images.parent / "reference" / name).read_bytes()
+    return visible
+
+
+@by_store
+def test_only_whole_shards_appear(large: Path, places: Places, tmp_path: Path, kind: Kind) -> None:
+    output, seen = places.make(kind), [set[str]()]
+    with places.proxy(output) as (proxy, through):
+        proxy.add(Fault("latency", None, path_contains="tfrecord", latency_msec=100))
+        running = start(Place(str(large)), through, tmp_path / "stderr", *LARGE, "--threads", "1")
+        while running.process.is_alive():
+            seen.append(whole_shards(output, large, seen[-1]))
+        assert running.wait() == 0
+    assert {len(names) for names in seen} >= {1, 2}, "looked at while it was written"
+    assert len(whole_shards(output, large)) == 3
+    assert output.pending_uploads() == []
+
+
+@by_store
+def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(
+    large: Path, places: Places, tmp_path: Path, kind: Kind
+) -> None:
+    output = places.make(kind)
+    with places.proxy(output) as (proxy, through):
+        proxy.add(hang := Fault("stall", None, path_contains="partNumber=2", skip=1))
+        running = start(Place(str(large)), through, tmp_path / "stderr", *LARGE)
+        wait_for(lambda: proxy.hits(hang) > 0, running)
+        running.signal(signal.SIGKILL)
+        running.wait()
+    [left] = output.pending_uploads()
+    assert "tfrecord" in left
+    [first] = whole_shards(output, large)
+    assert left != first
+    before = output.stamps()
+
+    assert build_between(large, output, *LARGE) == 0
+    assert output.pending_uploads() == []
+    assert len(whole_shards(output, large)) == 3
+    assert output.stamps()[first] == before[first]
+
+
+@by_store
+def test_uploads_of_others_are_left_alone(images: Path, places: Places, kind: Kind) -> None:
+    """Others' files below OUTPUT stay, and files elsewhere named like a build's."""
+    output = places.make(kind)
+    assert output.server is not None
+    store = open_store(output.server, output.bucket)
+    shard = "elsewhere/small-train.tfrecord-00000-of-00008"
+    with (
+        obstore.open_writer(store, f"{output.prefix}thesis.tex", buffer_size=PART) as one,
+        obstore.open_writer(store, shard, buffer_size=PART) as other,
+    ):
+        one.write(bytes(PART + 1))
+        other.write(bytes(PART + 1))
+        wait_for(lambda: len(output.pending_uploads()) == 2)
+        assert build_between(images, output, *SMALL) == 0
+    assert len(output.get("thesis.tex")) == PART + 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "number", "code"), [("s3", signal.SIGTERM, 143), ("gs", signal.SIGINT, 130)]
+)
+def test_a_signal_in_mid_upload_leaves_nothing_and_reports_how_to_resume(
+    large: Path, places: Places, tmp_path: Path, kind: Kind, number: signal.Signals, code: int
+) -> None:
+    """The first part of the second shard is under way while its last image is read."""
+    source, output = places.make("s3").fill(large), places.make(kind)
+    with places.proxy(source) as (slow, slowly), places.proxy(output) as (proxy, through):
+        slow.add(Fault("latency", None, method="GET", path_contains=".png", latency_msec=400))
+        running = start(slowly, through, tmp_path / "stderr", *LARGE, "--threads", "1")
+        wait_for(lambda: num_put(proxy, "partNumber=1&") >= 2, running)
+        running.signal(number)
+        assert running.wait() == code
+    message = f"shardwright: stopped by {number.name}; run the same command again to resume"
+    assert running.said.splitlines()[-1] == message
+    assert "Traceback" not in running.said
+    assert output.pending_uploads() == []
+    assert len(whole_shards(output, large)) == 1
+    assert "manifest.json" not in output.names()

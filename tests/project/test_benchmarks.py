@@ -1,0 +1,140 @@
+"""The benchmarks' own tools: photos, measurements and the page of results."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.support.benchmark_scripts import load
+
+ALLOCATE = """
+import subprocess, sys, time
+inner = "import time; data = b'x' * 200_000_000; time.sleep(1.5)"
+child = subprocess.Popen([sys.executable, "-c", inner])
+end = time.process_time() + 0.4
+while time.process_time() < end: pass
+child.wait()
+print("done")
+"""
+
+
+def test_photos_are_what_they_say(tmp_path: Path) -> None:
+    photos = load("photos")
+    made = photos.make_photos(tmp_path, photos=8, names=2)
+    files = sorted(made.folder.rglob("*.jpg"))
+    assert len(files) == made.files == 16
+    assert made.num_bytes == sum(path.stat().st_size for path in files)
+    assert len({path.read_bytes() for path in files}) == 8
+    assert len({path.stat().st_ino for path in files}) == 8
+    assert {Image.open(path).size for path in files} == {(500, 375)}
+    assert all(40_000 < path.stat().st_size < 130_000 for path in files)
+
+
+def test_photos_are_made_once_and_depend_on_the_seed_only(tmp_path: Path) -> None:
+    photos = load("photos")
+    first = photos.make_photos(tmp_path, photos=8)
+    before = {path: path.stat().st_mtime_ns for path in first.folder.rglob("*.jpg")}
+    assert photos.make_photos(tmp_path, photos=8) == first
+    assert {path: path.stat().st_mtime_ns for path in first.folder.rglob("*.jpg")} == before
+    assert photos.render_photo(3) == photos.render_photo(3) != photos.render_photo(3, seed=1)
+
+
+def test_measure_sees_the_memory_and_cpu_of_a_grandchild(tmp_path: Path) -> None:
+    usage = load("measure").measure([sys.executable, "-c", ALLOCATE], log=tmp_path / "log")
+    assert 200e6 < usage.peak_rss_bytes < 300e6
+    assert 150e6 < usage.peak_pss_bytes <= usage.peak_rss_bytes
+    assert 0.4 < usage.cpu_s < 3
+    assert usage.wall_s > 1.5
+    assert usage.stdout.read_text() == "done\n"
+
+
+def test_measure_refuses_failed_slow_and_unfinished_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure = load("measure")
+    monkeypatch.setattr(measure, "GRACE_S", 0.2)
+    for script, timeout_s, message in [
+        ("echo 'broken input' >&2; exit 1", 60, "exit code 1(.|\n)*broken input"),
+        ("sleep 60", 0.3, "timed out"),
+        ("sleep 60 & exit 0", 60, "stayed behind"),
+    ]:
+        with pytest.raises(measure.RunFailedError, match=message):
+            measure.measure(["sh", "-c", script], log=tmp_path / "log", timeout_s=timeout_s)
+
+
+def test_first_shard_is_timed_and_side_files_are_not_shards(tmp_path: Path) -> None:
+    measure = load("measure")
+    name = ".a.tfrecord-00000-of-00001.tmp"
+    script = f"cd {tmp_path}; echo 1 >plan.json; sleep 0.3; echo 1 >{name}; sleep 60"
+    command, log = ["sh", "-c", script], tmp_path / "run.log"
+    seconds, found = measure.seconds_to_first_shard(command, tmp_path, log=log)
+    assert (seconds >= 0.3, found) == (True, name)
+
+
+def test_a_run_that_lost_images_does_not_count(tmp_path: Path) -> None:
+    systems, outputs, measure = load("systems"), load("outputs"), load("measure")
+    made = load("photos").make_photos(tmp_path, photos=8, names=2)
+    out = tmp_path / "out"
+    out.mkdir()
+    measure.measure(systems.command("tar", made.folder, out), log=tmp_path / "log")
+    outputs.check_output("tar", out, files=16, num_bytes=made.num_bytes)
+    with pytest.raises(measure.RunFailedError, match="found 16 records"):
+        outputs.check_output("tar", out, files=17, num_bytes=made.num_bytes)
+    (out / "images.tar").rename(out / "images.tfrecord")
+    with pytest.raises(measure.RunFailedError, match="cut off"):
+        outputs.check_output("tf-loop", out, files=16, num_bytes=made.num_bytes)
+
+
+def test_ballast_takes_over_what_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ballast_module = load("ballast")
+    monkeypatch.setattr(ballast_module, "_PIECE_BYTES", 2**20)
+    monkeypatch.setattr(ballast_module, "_AHEAD_BYTES", 2**20)
+    out, pieces = tmp_path / "out", tmp_path / "ballast"
+    ballast = ballast_module.Ballast(pieces, 8 * 2**20)
+    ballast.swap(out)
+    assert len(list(pieces.iterdir())) == 8
+    out.mkdir()
+    (out / "shard").write_bytes(bytes(3 * 2**20))
+    ballast.follow(out, rss_bytes=2**20)
+    assert len(list(pieces.iterdir())) == 8 - 3 - 1 - 1
+    ballast.swap(out)
+    assert not out.exists()
+    assert len(list(pieces.iterdir())) == 8
+
+
+def test_slopes_and_targets() -> None:
+    report, usage_of = load("report"), load("measure").Usage
+    results = report.Results()
+    seconds = {
+        "shardwright": (2.0, 6.0, 10.0),
+        "tf-loop": (4.0, 10.0, 17.0),
+        "tar": (1.0, 4.0, 7.0),
+    }
+    for system, walls in seconds.items():
+        for files, wall_s in zip((8_000, 40_000, 80_000), walls, strict=True):
+            results.add(system, files, usage_of(wall_s, wall_s, 500_000_000, 400_000_000, Path()))
+    for files, wall_s in ((8, 6.0), (8_000, 16.0)):
+        usage = usage_of(wall_s, wall_s, 4_000_000_000, 4_000_000_000, Path())
+        results.add("beam-stock", files, usage)
+    assert report.slopes(results, "shardwright") == [10_000]
+    assert report.slopes(results, "beam-stock") == [799.2]
+    found = [target.passed for target in report.targets(results)]
+    assert found == [True, True, True, None, True, True, True]
+    assert "not run" in report.render(results, report.targets(results), [], beam_max_files=8_000)
+
+
+def test_the_page_keeps_what_stands_around_its_section(tmp_path: Path) -> None:
+    page, path = load("page"), tmp_path / "RESULTS.md"
+    page.write_section("build", "one", path)
+    page.write_section("plan", "two", path)
+    page.write_section("build", "three", path)
+    text = path.read_text()
+    assert text.index("three") < text.index("two")
+    assert "one" not in text
+    lines = page.circumstances("build.py", [], rounds=1, folder=tmp_path)
+    assert str(Path.home()) not in "\n".join(lines)

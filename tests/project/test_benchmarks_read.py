@@ -1,0 +1,203 @@
+"""The reading benchmark: small runs of it, the formats it makes, and its timing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.benchmark_scripts import BENCHMARKS, load
+from tests.support.random_tests import examples
+
+ORDERS = ("sequential", "shuffled")
+
+
+def batches_of(size: int) -> Iterator[np.ndarray]:
+    while True:
+        yield np.zeros((size, 1), np.uint8)
+
+
+@examples(5, 100)  # each looks through /proc
+@given(size=st.integers(1, 70), warm_up=st.integers(0, 100), items=st.integers(1, 300))
+def test_whole_batches_are_timed_and_no_fewer_than_asked_for(
+    size: int, warm_up: int, items: int
+) -> None:
+    taken = 0
+
+    def counted() -> Iterator[np.ndarray]:
+        nonlocal taken
+        for batch in batches_of(size):
+            taken += size
+            yield batch
+
+    found = load("read_feeds").time_batches(counted(), warm_up_items=warm_up, items=items)
+    assert items <= found["items"] < items + size
+    assert warm_up + items <= taken < warm_up + items + 2 * size
+    assert len(found["times"]) == 7
+    assert found["times"] == sorted(found["times"])
+
+
+def test_a_run_by_time_ends_after_it() -> None:
+    found = load("read_feeds").time_batches(batches_of(4), warm_up_items=0, items=0, seconds=0.3)
+    assert found["wall_s"] >= 0.3
+    assert found["items"] > 4
+    assert found["times"][-1] - found["times"][0] == pytest.approx(found["wall_s"])
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "good"),
+    [
+        ((8, 224, 224, 3), "uint8", True),
+        ((8, 3, 224, 224), "uint8", True),
+        ((5, 224, 224, 3), "uint8", True),
+        ((9, 224, 224, 3), "uint8", False),
+        ((0, 224, 224, 3), "uint8", False),
+        ((8, 224, 224, 3), "float32", False),
+        ((8, 224, 256, 3), "uint8", False),
+        ((8,), "uint8", False),
+    ],
+)
+def test_other_work_than_the_images_of_a_batch_is_refused(
+    shape: tuple[int, ...], dtype: str, good: bool
+) -> None:
+    refused = pytest.raises(SystemExit, match="not uint8 of at most 8 images of 224x224")
+    with nullcontext() if good else refused:
+        load("read_feeds").check_images(np.zeros(shape, dtype), 8)
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "good"), [(80_000, 8, True), (80_000, 9, False), (10, 8, False)]
+)
+def test_records_that_hold_no_images_are_refused(size: int, count: int, good: bool) -> None:
+    batch = np.array([bytes(size)] * count, object)
+    with nullcontext() if good else pytest.raises(SystemExit, match=f"record of {size} bytes"):
+        load("read_feeds").check_records(batch, 8)
+
+
+@given(image=st.binary(max_size=50), label=st.integers(0, 2**40))
+def test_what_is_packed_is_unpacked(image: bytes, label: int) -> None:
+    data = load("read_data")
+    assert data.unpack(data.pack(image, label)) == (image, label)
+
+
+def test_the_formats_hold_the_photos(tmp_path: Path) -> None:
+    from array_record.python.array_record_data_source import ArrayRecordDataSource
+    from webdataset import WebDataset
+
+    read_data = load("read_data")
+    data = read_data.make_data(tmp_path, 16, ["grain", "webdataset"], Path("no-python"))
+    photos = sorted(
+        (path.read_bytes(), label) for path, label in read_data.labelled(data / "photos")
+    )
+    assert len({image for image, _ in photos}) == 16
+    records = ArrayRecordDataSource(sorted(map(str, data.glob("array_record/*.arrayrecord"))))
+    assert sorted(map(read_data.unpack, records.__getitems__(range(len(records))))) == photos
+    tars = sorted(map(str, data.glob("tars/*.tar")))
+    samples = WebDataset(tars, shardshuffle=False)
+    assert len(tars) > 4
+    assert sorted((sample["jpg"], int(sample["cls"])) for sample in samples) == photos
+    made = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
+    assert read_data.make_data(tmp_path, 16, ["grain", "webdataset"], Path("no-python")) == data
+    assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == made
+
+
+@given(height=st.integers(1, 600), width=st.integers(1, 600), seed=st.integers(0, 2**32 - 1))
+def test_a_drawn_crop_is_inside_the_image(height: int, width: int, seed: int) -> None:
+    top, left, high, wide = load("read_systems")._draw_crop(
+        height, width, np.random.default_rng(seed)
+    )
+    assert 0 <= top < top + high <= height
+    assert 0 <= left < left + wide <= width
+
+
+def test_each_round_runs_every_case_and_starts_with_another() -> None:
+    read = load("read")
+    cases = read.cases_of("feed", ["reader", "tf.data", "keras"])
+    both = [(name, order) for name in ("reader", "tf.data") for order in ORDERS]
+    assert [case[1:] for case in cases] == [*both, ("keras", "shuffled")]
+    rounds = [read.turned(cases, number, 3) for number in range(3)]
+    assert all(sorted(found) == sorted(cases) for found in rounds)
+    assert len({found[0] for found in rounds}) == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        ("--parts memory", ["### RSS in MB over 1 s", "--dir DIR`"]),
+        pytest.param(
+            "--parts feed,memory --systems grain",
+            ["| grain, shuffled |", "| reader, shuffled |", "### RSS in MB over 1 s"],
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_a_small_run_fills_its_tables(tmp_path: Path, words: str, lines: list[str]) -> None:
+    script = [sys.executable, str(BENCHMARKS / "read.py"), "--quick", *words.split()]
+    command = [*script, "--dir", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in lines if line not in done.stdout] == []
+    assert str(tmp_path) not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "told"),
+    [
+        (
+            "read",
+            "--systems reader,pytorch",
+            "unknown ['pytorch']; choose from reader, reader.tf_data, load, tf.data, keras",
+        ),
+        ("read", "--parts feeds", "unknown ['feeds']; choose from feed, raw, start, memory"),
+        (
+            "read",
+            "--systems reader,torch,litdata --torch-python no/python",
+            "--torch-python no/python does not exist, and torch, litdata need it: "
+            "run `make .torch/.peers`, or leave them out: --systems reader",
+        ),
+        (
+            "storage",
+            "--parts read,lists",
+            "unknown ['lists']; choose from read, build, upload, list",
+        ),
+        ("gpu_feed", "--dataset nowhere", "run this with torch and torchvision"),
+    ],
+)
+def test_wrong_options(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    script: str,
+    words: str,
+    told: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", [script, *words.split()])
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SystemExit) as left:
+        load(script).main()
+    assert told in f"{left.value.code} {capsys.readouterr().err}"
+
+
+def test_the_shown_command_tells_no_path() -> None:
+    words = ["--quick", "--torch-python", "/somewhere/bin/python", "--write"]
+    shown = ["--quick", "--torch-python", "PYTHON", "--write"]
+    assert load("read").shown(words) == shown
+
+
+def test_loaders_that_torchs_environment_lacks_are_left_out() -> None:
+    names = ["reader", "webdataset", "streaming"]
+    line, missing = load("read").look_at_torch(Path(sys.executable), names)
+    assert missing == ["streaming"]
+    assert "webdataset 1." in line
+    assert line.endswith("not installed, so left out: streaming")
+
+
+def test_a_gpus_feeds_are_held_against_synthetic_images() -> None:
+    rates = {"synthetic": [100.0, 200.0, 400.0], "reader": [100.0, 190.0, 200.0]}
+    assert load("gpu_feed").ratios(rates) == {"reader": 0.95}

@@ -1,0 +1,289 @@
+"""Imports between packages: read off the source, and tried in processes of their own."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Collection, Iterable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import transforms
+from shardwright.format.manifest import read_manifest
+from shardwright.storage import Folder
+from tests import ROOT
+
+PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
+OUTSIDE = ("tests", "benchmarks", "examples", "deploy")
+# One public PTransform each, named by what it does; they may not import one another.
+VERBS = {
+    "assign_splits", "clear_output", "drop_duplicates", "encode_features", "estimate_sizes",
+    "join_labels", "list_images", "plan_shards", "publish_dataset", "write_shards", "write_stock",
+}  # fmt: skip
+# Verb files share these; they import Beam, so no noun file may import them.
+BEAM_HELPERS = {"routing", "metrics"}
+READER_PACKAGES = {"numpy", "pyarrow", "obstore", "google_crc32c", "google", "PIL"}
+# The stores' own clients are optional and slow to import: only functions of these files ask them.
+PEER_FILES = {"storage/credentials.py", "storage/gcs_peer.py", "storage/s3_peer.py"}
+PEER_PACKAGES = {"boto3", "botocore", "requests"}
+HEAVY = (
+    "tensorflow keras jax torch grain cv2 simplejpeg apache_beam tfx_bsl pipelines transforms "
+    "schemas pandas fsspec boto3 botocore requests google.auth google.cloud.storage http.client"
+)
+# Of the rest of the package.
+STORAGE_MAY_IMPORT = ("shardwright.errors", "shardwright.format.naming", "shardwright.storage")
+# The trainers' own libraries: in files that are imported when one of them is asked for.
+TRAINER_PACKAGES = {"tensorflow", "keras", "jax", "torch", "grain"}
+TRAINER_FILES = ("tfdata/", "trainers/")
+DEVICE_FILES = {"inspect/doctor.py"}  # looks, in functions, which accelerator is there
+NOUN_PACKAGES = READER_PACKAGES | {
+    *("shardwright", "schemas", "transforms", "tfx_bsl", "tensorflow_metadata")
+}
+
+
+def modules_of(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+READER = modules_of("shardwright")
+SHIPPED = [path for package in PACKAGES for path in modules_of(package)]
+
+
+def names_of(nodes: Iterable[ast.AST]) -> tuple[str, ...]:
+    """Full names of the modules and members that these statements import."""
+    found: list[str] = []
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a relative import"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(found)
+
+
+@cache
+def imports_of(path: Path) -> tuple[str, ...]:
+    """Everything a file imports: at its top, in functions, or for type checking."""
+    return names_of(ast.walk(ast.parse(path.read_text())))
+
+
+def imports_at_once(path: Path) -> tuple[str, ...]:
+    """Everything that is imported with the file itself."""
+    return names_of(ast.parse(path.read_text()).body)
+
+
+def name_of(path: Path) -> str:
+    """Return a file's path in its package."""
+    return "/".join(path.relative_to(ROOT).parts[1:])
+
+
+def is_trainer_file(path: Path) -> bool:
+    """Tell if a file of `shardwright` may import TensorFlow and its like."""
+    return name_of(path).startswith(TRAINER_FILES)
+
+
+def within(names: Iterable[str], packages: Collection[str]) -> list[str]:
+    """Return the names that are below one of these top-level packages."""
+    return [name for name in names if name.partition(".")[0] in packages]
+
+
+def strangers(path: Path, allowed: set[str]) -> list[tuple[str, str]]:
+    """(file, import) of each import that is neither allowed nor the standard library's."""
+    names = set(imports_of(path))
+    known = within(names, allowed | sys.stdlib_module_names)
+    return [(str(path), name) for name in sorted(names.difference(known))]
+
+
+def test_the_lists_name_files_that_are_there() -> None:
+    assert {path.stem for path in modules_of("transforms")} >= VERBS | BEAM_HELPERS
+    assert {name_of(path) for path in READER} >= PEER_FILES | DEVICE_FILES
+    assert all((ROOT / package / "__init__.py").exists() for package in PACKAGES)
+
+
+def test_the_reader_stands_alone() -> None:
+    for path in READER:
+        allowed = READER_PACKAGES | {"shardwright"}
+        if is_trainer_file(path) or name_of(path) in DEVICE_FILES:
+            allowed |= TRAINER_PACKAGES
+        if name_of(path) in PEER_FILES:
+            allowed |= PEER_PACKAGES
+        assert strangers(path, allowed) == []
+
+
+def test_trainers_and_clients_of_stores_are_imported_when_they_are_asked_for() -> None:
+    for path in READER:
+        names = imports_at_once(path)
+        clients = within(names, PEER_PACKAGES | {"google", "http"})
+        assert [name for name in clients if not name.startswith("google.protobuf.")] == [], path
+        if not is_trainer_file(path):
+            assert within(names, TRAINER_PACKAGES) == [], path
+            own = ("shardwright.trainers", "shardwright.tfdata")
+            assert [name for name in names if name.startswith(own)] == [], path
+
+
+def test_only_storage_knows_the_storage_client() -> None:
+    """Other code asks `Folder`: a change of client changes nothing else."""
+    for path in SHIPPED:
+        if path.parent != ROOT / "shardwright" / "storage":
+            assert within(imports_of(path), {"obstore", *PEER_PACKAGES}) == [], path
+        else:
+            ours = within(imports_of(path), {"shardwright"})
+            assert [name for name in ours if not name.startswith(STORAGE_MAY_IMPORT)] == [], path
+
+
+def test_the_command_names_no_application() -> None:
+    nodes = ast.walk(ast.parse((ROOT / "shardwright" / "inspect" / "cli.py").read_text()))
+    texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    applications = [f"{name}." for name in PACKAGES[1:]]
+    assert [text for text in texts if any(name in text for name in applications)] == []
+
+
+def test_schemas_are_declarations() -> None:
+    for path in modules_of("schemas"):
+        assert strangers(path, {"shardwright", "schemas"}) == []
+        ours = within(imports_of(path), {"shardwright"})
+        schema = "shardwright.format.schema."
+        assert [name for name in ours if not name.startswith(schema)] == [], path
+
+
+def test_noun_files_import_no_beam_and_verb_files_no_other_verb() -> None:
+    with_beam = [path for path in modules_of("transforms") if path.stem in VERBS | BEAM_HELPERS]
+    verbs = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in with_beam]
+    for path in modules_of("transforms"):
+        if path == ROOT / "transforms" / "__init__.py":  # lists the verbs, imported on first use
+            assert within(imports_at_once(path), {"transforms", "apache_beam"}) == []
+            continue
+        allowed = NOUN_PACKAGES | ({"apache_beam"} if path in with_beam else set())
+        assert strangers(path, allowed) == []
+        ours = [name for name in imports_of(path) if name.startswith(tuple(verbs))]
+        helpers = ("transforms.routing.", "transforms.metrics.") if path in with_beam else ()
+        assert [name for name in ours if not name.startswith(helpers)] == [], path
+
+
+def test_every_step_is_imported_from_its_package() -> None:
+    missing = [name for name in transforms.__all__ if not callable(getattr(transforms, name))]
+    assert missing == []
+    assert set(dir(transforms)) >= {*transforms.__all__}
+    with pytest.raises(AttributeError, match="has no attribute 'ReadMinds'"):
+        _ = transforms.ReadMinds
+
+
+def test_nothing_that_is_shipped_imports_what_is_not() -> None:
+    for path in SHIPPED:
+        assert within(imports_of(path), OUTSIDE) == [], path
+
+
+def test_only_setup_ships_these_packages() -> None:
+    """A wheel's allow-list: each package is on it, and nothing of the rest is."""
+    setup = ast.parse((ROOT / "setup.py").read_text())
+    calls = (node for node in ast.walk(setup) if isinstance(node, ast.Call))
+    keywords = (keyword for call in calls for keyword in call.keywords)
+    (listed,) = (keyword.value for keyword in keywords if keyword.arg == "packages")
+    folders = [path.parent.relative_to(ROOT) for path in SHIPPED if path.name == "__init__.py"]
+    assert sorted(ast.literal_eval(listed)) == sorted(".".join(path.parts) for path in folders)
+    others = [ROOT / folder / "__init__.py" for folder in OUTSIDE if folder != "tests"]
+    assert not any(path.exists() for path in others)
+
+
+def test_the_extras_that_messages_name_are_there() -> None:
+    """The base install brings the storage client; advised extras can be installed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = {re.split(r"[<>=\[;]", requirement)[0] for requirement in project["dependencies"]}
+    assert needed >= {"obstore", "pyarrow", "numpy", "google-crc32c", "protobuf"}
+    assert needed.isdisjoint({"boto3", "requests", "google-auth", "tensorflow", "apache-beam"})
+    texts = "".join(path.read_text() for path in READER)
+    named = set(re.findall(r"shardwright\[(\w+)\]", texts))
+    assert {"aws", "gcp", "build"} <= named <= set(project["optional-dependencies"])
+
+
+LOADED = """
+import sys
+loaded = sorted(set(sys.modules) & set(sys.argv[1].split()))
+assert not loaded, loaded
+"""
+
+
+def run_python(code: str, *args: str, cwd: Path | None = None) -> str:
+    """Run code in a fresh interpreter; where `cwd` is given its folders come first on the path."""
+    env = {**os.environ, "PYTHONPATH": str(cwd)} if cwd else dict(os.environ)
+    command = [sys.executable, "-c", code, *args]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def imports(paths: Iterable[Path]) -> str:
+    """Code that imports these files."""
+    parts = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths)
+    return "".join(f"import {name.removesuffix('.__init__')}\n" for name in parts)
+
+
+def test_help_local_places_and_every_file_of_the_reader_are_light() -> None:
+    """Not even a store's address needs more before it is opened."""
+    code = """
+import shardwright as sw
+from shardwright.inspect.cli import main
+from shardwright.errors import ShardwrightError
+assert main(["--help"]) == 0
+for place in (".", "ftp://host/x"):
+    try:
+        sw.open(place)
+    except ShardwrightError as error:
+        print(error)
+"""
+    light = imports(path for path in READER if not is_trainer_file(path))
+    told = run_python(f"{code}{LOADED}{light}{LOADED}", HEAVY)
+    assert "ftp:// addresses are not supported" in told
+
+
+ENCODE = """
+import pyarrow as pa
+from schemas.image_classification import image_classification
+from transforms.references import LABEL_INDEX
+from transforms.write.examples import ExampleEncoder
+
+encoder = ExampleEncoder(image_classification().with_class_names(("a", "b")))
+rows = pa.RecordBatch.from_pydict({"id": ["x"], LABEL_INDEX: [0]})
+assert b"one" in b"".join(encoder.frame(encoder.encode_known(rows), [b""], [b"one"]).pieces)
+"""
+
+
+def test_encoding_and_noun_files_need_neither_tensorflow_nor_beam() -> None:
+    nouns = [path for path in modules_of("transforms") if path.stem not in VERBS | BEAM_HELPERS]
+    run_python(f"{ENCODE}{imports(nouns)}{LOADED}", "tensorflow apache_beam pipelines")
+
+
+LOOK = """
+import sys
+for package in ("schemas", "transforms", "pipelines"):
+    try:
+        __import__(package)
+    except RuntimeError as error:
+        print(error)
+import shardwright as sw
+from shardwright.inspect.cli import main
+manifest = sw.open(sys.argv[1])
+place = sys.argv[1]
+for args in (["verify", place], ["inspect", place], ["show", place, "0"], ["--help"]):
+    assert main(args) == 0, args
+print(manifest.num_records)
+print(sum(1 for example in sw.load(place, "train")))
+"""
+
+
+def test_a_dataset_is_looked_at_and_read_beside_decoys(tmp_path: Path, zoo: Path) -> None:
+    """A trainer's folder has folders named like the application's, which break when imported."""
+    for package in PACKAGES[1:]:
+        (tmp_path / package).mkdir()
+        code = f"raise RuntimeError('the decoy {package} was imported')\n"
+        (tmp_path / package / "__init__.py").write_text(code)
+    lines = run_python(LOOK, str(zoo), cwd=tmp_path).splitlines()
+    assert lines[:3] == [f"the decoy {package} was imported" for package in PACKAGES[1:]]
+    num_records = read_manifest(Folder(str(zoo))).splits["train"].num_records
+    assert lines[-2:] == ["36", str(num_records)]

@@ -1,0 +1,145 @@
+"""Every command and code block of README.md and docs/ runs, page by page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.options import parse_options
+from shardwright.inspect import cli
+from tests import ROOT
+from tests.servers.store_server import StoreServer
+from tests.support import docs_inputs
+from tests.support.object_stores import delete_object, list_keys, upload_folder
+
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_made: set[str] = set()  # buckets of the session's servers
+WITH_OTHER_OPTIONS = {"runners", "dataflow", "flink", "airflow"}  # of Beam, Docker, gcloud
+NOT_RUN = re.compile(r"<!-- not run: .+ -->\n$")
+ELSEWHERE = re.compile(r"<!-- environment: torch -->\n$")  # tests/torch runs the same calls
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    text: str
+    before: str  # the page up to it
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The words of each command after `$ `."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        return [shlex.split(line[2:], comments=True) for line in lines if line.startswith("$ ")]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [Block(m[2], m[3], text[: m.start()]) for m in FENCE.finditer(text)]
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return docs_inputs.write(tmp_path_factory.mktemp("docs"))
+
+
+@pytest.fixture
+def folder(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make a fresh copy of the inputs that the pages name the working folder."""
+    here = shutil.copytree(inputs, tmp_path / "here")
+    monkeypatch.chdir(here)
+    monkeypatch.syspath_prepend(str(here))
+    return here
+
+
+def run_python(block: Block, names: dict[str, Any], page: Path) -> None:
+    if (first := block.text.partition("\n")[0]).endswith(".py"):
+        Path(first.removeprefix("# ")).write_text(block.text)
+    exec(compile(block.text, str(page), "exec"), names)
+
+
+def run_command(words: list[str], stores: list[str]) -> None:
+    if words[0] == "make":
+        assert f"\n{words[1]}:" in (ROOT / "Makefile").read_text(), words
+    elif words[:2] == ["pip", "install"]:
+        extras = set(re.findall(r"[\w-]+", words[2].partition("[")[2]))
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        assert extras <= set(project["optional-dependencies"]), words
+    else:
+        assert words[0] == "shardwright", words
+        used = stores if any(word.startswith(("s3://", "gs://")) for word in words) else []
+        assert cli.main([*words[1:], *used]) == 0, words
+
+
+@pytest.fixture
+def stores(request: pytest.FixtureRequest, inputs: Path) -> list[str]:
+    """Options that lead `s3://raw` and `gs://training` to real servers, and OUTPUT is empty."""
+    s3, gcs = (request.getfixturevalue(f"{name}_server") for name in ("s3", "gcs"))
+    return [*_bucket(s3, "raw", inputs / "photos"), *_bucket(gcs, "training", None)]
+
+
+def _bucket(server: StoreServer, name: str, content: Path | None) -> list[str]:
+    if name not in _made:
+        server.make_bucket(name)
+        _made.add(name)
+    for key in list_keys(server, f"{server.scheme}://{name}/"):
+        delete_object(server, f"{server.scheme}://{name}/{key}")
+    if content is not None:
+        upload_folder(server, content, f"{server.scheme}://{name}/photos")
+    uri = f"{server.scheme}://{name}"
+    return [
+        word
+        for key, value in server.options.items()
+        for word in ("--storage-option", f"{uri}:{key}={value}")
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.usefixtures("folder")
+def test_its_blocks_run(page: Path, request: pytest.FixtureRequest) -> None:
+    names: dict[str, Any] = {"__name__": "docs"}
+    needs_stores = any(
+        word.startswith(("s3://", "gs://"))
+        for block in blocks_of(page)
+        if block.language == "console"
+        for words in block.commands
+        for word in words
+    )
+    stores = request.getfixturevalue("stores") if needs_stores else []
+    if re.search(r"^\$ shardwright build .* dataset/", page.read_text(), re.MULTILINE):
+        shutil.rmtree("dataset")  # the page makes it
+    for block in blocks_of(page):
+        if ELSEWHERE.search(block.before):
+            continue
+        if block.language == "python":
+            run_python(block, names, page)
+        elif block.language == "console":
+            assert block.commands, block.text
+            for words in block.commands:
+                run_command(words, stores)
+        else:
+            known = block.language in ("text", "toml") or NOT_RUN.search(block.before)
+            assert known, f"a block of {block.language!r} that no test runs: {block.text}"
+
+
+def test_options_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_options(["--help-all"])
+    known = capsys.readouterr().out
+    others = {"--target", "--quick", "--save", "--seconds", "--runner", "--project", "--region"}
+    text = "".join(page.read_text() for page in PAGES if page.stem not in WITH_OTHER_OPTIONS)
+    found = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+(?![\w_-])", text))
+    assert sorted(option for option in found - others if option not in known) == []
+
+
+def test_readme_fits_two_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120

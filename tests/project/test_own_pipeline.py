@@ -1,0 +1,36 @@
+"""The example of a pipeline of one's own runs, and makes a dataset like any other."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardwright as sw
+from shardwright.inspect.verify import verify
+from tests import ROOT
+from tests.support.build_helpers import hashes_of, make_images, png_of, reasons_of
+
+EXAMPLE = ROOT / "examples" / "own_pipeline.py"
+
+
+def test_it_runs_and_runs_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, out = make_images(tmp_path / "in", 40, side=16), tmp_path / "out"
+    (source / "cat" / "tiny.png").write_bytes(png_of(0, side=2))
+    words = [str(source), str(out), "--min-kb", "0.5"]
+    command = [sys.executable, str(EXAMPLE), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "40 records, rejects: {'bad_value': 1}" in done.stdout
+    dataset = sw.open(str(out))
+    assert set(dataset.splits) == {"train", "test"}
+    assert dataset.num_classes == 3
+    assert reasons_of(out) == {"cat/tiny.png": "bad_value"}
+    assert verify(str(out)).faults == ()
+    before = hashes_of(out)
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    importlib.import_module("own_pipeline").main(words)
+    assert hashes_of(out) == before

@@ -1,0 +1,195 @@
+"""The manifest: it comes back as written, and other folders fail with the fix."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardwright as sw
+from shardwright.errors import NotADatasetError, StorageError, UsageError
+from shardwright.format.manifest import (
+    FORMAT_VERSION,
+    Manifest,
+    ShardInfo,
+    SplitInfo,
+    read_json,
+    read_manifest,
+    write_json,
+)
+from shardwright.format.naming import ShardName
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
+from shardwright.storage import Folder
+
+SCHEMA = ExampleSchema(
+    (
+        Feature("image", FeatureKind.IMAGE, Source.IMAGE, (4, 5, 3), "raw"),
+        Feature("id", FeatureKind.TEXT, Source.ID),
+        Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL),
+        Feature("tags", FeatureKind.BYTES, shape=(None,)),
+    ),
+    ("ape", "Löwe"),
+)
+TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
+VALUE = st.one_of(TEXT, st.integers(), st.none(), st.booleans(), st.lists(TEXT, max_size=3))
+JSON = st.dictionaries(TEXT, VALUE, max_size=3)
+COUNT = st.integers(0, 10**9)
+SHARD = st.tuples(COUNT, st.integers(0, 2**40), st.integers(0, 2**32 - 1), TEXT)
+
+
+@st.composite
+def manifests(draw: st.DrawFn) -> Manifest:
+    names = draw(st.lists(st.from_regex(r"[a-z]{1,5}", fullmatch=True), unique=True, max_size=3))
+    splits = {}
+    for name in sorted(names):
+        drawn = draw(st.lists(SHARD, max_size=4))
+        shards = tuple(ShardInfo(index, *shard) for index, shard in enumerate(drawn))
+        splits[name] = SplitInfo(name, shards, draw(JSON))
+    rejects = draw(st.dictionaries(st.sampled_from(["corrupt", "truncated"]), st.integers(0, 9)))
+    rest = draw(st.tuples(COUNT, JSON, TEXT, JSON))
+    return Manifest("zoo", "1.0.0", SCHEMA, splits, rejects, *rest)
+
+
+def small_manifest() -> Manifest:
+    shards = (ShardInfo(0, 10, 1000, 7, "d0"), ShardInfo(1, 9, 900, 8, "d1"))
+    splits = {"train": SplitInfo("train", shards)}
+    rest = ({"corrupt": 2}, 21, {"seed": 3}, "f", {"input": "x"})
+    return Manifest("zoo", "1.0.0", SCHEMA, splits, *rest)
+
+
+def write_manifest(root: Path, **changes: Any) -> Path:
+    write_json(Folder(str(root)), "manifest.json", small_manifest().to_json() | changes)
+    return root
+
+
+@given(manifests())
+def test_it_comes_back(tmp_path_factory: pytest.TempPathFactory, manifest: Manifest) -> None:
+    root = Folder(str(tmp_path_factory.getbasetemp() / "manifest"))
+    write_json(root, "manifest.json", manifest.to_json())
+    assert read_manifest(root) == manifest
+    assert Manifest.from_json(json.loads(json.dumps(manifest.to_json()))) == manifest
+
+
+def test_its_sums() -> None:
+    manifest = small_manifest()
+    assert (manifest.num_records, manifest.num_bytes) == (19, 1900)
+    names = [ShardName("zoo", "train", 0, 2), ShardName("zoo", "train", 1, 2)]
+    assert manifest.shard_names("train") == names
+    with pytest.raises(KeyError):
+        manifest.shard_names("test")
+
+
+def test_open_is_reading_the_manifest(tmp_path: Path) -> None:
+    write_manifest(tmp_path)
+    for address in (str(tmp_path), f"file://{tmp_path}"):
+        dataset = sw.open(address)
+        assert dataset.to_json() == small_manifest().to_json()
+        assert (dataset.root.uri, dataset.class_names) == (str(tmp_path), ("ape", "Löwe"))
+
+
+def test_odd_file_names_survive(tmp_path: Path) -> None:
+    """Python decodes file names that are not UTF-8 with lone surrogates."""
+    odd = os.fsdecode(b"caf\xe9")
+    write_manifest(tmp_path, provenance={"input": odd})
+    assert read_manifest(Folder(str(tmp_path))).provenance == {"input": odd}
+
+
+def test_no_dataset(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for place in (tmp_path, tmp_path / "nowhere", tmp_path / "file"):
+        what = f"^{re.escape(str(place))} is not a shardwright dataset: it has no manifest.json"
+        with pytest.raises(NotADatasetError, match=what):
+            read_manifest(Folder(str(place)))
+
+
+def test_an_unfinished_build_says_how_to_finish_it(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    what = (
+        "holds an unfinished build (no manifest.json): run the same `shardwright build` command "
+        "again to resume it"
+    )
+    with pytest.raises(NotADatasetError, match=re.escape(what)):
+        read_manifest(Folder(str(tmp_path)))
+
+
+@pytest.mark.parametrize("version", [FORMAT_VERSION + 1, 0, None, "1"])
+def test_another_format_version(version: object, tmp_path: Path) -> None:
+    write_manifest(tmp_path, format_version=version)
+    what = (
+        f"has format version {version!r}; this shardwright reads version {FORMAT_VERSION}: "
+        "install the release that wrote it, or rebuild"
+    )
+    with pytest.raises(NotADatasetError, match=re.escape(what)):
+        read_manifest(Folder(str(tmp_path)))
+
+
+@pytest.mark.parametrize(("text", "what"), [
+    ("", "is not readable JSON"),
+    ("{", "is not readable JSON"),
+    ("\xff", "is not readable JSON"),
+    ("[]", "does not hold a JSON object"),
+    ("3", "does not hold a JSON object"),
+])  # fmt: skip
+def test_damaged_json(text: str, what: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(NotADatasetError, match=f"manifest.json {what}.*: rebuild the dataset"):
+        read_manifest(Folder(str(tmp_path)))
+
+
+SOUND = {"name": "x", "kind": "sound", "source": "id"}
+SHARDS = ([{"index": 0}], [{"index": 0, "num_records": 1, "more": 2}])
+
+
+@pytest.mark.parametrize("changes", [
+    {"schema": None},
+    {"schema": {"features": [SOUND], "class_names": []}},
+    {"schema": {"features": [SCHEMA.features[0].to_json()] * 2, "class_names": []}},
+    {"splits": []},
+    *({"splits": {"train": {"shards": shards, "stats": {}}}} for shards in SHARDS),
+], ids=range(6))  # fmt: skip
+def test_a_damaged_manifest(changes: dict[str, Any], tmp_path: Path) -> None:
+    write_manifest(tmp_path, **changes)
+    what = r"manifest\.json is damaged \(\w+Error: .*\): rebuild"
+    with pytest.raises(NotADatasetError, match=what):
+        read_manifest(Folder(str(tmp_path)))
+
+
+NEEDED = small_manifest().to_json().keys() - {"format_version", "num_records", "num_bytes"}
+
+
+@pytest.mark.parametrize("key", sorted(NEEDED))
+def test_a_manifest_that_lacks_a_part(key: str, tmp_path: Path) -> None:
+    content = small_manifest().to_json()
+    del content[key]
+    write_json(Folder(str(tmp_path)), "manifest.json", content)
+    what = rf"manifest\.json is damaged \(KeyError: '{key}'\): rebuild"
+    with pytest.raises(NotADatasetError, match=what):
+        read_manifest(Folder(str(tmp_path)))
+
+
+def test_a_manifest_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").mkdir()
+    with pytest.raises(StorageError, match=r"manifest\.json cannot be read: Is a directory"):
+        read_manifest(Folder(str(tmp_path)))
+
+
+def test_an_unsupported_address() -> None:
+    what = (
+        "^'ftp://host/dataset': ftp:// addresses are not supported; "
+        "use a local path or one of s3://"
+    )
+    with pytest.raises(UsageError, match=what):
+        sw.open("ftp://host/dataset")
+
+
+def test_json_files_have_a_fixed_form(tmp_path: Path) -> None:
+    write_json(Folder(str(tmp_path)), "a.json", {"b": "é", "a": [1]})
+    assert (tmp_path / "a.json").read_text("utf-8") == '{\n "b": "é",\n "a": [\n  1\n ]\n}\n'
+    assert read_json(Folder(str(tmp_path)), "a.json") == {"b": "é", "a": [1]}
+    assert read_json(Folder(str(tmp_path)), "none.json") is None

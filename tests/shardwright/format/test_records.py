@@ -1,0 +1,123 @@
+"""TFRecord frames: those of TensorFlow, read by Beam, and the places of broken ones."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import pickle
+from io import BytesIO
+from pathlib import Path
+
+import apache_beam as beam
+import google_crc32c
+import pytest
+import tensorflow as tf
+from apache_beam.testing.util import assert_that, equal_to
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.errors import RecordFault
+from shardwright.format.records import (
+    FRAME_BYTES,
+    MAX_RECORD_BYTES,
+    crc32c_of,
+    frame_header,
+    read_record,
+    scan_records,
+)
+from tests.support.damage import frame
+
+RECORDS = [b"", b"a", b"Hello, world!", bytes(range(256)) * 300]
+# python -c 'import tensorflow as tf
+# w = tf.io.TFRecordWriter("r"); w.write(b"foo"); w.close()'; base64 r
+GOLDEN = "AwAAAAAAAACwmUkOZm9vYYq+/g=="
+
+
+def test_a_golden_record() -> None:
+    assert base64.b64encode(frame(b"foo")).decode() == GOLDEN
+
+
+def test_frames_are_tensorflows(tmp_path: Path) -> None:
+    path = str(tmp_path / "records")
+    with tf.io.TFRecordWriter(path) as writer:
+        for record in RECORDS:
+            writer.write(record)
+    assert (tmp_path / "records").read_bytes() == b"".join(map(frame, RECORDS))
+
+
+def test_tensorflow_and_beam_read_frames(tmp_path: Path) -> None:
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(map(frame, RECORDS)))
+    assert [record.numpy() for record in tf.data.TFRecordDataset(str(path))] == RECORDS
+    with beam.Pipeline(runner="FnApiRunner") as pipeline:
+        read = pipeline | beam.io.ReadFromTFRecord(str(path), validate=False)
+        assert_that(read, equal_to(RECORDS))
+
+
+@given(st.lists(st.binary(max_size=300)))
+def test_framed_records_are_read_again(records: list[bytes]) -> None:
+    spans = list(scan_records(BytesIO(b"".join(map(frame, records)))))
+    assert [span.data for span in spans] == records
+    ends = list(itertools.accumulate(FRAME_BYTES + len(data) for data in records))
+    assert [span.offset for span in spans] == [0, *ends][: len(records)]
+
+
+@given(st.lists(st.binary()), st.integers(0, 2**32 - 1))
+def test_crc_of_pieces_is_that_of_the_whole(pieces: list[bytes], start: int) -> None:
+    assert crc32c_of(pieces, start) == google_crc32c.extend(start, b"".join(pieces))
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1), st.data())
+def test_any_flipped_bit_is_a_fault(records: list[bytes], data: st.DataObject) -> None:
+    content = bytearray(b"".join(map(frame, records)))
+    offsets = [span.offset for span in scan_records(BytesIO(bytes(content)))]
+    bit = data.draw(st.integers(0, 8 * len(content) - 1))
+    content[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(RecordFault) as caught:
+        list(scan_records(BytesIO(bytes(content))))
+    assert caught.value.offset == max(offset for offset in offsets if offset <= bit // 8)
+
+
+@given(st.lists(st.binary(max_size=40), min_size=1), st.data())
+def test_any_cut_inside_a_record_is_a_fault(records: list[bytes], data: st.DataObject) -> None:
+    content = b"".join(map(frame, records))
+    ends = {span.next_offset for span in scan_records(BytesIO(content))} | {0}
+    cut = data.draw(st.integers(0, len(content)).filter(lambda cut: cut not in ends))
+    with pytest.raises(RecordFault, match="the file ends inside the record") as caught:
+        list(scan_records(BytesIO(content[:cut])))
+    assert caught.value.offset == max(end for end in ends if end < cut)
+
+
+def test_only_a_sound_length_gives_the_next_offset() -> None:
+    content = bytearray(frame(b"abc") + frame(b"d"))
+    content[13] ^= 1
+    with pytest.raises(RecordFault, match="checksum of the record's data is wrong") as caught:
+        read_record(BytesIO(bytes(content)), 0)
+    assert caught.value.next_offset == FRAME_BYTES + 3
+    content[0] ^= 1
+    with pytest.raises(RecordFault, match="checksum of the record's length is wrong") as caught:
+        read_record(BytesIO(bytes(content)), 0)
+    assert caught.value.next_offset is None
+
+
+@pytest.mark.parametrize(("length", "known", "what"), [
+    (MAX_RECORD_BYTES + 1, None, "more than an example can have"),
+    (2**63, None, "more than an example can have"),
+    (2**30, 100, "the file ends inside the record, which claims 1073741824 bytes"),
+    (5, 100, "the file ends inside the record, which claims 5 bytes"),
+])  # fmt: skip
+def test_lengths_no_record_can_have(length: int, known: int | None, what: str) -> None:
+    """Their checksum is right: a reader that trusts them takes gigabytes of memory."""
+    with pytest.raises(RecordFault, match=what):
+        read_record(BytesIO(frame_header(length) + b"xy"), 0, known)
+
+
+def test_an_empty_file_has_no_records() -> None:
+    assert list(scan_records(BytesIO(b""))) == []
+    assert read_record(BytesIO(b""), 0) is None
+
+
+def test_a_fault_crosses_processes() -> None:
+    fault = pickle.loads(pickle.dumps(RecordFault(7, "it is cut", 40)))
+    assert (fault.offset, fault.what, fault.next_offset) == (7, "it is cut", 40)
+    assert str(fault) == "record at byte 7: it is cut"

@@ -1,0 +1,107 @@
+"""The schema: features are found by their source, JSON round trips, name clashes are errors."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from schemas.image_classification import FEATURE_NAMES, image_classification
+from shardwright.errors import UsageError
+from shardwright.format.schema import ARROW_TYPES, ExampleSchema, Feature, Source
+from shardwright.format.schema import FeatureKind as K
+
+IMAGE = Feature("image", K.IMAGE, Source.IMAGE)
+ID = Feature("id", K.TEXT, Source.ID)
+LABEL = Feature("label", K.CLASS_LABEL, Source.LABEL)
+
+
+@pytest.mark.parametrize("names", sorted(FEATURE_NAMES))
+@pytest.mark.parametrize(
+    ("encoding", "shape"), [(None, ()), ("jpeg", (4, 5, 3)), ("raw", (4, 5, 3))]
+)
+def test_json_round_trip(names: str, encoding: str | None, shape: tuple[int, ...]) -> None:
+    extras = (Feature("n", K.INT64), Feature("fs", K.FLOAT32, shape=(None,)))
+    schema = image_classification(
+        feature_names=names, image_encoding=encoding, image_shape=shape, extras=extras
+    ).with_class_names(("a", "ü"))
+    assert ExampleSchema.from_json(json.loads(json.dumps(schema.to_json()))) == schema
+    assert (schema.image.encoding, schema.image.shape) == (encoding, shape)
+
+
+def test_features_are_found_by_their_source() -> None:
+    schema = image_classification(feature_names="model-garden").with_class_names(("a",))
+    found = {source: schema.find(source) for source in Source}
+    assert {source: feature.name for source, feature in found.items() if feature is not None} == {
+        Source.IMAGE: "image/encoded",
+        Source.ID: "image/filename",
+        Source.FORMAT: "image/format",
+        Source.HEIGHT: "image/height",
+        Source.WIDTH: "image/width",
+        Source.LABEL: "image/class/label",
+        Source.LABEL_TEXT: "image/class/text",
+    }
+    assert schema.label is found[Source.LABEL]
+    assert schema.image not in schema.small_features
+    assert len(schema.small_features) == len(schema.features) - 1
+
+
+@pytest.mark.parametrize("names", sorted(FEATURE_NAMES))
+def test_without_classes_there_are_no_label_features(names: str) -> None:
+    schema = image_classification(feature_names=names).with_class_names(())
+    found = [schema.find(source) is None for source in (Source.LABEL, Source.LABEL_TEXT, Source.ID)]
+    assert (found, schema.label, schema.class_names) == ([True, True, False], None, ())
+
+
+SIZE, ID_COLUMN = Feature("image/size", K.INT64), Feature("id", K.INT64)
+FOLDER = "feature 'image' is also the folder of 'image/size': rename one of the two columns"
+TWICE = "two features have the name 'id': rename the table's column"
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ((IMAGE, ID, Feature("id", K.INT64)), TWICE),
+        ((IMAGE, SIZE), FOLDER),
+        ((SIZE, IMAGE), FOLDER),
+    ],
+)
+def test_names_that_clash(features: tuple[Feature, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        ExampleSchema(features)
+
+
+def test_a_name_may_begin_with_another() -> None:
+    assert ExampleSchema((IMAGE, Feature("image_size", K.INT64))).image is IMAGE
+
+
+def test_a_schema_without_an_image() -> None:
+    with pytest.raises(UsageError, match="this dataset has no image feature"):
+        _ = ExampleSchema((ID,)).image
+
+
+def test_lists() -> None:
+    assert Feature("a", K.INT64, shape=(None,)).is_list
+    raw = Feature("a", K.IMAGE, Source.IMAGE, (4, 5, 3), "raw")
+    assert not any(feature.is_list for feature in (Feature("a", K.INT64), raw, LABEL))
+
+
+def test_every_kind_has_a_type_that_an_example_can_hold() -> None:
+    assert set(ARROW_TYPES) == set(K)
+    assert set(ARROW_TYPES.values()) == {pa.int64(), pa.float32(), pa.binary()}
+
+
+def test_json_leaves_defaults_out() -> None:
+    assert ID.to_json() == {"name": "id", "kind": "text", "source": "id"}
+    listed = {"name": "a", "kind": "int64", "source": "column", "shape": [None]}
+    assert Feature("a", K.INT64, shape=(None,)).to_json() == listed
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{}, {"name": "a", "kind": "x", "source": "id"}, {"name": "a", "kind": "text", "source": "x"}],
+)
+def test_json_of_no_feature(record: dict[str, str]) -> None:
+    with pytest.raises((KeyError, ValueError)):
+        Feature.from_json(record)

@@ -1,0 +1,299 @@
+"""Serialized tensors, against TensorFlow's own."""
+
+from __future__ import annotations
+
+import datetime
+import io
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from tensorflow.core.framework import tensor_pb2
+
+from shardwright.errors import UsageError
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.tensors import parse_tensor_proto, to_tensor_proto
+from transforms.features.tensors import encode_tensors
+
+Array = npt.NDArray[Any]
+INTEGERS = [f"{sign}int{bits}" for bits in (8, 16, 32, 64) for sign in ("", "u")]
+DTYPES = ["bool", *INTEGERS, "float16", "float32", "float64", "complex64", "complex128"]
+SHAPES: list[tuple[int, ...]] = [(), (1,), (3,), (0,), (0, 3), (2, 0, 4), (2, 3), (2, 3, 4)]
+
+
+def check_equal(found: Array, wanted: Array) -> None:
+    """Compare shape, type and values; NaN equals NaN."""
+    np.testing.assert_array_equal(found, wanted, strict=True)
+
+
+def by_tensorflow(array: object) -> bytes:
+    return tf.io.serialize_tensor(array).numpy()
+
+
+def check_round_trip(array: Array) -> None:
+    data = to_tensor_proto(array)
+    assert data == by_tensorflow(array)
+    check_equal(parse_tensor_proto(data), array)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensorflow_writes_the_same_bytes_and_reads_them(dtype: str) -> None:
+    for shape in SHAPES:
+        values = np.random.default_rng(7).integers(0, 100, shape)
+        array = np.array(values * (1 - 2j) if "complex" in dtype else values).astype(dtype)
+        check_round_trip(array)
+        check_equal(np.asarray(tf.io.parse_tensor(to_tensor_proto(array), dtype)), array)
+
+
+SMALL = arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
+
+
+@given(arrays.arrays(dtype=st.sampled_from(DTYPES).map(np.dtype), shape=SMALL))
+def test_any_array_comes_back(array: Array) -> None:
+    check_round_trip(array)
+
+
+CUBE = np.arange(24, dtype=np.int32).reshape(2, 3, 4)
+FORTRAN = np.asfortranarray(CUBE)
+BIG_ENDIAN = [np.array([1, 2, 258], dtype) for dtype in (">i2", ">u4", ">f4", ">f8", ">c8")]
+VIEWS = [view for a in (CUBE, FORTRAN) for view in (a, a[:, ::-1], a.T, a[1:, :, ::2])]
+
+
+@pytest.mark.parametrize("array", [*BIG_ENDIAN, *VIEWS])
+def test_any_byte_and_memory_order_is_written_little_endian_and_row_by_row(array: Array) -> None:
+    native = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("="))
+    assert to_tensor_proto(array) == by_tensorflow(native)
+
+
+STRINGS = np.array([b"", b"a", "é日".encode(), b"\x00\xff", b"word"], object)
+NO_STRINGS = np.array([], object)
+OBJECTS = [np.array(b"word", object), STRINGS, STRINGS.reshape(5, 1), NO_STRINGS]
+
+
+@pytest.mark.parametrize("array", [*OBJECTS, NO_STRINGS.reshape(1, 0)])
+def test_strings(array: Array) -> None:
+    data = to_tensor_proto(array)
+    assert data == by_tensorflow(tf.constant(array, tf.string))
+    check_equal(parse_tensor_proto(data), array)
+
+
+@pytest.mark.parametrize("texts", [["é", "b"], [b"x", b"yz"]])
+def test_texts_are_utf_8(texts: list[Any]) -> None:
+    assert to_tensor_proto(np.array(texts)) == by_tensorflow(texts)
+    assert to_tensor_proto(np.array(texts, object)) == by_tensorflow(texts)
+
+
+def test_bfloat16_is_read_as_float32() -> None:
+    array = np.array([[1.5, -2.25], [0, np.inf]], ml_dtypes.bfloat16)
+    data = to_tensor_proto(array)
+    assert data == by_tensorflow(array)
+    check_equal(parse_tensor_proto(data), array.astype(np.float32))
+    listed = tensor_pb2.TensorProto(dtype=tf.bfloat16.as_datatype_enum, half_val=[0x3FC0])
+    listed.tensor_shape.dim.add(size=2)
+    assert parse_tensor_proto(listed.SerializeToString()).tolist() == [1.5, 1.5]
+
+
+VALUES: dict[str, tuple[str, list[Any]]] = {
+    "float32": ("float_val", [1.5, -2]), "float64": ("double_val", [0.1, 2]),
+    "int32": ("int_val", [-7, 8]), "uint8": ("int_val", [7, 255]),
+    "int16": ("int_val", [-7, 300]), "int8": ("int_val", [-7, 100]),
+    "uint16": ("int_val", [7, 65535]), "int64": ("int64_val", [-(2**60), 5]),
+    "uint32": ("uint32_val", [2**32 - 1, 5]), "uint64": ("uint64_val", [2**64 - 1, 5]),
+    "bool": ("bool_val", [True, False]), "string": ("string_val", [b"ab", b""]),
+    "float16": ("half_val", [0x3C00, 0xC000]), "complex64": ("scomplex_val", [1, -2, 0.5, 4]),
+    "complex128": ("dcomplex_val", [1, -2, 0.1, 4]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (5,), (2, 2), (0,)], ids=str)
+@pytest.mark.parametrize("dtype", VALUES)
+def test_lists_of_values_are_read_as_by_tensorflow(dtype: str, shape: tuple[int, ...]) -> None:
+    """With fewer values than elements, the last stands for the rest."""
+    field, values = VALUES[dtype]
+    for num_values in (0, 1, 2):
+        message = tensor_pb2.TensorProto(dtype=tf.as_dtype(dtype).as_datatype_enum)
+        for size in shape:
+            message.tensor_shape.dim.add(size=size)
+        getattr(message, field).extend(values[: num_values * len(values) // 2])
+        data = message.SerializeToString()
+        if num_values > int(np.prod(shape)):
+            with pytest.raises(ExampleFault, match=f"with {num_values} values"):
+                parse_tensor_proto(data)
+        else:
+            check_equal(parse_tensor_proto(data), np.asarray(tf.io.parse_tensor(data, dtype)))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\xff\xff", "not a serialized tensor"),
+        (b"", "DataType 0"),
+        (tensor_pb2.TensorProto(dtype=20).SerializeToString(), "DataType 20"),
+        (b"\x08\x01\x12\x04\x12\x02\x08\x03\x22\x04aaaa", "3 float32 values in 4 bytes"),
+        (b"\x08\x01\x12\x02\x18\x01", "unknown shape"),
+        (b"\x08\x04\x12\x0d\x12\x0b\x08" + b"\xff" * 9 + b"\x01", "unknown shape"),
+        (b"\x08\x01\x12\x08\x12\x06\x08\x80\x80\x80\x80\x10", "elements with 0 values"),
+    ],
+)
+def test_invalid_bytes_are_a_fault(data: bytes, message: str) -> None:
+    with pytest.raises(ExampleFault, match=message):
+        parse_tensor_proto(data)
+
+
+DATES, STRUCTS = np.array(["2020"], "datetime64[D]"), np.zeros(2, [("a", "i4")])
+
+
+@pytest.mark.parametrize("array", [DATES, STRUCTS, np.array([None, b"a"]), np.array([1, "a"], "O")])
+def test_types_unknown_to_tensorflow_are_refused(array: Array) -> None:
+    with pytest.raises(ValueError, match=r"TensorFlow has no tensors of|is not a string"):
+        to_tensor_proto(array)
+
+
+def tensor(shape: tuple[int | None, ...], dtype: str = "", default: Any = None) -> Feature:
+    return Feature("t", FeatureKind.TENSOR, shape=shape, dtype=dtype, default=default)
+
+
+def encode(column: pa.Array, feature: Feature) -> list[Any]:
+    """Return each row's tensor as TensorFlow reads it, None for a bad row."""
+    encoded, bad = encode_tensors(column, feature)
+    assert (encoded.type, bad.dtype) == (pa.binary(), bool)
+    assert encoded.is_null().to_pylist() == bad.tolist()
+    dtype = feature.dtype or "float32"
+    return [
+        None if data is None else np.asarray(tf.io.parse_tensor(data, dtype)).tolist()
+        for data in encoded.to_pylist()
+    ]
+
+
+def npy(array: Array, *, allow_pickle: bool = False) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=allow_pickle)
+    return file.getvalue()
+
+
+LISTS = [[[1, 2], [3, 4]], [[5, 6]], None, [[7, 8], [9]], [[1, None]], [None], []]
+LISTS_OF_LISTS = pa.list_(pa.list_(pa.int64()))
+LARGE = [pa.large_list(pa.list_(pa.float32())), pa.list_(pa.large_list(pa.uint8()))]
+NESTED = [LISTS_OF_LISTS, *LARGE, pa.list_(pa.list_(pa.decimal128(9, 2)))]
+
+
+@pytest.mark.parametrize("kind", NESTED, ids=str)
+def test_nested_lists_become_arrays_and_misfits_are_bad(kind: pa.DataType) -> None:
+    column = pa.array([[[9, 9]], *LISTS], kind)[1:]
+    assert encode(column, tensor((None, 2), "int16")) == [*LISTS[:2], None, None, None, None, []]
+    assert encode(column, tensor((1, 2))) == [None, [[5, 6]], None, None, None, None, None]
+    assert encode(column, tensor((2,))) == [None] * 7
+
+
+def test_empty_lists_keep_the_inner_shape() -> None:
+    encoded, _ = encode_tensors(pa.array([[]], LISTS_OF_LISTS), tensor((None, 4), "int64"))
+    assert parse_tensor_proto(encoded[0].as_py()).shape == (0, 4)
+
+
+def fixed_shape(rows: list[Any], **options: Any) -> pa.Array:
+    kind = pa.fixed_shape_tensor(pa.float32(), (2, 3), **options)
+    return pa.ExtensionArray.from_storage(kind, pa.array(rows, kind.storage_type))
+
+
+ONE, TWO = [[1, 2], [3, 4]], [[5, 6], [7, 8]]
+FIXED_LISTS = pa.list_(pa.list_(pa.int32(), 2), 2)
+FIXED = fixed_shape([[0] * 6, [1, 2, 3, 4, 5, 6], None, [6, 5, 4, 3, 2, 1]])
+TURNED = fixed_shape([[1, 2, 3, 4, 5, 6]], permutation=[1, 0])
+SOME = pa.array([None, [[1, 2]], [[1]]], LISTS_OF_LISTS)
+COMPLEX = pa.array([npy(np.array([1 + 2j]))])
+ZEROS = npy(np.zeros((2, 3), np.uint8))
+HUGE = ZEROS.replace(b"(2, 3), }        ", b"(2, 9999999999),}")  # takes no memory
+
+
+@pytest.mark.parametrize(
+    ("column", "feature", "rows"),
+    [
+        (pa.array([[[0, 0], [0, 0]], ONE, None, [[5, 6], None], TWO], FIXED_LISTS)[1:],
+         tensor((2, 2), "int32"), [ONE, None, None, TWO]),
+        (FIXED[1:], tensor((2, 3)), [[[1, 2, 3], [4, 5, 6]], None, [[6, 5, 4], [3, 2, 1]]]),
+        (FIXED[2:3], tensor((2, 3)), [None]),
+        (TURNED, tensor((3, 2)), [[[1, 4], [2, 5], [3, 6]]]),
+        (COMPLEX, tensor((1,), "complex64"), [[1 + 2j]]),
+        (COMPLEX, tensor((1,), "float64"), [None]),
+        (pa.array([HUGE]), tensor((None, None), "uint8"), [None]),
+        (pa.array([1, None, 300]), tensor((), "uint8"), [1, None, None]),
+        (pa.array([True, None]), tensor((), "bool"), [True, None]),
+        (pa.array(["a", None]), tensor((), "string"), [b"a", None]),
+        (pa.array([b"\x93NUMPY", None]), tensor((), "string"), [b"\x93NUMPY", None]),
+        (SOME, tensor((1, 2), "int16", default=7), [[[7, 7]], [[1, 2]], None]),
+        (SOME, tensor((None, 2), "int16", default=7), [None, [[1, 2]], None]),
+        (pa.array([None], pa.string()), tensor((), "string", default="x"), [b"x"]),
+        (pa.array([], pa.list_(pa.int64())), tensor((None,)), []),
+        (pa.array([[], [None]], pa.list_(pa.null())), tensor((None,)), [[], None]),
+        (pa.nulls(2), tensor((1,)), [None, None]),
+    ],
+)  # fmt: skip
+def test_columns_of_each_type(column: pa.Array, feature: Feature, rows: list[Any]) -> None:
+    assert encode(column, feature) == rows
+
+
+def test_npy_files_and_serialized_tensors() -> None:
+    array = np.arange(6, dtype=">i4").reshape(2, 3)
+    good = [npy(array), npy(np.asfortranarray(array)), by_tensorflow(array.astype(np.int32))]
+    pickled = npy(np.array([["a", {}, 3]], object), allow_pickle=True)
+    rows = [*good, npy(array)[:-1], b"", b"junk", None, npy(array.T), pickled, npy(array + 0.5)]
+    wanted = [array.tolist()] * 3 + [None] * 7
+    assert encode(pa.array(rows, pa.binary()), tensor((2, 3), "int32")) == wanted
+    any_shape = encode(pa.array(rows, pa.large_binary()), tensor((None, None), "int32"))
+    assert any_shape[7] == array.T.tolist()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "good"),
+    [
+        ([0, 255], "uint8", True), ([0, 256], "uint8", False), ([-1], "uint8", False),
+        ([1.0, 2.0], "int32", True), ([1.5], "int32", False), ([np.nan], "int64", False),
+        ([np.inf], "int64", False), ([2.0**63], "int64", False), ([-(2.0**63)], "int64", True),
+        ([2.0**64], "uint64", False), ([0.1, np.nan, np.inf], "float32", True),
+        ([1e39], "float32", False), ([70000], "float16", False), ([1, 0], "bool", True),
+        ([2], "bool", False), ([True], "float32", True), ([True, False], "int8", True),
+        (["a"], "int32", False), ([1], "string", False), (["a", "é"], "string", True),
+        ([b"\xff"], "string", True), ([1, 2], "complex64", True), ([], "uint8", True),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_are_converted_if_they_fit_and_never_wrapped(
+    values: list[Any], dtype: str, good: bool
+) -> None:
+    encoded, bad = encode_tensors(pa.array([values]), tensor((None,), dtype))
+    assert bad.tolist() == [not good]
+    if good:
+        wanted = object if dtype == "string" else dtype
+        strings = [value.encode() if isinstance(value, str) else value for value in values]
+        check_equal(parse_tensor_proto(encoded[0].as_py()), np.array(strings, wanted))
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4), st.sampled_from(INTEGERS))
+def test_integers_fit_or_are_bad(values: list[int], dtype: str) -> None:
+    fits = all(np.iinfo(dtype).min <= value <= np.iinfo(dtype).max for value in values)
+    column = pa.array([values], pa.list_(pa.int64()))
+    assert encode(column, tensor((None,), dtype)) == [values if fits else None]
+
+
+FLOATY = "feature 't': unsupported tensor dtype 'floaty'; expected one of float32, .*, string"
+
+
+@pytest.mark.parametrize(
+    ("values", "feature", "message"),
+    [
+        ([datetime.date(2020, 1, 1)], tensor(()), r"Arrow type date32\[day\] cannot be a tensor"),
+        ([[1]], tensor((None,), "floaty"), FLOATY),
+        ([[{"a": 1}]], tensor((None,)), "Arrow type struct<"),
+    ],
+)
+def test_columns_of_other_types_are_refused(values: Any, feature: Feature, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        encode_tensors(pa.array(values), feature)

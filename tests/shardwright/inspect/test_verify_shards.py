@@ -1,0 +1,199 @@
+"""verify: damaged, missing and exchanged shards and sidecars are reported, and the rest checked."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.format.manifest import read_manifest
+from shardwright.format.naming import ShardName
+from shardwright.format.records import HEADER_BYTES
+from shardwright.inspect.faults import Fault
+from shardwright.inspect.verify import verify
+from shardwright.storage import Folder
+from tests.support.damage import assert_fault, edit_bytes, edit_json, first_shard, row_offsets
+
+Damage = Callable[[bytearray, list[int]], None]  # of the bytes of a shard, given its offsets
+
+
+def flip(*places: tuple[int, int, int]) -> Damage:
+    """Return a damage that flips bits: (record, bytes after its beginning, mask) of each."""
+
+    def damage(data: bytearray, offsets: list[int]) -> None:
+        for record, more, mask in places:
+            data[offsets[record] + more] ^= mask
+
+    return damage
+
+
+def cut(record: int, more: int) -> Damage:
+    """Return a damage that ends the file so many bytes after the beginning of a record."""
+    return lambda data, offsets: data.__delitem__(slice(offsets[record] + more, None))
+
+
+def add_a_byte(data: bytearray, _: list[int]) -> None:
+    data.append(0)
+
+
+def add_a_record(data: bytearray, offsets: list[int]) -> None:
+    data += data[: offsets[1]]
+
+
+def zero_middle(data: bytearray, offsets: list[int]) -> None:
+    data[offsets[2] : offsets[6]] = bytes(offsets[6] - offsets[2])
+
+
+flip_image_bit, flip_length = flip((4, -20, 1)), flip((3, 0, 1))
+DATA, LENGTH = "checksum of the record's data", "checksum of the record's length"
+BYTES = "bytes, the manifest says"
+
+
+@pytest.mark.parametrize(("damage", "records", "whats"), [
+    (flip_image_bit, {3: DATA}, ["crc32c"]),
+    (flip_length, {3: LENGTH}, ["crc32c"]),
+    (flip((3, 9, 0x80)), {3: LENGTH}, ["crc32c"]),
+    (flip((4, -1, 0x10)), {3: DATA}, ["crc32c"]),
+    (flip((3, 0, 1), (5, 0, 1)), {3: LENGTH, 5: LENGTH}, ["crc32c"]),
+    (flip((9, 0, 1)), {9: LENGTH}, ["crc32c"]),
+    (cut(7, 0), {}, [BYTES, "holds 7 records, the manifest says 10"]),
+    (cut(7, 5), {7: "after 5 of 12 bytes"}, [BYTES, "last 2 records are cut off"]),
+    (cut(7, HEADER_BYTES + 9), {7: "ends inside the record, which claims"},
+     [BYTES, "last 2 records are cut off"]),
+    (add_a_byte, {10: "after 1 of 12 bytes"}, [BYTES]),
+    (cut(0, 0), {}, ["has 0 bytes, the manifest says", "holds 0 records, the manifest says 10"]),
+    (zero_middle, {2: LENGTH, 3: LENGTH, 4: LENGTH, 5: LENGTH}, ["crc32c"]),
+])  # fmt: skip
+def test_damaged_bytes(damage: Damage, records: dict[int, str], whats: Any, dataset: Path) -> None:
+    name = first_shard(dataset)
+    offsets = row_offsets(dataset, name)
+    ends = [*offsets, (dataset / name.shard).stat().st_size]
+    edit_bytes(dataset / name.shard, lambda data: damage(data, offsets))
+    result = verify(str(dataset))
+    told = {fault.record: fault for fault in result.faults if fault.record is not None}
+    assert {number: fault.offset for number, fault in told.items()} == {
+        number: ends[number] for number in records
+    }
+    for number, what in records.items():
+        assert what in told[number].what
+    others = [fault.what for fault in result.faults if fault.record is None]
+    assert len(others) == len(whats), others
+    for what, other in zip(whats, others, strict=True):
+        assert what in other
+    assert {fault.file for fault in result.faults} == {name.shard}
+
+
+def test_a_record_too_many_is_an_id_twice(dataset: Path) -> None:
+    name = first_shard(dataset)
+    offsets, size = row_offsets(dataset, name), (dataset / name.shard).stat().st_size
+    edit_bytes(dataset / name.shard, lambda data: add_a_record(data, offsets))
+    assert_fault(dataset, Fault(name.shard, None, None, "holds 11 records, the manifest says 10"))
+    assert_fault(dataset, Fault(name.shard, 10, size, f"is also that of record 0 of {name.shard}"))
+
+
+def test_a_broken_length_without_an_index_ends_the_shard(dataset: Path) -> None:
+    name = first_shard(dataset)
+    offsets = row_offsets(dataset, name)
+    (dataset / name.sidecar).unlink()
+    edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
+    assert_fault(dataset, Fault(name.shard, 3, offsets[3], LENGTH))
+    what = "the last 6 records are cut off, or follow a broken record"
+    assert_fault(dataset, Fault(name.shard, None, None, what))
+    edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
+    edit_bytes(dataset / name.shard, lambda data: flip_image_bit(data, offsets))
+    found = [fault.record for fault in verify(str(dataset)).faults if fault.file == name.shard]
+    assert found == [None, 3]
+
+
+def test_any_flipped_bit_is_a_fault_of_its_record(dataset: Path) -> None:
+    name = first_shard(dataset)
+    offsets = row_offsets(dataset, name)
+    path = dataset / name.shard
+    whole = path.read_bytes()
+    for position in range(offsets[2], offsets[3], 13):
+        damaged = bytearray(whole)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        found = [(fault.record, fault.offset) for fault in verify(str(dataset)).faults]
+        assert found == [(None, None), (2, offsets[2])], position
+
+
+def first_two(dataset: Path) -> list[ShardName]:
+    return read_manifest(Folder(str(dataset))).shard_names("train")[:2]
+
+
+def swap_shards(dataset: Path) -> None:
+    swap(*(dataset / name.shard for name in first_two(dataset)))
+
+
+def swap_sidecars(dataset: Path) -> None:
+    swap(*(dataset / name.sidecar for name in first_two(dataset)))
+
+
+def swap(left: Path, right: Path) -> None:
+    kept = left.read_bytes()
+    left.write_bytes(right.read_bytes())
+    right.write_bytes(kept)
+
+
+def stale_digest(dataset: Path) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        manifest["splits"]["train"]["shards"][0]["digest"] = "0" * 32
+
+    edit_json(dataset / "manifest.json", edit)
+
+
+FIRST = "-00000-of-00003"
+SHARD, SIDECAR = f"zoo-train.tfrecord{FIRST}", f"index/train{FIRST}.parquet"
+SWAPPED = "the file has the content of zoo-train.tfrecord-00001-of-00003 (swapped or copied)"
+STALE = "instead of '00000000000000000000000000000000'); its rows are not compared"
+
+
+@pytest.mark.parametrize(("file", "change", "what"), [
+    # None removes the file, a text replaces it
+    (SHARD, None, "the shard is missing, with 10 records"),
+    (SHARD, swap_shards, SWAPPED),
+    (SIDECAR, None, "is missing: the index of zoo-train.tfrecord-00000"),
+    (SIDECAR, "PAR1 no more", "cannot be read"),
+    (SIDECAR, swap_sidecars, "it is the index of another shard (name "),
+    (SIDECAR, stale_digest, STALE),
+    ("features.json", None, "the file is missing"),
+    ("features.json", "[1]", "does not hold a JSON object"),
+    ("features.json", '{"featuresDict": 3}', "the structure is invalid"),
+    ("dataset_info.json", "{", "not readable JSON"),
+    ("dataset_info.json", None, "the file is missing"),
+    ("stats.json", "{}", "statistics of split 'test' differ from the manifest"),
+    ("schema.pbtxt", None, "the file is missing"),
+    ("label.labels.txt", "ape\nbee\n", "the 2 classes in the file are not the 3"),
+    ("label.labels.txt", None, "the file is missing"),
+    ("rejects", lambda d: shutil.rmtree(d / "rejects"),
+     "hold no rejects, the manifest says 1 empty_file"),
+])  # fmt: skip
+def test_wrong_files(file: str, change: Any, what: str, dataset: Path) -> None:
+    if callable(change):
+        change(dataset)
+    elif change is None:
+        (dataset / file).unlink()
+    else:
+        (dataset / file).write_text(change)
+    result = verify(str(dataset))
+    alike = [fault for fault in result.faults if fault.file == file]
+    assert any(what in fault.what for fault in alike), "\n".join(map(str, result.faults))
+    assert result.num_records >= 26, "the other shards are checked too"
+
+
+def test_swapped_shards_are_one_fault_each(dataset: Path) -> None:
+    swap_shards(dataset)
+    assert len(verify(str(dataset)).faults) == 2
+
+
+def test_one_shard_in_two_places_has_all_its_ids_twice(dataset: Path) -> None:
+    left, right = first_two(dataset)
+    shutil.copy(dataset / left.shard, dataset / right.shard)
+    doubled = [fault for fault in verify(str(dataset)).faults if "is also that of" in fault.what]
+    found = [(fault.file, fault.record) for fault in doubled]
+    assert found == [(right.shard, number) for number in range(10)]
+    assert doubled[4].what.endswith(f"is also that of record 4 of {left.shard}")

@@ -1,0 +1,169 @@
+"""Records become columns: the wanted ones, in their encodings; and faults."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardwright.errors import UsageError
+from shardwright.format.example import ExampleFault, parse_example, varint
+from shardwright.reader.class_encodings import MultiHot, OneHot
+from shardwright.reader.columns import ColumnReader
+from shardwright.reader.encodings import RawTensor
+from shardwright.reader.list_encodings import Dense, Sparse
+from shardwright.reader.values import SparseColumn
+from tests.support import damage
+from tests.support.column_records import GARDEN, RECORD, SCHEMA, fill, plain, record
+
+
+def test_all_features_as_stored() -> None:
+    columns = ColumnReader(SCHEMA)
+    assert columns.needs_record
+    assert plain(fill(columns, [record()])) == {
+        "id": ["a/Löwe.png"], "label": [2], "count": [2**40], "ratio": [0.5],
+        "caption": ["schön".encode()], "boxes": [[1, 2, 3]], "scores": [[0.25, 0.5]],
+        "tags": [[b"a", b"b"]],
+    }  # fmt: skip
+    assert columns.spec(4) == {
+        "id": ((4,), object), "label": ((4,), np.int64), "count": ((4,), np.int64),
+        "ratio": ((4,), np.float32), "caption": ((4,), object), "boxes": ((4,), object),
+        "scores": ((4,), object), "tags": ((4,), object),
+    }  # fmt: skip
+
+
+def test_encodings_by_name() -> None:
+    features = {
+        "tags": MultiHot(vocabulary=["b", "a", "c"]), "label": OneHot(), "image": None,
+        "boxes": Dense(4, fill=-1), "scores": Sparse(), "caption": RawTensor("u1", 6), "id": None,
+    }  # fmt: skip
+    columns = ColumnReader(SCHEMA, features)
+    batch = fill(columns, [record(), record(label=[0], tags=[], boxes=[], scores=[])])
+    names = ["tags", "label", "boxes", "scores", "caption", "id"]
+    assert list(batch) == [feature.name for feature in columns.features] == names
+    assert columns.encodings["label"] == OneHot(3)
+    sparse = batch.pop("scores")
+    assert isinstance(sparse, SparseColumn)
+    assert (sparse.indices.tolist(), sparse.values.tolist()) == ([[0, 0], [0, 1]], [0.25, 0.5])
+    assert sparse.dense_shape == (2, 2)
+    assert plain(batch) == {
+        "tags": [[1, 1, 0], [0, 0, 0]], "label": [[0, 0, 1], [1, 0, 0]],
+        "boxes": [[1, 2, 3, -1], [-1, -1, -1, -1]], "caption": [list("schön".encode())] * 2,
+        "id": ["a/Löwe.png"] * 2,
+    }  # fmt: skip
+    shapes = [shape for shape, _ in columns.spec(2).values()]
+    assert shapes == [(2, 3), (2, 3), (2, 4), (2, None), (2, 6), (2,)]
+
+
+@pytest.mark.parametrize(
+    "names", [["label"], ["id", "boxes"], ["image"], ["caption", "caption"], ("count",)]
+)
+def test_only_wanted_features_are_parsed(names: Sequence[str]) -> None:
+    """The others may be missing, of another kind, or no features at all."""
+    kept = damage.example({name: values for name, values in RECORD.items() if name in names})
+    odd = b"\x0a\x03odd\x12\x02\xff\xff"
+    body = b"\x0a" + varint(len(odd)) + odd + kept[1 + len(varint(len(kept) - 2)) :]
+    data = b"\x0a" + varint(len(body)) + body
+    with pytest.raises(ExampleFault):
+        parse_example(data)
+    columns = ColumnReader(SCHEMA, names)
+    store = columns.allocate(1)
+    image = columns.fill(store, 0, data)
+    assert (image is not None) == ("image" in names) == (columns.image is not None)
+    assert list(columns.finish(store)) == [name for name in dict.fromkeys(names) if name != "image"]
+
+
+def test_the_image_is_not_copied() -> None:
+    columns = ColumnReader(SCHEMA, ["image"])
+    block = b"before" + record() + b"after"
+    image = columns.fill(columns.allocate(1), 0, block, 6, len(block) - 5)
+    assert isinstance(image, memoryview)
+    assert image.obj is block
+    assert image == RECORD["image"][0]
+
+
+def test_an_image_in_a_form_that_only_protobuf_reads() -> None:
+    """Two Features, to be merged: the image in the first, the label in the second."""
+    data = damage.example({"image": RECORD["image"]}) + damage.example({"label": [1]})
+    columns = ColumnReader(SCHEMA, ["image", "label"])
+    store = columns.allocate(1)
+    assert columns.fill(store, 0, data) == RECORD["image"][0]
+    assert plain(columns.finish(store)) == {"label": [1]}
+
+
+def test_model_garden_names_stay_flat() -> None:
+    stored = {
+        "image/encoded": [b"png"], "image/filename": [b"x"], "image/format": [b"png"],
+        "image/height": [3], "image/width": [4], "image/class/label": [1],
+        "image/class/text": [b"bee"],
+    }  # fmt: skip
+    features = {
+        "image/encoded": None, "image/class/label": OneHot(), "image/class/text": None,
+        "image/width": None,
+    }  # fmt: skip
+    columns = ColumnReader(GARDEN, features)
+    assert columns.image is not None
+    assert columns.image.name == "image/encoded"
+    assert plain(fill(columns, [damage.example(stored)])) == {
+        "image/class/label": [[0, 1, 0]], "image/class/text": ["bee"], "image/width": [4],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("features", "what"), [
+    ("label", "features='label' must be names, such as ['image', 'id'], or names with encodings"),
+    ([], "features=[] must be names"),
+    ({}, "features={} must be names"),
+    (5, "features=5 must be names"),
+    (["labels"], "feature 'labels' is not in this dataset, which has image, id, label, count"),
+    ({"label": "one_hot"},
+     "feature 'label': 'one_hot' is not an encoding; pass one such as OneHot(), or None"),
+    ({"label": OneHot}, "is not an encoding"),
+    ({"image": RawTensor("u1", 3)},
+     "feature 'image' is the image, which takes no encoding: use image=... to decode it"),
+    ({"tags": OneHot(3)}, "feature 'tags' holds bytes values, and OneHot takes integers"),
+])  # fmt: skip
+def test_features_that_cannot_be_wanted(features: Any, what: str) -> None:
+    with pytest.raises(UsageError) as told:
+        ColumnReader(SCHEMA, features)
+    assert what in str(told.value)
+
+
+@pytest.mark.parametrize(("changes", "what"), [
+    ({"count": None}, "feature 'count' is missing"),
+    ({"boxes": None}, "feature 'boxes' is missing"),
+    ({"image": None}, "feature 'image' is missing"),
+    ({"count": []}, "feature 'count' has 0 values, the schema says 1"),
+    ({"id": [b"a", b"b"]}, "feature 'id' has 2 values, the schema says 1"),
+    ({"image": [b"a", b"b"]}, "feature 'image' has 2 values, the schema says 1"),
+    ({"image": [300]}, "feature 'image' holds int64 values, the schema says bytes"),
+    ({"count": [0.5]}, "feature 'count' holds float values, the schema says int64"),
+    ({"label": [b"ape"]}, "feature 'label' holds bytes values, the schema says int64"),
+    ({"ratio": [1]}, "feature 'ratio' holds int64 values, the schema says float"),
+    ({"tags": [1, 2]}, "feature 'tags' holds int64 values, the schema says bytes"),
+    ({"scores": [b"a"]}, "feature 'scores' holds bytes values, the schema says float"),
+])  # fmt: skip
+def test_faults_name_the_feature_and_the_rule(changes: dict[str, Any], what: str) -> None:
+    columns = ColumnReader(SCHEMA)
+    with pytest.raises(ExampleFault) as told:
+        columns.fill(columns.allocate(1), 0, record(**changes))
+    assert str(told.value) == what
+
+
+NOT_AN_EXAMPLE = r"^not a tf\.Example: "
+
+
+@pytest.mark.parametrize(("features", "data", "what"), [
+    (None, b"\xff", NOT_AN_EXAMPLE),
+    (None, b"\x0a\x05\x0a", NOT_AN_EXAMPLE),
+    (None, b"not an example at all", NOT_AN_EXAMPLE),
+    (None, record()[:-1], NOT_AN_EXAMPLE),
+    (["label"], b"", "^feature 'label' is missing$"),
+    ({"label": OneHot()}, record(label=[7]),
+     "^feature 'label' is 7; 3 classes have labels 0 to 2$"),
+])  # fmt: skip
+def test_faults_of_records_and_encodings(features: Any, data: bytes, what: str) -> None:
+    columns = ColumnReader(SCHEMA, features)
+    with pytest.raises(ExampleFault, match=what):
+        columns.fill(columns.allocate(1), 0, data)

@@ -1,0 +1,264 @@
+"""Columns of each encoding and kind of feature, and errors: of arguments, features and values."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.errors import UsageError
+from shardwright.format.example import ExampleFault
+from shardwright.format.schema import Feature, FeatureKind, Source
+from shardwright.reader.class_encodings import MultiHot, OneHot
+from shardwright.reader.encodings import Encoding, RawTensor, Text
+from shardwright.reader.list_encodings import Dense, Sparse
+from shardwright.reader.values import SparseColumn
+
+CLASSES = ("ape", "bee", "Löwe")
+LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
+LABELS = Feature("labels", FeatureKind.CLASS_LABEL, shape=(None,))
+COUNT = Feature("count", FeatureKind.INT64)
+BOXES = Feature("boxes", FeatureKind.INT64, shape=(None,))
+RATIO = Feature("ratio", FeatureKind.FLOAT32)
+SCORES = Feature("scores", FeatureKind.FLOAT32, shape=(None,))
+ID = Feature("id", FeatureKind.TEXT, Source.ID)
+NAMES = Feature("names", FeatureKind.TEXT, shape=(None,))
+CAPTION = Feature("caption", FeatureKind.BYTES)
+TAGS = Feature("tags", FeatureKind.BYTES, shape=(None,))
+SPOON = "Löffel"
+
+
+def column(encoding: Encoding, feature: Feature, rows: list[list[Any]]) -> Any:
+    """Return the finished column; its shape and dtype must be those of the encoding's spec."""
+    encoding = encoding.complete(feature, CLASSES)
+    store = encoding.allocate(feature, len(rows))
+    for row, values in enumerate(rows):
+        store[row] = encoding.encode(feature, values)
+    found = encoding.finish(feature, store)
+    shape, dtype = encoding.spec(feature, len(rows))
+    if isinstance(found, SparseColumn):
+        assert (found.values.dtype, (found.dense_shape[0], None)) == (dtype, shape)
+    else:
+        assert (found.dtype, found.shape) == (dtype, shape)
+    assert encoding.spec(feature, None) == ((None, *shape[1:]), dtype)
+    return found
+
+
+def plain(found: Any) -> Any:
+    """Return a column as lists."""
+    return [row.tolist() if isinstance(row, np.ndarray) else row for row in found]
+
+
+AS_STORED = [
+    (LABEL, [[2], [0]], [2, 0]),
+    (COUNT, [[2**62], [-(2**63)]], [2**62, -(2**63)]),
+    (RATIO, [[0.5], [-1.0]], [0.5, -1.0]),
+    (ID, [["Löwe".encode()], [b"\xff"]], ["Löwe", "\udcff"]),
+    (CAPTION, [["Löwe".encode()], [b""]], ["Löwe".encode(), b""]),
+    (BOXES, [[1, 2], [], [3]], [[1, 2], [], [3]]),
+    (BOXES, [[1], [2]], [[1], [2]]),
+    (SCORES, [[0.5], [1.5, 2.5], []], [[0.5], [1.5, 2.5], []]),
+    (NAMES, [[b"a", b"b"], []], [["a", "b"], []]),
+    (TAGS, [[b"a", b"\xff"], [b"c", b"d"]], [[b"a", b"\xff"], [b"c", b"d"]]),
+]
+ENCODED = [
+    (Text(), CAPTION, [["Löwe".encode()], [b"\xff"]], ["Löwe", "\udcff"]),
+    (Text(), TAGS, [[b"a", b"b"], [], [b"c"]], [["a", "b"], [], ["c"]]),
+    (OneHot(), LABEL, [[2], [0]], [[0, 0, 1], [1, 0, 0]]),
+    (OneHot(2), LABEL, [[1]], [[0, 1]]),
+    (OneHot(num_classes=4), COUNT, [[3], [3]], [[0, 0, 0, 1], [0, 0, 0, 1]]),
+    (MultiHot(), LABELS, [[2, 0], []], [[1, 0, 1], [0, 0, 0]]),
+    (MultiHot(4), BOXES, [[3, 3], [0, 1]], [[0, 0, 0, 1], [1, 1, 0, 0]]),
+    (MultiHot(num_classes=2), COUNT, [[1]], [[0, 1]]),
+    (MultiHot(vocabulary=["b", SPOON, "a"]), TAGS, [[b"a", SPOON.encode()], [], [b"b"]],
+     [[0, 1, 1], [0, 0, 0], [1, 0, 0]]),
+    (MultiHot(vocabulary=("a", "b")), NAMES, [[b"b", b"b"]], [[0, 1]]),
+    (MultiHot(vocabulary=["a", "b"]), ID, [[b"b"]], [[0, 1]]),
+    (MultiHot(vocabulary=[100, -7]), BOXES, [[-7], [100, -7]], [[0, 1], [1, 1]]),
+    (Dense(3), BOXES, [[1, 2], [], [4, 5, 6]], [[1, 2, 0], [0, 0, 0], [4, 5, 6]]),
+    (Dense(2, fill=-1), BOXES, [[1], [2, 3]], [[1, -1], [2, 3]]),
+    (Dense(2, fill=-1, truncate=True), BOXES, [[1, 2, 3]], [[1, 2]]),
+    (Dense(2, fill=0.5), SCORES, [[1.5], []], [[1.5, 0.5], [0.5, 0.5]]),
+    (Dense(2, fill=7), SCORES, [[1.5]], [[1.5, 7.0]]),
+    (Dense(2), TAGS, [[b"a"]], [[b"a", b""]]),
+    (Dense(2, fill=0), NAMES, [[b"a"], []], [["a", ""], ["", ""]]),
+    (Dense(2, fill="?"), NAMES, [[b"a"]], [["a", "?"]]),
+    (Dense(1, fill=b"?"), TAGS, [[], [b"abc"]], [[b"?"], [b"abc"]]),
+    (RawTensor("uint8", 3), CAPTION, [[b"\x01\x02\xff"]], [[1, 2, 255]]),
+    (RawTensor(np.float32, (2, 1)), CAPTION, [[np.float32([0.5, 2]).tobytes()]], [[[0.5], [2.0]]]),
+    (RawTensor(">i2", (2,)), CAPTION, [[b"\x00\x01\x01\x00"]], [[1, 256]]),
+    (RawTensor(ml_dtypes.bfloat16, [2]), CAPTION,
+     [[np.array([0.5, -2], ml_dtypes.bfloat16).tobytes()]], [[0.5, -2.0]]),
+    (RawTensor("int64", ()), ID, [[b"\x05" + bytes(7)]], [5]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("feature", "rows", "wanted"), AS_STORED)
+def test_as_stored(feature: Feature, rows: list[list[Any]], wanted: list[Any]) -> None:
+    found = column(Encoding(), feature, rows)
+    assert plain(found) == wanted
+    if feature.is_list:
+        inner = {BOXES: np.int64, SCORES: np.float32}.get(feature, np.object_)
+        assert all(row.dtype == inner and row.ndim == 1 for row in found)
+
+
+@pytest.mark.parametrize(("encoding", "feature", "rows", "wanted"), ENCODED)
+def test_encoded(encoding: Encoding, feature: Feature, rows: Any, wanted: Any) -> None:
+    assert plain(column(encoding, feature, rows)) == wanted
+
+
+@pytest.mark.parametrize(
+    "encoding", [*(encoding for encoding, *_ in ENCODED), Encoding(), Sparse()]
+)
+def test_encodings_are_equal_by_their_arguments(encoding: Encoding) -> None:
+    """In another process too."""
+    sent = pickle.loads(pickle.dumps(encoding))
+    assert (sent, hash(sent)) == (encoding, hash(encoding))
+    assert sent != Dense(99)
+
+
+@pytest.mark.parametrize(("encoding", "feature", "blank"), [
+    (Encoding(), LABEL, 0), (Encoding(), RATIO, 0.0), (Encoding(), ID, ""),
+    (Encoding(), CAPTION, b""), (Encoding(), BOXES, []),
+    (Encoding(), NAMES, []), (Text(), CAPTION, ""), (Text(), TAGS, []),
+    (OneHot(), LABEL, [0, 0, 0]), (MultiHot(2), BOXES, [0, 0]),
+    (Dense(2, fill=-1), BOXES, [-1, -1]), (RawTensor("float32", 2), CAPTION, [0, 0]),
+])  # fmt: skip
+def test_blank_rows(encoding: Encoding, feature: Feature, blank: Any) -> None:
+    encoding = encoding.complete(feature, CLASSES)
+    assert plain(encoding.finish(feature, encoding.allocate(feature, 2))) == [blank, blank]
+
+
+def test_dtypes_in_the_machines_own_byte_order() -> None:
+    assert RawTensor(">f4", 2).spec(CAPTION, 5) == ((5, 2), np.dtype("=f4"))
+    assert column(RawTensor(">f4", 1), CAPTION, [[np.array([0.5], ">f4").tobytes()]]).dtype.isnative
+
+
+def test_a_stored_row_is_not_a_view_of_its_record() -> None:
+    """A view would keep the whole block of the record in memory."""
+    record = np.float32([1, 2, 3])
+    assert not np.shares_memory(Encoding().encode(SCORES, record), record)
+
+
+@given(st.lists(st.lists(st.integers(-5, 5), max_size=4), max_size=5))
+def test_sparse_is_dense_by_coordinates(rows: list[list[int]]) -> None:
+    found = column(Sparse(), BOXES, rows)
+    assert found.indices.dtype == np.int64
+    assert found.indices.shape == (sum(map(len, rows)), 2)
+    assert found.dense_shape == (len(rows), max(map(len, rows), default=0))
+    rebuilt: list[list[int]] = [[] for _ in rows]
+    for (row, place), value in zip(found.indices.tolist(), found.values.tolist(), strict=True):
+        assert place == len(rebuilt[row])
+        rebuilt[row].append(value)
+    assert rebuilt == rows
+    assert sorted(found.indices.tolist()) == found.indices.tolist()
+
+
+def test_sparse_of_other_kinds() -> None:
+    assert column(Sparse(), SCORES, [[], [0.5]]).values.tolist() == [0.5]
+    assert column(Sparse(), NAMES, [[b"a"], [b"b", b"c"]]).values.tolist() == ["a", "b", "c"]
+    assert column(Sparse(), TAGS, [[b"a"]]).indices.tolist() == [[0, 0]]
+
+
+BAD_ARGUMENTS = [
+    (lambda: OneHot(0), "OneHot(num_classes=0) must be a whole number above 0"),
+    (lambda: OneHot(True), "OneHot(num_classes=True) must be"),
+    (lambda: MultiHot(-1), "MultiHot(num_classes=-1) must be"),
+    (lambda: MultiHot(3, ["a"]), "MultiHot(num_classes=3, vocabulary=...): give one of the two"),
+    (lambda: MultiHot(vocabulary=[]),
+     "MultiHot(vocabulary=[]) must be a list of strings or of integers"),
+    (lambda: MultiHot(vocabulary="abc"), "MultiHot(vocabulary='abc') must be"),
+    (lambda: MultiHot(vocabulary=["a", 1]), "MultiHot(vocabulary=['a', 1]) must be"),
+    (lambda: MultiHot(vocabulary={"a", "b"}), "must be a list of strings"),  # it has no order
+    (lambda: MultiHot(vocabulary=7), "MultiHot(vocabulary=7) must be"),
+    (lambda: MultiHot(vocabulary=["a", "b", "a"]), "MultiHot's vocabulary has 'a' more than once"),
+    (lambda: Dense(0), "Dense(length=0) must be a whole number above 0"),
+    (lambda: Dense(None), "Dense(length=None) must be"),
+    (lambda: Dense(2.0), "Dense(length=2.0) must be"),
+    (lambda: RawTensor("no type", 3), "RawTensor(dtype='no type') must be a numeric NumPy dtype"),
+    (lambda: RawTensor(None, 3), "RawTensor(dtype=None) must be"),
+    (lambda: RawTensor("S3", 3), "RawTensor(dtype='S3') must be"),
+    (lambda: RawTensor(object, 3), "must be a numeric NumPy dtype"),
+    (lambda: RawTensor("V4", 3), "RawTensor(dtype='V4') must be"),
+    (lambda: RawTensor([("a", "f4")], 3), "must be a numeric NumPy dtype"),
+    (lambda: RawTensor("f4", 0),
+     "RawTensor(shape=0) must be whole numbers above 0, such as (16, 16, 4)"),
+    (lambda: RawTensor("f4", (2, -1)), "RawTensor(shape=(2, -1)) must be"),
+    (lambda: RawTensor("f4", (2, None)), "RawTensor(shape=(2, None)) must be"),
+    (lambda: RawTensor("f4", "3"), "RawTensor(shape='3') must be"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "what"), BAD_ARGUMENTS)
+def test_bad_arguments(make: Any, what: str) -> None:
+    with pytest.raises(UsageError) as told:
+        make()
+    assert what in str(told.value)
+
+
+@pytest.mark.parametrize(("encoding", "feature", "what"), [
+    (Text(), COUNT, "holds int64 values, and Text takes text or bytes"),
+    (OneHot(), ID, "holds bytes values, and OneHot takes integers"),
+    (OneHot(), COUNT, "has no class names: pass OneHot(num_classes=...)"),
+    (OneHot(4), BOXES, "is a list, and OneHot takes one integer: use MultiHot"),
+    (MultiHot(), BOXES, "has no class names: pass MultiHot(num_classes=...)"),
+    (MultiHot(), TAGS, "is text: pass MultiHot(vocabulary=[...])"),
+    (MultiHot(3), NAMES, "is text: pass MultiHot"),
+    (MultiHot(3), SCORES, "holds float values, and MultiHot takes integers"),
+    (MultiHot(vocabulary=["a"]), BOXES,
+     "holds int64 values, and MultiHot with a text vocabulary takes text or bytes"),
+    (MultiHot(vocabulary=[1]), TAGS,
+     "holds bytes values, and MultiHot with an integer vocabulary takes integers"),
+    (Dense(2), COUNT, "is a single value, and Dense takes lists: leave its encoding out"),
+    (Dense(2, fill=0.5), BOXES,
+     "holds int64 values, so Dense(fill=0.5) must be a 64-bit integer"),
+    (Dense(2, fill=2**63), BOXES,
+     "holds int64 values, so Dense(fill=9223372036854775808) must be a 64-bit integer"),
+    (Dense(2, fill=True), BOXES,
+     "holds int64 values, so Dense(fill=True) must be a 64-bit integer"),
+    (Dense(2, fill="a"), SCORES, "holds float values, so Dense(fill='a') must be a number"),
+    (Dense(2, fill="a"), TAGS, "holds bytes values, so Dense(fill='a') must be bytes"),
+    (Dense(2, fill=1), NAMES, "holds bytes values, so Dense(fill=1) must be a string"),
+    (Sparse(), RATIO, "is a single value, and Sparse takes lists: leave its encoding out"),
+    (RawTensor("f4", 2), RATIO, "holds float values, and RawTensor takes text or bytes"),
+    (RawTensor("f4", 2), TAGS, "is a list, and RawTensor takes the bytes of one tensor"),
+])  # fmt: skip
+def test_unsuitable_features(encoding: Encoding, feature: Feature, what: str) -> None:
+    with pytest.raises(UsageError) as told:
+        encoding.complete(feature, CLASSES)
+    assert f"feature {feature.name!r} {what}" in str(told.value)
+
+
+def test_class_encodings_of_an_unlabeled_dataset() -> None:
+    what = r"'label' has no class names: pass OneHot\(num_classes"
+    with pytest.raises(UsageError, match=what):
+        OneHot().complete(LABEL, ())
+    assert OneHot(5).complete(LABEL, ()).spec(LABEL, 2)[0] == (2, 5)
+
+
+@pytest.mark.parametrize(("encoding", "feature", "values", "what"), [
+    (OneHot(), LABEL, [3], "is 3; 3 classes have labels 0 to 2"),
+    (OneHot(), LABEL, [-1], "is -1; 3 classes have labels 0 to 2"),
+    (OneHot(9), COUNT, [2**63 - 1], "is 9223372036854775807; 9 classes have labels 0 to 8"),
+    (MultiHot(3), BOXES, [0, 3], "is 3; 3 classes have labels 0 to 2"),
+    (MultiHot(3), BOXES, [0, -1], "is -1; 3 classes have labels 0 to 2"),
+    (MultiHot(vocabulary=["a"]), TAGS, [b"a", b"z"],
+     "holds 'z', which is not in MultiHot's vocabulary of 1"),
+    (MultiHot(vocabulary=["a"]), NAMES, [b"\xff"], r"holds '\udcff', which is not in"),
+    (MultiHot(vocabulary=[1, 2]), BOXES, [0],
+     "holds 0, which is not in MultiHot's vocabulary of 2"),
+    (Dense(2), BOXES, [1, 2, 3],
+     "has 3 values, but Dense(length=2) takes at most 2: pass a larger length or truncate=True"),
+    (RawTensor("f4", (2, 2)), CAPTION, [bytes(15)],
+     "has 15 bytes, but a tensor [2, 2] of float32 has 16"),
+    (RawTensor("f4", 1), CAPTION, [b""], "has 0 bytes, but a tensor [1] of float32 has 4"),
+])  # fmt: skip
+def test_invalid_values(encoding: Encoding, feature: Feature, values: Any, what: str) -> None:
+    with pytest.raises(ExampleFault) as told:
+        encoding.complete(feature, CLASSES).encode(feature, values)
+    assert f"feature {feature.name!r} {what}" in str(told.value)

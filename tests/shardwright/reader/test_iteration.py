@@ -1,0 +1,86 @@
+"""A reader that is dropped while batches are made ahead."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import shardwright as sw
+from shardwright.images import StoredImage
+from tests.support.readers import take
+
+UINT8 = np.dtype(np.uint8)
+
+
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """Have the collector look at new objects only: with all modules, a collection takes 0.3 s."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@dataclass(frozen=True)
+class CollectingImage:
+    """An image whose decoding runs the garbage collector in the reader's own thread."""
+
+    permits: ClassVar[threading.Semaphore] = threading.Semaphore(0)
+    collected: ClassVar[list[int]] = []
+    shape: tuple[int, int, int] = (1, 1, 3)
+    dtype: Any = UINT8
+    is_random: bool = False
+
+    def apply(self, data: bytes | memoryview, stored: StoredImage, draw: int, out: Any) -> Any:
+        del data, stored, draw
+        assert self.permits.acquire(timeout=20)
+        self.collected.append(gc.collect())
+        out[:] = 0
+        return out
+
+
+@pytest.mark.usefixtures("small_heap")
+def test_a_reader_that_is_dropped_ends_its_thread(zoo: Path) -> None:
+    """The collector finds the reader in the reader's own thread, which must not wait for itself."""
+    before = set(threading.enumerate())
+    reader = sw.Reader(zoo, global_batch_size=4, image=CollectingImage(), threads=1)
+    CollectingImage.permits.release(4)
+    next(iter(reader))
+    (thread,) = set(threading.enumerate()) - before
+    CollectingImage.collected.clear()
+
+    del reader  # in the middle of the second batch
+    CollectingImage.permits.release(100)
+    thread.join(20)
+    assert not thread.is_alive()
+    assert CollectingImage.collected[0] > 0
+
+
+@pytest.mark.usefixtures("small_heap")
+def test_readers_that_are_dropped_leave_no_file_open(zoo: Path) -> None:
+    """Only files of this dataset count: other tests in this process may close theirs meanwhile."""
+
+    def count_open() -> int:
+        gc.collect()
+        links = (os.path.realpath(link.path) for link in os.scandir("/proc/self/fd"))
+        return sum(link.startswith(str(zoo)) for link in links)
+
+    before = count_open()
+    kept = sw.Reader(zoo, global_batch_size=4, shuffle=True)
+    take(kept, 3)
+    assert count_open() > before  # so what follows can fail
+    del kept
+    for _ in range(5):
+        take(sw.Reader(zoo, global_batch_size=4, shuffle=True), 3)
+    deadline = time.monotonic() + 60  # threads that make batches ahead end on their own
+    while count_open() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert count_open() <= before

@@ -1,0 +1,282 @@
+"""`sw.Reader`: every record once, in an order that hosts share and that a state continues."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import shardwright as sw
+from shardwright.errors import UsageError
+from shardwright.format.index import read_index
+from tests.support.random_tests import examples
+from tests.support.readers import global_batches, hosts, ids_of, take
+
+
+@pytest.fixture(scope="session")
+def train(zoo: Path) -> str:
+    return str(zoo)
+
+
+@pytest.fixture(scope="session")
+def stored(train: str) -> list[str]:
+    """The ids of the split train, in stored order."""
+    return all_ids(train)
+
+
+def all_ids(dataset: str, split: str = "train") -> list[str]:
+    return ids_of(sw.Reader(dataset, split, global_batch_size=4, epochs=1))
+
+
+def test_batches_hold_the_content_of_the_shards(zoo: Path, zoo_images: Path) -> None:
+    reader = sw.Reader(str(zoo), "all", global_batch_size=4, epochs=1)
+    seen = {}
+    for batch in reader:
+        assert set(batch) == {"image", "id", "label"}
+        for name, image, label in zip(batch["id"], batch["image"], batch["label"], strict=True):
+            seen[name] = (image, reader.class_names[label])
+    assert len(seen) == reader.num_records == sw.open(str(zoo)).num_records
+    for name, (image, label) in seen.items():
+        assert image == (zoo_images / name).read_bytes()
+        assert label == name.split("/")[0]
+
+
+def test_stored_order_is_that_of_the_shards(train: str, stored: list[str]) -> None:
+    dataset = sw.open(train)
+    names = dataset.shard_names("train")
+    indexes = [read_index(dataset.root, name, ["id"])["id"].to_pylist() for name in names]
+    assert [name for ids in indexes for name in ids] == stored
+    for split, wanted in (
+        ("train[3:11]", stored[3:11]),
+        ("train[20:]+train[:2]", stored[20:] + stored[:2]),
+    ):
+        assert ids_of(sw.Reader(train, split, global_batch_size=3, epochs=1)) == wanted
+
+
+@pytest.mark.parametrize("window", [None, 1, 2, 100])
+def test_shuffled_epochs(train: str, stored: list[str], window: int | None) -> None:
+    def ids(**more: int) -> list[str]:
+        options = {"global_batch_size": 4, "shuffle": True, "window": window, "epochs": 3, **more}
+        return ids_of(sw.Reader(train, remainder="keep", **options))  # type: ignore[arg-type]
+
+    first, size = ids(), len(stored)
+    epochs = [first[start : start + size] for start in range(0, len(first), size)]
+    assert [sorted(epoch) for epoch in epochs] == [sorted(stored)] * 3
+    assert len({tuple(epoch) for epoch in [stored, *epochs]}) == 4
+    assert ids() == first
+    assert ids(seed=1) != first
+
+
+OPTIONS = st.fixed_dictionaries({
+    "global_batch_size": st.sampled_from([2, 6, 12]), "shuffle": st.booleans(), "seed": st.just(3),
+    "epochs": st.integers(1, 3), "remainder": st.sampled_from(["drop", "keep", "pad", "carry"]),
+    "features": st.just(["id"]),
+})  # fmt: skip
+
+
+@examples(10, 150)
+@given(OPTIONS, st.data())
+def test_any_hosts(train: str, stored: list[str], options: Any, data: st.DataObject) -> None:
+    """Every record is read once, wherever reading stops and on however many hosts it continues."""
+    batch, epochs = options["global_batch_size"], options["epochs"]
+    undisturbed = global_batches(hosts(train, 1, **options))
+    batches: list[list[str]] = []
+    state = None
+    while len(batches) < len(undisturbed):
+        host_count = data.draw(st.sampled_from([n for n in (1, 2, 3, 6) if batch % n == 0]))
+        steps = data.draw(st.integers(1, len(undisturbed) - len(batches)))
+        readers = hosts(train, host_count, state=state, **options)
+        batches += global_batches(readers, steps)
+        states = [reader.state() for reader in readers]
+        assert all(found == states[0] for found in states)
+        state = json.loads(json.dumps(states[0]))
+    assert batches == undisturbed
+    counts = [sum(name == wanted for ids in batches for name in ids) for wanted in stored]
+    if options["remainder"] == "drop":
+        assert sum(counts) == len(stored) // batch * batch * epochs
+        assert max(counts) <= epochs
+    else:
+        assert counts == [epochs] * len(stored)
+
+
+def test_padded_batches_have_one_shape_and_a_mask(train: str) -> None:
+    readers = hosts(train, 2, global_batch_size=8, remainder="pad", epochs=1, image=sw.EvalImage(8))
+    num_records = readers[0].num_records
+    assert num_records % 8, "or nothing would be padded"
+    batches = [list(reader) for reader in readers]
+    assert [len(found) for found in batches] == [readers[0].steps_per_epoch] * 2
+    masked = 0
+    for batch in batches[0] + batches[1]:
+        assert batch["image"].shape == (4, 8, 8, 3)
+        assert batch["mask"].dtype == np.bool_
+        fillers = {name: column[~batch["mask"]] for name, column in batch.items()}
+        assert not fillers["image"].any()
+        assert not fillers["label"].any()
+        assert set(fillers["id"]) <= {""}
+        masked += len(fillers["id"])
+    assert masked == -num_records % 8
+    assert readers[0].element_spec["image"] == ((4, 8, 8, 3), np.dtype(np.uint8))
+    assert readers[0].element_spec["mask"] == ((4,), np.dtype(np.bool_))
+
+
+def test_a_reader_continues_starts_again_and_seeks(train: str) -> None:
+    reader = sw.Reader(train, global_batch_size=4, epochs=1)
+    whole = ids_of(reader)
+    assert ids_of(reader) == whole, "a reader at its end starts again"
+    assert ids_of(take(reader, 2)) == whole[:8]
+    assert reader.state()["position"] == 8
+    assert ids_of(reader) == whole[8:], "one that was left continues"
+    reader.go_to(4)
+    assert ids_of(take(reader, 1)) == whole[4:8]
+    assert ids_of([reader.batch_at(0)]) == whole[:4]
+    assert reader.state()["position"] == 8, "batch_at does not move it"
+    with pytest.raises(IndexError, match="at or after the end"):
+        reader.batch_at(reader.num_records)
+
+
+@pytest.mark.parametrize(("options", "why"), [
+    ({"split": "test"}, "other records"),
+    ({"split": "train[:20]"}, "other records"),
+    ({"where": pc.field("label") == 0, "remainder": "keep"}, "other records"),
+    ({"seed": 5}, "seed=0, but the reader has seed=5"),
+    ({"shuffle": False}, "shuffle=True, but the reader has shuffle=False"),
+    ({"window": 1}, "window=3, but the reader has window=1"),
+], ids=["split", "part", "where", "seed", "shuffle", "window"])  # fmt: skip
+def test_a_state_of_other_records_is_rejected(train: str, options: Any, why: str) -> None:
+    state = sw.Reader(train, global_batch_size=4, shuffle=True).state()
+    with pytest.raises(UsageError, match=why):
+        sw.Reader(train, **{"global_batch_size": 4, "shuffle": True, "state": state, **options})
+
+
+def test_augmentation_is_the_same_on_any_hosts_and_after_a_stop(train: str) -> None:
+    options: dict[str, Any] = {
+        "global_batch_size": 4, "shuffle": True, "image": sw.TrainImage(16), "epochs": 2
+    }  # fmt: skip
+
+    def images(**more: Any) -> list[Any]:
+        return [batch["image"] for batch in sw.Reader(train, **options, **more)]
+
+    whole = images()
+    halves = [images(host_index=host, host_count=2) for host in range(2)]
+    stopped = sw.Reader(train, **options)
+    take(stopped, 9)
+    np.testing.assert_array_equal(whole, np.concatenate(halves, axis=1))
+    np.testing.assert_array_equal(whole[9:], images(state=stopped.state()))
+    np.testing.assert_array_equal(whole, images(threads=3, prefetch=5))
+
+
+def test_the_same_record_is_cut_differently_in_another_epoch(train: str) -> None:
+    options: Any = {"epochs": 2, "image": sw.TrainImage(16), "features": ["image"]}
+    images = [batch["image"][0] for batch in sw.Reader(train, global_batch_size=1, **options)]
+    half = len(images) // 2
+    pairs = zip(images[:half], images[half:], strict=True)
+    assert sum(np.array_equal(a, b) for a, b in pairs) < half / 4
+
+
+def test_conditions_select_by_the_index_alone(train: str, stored: list[str]) -> None:
+    label = sw.open(train).class_names.index("bee")
+    wanted = [name for name in stored if name.startswith("bee/")]
+
+    def reader(where: Any, **more: Any) -> sw.Reader:
+        return sw.Reader(train, global_batch_size=2, epochs=1, where=where, **more)
+
+    by_expression = reader(pc.field("label") == label)
+    by_function = reader(lambda rows: rows["label"].to_numpy() == label)
+    assert 0 < by_expression.num_records == len(wanted) < len(stored)
+    assert ids_of(by_expression) == ids_of(by_function) == wanted
+    assert by_expression.state() == by_function.state()
+    shuffled = reader(pc.field("label") == label, shuffle=True, remainder="keep")
+    assert sorted(ids_of(shuffled)) == sorted(wanted)
+    for where, why in (
+        (pc.field("label") == 99, "keeps none of"),
+        (pc.field("no_such") == 1, "cannot be evaluated on the index, which has the columns id"),
+        ("label == 1", "must be an Arrow expression, such as"),
+        (lambda rows: [1] * len(rows), "must return one bool per row"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            reader(where)
+
+
+def test_features_are_given_in_the_order_of_the_argument(train: str) -> None:
+    batch = next(iter(sw.Reader(train, global_batch_size=3, features=["label", "image"])))
+    one_hot = next(iter(sw.Reader(train, global_batch_size=3, features={"label": sw.OneHot()})))
+    assert list(batch) == ["label", "image"]
+    assert list(one_hot) == ["label"]
+    np.testing.assert_array_equal(one_hot["label"].argmax(axis=1), batch["label"])
+
+
+def _ids_in_child(reader: sw.Reader, queue: Any) -> None:
+    queue.put(ids_of(reader))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_readers_continue_in_other_processes(train: str, method: str) -> None:
+    options: Any = {"shuffle": True, "image": sw.EvalImage(400), "prefetch": 5}
+    reader = sw.Reader(train, global_batch_size=4, epochs=1, **options)
+    whole = ids_of(reader)
+    take(reader, 2)
+    context = multiprocessing.get_context(method)
+    queue = context.Queue()
+    child = context.Process(target=_ids_in_child, args=(reader, queue))
+    child.start()
+    assert queue.get(timeout=60) == whole[8:]
+    child.join(timeout=60)
+    assert ids_of(pickle.loads(pickle.dumps(reader))) == whole[8:] == ids_of(reader)
+
+
+@pytest.mark.parametrize(("options", "why"), [
+    ({"global_batch_size": 0}, "global_batch_size=0 must be a whole number, at least 1"),
+    ({"host_count": 3}, "global_batch_size=4 must be a multiple of host_count=3"),
+    ({"host_count": 2, "host_index": 2}, "host_index=2 must be below host_count=2"),
+    ({"global_batch_size": 1000, "shuffle": True}, "fewer than global_batch_size=1000"),
+    ({"remainder": "wrap"}, "remainder='wrap' must be one of 'drop', 'keep', 'pad', 'carry'"),
+    ({"window": 2}, "window=2 needs shuffle=True"),
+    ({"shuffle": True, "window": 0}, "window=0 must be a whole number, at least 1"),
+    ({"seed": None}, "seed=None must be a whole number"),
+    ({"epochs": 0}, "epochs=0 must be"),
+    ({"image": 224}, r"image=224 must be sw.TrainImage\(...\)"),
+    ({"features": "label"}, "features='label' must be a list"),
+    ({"features": {"label": 1}}, "an encoding must be sw.OneHot"),
+    ({"features": ["pixels"]}, "'pixels' is not in"),
+    ({"features": ["label"], "image": sw.EvalImage(8)},
+     "needs the image: add 'image' to features="),
+    ({"split": "valid"}, "split 'valid' is not in zoo, which has test, train"),
+    ({"split": "train[5:5]"}, "has no records"),
+    ({"max_bad_records": -1}, "max_bad_records=-1 must be"),
+    ({"state": {"position": 3}}, "state has version None"),
+    ({"sampling": "balanced"}, r"sampling='balanced' must be sw.ClassBalanced\(\)"),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
+def test_invalid_arguments(train: str, options: dict[str, Any], why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        sw.Reader(train, **{"global_batch_size": 4, **options})
+
+
+def test_lengths(train: str, stored: list[str]) -> None:
+    steps = -(-len(stored) // 4)
+    reader = sw.Reader(train, global_batch_size=4, epochs=2, remainder="keep")
+    found = (reader.num_records, reader.steps_per_epoch, len(reader))
+    assert found == (len(stored), steps, 2 * steps)
+    assert (reader.num_classes, reader.class_names) == (3, sw.open(train).class_names)
+    with pytest.raises(TypeError, match="has no end"):
+        len(sw.Reader(train, global_batch_size=4))
+
+
+def test_a_split_in_memory(train: str) -> None:
+    dataset = sw.open(train)
+    columns = dataset.to_numpy("test", image=sw.EvalImage(8))
+    num_records = dataset.splits["test"].num_records
+    assert columns["image"].shape == (num_records, 8, 8, 3)
+    assert list(columns["id"]) == all_ids(train, "test")
+    assert dataset.num_classes == 3
+    assert sum(dataset.class_counts("test").values()) == num_records
+    what = r"the images of 'train' take .* in memory, more than max_bytes=1kB"
+    with pytest.raises(UsageError, match=what):
+        dataset.to_numpy("train", max_bytes="1kB")

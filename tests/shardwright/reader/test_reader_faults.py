@@ -1,0 +1,198 @@
+"""Damaged datasets through `sw.Reader`: errors and counts, and never a hang or a silent loss."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardwright as sw
+from shardwright.errors import BadRecordError, NotADatasetError, StorageError
+from shardwright.format.index import read_index
+from shardwright.format.naming import ShardName
+from tests.support.damage import build, first_shard, write_images
+from tests.support.readers import ids_of
+
+WAYS: dict[str, dict[str, Any]] = {
+    "in order": {},
+    "shuffled": {"shuffle": True, "remainder": "keep"},
+    "decoded": {"image": sw.EvalImage(8)},
+    "labels": {"features": ["id", "label"]},
+}
+# The column of the index that holds the offset, and bytes after it.
+PLACES = {
+    "payload": ("image_offset", 30),
+    "length": ("offset", 1),
+    "length's checksum": ("offset", 9),
+}
+
+
+def make_reader(dataset: Path, **options: Any) -> sw.Reader:
+    return sw.Reader(str(dataset), **{"global_batch_size": 4, "epochs": 1, **options})
+
+
+def rows(dataset: Path, name: ShardName) -> list[dict[str, Any]]:
+    return read_index(sw.open(str(dataset)).root, name).to_pylist()
+
+
+def flip(path: Path, offset: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[offset] ^= 0x10
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_damaged_record(dataset: Path, way: dict[str, Any], place: str) -> None:
+    name = first_shard(dataset)
+    bad = rows(dataset, name)[4]
+    column, more = PLACES[place]
+    whole = ids_of(make_reader(dataset, **way))
+    flip(dataset / name.shard, bad[column] + more)
+
+    what = f"{name.shard}: record 4 at byte {bad['offset']}: .*; max_bad_records=0: copy that shard"
+    with pytest.raises(BadRecordError, match=what):
+        ids_of(make_reader(dataset, **way))
+
+    tolerant = make_reader(dataset, **{**way, "epochs": 2, "max_bad_records": 1})
+    ids = ids_of(tolerant)
+    assert sorted(ids) == sorted(2 * [kept for kept in whole if kept != bad["id"]])
+    found = [(record.shard, record.row) for record in tolerant.bad_records]
+    assert found == [(str(dataset / name.shard), 4)]
+
+
+def test_a_batch_without_its_bad_record(dataset: Path) -> None:
+    name = first_shard(dataset)
+    bad = rows(dataset, name)[5]
+    flip(dataset / name.shard, bad["image_offset"])
+    options: dict[str, Any] = {"max_bad_records": 3, "image": sw.EvalImage(8)}
+    short = make_reader(dataset, **options)
+    padded = make_reader(dataset, remainder="pad", **options)
+
+    assert [len(batch["image"]) for batch in short][:3] == [4, 3, 4]
+    second = list(padded)[1]
+    assert second["image"].shape == (4, 8, 8, 3)
+    assert second["mask"].tolist() == [True, False, True, True]
+    assert not second["image"][1].any()
+    assert (short.has_static_rows, padded.has_static_rows) == (False, True)
+    assert short.element_spec["image"][0] == (None, 8, 8, 3)
+
+
+def test_images_and_labels_do_not_need_a_sound_frame(dataset: Path) -> None:
+    """They are read at the index's offsets and checked by its checksums."""
+
+    def images() -> list[Any]:
+        reader = make_reader(dataset, features=["image", "label"])
+        return [batch["image"].tolist() for batch in reader]
+
+    name = first_shard(dataset)
+    whole = images()
+    flip(dataset / name.shard, rows(dataset, name)[4]["offset"] + 1)
+    assert images() == whole
+    flip(dataset / name.shard, rows(dataset, name)[4]["image_offset"] + 7)
+    what = "the checksum of the image bytes does not match the index"
+    with pytest.raises(BadRecordError, match=what):
+        images()
+
+
+def test_without_checks_a_flipped_byte_passes(dataset: Path) -> None:
+    name = first_shard(dataset)
+    flip(dataset / name.shard, rows(dataset, name)[4]["image_offset"] + 30)
+
+    reader = make_reader(dataset, check=False)
+    assert sum(len(batch["image"]) for batch in reader) == reader.num_records
+
+
+def test_more_bad_records_than_allowed_end_it(dataset: Path) -> None:
+    name = first_shard(dataset)
+    for row in rows(dataset, name)[:3]:
+        flip(dataset / name.shard, row["image_offset"])
+
+    reader = make_reader(dataset, global_batch_size=1, max_bad_records=2)
+    what = r"record 2 .*\(3 bad records so far\); max_bad_records=2"
+    with pytest.raises(BadRecordError, match=what):
+        list(reader)
+    assert len(reader.bad_records) == 2
+
+
+def cut(dataset: Path, name: ShardName) -> None:
+    path = dataset / name.shard
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def exchange_sidecars(dataset: Path, name: ShardName) -> None:
+    other = ShardName(name.name, name.split, name.index + 1, name.count)
+    shutil.copyfile(dataset / other.sidecar, dataset / name.sidecar)
+
+
+def set_version(dataset: Path, name: ShardName) -> None:
+    del name
+    manifest = json.loads((dataset / "manifest.json").read_text())
+    (dataset / "manifest.json").write_text(json.dumps(manifest | {"format_version": 99}))
+
+
+DAMAGES: list[tuple[Callable[[Path, ShardName], Any], type[Exception], str]] = [
+    (cut, StorageError,
+     r"train.tfrecord-00000-of-00003 is [\d,]+ bytes long, and the manifest states"),
+    (lambda d, name: (d / name.shard).unlink(), StorageError,
+     "train.tfrecord-00000-of-00003 is missing, and the manifest states"),
+    (lambda d, name: (d / name.shard).write_bytes(b""), StorageError,
+     "is 0 bytes long, and the manifest states"),
+    (lambda d, name: (d / name.sidecar).unlink(), StorageError,
+     "train-00000-of-00003.parquet is missing: the index of"),
+    (lambda d, name: (d / name.sidecar).write_bytes(b"PAR1"), StorageError,
+     "train-00000-of-00003.parquet cannot be read"),
+    (exchange_sidecars, StorageError,
+     "train-00000-of-00003.parquet is not the index of the shard in the manifest"),
+    (set_version, NotADatasetError, "has format version 99; this shardwright reads version 1"),
+    (lambda d, _: (d / "manifest.json").unlink(), NotADatasetError,
+     "run the same `shardwright build` command again"),
+    (lambda d, _: (d / "manifest.json").write_text("{"), NotADatasetError, "is not readable JSON"),
+]  # fmt: skip
+DAMAGE_IDS = [
+    "cut", "missing", "empty", "no sidecar", "damaged sidecar", "stale sidecar", "version",
+    "no manifest", "damaged manifest",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize(("damage", "error", "why"), DAMAGES, ids=DAMAGE_IDS)
+def test_a_damaged_dataset(dataset: Path, way: Any, damage: Any, error: Any, why: str) -> None:
+    damage(dataset, first_shard(dataset))
+
+    with pytest.raises(error, match=why):
+        ids_of(make_reader(dataset, **way))
+
+
+def test_reading_continues_once_a_shard_is_back(dataset: Path) -> None:
+    whole = ids_of(make_reader(dataset))
+    second = dataset / sw.open(str(dataset)).shard_names("train")[1].shard
+    second.rename(second.with_suffix(".away"))
+    reader = make_reader(dataset)
+    got: list[str] = []
+
+    batches = iter(reader)
+    with pytest.raises(StorageError, match="is missing"):
+        got.extend(name for batch in batches for name in batch["id"])
+    second.with_suffix(".away").rename(second)
+    got += ids_of(reader)
+
+    assert got == whole
+
+
+def test_images_that_do_not_decode_are_bad_records(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "images", 4, ["ape", "bee"])
+    broken = (root / "bee" / "1.png").read_bytes()[:60] + b"no more of it"
+    (root / "bee" / "broken.png").write_bytes(broken)
+    dataset = build(root, tmp_path / "set", "--check", "none")
+
+    with pytest.raises(BadRecordError, match=r"record \d+ at byte"):
+        list(make_reader(dataset, image=sw.EvalImage(8)))
+    reader = make_reader(dataset, image=sw.EvalImage(8), max_bad_records=1)
+    wanted = [f"{label}/{number}.png" for label in ("ape", "bee") for number in range(4)]
+    assert sorted(ids_of(reader)) == wanted
+    assert len(reader.bad_records) == 1

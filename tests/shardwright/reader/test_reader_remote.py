@@ -1,0 +1,106 @@
+"""`sw.Reader` on a store: the batches of a local folder, by way of a bounded cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shardwright as sw
+from shardwright.errors import StorageError, UsageError
+from shardwright.storage import Folder
+from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.servers.store_server import StoreServer
+from tests.support.cached_datasets import behind, put_folder
+from tests.support.damage import build, write_images
+from tests.support.readers import global_batches, ids_of, take
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """48 records in 12 shards."""
+    root = tmp_path_factory.mktemp("remote")
+    return str(build(write_images(root / "images", 16), root / "zoo", "--records-per-shard", "4"))
+
+
+@pytest.fixture(scope="module")
+def stored(local: str, s3_server: StoreServer) -> Folder:
+    return put_folder(s3_server, local)
+
+
+@pytest.fixture
+def remote(stored: Folder, tmp_path: Path) -> Callable[..., sw.Reader]:
+    def make(root: Folder = stored, **options: Any) -> sw.Reader:
+        place = {"storage_options": root.options, "cache": tmp_path / "cache"}
+        return sw.Reader(root.uri, global_batch_size=6, **place, **options)
+
+    return make
+
+
+def largest(dataset: str) -> int:
+    return max(shard.num_bytes for shard in sw.open(dataset).splits["train"].shards)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"epochs": 2, "image": sw.TrainImage(12)},
+        {"epochs": 2, "shuffle": True, "window": 3, "image": sw.TrainImage(12)},
+        {"epochs": 1, "shuffle": True, "window": 12, "split": "train[10%:]", "remainder": "pad"},
+        {"epochs": 1, "sampling": sw.ClassBalanced(), "features": ["id", "label"]},
+    ],
+    ids=str,
+)
+def test_batches(local: str, remote: Callable[..., sw.Reader], options: dict[str, Any]) -> None:
+    readers = sw.Reader(local, global_batch_size=6, **options), remote(**options)
+    here, there = (
+        [{name: column.tolist() for name, column in batch.items()} for batch in reader]
+        for reader in readers
+    )
+    assert there == here != []
+
+
+def test_a_state_moves_to_a_local_folder(local: str, remote: Callable[..., sw.Reader]) -> None:
+    options: dict[str, Any] = {"shuffle": True, "epochs": 2}
+    whole = global_batches([remote(window=4, **options)])
+    reader = remote(window=4, **options)
+    take(reader, 5)
+    resumed = sw.Reader(local, global_batch_size=6, state=reader.state(), **options)
+    assert global_batches([resumed]) == whole[5:], "the window is part of the state"
+    assert sw.Reader(local, global_batch_size=6, **options).state()["window"] == 12
+    assert remote(**options).state()["window"] == 12, "16, or all where there are fewer"
+
+
+def test_a_cache_smaller_than_the_dataset(local: str, remote: Callable[..., sw.Reader]) -> None:
+    room = 4 * largest(local) + 100_000  # and the indexes
+    options: dict[str, Any] = {"shuffle": True, "window": 3, "epochs": 3}
+    here = global_batches([sw.Reader(local, global_batch_size=6, **options)])
+    assert global_batches([remote(cache_bytes=room, **options)]) == here
+    with pytest.raises(UsageError, match="needs 12 shards of up to"):
+        remote(cache_bytes=3 * largest(local), shuffle=True)
+
+
+def test_a_warm_cache_needs_no_store_at_its_own_endpoint(
+    stored: Folder, remote: Callable[..., sw.Reader], s3_server: StoreServer
+) -> None:
+    with FaultProxy(s3_server.endpoint) as proxy:
+        whole = ids_of(remote(behind(stored, proxy), epochs=1))
+    assert ids_of(remote(behind(stored, proxy), epochs=1)) == whole
+    with FaultProxy(s3_server.endpoint) as other:
+        pass
+    with pytest.raises(StorageError):  # the endpoint is part of a dataset's identity
+        remote(behind(stored, other), epochs=1)
+
+
+def test_resumes(stored: Folder, remote: Callable[..., sw.Reader], s3_proxy: FaultProxy) -> None:
+    whole = ids_of(remote(epochs=1))
+    s3_proxy.add(Fault("status", None, path_contains="tfrecord-00004-of"))
+    reader = remote(behind(stored, s3_proxy), epochs=1)
+    got: list[str] = []
+    with pytest.raises(StorageError, match="tfrecord-00004-of-00012"):
+        got.extend(name for batch in reader for name in batch["id"])
+    assert got == whole[:12], "shard 4 begins at record 16, in the third batch"
+    s3_proxy.clear()
+    assert got + ids_of(reader) == whole

@@ -1,0 +1,300 @@
+"""Shards of local folders as open files."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import random
+import re
+import resource
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.errors import MissingError, StorageError, UsageError
+from shardwright.reader import shard_files
+from shardwright.reader.corpus import ShardRef, Source
+from shardwright.reader.shard_files import ShardFiles
+from shardwright.storage import Folder
+from shardwright.tfdata.read_plan import plan_read
+from tests.support.cached_datasets import write_dataset
+from tests.support.random_tests import examples
+
+NUM_SHARDS, SIZE = 300, 64
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Shards:
+    """The shards of one dataset."""
+
+    folder: str
+    refs: list[ShardRef]
+    contents: list[bytes]
+    num_open = property(lambda self: num_open(self.folder))
+
+
+def refs_of(folder: Path, times: int = 1) -> list[ShardRef]:
+    source = Source.open(Folder(str(folder)), None)
+    names, infos = source.manifest.shard_names("train"), source.manifest.splits["train"].shards
+    pairs = zip(names, infos, strict=True)
+    return [ShardRef(source, name, info, 0, 1) for name, info in pairs] * times
+
+
+def paths_of(folder: Path) -> list[Path]:
+    return sorted(folder.glob("noise-train.*"))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    """300 shards, read only."""
+    folder = tmp_path_factory.mktemp("many")
+    write_dataset(folder, [SIZE] * NUM_SHARDS)
+    contents = [path.read_bytes() for path in paths_of(folder)]
+    return Shards(str(folder), refs_of(folder), contents)
+
+
+def num_open(folder: str) -> int:
+    """Count the files of a folder that this process has open."""
+    count = 0
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{descriptor}").startswith(folder)
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return count
+
+
+def read(files: ShardFiles, shard: int) -> bytes:
+    with files.open(shard) as descriptor:
+        return os.pread(descriptor, SIZE + 1, 0)
+
+
+@contextmanager
+def open_files_limit(limit: int) -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_any_order_with_no_more_open_than_allowed(many: Shards) -> None:
+    order = random.Random(0).choices(range(NUM_SHARDS), k=1000)
+    with closing(ShardFiles(many.refs, in_order=True)) as files:
+        for number, shard in enumerate(order):
+            assert read(files, shard) == many.contents[shard]
+            assert number % 50 or many.num_open <= 256
+        assert many.num_open == 256
+    assert many.num_open == 0
+
+
+def test_keeps_a_quarter_of_the_files_that_a_process_may_have_open(many: Shards) -> None:
+    quarter = len(os.listdir("/proc/self/fd")) // 2 + 40  # room for the files of other tests
+    assert quarter < 250, "or 300 shards would not reach it"
+    with open_files_limit(4 * quarter), closing(ShardFiles(many.refs)) as files:
+        for shard in range(300):
+            read(files, shard)
+        assert many.num_open == quarter
+
+
+def test_the_least_recently_used_is_closed(many: Shards, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(shard_files, "_MAX_OPEN", 3)
+    with closing(ShardFiles(many.refs)) as files:
+        for shard in (0, 1, 2, 0, 3):
+            read(files, shard)
+        assert [found.ref.info.index for found in files.opened] == [2, 0, 3]
+
+
+@examples(25, 300)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=40), st.integers(1, 4))
+def test_overlapping_blocks(many: Shards, steps: list[tuple[int, bool]], limit: int) -> None:
+    """Enter a shard, or leave the block that was entered first."""
+    with pytest.MonkeyPatch.context() as monkeypatch, closing(ShardFiles(many.refs)) as files:
+        monkeypatch.setattr(shard_files, "_MAX_OPEN", limit)
+        files = ShardFiles(many.refs)
+        inside: list[tuple[Any, int, int]] = []
+        for shard, enters in steps:
+            if enters:
+                block = files.open(shard)
+                inside.append((block, block.__enter__(), shard))
+            elif inside:
+                inside.pop(0)[0].__exit__(None, None, None)
+            for _, descriptor, used in inside:
+                assert os.pread(descriptor, SIZE, 0) == many.contents[used]
+            assert many.num_open <= max(limit, len({used for *_, used in inside}))
+        for block, _, _ in inside:
+            block.__exit__(None, None, None)
+        files.close()
+    assert many.num_open == 0
+
+
+@pytest.mark.parametrize("times", [600, pytest.param(10_000, marks=pytest.mark.long)])
+def test_threads_share_few_open_files(many: Shards, times: int, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(shard_files, "_MAX_OPEN", 3)
+
+    def work(seed: int) -> int:
+        choose = random.Random(seed)
+        good = 0
+        for _ in range(times):
+            shard = choose.randrange(12)
+            with files.open(shard) as descriptor:
+                if choose.random() < 0.05:
+                    time.sleep(0.0005)  # let the others in
+                good += os.pread(descriptor, SIZE, 0) == many.contents[shard]
+        return good
+
+    with closing(ShardFiles(many.refs)) as files, ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == [times] * 8
+        assert many.num_open <= 3
+
+
+def test_parts_of_one_shard_are_one_file_with_a_path(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [SIZE] * 2)
+    paths_of(tmp_path)[1].write_bytes(b"")
+    with closing(ShardFiles(refs_of(tmp_path, times=2))) as files:
+        with files.open(0) as one, files.open(2) as other, files.path(0) as path:
+            assert one == other
+            assert path == str(paths_of(tmp_path)[0])
+        assert num_open(str(tmp_path)) == 1
+        with pytest.raises(StorageError, match="is 0 bytes long"), files.path(1):
+            pass
+
+
+def test_planning_does_nothing_for_local_folders(many: Shards) -> None:
+    with closing(ShardFiles(many.refs, at_a_time=NUM_SHARDS)) as files:
+        files.plan(range(10), iter(int, 1))  # never ends
+        read(files, 200)
+        files.plan([5])
+        assert [found.ref.info.index for found in files.opened] == [200]
+
+
+STATED = "and the manifest states 64 bytes with 1 records: copy the dataset again, or run"
+
+
+@pytest.mark.parametrize(("content", "error", "what"), [
+    (None, MissingError, "is missing"),
+    (bytes(63), StorageError, "is 63 bytes long"),
+    (bytes(2000), StorageError, "is 2,000 bytes long"),
+], ids=["missing", "truncated", "longer"])  # fmt: skip
+def test_a_shard_of_another_length(tmp_path: Path, content: Any, error: Any, what: str) -> None:
+    write_dataset(tmp_path, [SIZE] * 3)
+    path = paths_of(tmp_path)[1]
+    whole = path.read_bytes()
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with closing(ShardFiles(refs_of(tmp_path))) as files:
+        for _ in range(2):
+            with pytest.raises(error, match=re.escape(f"{path} {what}, {STATED}")) as caught:
+                read(files, 1)
+        with pytest.raises(StorageError, match=re.escape(str(caught.value))):
+            plan_read(Source.open(Folder(str(tmp_path)), None), "train", None)
+        assert num_open(str(tmp_path)) == 0
+        path.write_bytes(whole)
+        assert read(files, 1) == whole
+
+
+def test_a_shard_that_cannot_be_opened(tmp_path: Path) -> None:
+    write_dataset(tmp_path, [SIZE])
+    path = paths_of(tmp_path)[0]
+    path.unlink()
+    path.symlink_to(path)
+    what = f"{path} cannot be read: Too many levels"
+    files = ShardFiles(refs_of(tmp_path))
+    with closing(files), pytest.raises(StorageError, match=what):
+        read(files, 0)
+
+
+def test_the_error_of_too_many_open_files_names_the_limit(many: Shards) -> None:
+    with closing(ShardFiles(many.refs)) as files:
+        used = max(map(int, os.listdir("/proc/self/fd")))
+        with open_files_limit(used), ExitStack() as stack:
+            with pytest.raises(OSError, match="Too many open files"):  # noqa: PT012
+                while True:
+                    stack.callback(os.close, os.dup(0))
+            what = "00007-of-00300 cannot be read: Too many open files: raise `ulimit -n`"
+            with pytest.raises(StorageError, match=what):
+                read(files, 7)
+        assert len(read(files, 7)) == SIZE
+
+
+def test_closing_waits_for_blocks_and_ends_opening(many: Shards) -> None:
+    files = ShardFiles(many.refs)
+    read(files, 5)
+    with files.open(0) as descriptor:
+        files.close()
+        assert many.num_open == 1
+        assert os.pread(descriptor, SIZE, 0) == many.contents[0]
+        for shard in (5, 6):
+            with pytest.raises(UsageError, match=r"of-00300: the reader is closed"):
+                read(files, shard)
+    assert many.num_open == 0
+    files.close()
+
+
+def _read_all(files: ShardFiles, contents: list[bytes]) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda shard: read(files, shard), range(len(contents))))
+    os._exit(0 if found == contents else 1)
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_works_in_another_process(many: Shards, start: str) -> None:
+    contents = many.contents[:8]
+    with closing(ShardFiles(many.refs[:8], at_a_time=7)) as files:
+        for shard in range(4):
+            read(files, shard)
+        assert not pickle.loads(pickle.dumps(files)).opened
+        _check_child(files, contents, start)
+        assert [read(files, shard) for shard in range(8)] == contents
+
+
+def test_works_after_a_fork_with_every_lock_held(many: Shards, monkeypatch: Patch) -> None:
+    monkeypatch.setattr(shard_files, "_MAX_OPEN", 2)
+    contents = many.contents[:8]
+    stop = threading.Event()
+    with closing(ShardFiles(many.refs[:8])) as files, ThreadPoolExecutor(4) as pool:
+
+        def work(shard: int) -> None:
+            while not stop.is_set():
+                read(files, shard)
+
+        def hold() -> None:
+            with files.open(0).opening, files.lock:
+                stop.wait(60)
+
+        tasks = [pool.submit(work, shard) for shard in range(3)]
+        try:
+            for _ in range(5):
+                _check_child(files, contents, "fork")
+            tasks.append(pool.submit(hold))
+            while not files.lock.locked() or not files.open(0).opening.locked():
+                time.sleep(0.001)
+            _check_child(files, contents, "fork")
+        finally:
+            stop.set()
+        for task in tasks:
+            task.result()
+
+
+def _check_child(files: ShardFiles, contents: list[bytes], start: str) -> None:
+    context: Any = multiprocessing.get_context(start)
+    child = context.Process(target=_read_all, args=(files, contents))
+    child.start()
+    child.join(60)
+    hung = child.is_alive()
+    child.kill()
+    assert not hung
+    assert child.exitcode == 0

@@ -1,0 +1,233 @@
+"""Shards of stores as open files: pinned while they are needed, and downloaded ahead."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import random
+import shutil
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from shardwright.cache.eviction import LOCK
+from shardwright.cache.locks import FileLock
+from shardwright.errors import ClientError, StorageError
+from shardwright.storage import Folder
+from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.servers.store_server import StoreServer
+from tests.support.cached_datasets import SIZE, at, behind, put_dataset, shards_in, wait_until
+from tests.support.shard_readings import NUM_SHARDS, Reading, numbers_downloaded
+
+
+@pytest.fixture(scope="module")
+def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    """A dataset of twelve shards of 1,000 bytes; not to be changed."""
+    return put_dataset(s3_server, tmp_path_factory.mktemp("noise"), [SIZE] * NUM_SHARDS)
+
+
+def pins(cache: Path, *shards: int) -> list[bool]:
+    """Return for each shard if it is pinned."""
+    found = []
+    for shard in shards:
+        [lock_file] = cache.rglob(f"*-{shard:05d}-of-*{LOCK}")
+        lock = FileLock(str(lock_file))
+        found.append(not lock.acquire(shared=False, wait=False))
+        lock.release()
+    return found
+
+
+def test_shards_are_those_of_the_store(root: Folder, tmp_path: Path) -> None:
+    with Reading(root, at(tmp_path)) as reading:
+        for shard in (3, 0, 3):
+            assert reading.read(shard) == root.read_bytes(reading.refs[shard].name.shard)
+        with reading.files.path(5) as path:
+            assert Path(path).read_bytes() == root.read_bytes(reading.refs[5].name.shard)
+            assert pins(tmp_path, 5) == [True]
+
+
+def test_the_first_shard_is_not_delayed(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
+    for shard in (1, 2, 3):
+        s3_proxy.add(Fault("stall", None, method="GET", path_contains=f"tfrecord-0000{shard}"))
+    remote = behind(root, s3_proxy, read_timeout="1", deadline="1")
+    with Reading(remote, at(tmp_path), at_a_time=4) as reading:
+        reading.files.plan([0, 1, 2, 3], [4, 5])
+        assert len(reading.read(0)) == SIZE
+        assert shards_in(tmp_path) == [0]
+        s3_proxy.clear()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "needed", "upcoming", "landed"),
+    [
+        ((100, 1, 12), [2], range(3, 12), [2, *range(3, 11)]),  # 8 ahead
+        ((100, 2, 12), [2, 3], [], [2, 3]),
+        ((4, 1, 4), [0], [3, 2, 1], [0, 1, 2, 3]),  # everything fits
+        ((4, 1, 5), [0], [3, 2, 1], [0, 3]),  # it does not: the rest is for the next epoch
+        ((9, 1, 12), [0], [3, 2, 1], [0, 2, 3]),
+        ((4, 3, 12), [0, 1, 2], [5, 6], [0, 1, 2, 5]),
+        # A window that begins before the last one ended takes the room of later ones.
+        ((4, 2, 12), [0, 1, 2], [5, 6], [0, 1, 2]),
+        ((3, 3, 12), [0, 1, 2], [5, 6], [0, 1, 2]),
+    ],
+)
+def test_downloads_needed_shards_and_upcoming_ones_as_room_permits(
+    root: Folder,
+    tmp_path: Path,
+    sizes: tuple[int, int, int],
+    needed: list[int],
+    upcoming: Sequence[int],
+    landed: list[int],
+) -> None:
+    room, at_a_time, count = sizes
+    with Reading(root, at(tmp_path, room * SIZE), at_a_time=at_a_time, count=count) as reading:
+        reading.files.plan(needed, upcoming)
+        wait_until(lambda: set(landed) <= set(shards_in(tmp_path)))
+        time.sleep(0.1)  # for others, which should not come
+        assert shards_in(tmp_path) == sorted(landed)
+
+
+def test_downloads_in_the_order_of_use(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
+    s3_proxy.latency_msec = 20
+    with Reading(behind(root, s3_proxy), at(tmp_path)) as reading:
+        reading.files.plan([7], [3, 9, 1, 0, 5, 2])
+        wait_until(lambda: len(shards_in(tmp_path)) == 7)
+    order = numbers_downloaded(s3_proxy)
+    for place, shard in enumerate([7, 3, 9, 1, 0, 5, 2]):
+        assert abs(order.index(shard) - place) <= 2  # three at a time
+
+
+def test_needed_shards_stay_pinned_until_the_plan_drops_them(root: Folder, tmp_path: Path) -> None:
+    with Reading(root, at(tmp_path), at_a_time=2) as reading:
+        reading.files.plan([0, 1], [2, 3])
+        for shard in (0, 1, 0):
+            reading.read(shard)
+        assert pins(tmp_path, 0, 1) == [True, True]
+        with reading.files.open(1) as descriptor:
+            reading.files.plan([2, 3])
+            assert pins(tmp_path, 0, 1) == [False, True]
+            assert len(os.pread(descriptor, SIZE, 0)) == SIZE
+        assert pins(tmp_path, 1) == [False]
+        reading.read(0)  # not in the plan
+        assert pins(tmp_path, 0) == [False]
+        reading.read(2)
+    assert pins(tmp_path, 2) == [False]
+
+
+def test_an_upcoming_shard_may_be_opened_before_its_turn(root: Folder, tmp_path: Path) -> None:
+    with Reading(root, at(tmp_path, 8 * SIZE)) as reading:
+        reading.files.plan([0], [1, 2])
+        for shard in (1, 0, 2):
+            reading.read(shard)
+        assert pins(tmp_path, 0, 1) == [True, True]
+        wait_until(lambda: pins(tmp_path, 2) == [False])  # one is ahead
+        reading.files.plan([2])
+        assert pins(tmp_path, 0, 1) == [False, False]
+
+
+def test_without_a_plan_the_last_shards_stay_open(root: Folder, tmp_path: Path) -> None:
+    with Reading(root, at(tmp_path, 2 * SIZE), at_a_time=2) as reading:
+        for shard in (0, 1, 0, 2):
+            reading.read(shard)
+        assert [found.ref.info.index for found in reading.files.opened] == [0, 2]
+        for shard in range(NUM_SHARDS):
+            reading.read(shard)
+
+
+def test_threads_without_a_plan_share_the_room(root: Folder, tmp_path: Path) -> None:
+    shards = random.Random(0).choices(range(NUM_SHARDS), k=60)
+    with (
+        Reading(root, at(tmp_path, 2 * SIZE), at_a_time=2) as reading,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        assert {len(data) for data in pool.map(reading.read, shards)} == {SIZE}
+
+
+def test_more_at_a_time_than_there_are(root: Folder, tmp_path: Path) -> None:
+    with Reading(root, at(tmp_path, 3 * SIZE), at_a_time=100, count=3) as reading:
+        reading.read_epochs([[0, 1, 2]], window=3)
+
+
+def test_an_error_passes(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
+    with Reading(behind(root, s3_proxy, deadline="1"), at(tmp_path)) as reading:
+        s3_proxy.add(Fault("status", None, path_contains="tfrecord-00001"))
+        reading.files.plan([0], [1, 2])
+        assert len(reading.read(0)) == SIZE
+        message = "tfrecord-00001-of-00012 cannot be read: .* returned 503"
+        with pytest.raises(StorageError, match=message):
+            reading.read(1)
+        s3_proxy.clear()
+        assert len(reading.read(1)) == SIZE
+
+
+def test_a_cache_removed_while_it_is_used_is_filled_again(root: Folder, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    with Reading(root, at(cache)) as reading:
+        reading.files.plan([0], [])
+        with reading.files.open(0) as descriptor:
+            shutil.rmtree(cache)
+            cache.mkdir()
+            assert len(os.pread(descriptor, SIZE, 0)) == SIZE
+            assert len(reading.read(1)) == SIZE
+        reading.files.plan([1], [])
+        assert len(reading.read(0)) == SIZE
+
+
+def read_in_child(start_method: str, reading: Reading, shards: list[int]) -> int | None:
+    """Read shards in another process; return its exit code, None if it hangs."""
+    child = multiprocessing.get_context(start_method).Process(  # type: ignore[attr-defined]
+        target=_read_and_exit, args=(reading, shards)
+    )
+    child.start()
+    child.join(60)
+    exit_code: int | None = child.exitcode
+    child.kill()
+    return exit_code
+
+
+def _read_and_exit(reading: Reading, shards: list[int]) -> None:
+    """Exit with 0 if they are read, with 3 if the store cannot be used after a fork."""
+    try:
+        good = all(len(reading.read(shard)) == SIZE for shard in shards)
+        reading.files.close()
+    except ClientError as error:
+        os._exit(3 if "forked after a store was used" in str(error) else 1)
+    os._exit(0 if good else 2)
+
+
+def test_a_forked_process_reads_cached_shards(root: Folder, tmp_path: Path) -> None:
+    with Reading(root, at(tmp_path), at_a_time=2) as reading:
+        reading.files.plan([0, 1], [2])
+        wait_until(lambda: shards_in(tmp_path) == [0, 1, 2])
+        reading.read(0)
+        for shards, exit_code in (([0, 1, 2], 0), ([0, 7], 3)):
+            assert read_in_child("fork", reading, shards) == exit_code
+            assert pins(tmp_path, 0) == [True]
+        reading.read(7)
+
+
+def test_a_fork_during_a_download(root: Folder, s3_proxy: FaultProxy, tmp_path: Path) -> None:
+    slow = Fault("latency", None, method="GET", path_contains="tfrecord-00003", latency_msec=1000)
+    s3_proxy.add(slow)
+    with Reading(behind(root, s3_proxy), at(tmp_path)) as reading:
+        reading.files.plan([], [3])
+        wait_until(lambda: s3_proxy.hits(slow))
+        assert read_in_child("fork", reading, [3]) == 0
+    assert numbers_downloaded(s3_proxy) == [3]
+
+
+def test_a_pickled_reading_uses_the_same_cache(root: Folder, tmp_path: Path) -> None:
+    with Reading(root, at(tmp_path, 5 * SIZE), at_a_time=2) as reading:
+        reading.read(3)
+        copy = pickle.loads(pickle.dumps(reading))
+        assert copy.source.cache.max_bytes == 5 * SIZE
+        assert copy.refs[0].source is copy.source
+        assert copy.files.open(3).ref.source.cache is copy.source.cache
+        with copy:
+            assert copy.read(3) == reading.read(3)
+        assert read_in_child("spawn", reading, [3, 4]) == 0
+    assert shards_in(tmp_path) == [3, 4]

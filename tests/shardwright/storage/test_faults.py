@@ -1,0 +1,266 @@
+"""Transient errors of stores are retried and counted; permanent ones end soon with their type."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+from shardwright.errors import (
+    ChangedError,
+    StorageError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
+    UnreadableError,
+)
+from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.clients import FIRST_CONTACT_SECONDS
+from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.servers.fault_upstream import wait_until
+from tests.support.buckets import Bucket, Counted, on_s3_and_gcs, recording, takes
+
+DATA = os.urandom(100_000)
+
+
+def timeout_for(fault: Fault) -> str:
+    """Return seconds that a stall exceeds, and that other requests need on no busy machine."""
+    return "1" if fault.kind == "stall" else "15"
+
+
+def write(folder: Folder) -> object:
+    folder.write_bytes("new", DATA)
+    return folder.read_bytes("new") == DATA
+
+
+def create(folder: Folder) -> object:
+    folder.create_bytes("created", DATA)
+    return folder.read_bytes("created") == DATA
+
+
+def remove(folder: Folder) -> object:
+    folder.remove("gone")
+    return folder.num_bytes_of("gone") is None
+
+
+def copy(folder: Folder) -> object:
+    with folder.local_copy("x") as path, open(path, "rb") as file:
+        return file.read() == DATA
+
+
+# name -> (method of the request that is hit, operation that returns True)
+OPERATIONS: dict[str, tuple[str, Callable[[Folder], object]]] = {
+    "read": ("GET", lambda folder: folder.read_bytes("x") == DATA),
+    "range": ("GET", lambda folder: folder.read_range("x", 7, 90_000) == DATA[7:90_007]),
+    "open": ("GET", lambda folder: folder.open_input("x").read() == DATA),
+    "copy": ("GET", copy),
+    "list": ("GET", lambda folder: folder.names() == ["gone", "x"]),
+    "head": ("HEAD", lambda folder: folder.num_bytes_of("x") == len(DATA)),
+    "write": ("PUT", write),
+    "create": ("PUT", create),
+    "remove": ("DELETE", remove),
+}
+THROTTLED, RESET, STALL = Fault("status", 1), Fault("reset", 1), Fault("stall", 1)
+IN_A_BODY = [
+    (Fault("reset", 1, at_byte=50_000), "broken"),
+    (Fault("truncate", 1, at_byte=50_000), "broken"),
+    (Fault("truncate", 1, at_byte=0), "broken"),
+    (Fault("stall", 1, at_byte=50_000), "timeout"),
+]
+S3, GCS = "s3_server", "gcs_server"
+CASES = [
+    *((S3, "read", Fault("status", 1, status=n), str(n)) for n in (408, 429, 500, 502, 504)),
+    *((server, name, THROTTLED, "503") for name in OPERATIONS for server in (S3, GCS)),
+    *((S3, name, RESET, "connection") for name in OPERATIONS),
+    *((S3, name, STALL, "timeout") for name in ("head", "list", "write")),
+    *((S3, name, *fault) for name in ("read", "range", "copy") for fault in IN_A_BODY),
+    *((GCS, "read", *fault) for fault in IN_A_BODY),
+]
+
+
+@pytest.mark.parametrize(("bucket", "name", "fault", "kind"), CASES, ids=str, indirect=["bucket"])
+def test_transient_errors_are_retried(
+    bucket: Bucket, proxy: FaultProxy, name: str, fault: Fault, kind: str
+) -> None:
+    bucket.put("x", DATA)
+    bucket.put("gone", b"")
+    method, operate = OPERATIONS[name]
+    method = "POST" if name == "remove" and bucket.server.scheme == "s3" else method
+    proxy.add(hit := Fault(**{**vars(fault), "method": method}))
+    counted = Counted()
+    with takes(0, 20):
+        assert operate(bucket.behind(proxy).folder(read_timeout=timeout_for(fault)))
+    assert (proxy.hits(hit), counted.retries) == (1, {kind: 1})
+
+
+@on_s3_and_gcs
+def test_counted_requests_and_bytes(bucket: Bucket, proxy: FaultProxy) -> None:
+    folder = bucket.behind(proxy).folder()
+    counted = Counted()
+    folder.write_bytes("x", DATA)
+    assert counted.all == {"requests": 1, "bytes_written": len(DATA)}
+    proxy.add(Fault("status", 3, method="GET"))
+    assert folder.read_bytes("x") + folder.read_range("x", 0, 10) == DATA + DATA[:10]
+    assert folder.num_bytes_of("x") == len(DATA)
+    num_bytes = {"bytes_written": len(DATA), "bytes_read": len(DATA) + 10}
+    assert counted.all == {"requests": 7, **num_bytes, "retries_503": 3}
+    assert len(proxy.requests) == 7
+
+
+@on_s3_and_gcs
+def test_a_corrupt_body_is_read_again(bucket: Bucket, proxy: FaultProxy) -> None:
+    bucket.put("x", DATA)
+    proxy.add(Fault("corrupt", 1, method="GET", at_byte=50_000))
+    counted = Counted()
+    assert bucket.behind(proxy).folder().read_bytes("x") == DATA
+    assert counted.retries == {"content": 1}
+    proxy.add(Fault("corrupt", None, method="GET", path_contains="x", at_byte=50_000))
+    message = r"was damaged during the download \(MD5 \w+, the store has \w+\): try again"
+    with pytest.raises(ChangedError, match=rf"^{bucket.uri}/x {message}"):
+        bucket.behind(proxy).folder().read_bytes("x")
+
+
+def test_an_etag_of_an_encrypted_object_is_no_md5(s3_bucket: Bucket) -> None:
+    encryption = {"x-amz-server-side-encryption": "aws:kms"}
+    with recording(ETag=f'"{"0123456789abcdef" * 2}"', **encryption) as (endpoint, _):
+        assert s3_bucket.at(endpoint).folder().read_bytes("x") == b"data"
+
+
+@on_s3_and_gcs
+def test_the_head_of_an_empty_object_is_refused_once(bucket: Bucket, proxy: FaultProxy) -> None:
+    """The request for the reason asks for a byte, and there is none."""
+    bucket.put("empty", b"")
+    proxy.add(Fault("status", 1, method="HEAD"))
+    assert bucket.behind(proxy).folder().num_bytes_of("empty") == 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "message"),
+    [
+        (Fault("status", None), ThrottledError, " cannot be read: {at} returned 503 SlowDown; tr"),
+        (Fault("status", None, status=500), ThrottledError,
+         " cannot be read: {at} returned 500 InternalError; tried for"),
+        (Fault("stall", None), TimedOutError, ": {at} did not respond; tried for"),
+        (Fault("truncate", None, at_byte=9), TimedOutError,
+         ": {at} closed the connection mid-response"),
+        (Fault("reset", None), UnreachableError,
+         ": no response from {at}: check the endpoint (--storage-option endpoint=..., "),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_permanent_failure(
+    s3_bucket: Bucket, s3_proxy: FaultProxy, fault: Fault, error: type[StorageError], message: str
+) -> None:
+    s3_bucket.put("x", DATA)
+    folder = s3_bucket.behind(s3_proxy).folder(deadline="0.5", read_timeout=timeout_for(fault))
+    assert folder.read_bytes("x") == DATA
+    s3_proxy.add(fault)
+    with pytest.raises(StorageError) as caught, takes(0.5, 4.5):
+        folder.read_bytes("x")
+    assert type(caught.value) is error
+    assert str(caught.value).startswith(f"{s3_bucket.uri}/x" + message.format(at=s3_proxy.endpoint))
+
+
+@contextmanager
+def repeating(act: Callable[[], bool]) -> Iterator[None]:
+    """Repeat an action, which must return True, beside a block."""
+    stop = threading.Event()
+
+    def repeat() -> None:
+        while not stop.wait(0.05):
+            assert act()
+
+    with ThreadPoolExecutor(1) as pool:
+        repeated = pool.submit(repeat)
+        try:
+            yield
+        finally:
+            stop.set()
+        repeated.result()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda folder: folder.read_bytes("y") == b"y",
+        lambda folder: folder.num_bytes_of("missing") is None,  # a refusal is service too
+    ],
+)
+def test_one_object_fails_while_others_are_served(
+    s3_bucket: Bucket, s3_proxy: FaultProxy, act: Callable[[Folder], bool]
+) -> None:
+    s3_bucket.put("y", b"y")
+    folder = s3_bucket.behind(s3_proxy).folder(deadline="1")
+    s3_proxy.add(Fault("status", None, path_contains="/x"))
+    message = "cannot be read: .* returned 503 SlowDown, while other objects are served"
+    failing = pytest.raises(UnreadableError, match=rf"^{s3_bucket.uri}/x {message}$")
+    with repeating(lambda: act(folder)), failing, takes(1, 10):
+        folder.read_bytes("x")
+
+
+def test_a_store_that_went_down_just_now(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    """Requests under way when a store goes down see others succeed, once."""
+    s3_bucket.put("y", b"y")
+    folder = s3_bucket.behind(s3_proxy).folder(deadline="2")
+    s3_proxy.add(fault := Fault("status", None, path_contains="/x"))
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(folder.read_bytes, "x")
+        wait_until(lambda: s3_proxy.hits(fault) > 0)
+        assert folder.read_bytes("y") == b"y"
+        with pytest.raises(ThrottledError, match="returned 503 SlowDown; tried for"):
+            reading.result()
+
+
+def test_a_store_that_others_gave_up(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    """Without this, each of a thousand requests in a queue would wait for minutes."""
+    s3_bucket.put("y", b"y")
+    folder = s3_bucket.behind(s3_proxy).folder(deadline="4")
+    assert folder.read_bytes("y") == b"y"
+    s3_proxy.add(fault := Fault("status", None))
+    for least, most_hits in ((4, 100), (0, 4)):
+        before, message = s3_proxy.hits(fault), "returned 503 SlowDown; tried for"
+        with pytest.raises(ThrottledError, match=message), takes(least, 20):
+            folder.read_bytes("x")
+        assert s3_proxy.hits(fault) - before <= most_hits
+    s3_proxy.clear()
+    assert folder.read_bytes("y") == b"y"
+
+
+def test_nobody_answers(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    keys = {"access_key_id": "a", "secret_access_key": "b"}
+    stores = {
+        "s3://bucket": ("endpoint", "AWS_ENDPOINT_URL", keys),
+        "gs://bucket": ("base_url", "STORAGE_EMULATOR_HOST", {"bearer_token": "t"}),
+    }
+
+    def read(uri: str, endpoint: str) -> None:
+        option, variable, login = stores[uri]
+        folder = Folder.at(uri, StorageOptions.of({option: endpoint, **login}))
+        check = f"check the endpoint (--storage-option {option}=..., {variable}) and the network"
+        message = rf"^{uri}/x: no response from {endpoint}: {re.escape(check)}; tried for \d+ s$"
+        with pytest.raises(UnreachableError, match=message):
+            folder.read_bytes("x")
+
+    def read_in_silence() -> None:
+        message = rf"^{s3_bucket.uri}/x: {s3_proxy.endpoint} did not respond; tried for"
+        with pytest.raises(TimedOutError, match=message):
+            s3_bucket.behind(s3_proxy).folder(read_timeout="2").read_bytes("x")
+
+    s3_proxy.add(Fault("stall", None))
+    endpoints = ("http://127.0.0.1:9", "http://no-such-host.invalid")
+    with takes(0, FIRST_CONTACT_SECONDS + 20), ThreadPoolExecutor(5) as pool:
+        waiting: list[Future[None]] = [pool.submit(read_in_silence)]
+        waiting += [pool.submit(read, uri, endpoint) for uri in stores for endpoint in endpoints]
+        for done in waiting:
+            done.result()
+
+
+def test_a_store_without_ranges(s3_bucket: Bucket) -> None:
+    message = r"x: http://127.0.0.1:\d+ does not support range requests, which are needed$"
+    with recording() as (endpoint, _), pytest.raises(StorageError, match=message):
+        s3_bucket.at(endpoint).folder().read_range("x", 0, 5)

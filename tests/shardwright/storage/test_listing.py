@@ -1,0 +1,189 @@
+"""Listing stores: every key exactly once, for all shapes of folders, and despite faults."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from shardwright.errors import DeniedError, MissingBucketError, StorageError, ThrottledError
+from shardwright.storage import NO_OPTIONS
+from shardwright.storage.clients import client_for
+from shardwright.storage.listing import ObjectRow, first_page, list_folder, list_pages
+from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.servers.fault_upstream import wait_until
+from tests.support.buckets import Bucket, Counted, bucket_on, takes
+
+SHAPES = {
+    "flat": [f"{number:05d}.png" for number in range(2001)],
+    "few": [f"class {number % 3}/{number:04d}.png" for number in range(1010)],
+    "large": [*(f"{folder}/{number:04d}" for folder in "ab" for number in range(1010)), "c/1", "d"],
+    "wide": [f"{number:04d}/x" for number in range(1001)],
+    "nested": [f"train/{a}/{b}/{n:03d}" for a in "xy" for b in "pq" for n in range(260)]
+    + ["train/loose", "z"],
+    "thousand": [f"{number:03d}" for number in range(1000)],
+    "one": ["x"],
+}
+EVERYTHING = [f"{shape}/{key}" for shape, keys in SHAPES.items() for key in keys]
+TRANSIENT = (
+    Fault("status", 2),
+    Fault("status", 1, status=429),
+    Fault("status", 1, status=500),
+    Fault("reset", 1),
+    Fault("reset", 1, at_byte=30_000),
+    Fault("truncate", 1, at_byte=30_000),
+    Fault("stall", 1, at_byte=30_000),
+)
+
+
+def of_a_list(fault: Fault, times: int | None, skip: int) -> Fault:
+    """Return the same fault for requests that list."""
+    changes = {"times": times, "skip": skip, "path_contains": "list-type"}
+    return Fault(**{**vars(fault), **changes})
+
+
+@pytest.fixture(scope="module", params=["s3_server", "gcs_server"])
+def filled(request: pytest.FixtureRequest) -> Bucket:
+    """A bucket with a prefix of each shape, read only."""
+    bucket = bucket_on(request, request.param)
+    bucket.fill(EVERYTHING)
+    return bucket
+
+
+@pytest.fixture
+def filled_proxy(filled: Bucket) -> Iterator[FaultProxy]:
+    with FaultProxy(filled.server.endpoint) as running:
+        yield running
+        wait_until(lambda: not listing_threads())  # without a proxy they would retry for minutes
+
+
+@pytest.fixture(autouse=True)
+def threads_end() -> Iterator[None]:
+    """Check that no thread of a listing survives its test."""
+    yield
+    wait_until(lambda: not listing_threads())
+
+
+def listing_threads() -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if name.startswith("shardwright-list")]
+
+
+def listed(bucket: Bucket, prefix: str, **options: str) -> Counter[str]:
+    return Counter(row.key for page in list_pages(bucket.client(**options), prefix) for row in page)
+
+
+def below(prefix: str) -> Counter[str]:
+    return Counter(key for key in EVERYTHING if key.startswith(f"{prefix}/"))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_key_once(filled: Bucket, shape: str) -> None:
+    assert listed(filled, shape) == below(shape)
+    folders, loose = list_folder(filled.client(), shape)
+    heads = [key.partition("/") for key in SHAPES[shape]]
+    assert sorted(folders) == sorted({f"{shape}/{head}" for head, slash, _ in heads if slash})
+    files = [f"{shape}/{head}" for head, slash, _ in heads if not slash]
+    assert sorted(row.key for row in loose) == sorted(files)
+
+
+def test_a_whole_bucket_and_parts_of_names(filled: Bucket) -> None:
+    assert listed(filled, "") == Counter(EVERYTHING)
+    assert [listed(filled, prefix) for prefix in ("fla", "flat/0000", "nowhere")] == [Counter()] * 3
+    assert listed(filled, "few/class 1") == below("few/class 1")
+
+
+def test_rows_have_lengths_and_etags(filled: Bucket) -> None:
+    row, client = ObjectRow("one/x", 1, hashlib.md5(b"x").hexdigest()), filled.client()
+    assert list(list_pages(client, "one")) == [[row]]
+    assert (list_folder(client, "one"), first_page(client, "one")) == (([], [row]), [row])
+
+
+@pytest.mark.parametrize("fault", TRANSIENT, ids=str)
+@pytest.mark.parametrize("skip", [0, 1])
+def test_a_failed_page_is_retried(
+    filled: Bucket, filled_proxy: FaultProxy, fault: Fault, skip: int
+) -> None:
+    filled_proxy.add(hit := of_a_list(fault, fault.times, skip))
+    counted = Counted()
+    assert listed(filled.behind(filled_proxy), "flat", read_timeout="1") == below("flat")
+    assert filled_proxy.hits(hit) == sum(counted.retries.values()) == fault.times
+
+
+@pytest.mark.parametrize("shape", ["large", "nested"])
+def test_parallel_listing_retries(filled: Bucket, filled_proxy: FaultProxy, shape: str) -> None:
+    faults = {of_a_list(fault, 1, skip) for skip, fault in enumerate(TRANSIENT, 1)}
+    filled_proxy.add(*faults)
+    counted = Counted()
+    bucket = filled.behind(filled_proxy)
+    assert listed(bucket, shape, read_timeout="1") == below(shape)
+    assert sum(counted.retries.values()) == sum(map(filled_proxy.hits, faults)) > 0
+
+
+def test_an_early_end_stops_the_threads(filled: Bucket) -> None:
+    pages = list_pages(filled.client(), "")
+    next(pages)
+    pages = list_pages(filled.client(), "large")
+    assert next(pages)
+    assert listing_threads()
+    pages.close()  # type: ignore[attr-defined]
+
+
+def test_an_error_in_one_folder_ends_all(filled: Bucket, filled_proxy: FaultProxy) -> None:
+    filled_proxy.add(Fault("status", None, status=403, path_contains="few%2Fclass+1"))
+    message = r"access denied: these credentials may not list it \(403 AccessDenied"
+    with pytest.raises(DeniedError, match=rf"^{filled.uri}/few/class 1: {message}"):
+        listed(filled.behind(filled_proxy), "few")
+
+
+def test_a_permanent_failure_ends_at_its_deadline(filled: Bucket, filled_proxy: FaultProxy) -> None:
+    bucket = filled.behind(filled_proxy)
+    pages = list_pages(bucket.client(deadline="1"), "flat")
+    assert len(next(pages)) == 1000
+    filled_proxy.add(Fault("status", None, status=503))
+    message = f"cannot be listed: {filled_proxy.endpoint} returned 503 SlowDown; tried"
+    with pytest.raises(ThrottledError, match=f"^{bucket.uri}/flat {message}"), takes(1, 10):
+        list(pages)
+
+
+def test_missing_buckets(bucket: Bucket) -> None:
+    missing = Bucket(bucket.server, "no-such-bucket")
+    client = missing.client()
+    message = f"bucket 'no-such-bucket' does not exist at {bucket.server.endpoint}: "
+    for list_ in (lambda: listed(missing, "a"), lambda: list_folder(client, "a")):
+        with pytest.raises(MissingBucketError, match=rf"^{missing.uri}/a: {message}"):
+            list_()
+    with pytest.raises(MissingBucketError, match=rf"^{missing.uri}: {message}"):
+        first_page(client, "")
+
+
+def test_a_web_server_is_not_listed() -> None:
+    with pytest.raises(StorageError, match="a web server cannot be listed"):
+        list(list_pages(client_for("https://127.0.0.1:1", NO_OPTIONS), "a"))
+
+
+@pytest.mark.parametrize("number", [6, 1010])
+def test_invalid_names_do_not_hide_the_others(gcs_bucket: Bucket, number: int) -> None:
+    keys = gcs_bucket.fill(f"few/{n % 3}/{n:04d}.png" for n in range(number))
+    odd = [
+        "few//b.png", "few/./x.png", "few/1/../y", "few/1//z", "few/2/\x01.png", "few/2/a\nb.png",
+        "few/1/mark/", "few/..",
+    ]  # fmt: skip
+    for key in odd:
+        gcs_bucket.put(key, b"" if key.endswith("/") else b"1")
+    assert listed(gcs_bucket, "few") == Counter([*keys, *odd])
+    folders = ["few/", "few/.", "few/0", "few/1", "few/2"]
+    assert list_folder(gcs_bucket.client(), "few")[0] == folders
+
+
+def test_invalid_names_on_s3(moto_bucket: Bucket) -> None:
+    keys = [f"few/{number}.png" for number in range(3)]
+    odd = ["few//b.png", "few/./x.png", "few/1/../y", "few/2/\x01.png", "few/mark/"]
+    for key in [*keys, *odd]:
+        moto_bucket.put(key, b"" if key.endswith("/") else b"1")
+    assert listed(moto_bucket, "few") == listed(moto_bucket, "") == Counter([*keys, *odd])
+    names = ["", ".", "0.png", "1", "1.png", "2", "2.png", "mark"]
+    assert moto_bucket.folder("few").names() == names

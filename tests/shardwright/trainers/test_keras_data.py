@@ -1,0 +1,113 @@
+"""`Reader.keras()`: batches for Keras where TensorFlow is not installed; and Keras on JAX."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import shardwright as sw
+from tests.support.readers import take
+from tests.support.small_datasets import Datasets, datasets_fixture  # noqa: F401
+
+
+def evaluated(datasets: Datasets, **options: Any) -> sw.Reader:
+    return datasets.read(**{"epochs": 1, "image": sw.EvalImage(8), **options})
+
+
+def test_batches_for_keras_of_a_reader_with_an_end(datasets: Datasets) -> None:
+    """They come as often as Keras asks, in any order; and the reader stays where it is."""
+    expected = [(batch["image"], batch["label"]) for batch in evaluated(datasets)]
+    data, padded = (evaluated(datasets, remainder=kind).keras() for kind in ("keep", "pad"))
+    assert isinstance(data, keras.utils.PyDataset)
+    assert len(data) == 6
+    for place in [0, 1, 2, 5, 3, 4, 0, 1]:
+        for found, wanted in zip(data[place], expected[place], strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    assert [labels.tolist() for _, labels in data] == [labels.tolist() for _, labels in expected]
+    assert [weights.tolist() for _, _, weights in padded] == [[1, 1, 1, 1]] * 5 + [[1, 0, 0, 0]]
+    assert padded[5][2].dtype == np.float32
+
+
+def test_batches_for_keras_of_an_endless_reader(datasets: Datasets) -> None:
+    reader = evaluated(datasets, epochs=None, shuffle=True)
+    data = reader.keras()
+    found = [next(data)[1].tolist() for _ in range(12)]
+    assert reader.position == 0
+    assert found == [batch["label"].tolist() for batch in take(reader, 12)]
+
+
+def test_an_evaluation_is_that_of_all_records(datasets: Datasets) -> None:
+    """The weights of padded rows are 0, through tensors and through arrays."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    model = keras.Sequential([layers.Flatten(), layers.Dense(3, activation="softmax")])
+    loss, found = "sparse_categorical_crossentropy", []
+    model.compile(loss=loss, weighted_metrics=[loss, "accuracy"])
+    for size, remainder in [(21, "keep"), (4, "keep"), (8, "pad")]:
+        reader = evaluated(datasets, global_batch_size=size, remainder=remainder)
+        for data in (reader.tf_data(as_supervised=True), reader.keras()):
+            result = model.evaluate(data, verbose=0, return_dict=True)
+            found.append([result[loss], result["accuracy"]])
+    np.testing.assert_allclose(found, [found[0]] * 6, rtol=1e-5)
+
+
+_TRAIN_ON_JAX = """
+import sys
+sys.modules["tensorflow"] = None  # any import of it fails
+import jax  # before TensorFlow: in the other order they have hung
+import keras, numpy as np
+import shardwright as sw
+
+def train(data_of, directory=None, stop_after=0):
+    keras.utils.set_random_seed(1)
+    layers, steps = keras.layers, []
+    dense = layers.Dense(3, activation="softmax")
+    model = keras.Sequential([keras.Input((8, 8, 3)), layers.Flatten(), layers.Dropout(0.3), dense])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    options = dict(dataset=sys.argv[1], global_batch_size=4)
+    reader = sw.Reader(split="all", shuffle=True, image=sw.TrainImage(8), **options)
+    options |= dict(split="test", epochs=1, image=sw.EvalImage(8), remainder="pad")
+
+    def count(*_, **__):
+        steps.append(1)
+        if len(steps) == stop_after:
+            model.stop_training = True
+
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=count)]
+    if directory:
+        callbacks.append(reader.keras_callback(directory))
+    held_out = data_of(sw.Reader(**options))
+    options = dict(validation_data=held_out, callbacks=callbacks, shuffle=False, verbose=0)
+    fitted = model.fit(data_of(reader), steps_per_epoch=5, epochs=3, **options)
+    variables = [*model.variables, *model.optimizer.variables]
+    return reader.position, fitted.epoch, [np.array(value).tolist() for value in variables]
+
+assert keras.backend.backend() == "jax"
+arrays = lambda reader: reader.keras()
+_, epochs, values = train(arrays)
+assert epochs == [0, 1, 2]
+position, epochs, stopped = train(arrays, sys.argv[2], 7)
+assert (position, epochs) == (21 + 8, [0, 1]), "two steps into the second epoch"
+assert stopped != values
+assert train(arrays, sys.argv[2]) == (63, [1, 2], values)
+del sys.modules["tensorflow"]
+assert train(lambda reader: reader.tf_data(as_supervised=True), sys.argv[3])[2] == values
+print("the same")
+"""
+
+
+def test_keras_on_jax_trains_and_resumes(datasets: Datasets, tmp_path: Path) -> None:
+    """From arrays, where TensorFlow is not installed, and from tensors."""
+    folders = [datasets["mixed"], str(tmp_path / "arrays"), str(tmp_path / "tensors")]
+    command = [sys.executable, "-c", _TRAIN_ON_JAX, *folders]
+    env = {**os.environ, "KERAS_BACKEND": "jax"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=100, check=False, env=env
+    )
+    assert done.stdout == "the same\n", done.stderr

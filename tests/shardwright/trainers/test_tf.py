@@ -1,0 +1,190 @@
+"""`Reader.tf_data()`: the reader's batches as tensors of known shapes, from any position."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import shardwright as sw
+from shardwright.errors import UsageError
+from shardwright.reader.values import SparseColumn
+from tests.support.readers import ids_of, take
+from tests.support.small_datasets import Datasets, datasets_fixture, tensor_ids  # noqa: F401
+
+
+def shuffled(datasets: Datasets, **options: Any) -> sw.Reader:
+    return datasets.read(**{"shuffle": True, "seed": 3, "features": ["image", "id"], **options})
+
+
+def as_lists(column: Any) -> Any:
+    """Return a column's values as Python lists, texts as their bytes."""
+    if isinstance(column, (SparseColumn, tf.SparseTensor)):
+        return [as_lists(part) for part in (column.indices, column.values, column.dense_shape)]
+    if isinstance(column, (tf.Tensor, tf.RaggedTensor)):
+        column = column.numpy()
+    if isinstance(column, np.ndarray):
+        column = column.tolist()
+    if isinstance(column, (list, tuple)):
+        return [as_lists(value) for value in column]
+    return column.encode("utf-8", "surrogateescape") if isinstance(column, str) else column
+
+
+SPARSE = sw.Sparse()
+LISTS = {"boxes": sw.Dense(3, fill=-1), "scores": SPARSE, "tags": SPARSE}
+ENCODED = {"id": None, "label": sw.OneHot(), "caption": None, **LISTS}
+TEXTS = {"tags": sw.Dense(4, fill=b"-"), "boxes": sw.MultiHot(num_classes=9)}
+REMAINDERS = [("drop", ENCODED), ("keep", ENCODED), ("pad", TEXTS), ("carry", TEXTS)]
+
+
+@pytest.mark.parametrize(("remainder", "encodings"), REMAINDERS)
+@pytest.mark.parametrize("is_encoded", [False, True])
+def test_batches_are_the_readers_own(
+    datasets: Datasets, remainder: str, encodings: Any, is_encoded: bool
+) -> None:
+    options = {"features": encodings if is_encoded else None, "remainder": remainder, "epochs": 2}
+    reader = datasets.read("tabled", global_batch_size=3, **options)
+    dataset = reader.tf_data()
+    made = list(dataset)
+
+    assert len(dataset) == len(reader) == len(made)
+    for ours, theirs in zip(reader, made, strict=True):
+        assert list(theirs) == list(ours)
+        for name, column in ours.items():
+            assert as_lists(theirs[name]) == as_lists(column), name
+    rows = 3 if remainder in ("drop", "pad") else None
+    assert {spec.shape[0] for spec in dataset.element_spec.values()} == {rows}
+
+
+def test_types_and_static_shapes(datasets: Datasets) -> None:
+    names = ["image", "id", "label", "count", "ratio", "boxes", "tags", "caption"]
+    features = dict.fromkeys(names) | {"scores": SPARSE}
+    options = {"epochs": 1, "remainder": "pad", "image": sw.EvalImage((6, 8))}
+    reader = datasets.read("tabled", features=features, **options)
+
+    assert reader.tf_data().element_spec == {
+        "image": tf.TensorSpec((4, 6, 8, 3), tf.uint8),
+        "id": tf.TensorSpec((4,), tf.string),
+        "label": tf.TensorSpec((4,), tf.int64),
+        "count": tf.TensorSpec((4,), tf.int64),
+        "ratio": tf.TensorSpec((4,), tf.float32),
+        "boxes": tf.RaggedTensorSpec((4, None), tf.int64, ragged_rank=1),
+        "tags": tf.RaggedTensorSpec((4, None), tf.string, ragged_rank=1),
+        "scores": tf.SparseTensorSpec((4, None), tf.float32),
+        "caption": tf.TensorSpec((4,), tf.string),
+        "mask": tf.TensorSpec((4,), tf.bool),
+    }
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "bfloat16"])
+def test_images_keep_their_type(datasets: Datasets, dtype: str) -> None:
+    reader = shuffled(datasets, image=sw.TrainImage(8, dtype=dtype))
+    theirs, ours = next(iter(reader.tf_data()))["image"], next(iter(reader))["image"]
+    assert (theirs.dtype, ours.dtype) == (dtype, np.dtype(dtype))
+    np.testing.assert_array_equal(theirs.numpy(), ours, strict=True)
+    assert ours.shape == (4, 8, 8, 3)
+
+
+def test_images_of_different_sizes_are_ragged(datasets: Datasets) -> None:
+    reader = shuffled(datasets, image=sw.DecodedImage())
+    theirs, ours = next(iter(reader.tf_data()))["image"], next(iter(reader))["image"]
+    assert len({image.shape for image in ours}) > 1
+    assert theirs.shape.as_list() == [4, None, None, 3]
+    for row, image in enumerate(ours):
+        np.testing.assert_array_equal(theirs[row].to_tensor().numpy(), image)
+
+
+@pytest.mark.parametrize("remainder", ["keep", "pad"])
+def test_supervised_pairs(datasets: Datasets, remainder: str) -> None:
+    """Those of padded batches have weights."""
+    reader = datasets.read(epochs=1, image=sw.EvalImage(8), remainder=remainder)
+    pairs = list(reader.tf_data(as_supervised=True))
+    for batch, (image, label, *_) in zip(reader, pairs, strict=True):
+        np.testing.assert_array_equal(image, batch["image"])
+        np.testing.assert_array_equal(label, batch["label"])
+    weights = [[1, 1, 1, 1]] * 5 + [[1, 0, 0, 0]] if remainder == "pad" else []
+    found = [weight for _, _, *given in pairs for weight in given]
+    assert [weight.numpy().tolist() for weight in found] == weights
+    assert all(weight.dtype == tf.float32 for weight in found)
+
+
+@pytest.mark.parametrize(
+    ("name", "features", "message"),
+    [
+        ("mixed", ["image"], "image: add them to features="),
+        ("mixed", ["label", "id"], "label, id: add them to features="),
+        ("unlabeled", None, "image, id: this dataset has no labels, so take batches as dicts"),
+    ],
+)
+def test_pairs_need_image_and_label(datasets: Any, name: str, features: Any, message: str) -> None:
+    reader = datasets.read(name, features=features)
+    with pytest.raises(UsageError, match=f"this Reader gives {message}"):
+        reader.tf_data(as_supervised=True)
+
+
+def test_an_endless_reader_begins_where_it_is(datasets: Datasets) -> None:
+    """It gives all epochs in their own orders; iterating leaves the reader where it is."""
+    reader = shuffled(datasets)
+    dataset = reader.tf_data()
+    ids = ids_of(take(shuffled(datasets), 17))
+
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert tensor_ids(dataset.take(17)) == ids
+    assert tensor_ids(dataset.take(2)) == ids[:8]
+    assert reader.position == 0
+    take(reader, 9)
+    assert tensor_ids(dataset.take(8)) == ids[36:]
+
+
+def test_a_reader_with_an_end_begins_where_it_was(datasets: Datasets) -> None:
+    """The length stays right."""
+    reader = shuffled(datasets, epochs=2)
+    ids = ids_of(reader)
+    reader.go_to(8)
+    dataset = reader.tf_data()
+    reader.go_to(0)
+
+    assert len(dataset) == len(reader) - 2
+    assert tensor_ids(dataset) == tensor_ids(dataset) == ids[8:]
+    reader.go_to(reader.steps.end)
+    assert tensor_ids(reader.tf_data()) == ids, "from its end a reader starts anew"
+
+
+def test_each_host_has_its_part(datasets: Datasets) -> None:
+    parts = [shuffled(datasets, host_index=host, host_count=2).tf_data() for host in range(2)]
+    halves = zip(*(part.take(7) for part in parts), strict=True)
+    whole = [as_lists(batch["id"]) for batch in take(shuffled(datasets), 7)]
+    assert [as_lists(first["id"]) + as_lists(second["id"]) for first, second in halves] == whole
+
+
+def test_iterators_of_one_dataset_do_not_disturb_each_other(datasets: Datasets) -> None:
+    dataset = shuffled(datasets).tf_data()
+    expected = [batch["id"] for batch in dataset.take(6).as_numpy_iterator()]
+    first, second = iter(dataset), iter(dataset)
+    found = [(next(first)["id"].numpy(), next(second)["id"].numpy()) for _ in range(6)]
+    np.testing.assert_array_equal(found, [(ids, ids) for ids in expected])
+
+
+@pytest.mark.parametrize("epochs", [None, 4])
+def test_an_iterator_is_restored(datasets: Datasets, tmp_path: Path, epochs: int | None) -> None:
+    def make() -> Any:
+        return iter(shuffled(datasets, epochs=epochs, image=sw.TrainImage(32)).tf_data())
+
+    iterator = make()
+    for _ in range(7):
+        next(iterator)
+    saved = tf.train.Checkpoint(iterator=iterator).save(str(tmp_path / "saved"))
+    following = [next(iterator) for _ in range(6)]
+
+    restored = make()
+    next(restored)  # it has begun elsewhere already
+    tf.train.Checkpoint(iterator=restored).restore(saved)
+
+    assert sum(path.stat().st_size for path in tmp_path.glob("saved*")) < 2000, "no batch is in it"
+    for batch in following:
+        found = next(restored)
+        assert found["id"].numpy().tolist() == batch["id"].numpy().tolist()
+        np.testing.assert_array_equal(found["image"], batch["image"])

@@ -1,0 +1,84 @@
+"""The inputs that the pages of docs/ name: photos/, labels.csv, coco/, shards/, dataset/, ..."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.support.build_helpers import build, make_images
+from tests.support.input_forms import FORMS
+from tests.support.schema_tables import mask_of
+
+NUM_PHOTOS = 160
+# Input form of the tests: what the pages call it.
+NAMES: Mapping[str, str] = {
+    "split-folders": "imagenet",
+    "imagefolder-metadata": "imagefolder",
+    "tar": "photos.tar",
+    "zip-stored": "photos.zip",
+    "webdataset": "shards",
+    "hub-parquet": "hub",
+    "coco": "coco",
+    "voc": "VOC2012",
+    "yolo": "yolo",
+    "tfrecord": "old",
+}
+
+
+def write(root: Path) -> Path:
+    """Write all of them below a folder; return it."""
+    photos = make_images(root / "photos", NUM_PHOTOS, side=12)
+    paths = sorted(path.relative_to(root).as_posix() for path in photos.rglob("*.png"))
+    rows = [{"path": path, "species": path.split("/")[1]} for path in paths]
+    _write_csv(root / "labels.csv", rows)
+    for part in range(2):
+        (root / "parts").mkdir(exist_ok=True)
+        _write_csv(
+            root / "parts" / f"part-{part}.csv",
+            [{"path": f"../{row['path']}", "label": row["species"]} for row in rows[part::2]],
+        )
+    patients = [{**row, "patient": f"p{number // 4}"} for number, row in enumerate(rows)]
+    _write_csv(root / "patients.csv", patients)
+    ids = [path.removeprefix("photos/") for path in paths[:20]]
+    (root / "test_ids.txt").write_text("".join(f"{name}\n" for name in ids))
+    _write_people(root)
+    for form in FORMS:
+        if form.name in NAMES:
+            form.write(root / "form")
+            made = next(path for path in (root / "form").iterdir() if path.name.startswith("in"))
+            shutil.move(made, root / NAMES[form.name])
+            shutil.rmtree(root / "form")
+    splits = "--split=train=0.8,validation=0.1,test=0.1"
+    for name in ("dataset", "other"):
+        assert build(photos, root / name, splits) == 0
+    return root
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _write_people(root: Path) -> None:
+    """Write a table for the schema of docs/schemas.md."""
+    (root / "masks").mkdir()
+    rows = []
+    for number in range(6):
+        mask = f"masks/{number}.png"
+        (root / mask).write_bytes(mask_of(number))
+        rows.append(
+            {
+                "image": f"photos/bird/{3 * number:04d}.png",
+                "age": 30 + number,
+                "tags": ["tall", "old"][: 1 + number % 2],
+                "caption": f"a person who has {number} green hats",
+                "embedding": [0.5, 1.0, float(number)],
+                "mask": mask,
+            }
+        )
+    (root / "people.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -1,0 +1,234 @@
+"""The same eight pictures in every input format, written by the libraries in common use."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+
+from tests.support.archive_files import pack_tar, pack_zip
+from tests.support.build_helpers import png_of
+from tests.support.detection_makers import write
+from tests.support.tfrecord_makers import example, write_records
+
+CLASSES = ("cat", "dog")
+SIDE = 8  # pixels of every picture
+Files = Mapping[str, bytes | str]
+Make = Callable[[Path], Files]
+
+
+class Picture(NamedTuple):
+    split: str
+    label: str
+    name: str
+    data: bytes
+
+    @property
+    def path(self) -> str:
+        return f"{self.label}/{self.name}"
+
+    @property
+    def stem(self) -> str:
+        return self.name.removesuffix(".png")
+
+    @property
+    def index(self) -> int:
+        return CLASSES.index(self.label)
+
+
+PICTURES = tuple(
+    # Square: the width follows the number.
+    Picture(split, CLASSES[number % 2], f"{number}.png", png_of(5 * number, side=SIDE))
+    for number, split in enumerate(["train"] * 6 + ["test"] * 2)
+)
+OF_SPLIT = {split: [p for p in PICTURES if p.split == split] for split in ("train", "test")}
+
+
+@dataclass(frozen=True)
+class Form:
+    """An input format and its files."""
+
+    name: str
+    files: Files | Make  # a function writes some below a folder, and returns the others
+    input: str = "in"  # below that folder
+    options: tuple[str, ...] = ()
+    states_splits: bool = True
+    label: str = "class"  # or "objects", for one object a picture
+
+    def __str__(self) -> str:
+        return self.name
+
+    def write(self, root: Path) -> None:
+        root.mkdir()
+        write(root, self.files(root) if callable(self.files) else self.files)
+
+
+IMAGES: Files = {f"in/images/{p.name}": p.data for p in PICTURES}
+ROWS = [{"path": f"images/{p.name}", "label": p.label, "split": p.split} for p in PICTURES]
+MEMBERS = {f"{p.split}/{p.path}": p.data for p in PICTURES}
+
+
+def csv_of(rows: list[dict[str, str]], delimiter: str = ",") -> str:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, list(rows[0]), delimiter=delimiter, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def parquet_table(root: Path) -> Files:
+    (root / "in").mkdir()
+    pq.write_table(pa.Table.from_pylist(ROWS), root / "in" / "t.parquet")
+    return IMAGES
+
+
+def labels_beside(_: Path) -> Files:
+    """Return a folder without classes, and a table of their labels."""
+    rows = [{"path": p.name, "label": p.label, "split": p.split} for p in PICTURES]
+    return {f"in/{p.name}": p.data for p in PICTURES} | {"labels.csv": csv_of(rows)}
+
+
+def image_folder_metadata(_: Path) -> Files:
+    files: dict[str, bytes | str] = {f"in/{p.split}/{p.name}": p.data for p in PICTURES}
+    for split, pictures in OF_SPLIT.items():
+        rows = [{"file_name": p.name, "label": p.label} for p in pictures]
+        files[f"in/{split}/metadata.csv"] = csv_of(rows)
+    return files
+
+
+def tar_with(name: str, mode: str) -> Make:
+    def make(root: Path) -> Files:
+        pack_tar(root / name, MEMBERS, mode)
+        return {}
+
+    return make
+
+
+def zip_with(method: int) -> Make:
+    def make(root: Path) -> Files:
+        pack_zip(root / "in.zip", MEMBERS, method)
+        return {}
+
+    return make
+
+
+def webdataset(root: Path) -> Files:
+    for split, pictures in OF_SPLIT.items():
+        files = {}
+        for p in pictures:
+            files |= {f"{p.stem}.png": p.data, f"{p.stem}.cls": p.label.encode()}
+        pack_tar(root / "in" / f"{split}-000000.tar", files)
+    return {}
+
+
+def tfrecords(root: Path) -> Files:
+    """Write TFRecord files as TFDS names and fills them."""
+    for split, pictures in OF_SPLIT.items():
+        records = [example(image=p.data, label=p.index, id=p.path.encode()) for p in pictures]
+        write_records(root / "in" / f"zoo-{split}.tfrecord-00000-of-00001", records)
+    return {"in/label.labels.txt": "".join(f"{name}\n" for name in CLASSES)}
+
+
+def _hub_table(split: str) -> pa.Table:
+    """Return a table as on the Hugging Face hub: bytes and path, and class names in the schema."""
+    pictures = OF_SPLIT[split]
+    kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    image = pa.array([{"bytes": p.data, "path": p.name} for p in pictures], kind)
+    table = pa.table({"image": image, "label": pa.array([p.index for p in pictures], pa.int64())})
+    label = {"names": list(CLASSES), "_type": "ClassLabel"}
+    info: dict[str, Any] = {"features": {"image": {"_type": "Image"}, "label": label}}
+    return table.replace_schema_metadata({"huggingface": json.dumps({"info": info})})
+
+
+def hub_parquet(root: Path) -> Files:
+    (root / "in").mkdir()
+    for split in OF_SPLIT:
+        path = root / "in" / f"{split}-00000-of-00001.parquet"
+        pq.write_table(_hub_table(split), path, row_group_size=2)
+    return {}
+
+
+def arrow_files(root: Path) -> Files:
+    (root / "in").mkdir()
+    for split in OF_SPLIT:
+        table = _hub_table(split)
+        path = root / "in" / f"{split}-00000-of-00001.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+            writer.write_table(table)
+    return {}
+
+
+def coco(_: Path) -> Files:
+    files: dict[str, bytes | str] = {f"in/{p.split}2017/{p.name}": p.data for p in PICTURES}
+    categories = [{"id": 10 * number + 1, "name": name} for number, name in enumerate(CLASSES)]
+    shape = {"bbox": [0, 0, SIDE, SIDE / 2], "area": 32, "iscrowd": 0, "segmentation": []}
+    for split, pictures in OF_SPLIT.items():
+        images = [
+            {"id": number, "file_name": p.name, "width": SIDE, "height": SIDE}
+            for number, p in enumerate(pictures)
+        ]
+        annotations = [
+            {"id": number, "image_id": number, "category_id": 10 * p.index + 1, **shape}
+            for number, p in enumerate(pictures)
+        ]
+        content = {"images": images, "annotations": annotations, "categories": categories}
+        files[f"in/annotations/instances_{split}2017.json"] = json.dumps(content)
+    return files
+
+
+def voc(_: Path) -> Files:
+    box = f"<bndbox><xmin>0</xmin><ymin>0</ymin><xmax>{SIDE}</xmax><ymax>4</ymax></bndbox>"
+    size = f"<size><width>{SIDE}</width><height>{SIDE}</height><depth>3</depth></size>"
+    files: dict[str, bytes | str] = {}
+    for p in PICTURES:
+        item = f"<object><name>{p.label}</name><difficult>0</difficult>{box}</object>"
+        xml = f"<annotation><filename>{p.name}</filename>{size}{item}</annotation>"
+        files |= {f"in/Annotations/{p.stem}.xml": xml, f"in/JPEGImages/{p.name}": p.data}
+    for split, pictures in OF_SPLIT.items():
+        files[f"in/ImageSets/Main/{split}.txt"] = "".join(f"{p.stem}\n" for p in pictures)
+    return files
+
+
+def yolo(_: Path) -> Files:
+    config = "train: images/train\ntest: images/test\nnames:\n  0: cat\n  1: dog\n"
+    files: dict[str, bytes | str] = {"in/data.yaml": config}
+    for p in PICTURES:
+        files[f"in/images/{p.split}/{p.name}"] = p.data
+        files[f"in/labels/{p.split}/{p.stem}.txt"] = f"{p.index} 0.5 0.25 1.0 0.5\n"
+    return files
+
+
+UPPER = {f"in/{p.split.upper()}/{p.label}/{p.stem}.PNG": p.data for p in PICTURES}
+JSON_LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+SHARDED = {"in/t-0.csv": csv_of(ROWS[:3]), "in/t-1.csv": csv_of(ROWS[3:])}
+FORMS = (
+    Form("class-folders", {f"in/{p.path}": p.data for p in PICTURES}, states_splits=False),
+    Form("split-folders", UPPER),
+    Form("csv", {**IMAGES, "in/t.csv": csv_of(ROWS)}, "in/t.csv"),
+    Form("tsv", {**IMAGES, "in/t.tsv": csv_of(ROWS, "\t")}, "in/t.tsv"),
+    Form("jsonl", {**IMAGES, "in/t.jsonl": JSON_LINES}, "in/t.jsonl"),
+    Form("parquet", parquet_table, "in/t.parquet"),
+    Form("sharded-csv", {**IMAGES, **SHARDED}, "in/t-*.csv"),
+    Form("labels-beside", labels_beside, options=("--labels", "{root}/labels.csv")),
+    Form("imagefolder-metadata", image_folder_metadata),
+    Form("tar", tar_with("in.tar", "w"), "in.tar"),
+    Form("tar.gz", tar_with("in.tar.gz", "w:gz"), "in.tar.gz"),
+    Form("webdataset", webdataset),
+    Form("zip-stored", zip_with(zipfile.ZIP_STORED), "in.zip"),
+    Form("zip-deflated", zip_with(zipfile.ZIP_DEFLATED), "in.zip"),
+    Form("tfrecord", tfrecords),
+    Form("hub-parquet", hub_parquet),
+    Form("arrow", arrow_files),
+    Form("coco", coco, label="objects"),
+    Form("voc", voc, label="objects"),
+    Form("yolo", yolo, label="objects"),
+)

@@ -1,0 +1,171 @@
+"""check_image: what passes, what is rejected and why; nothing but an ImageFault is ever raised."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support import image_corpus as corpus
+from tests.support.image_makers import patched
+from tests.support.random_tests import examples
+from transforms.images import (
+    CHECKS,
+    EncodeOptions,
+    ImageFault,
+    ImageInfo,
+    ImagePolicy,
+    PolicyFault,
+    check_image,
+    encode_image,
+    store_image,
+)
+from transforms.rejects import RejectReason as R
+
+SAMPLES = {sample.name: sample for sample in corpus.all_samples()}
+FIX = ImagePolicy(dict.fromkeys(PolicyFault, "fix"), max_pixels=2000, max_aspect=1.2, min_side=9)  # type: ignore[arg-type]
+ENCODED = (
+    EncodeOptions(), EncodeOptions("raw", (9, 7)), EncodeOptions("png"), EncodeOptions("jpeg"),
+)  # fmt: skip
+STORED = (
+    EncodeOptions(policy=FIX, strip_metadata=True, color_profile="srgb"),
+    EncodeOptions(strip_metadata=True, color_profile="drop"),
+    EncodeOptions("tensor", color_profile="srgb", max_side=30),
+)
+
+
+def fault_of(call: Callable[[], object]) -> ImageFault | None:
+    """Return the fault that a call ends with; any other exception fails the test."""
+    try:
+        call()
+    except ImageFault as raised:
+        fault = raised
+    else:
+        return None
+    assert fault.detail
+    assert "\n" not in fault.detail
+    return fault
+
+
+def reason_of(data: bytes, check: str, *, stored: bool = True) -> R | None:
+    fault = fault_of(lambda: check_image(data, check, stored=stored))
+    return fault.reason if fault else None
+
+
+def test_the_samples_have_different_names() -> None:
+    assert len(SAMPLES) == len(corpus.all_samples())
+
+
+@pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES)
+def test_reasons(sample: corpus.Sample) -> None:
+    data = sample.data
+    assert reason_of(data, "header") == sample.header
+    assert reason_of(data, "decode") == sample.decode
+    assert reason_of(data, "decode", stored=False) == sample.reencode
+    assert reason_of(data, "none") == (None if data else R.EMPTY_FILE)
+
+
+@pytest.mark.parametrize("sample", corpus.good_samples(), ids=lambda sample: sample.name)
+def test_info(sample: corpus.Sample) -> None:
+    for check in CHECKS:
+        assert check_image(sample.data, check) == sample.info
+        assert check_image(sample.data, check, stored=False) == sample.info
+
+
+def test_none_returns_as_much_as_the_header_tells_and_there_is_no_full() -> None:
+    assert check_image(b"hello", "none") == ImageInfo("", 0, 0, 0)
+    assert check_image(corpus.JPEG[:40], "none") == ImageInfo("jpeg", 0, 0, 0)
+    assert check_image(corpus.JPEG[:-40], "none") == ImageInfo("jpeg", 61, 47, 3)
+    with pytest.raises(ValueError, match="check must be one of header, decode, none, got 'full'"):
+        check_image(corpus.JPEG, "full")
+
+
+@pytest.mark.parametrize(("name", "words"), [
+    ("tiff", "TIFF"), ("avif", "AVIF"), ("heic", "HEIC"), ("svg", "SVG"), ("html", "HTML page"),
+    ("jpeg-2000", "JPEG 2000"), ("jpeg-xl", "JPEG XL"), ("lfs-pointer", "git lfs pull"),
+    ("webp-alpha", "encode to png or jpeg"), ("bmp-palette", "encode to png or jpeg"),
+    ("jpeg-half", "fetch it again"), ("png-no-end", "fetch it again"),
+    ("gif-half", "fetch it again"), ("jpeg-bomb", "65,280 x 65,280 pixels"),
+])  # fmt: skip
+def test_the_detail_names_the_format_or_the_fix(name: str, words: str) -> None:
+    with pytest.raises(ImageFault, match=words):
+        check_image(SAMPLES[name].data, "decode")
+
+
+def test_a_fault_survives_pickling() -> None:
+    fault = pickle.loads(pickle.dumps(ImageFault(R.CORRUPT, "broken")))
+    assert (fault.reason, fault.detail, str(fault)) == (R.CORRUPT, "broken", "corrupt: broken")
+
+
+FIRST_PIXEL = {
+    "jpeg": corpus.SCAN + 14, "jpeg-progressive": corpus.PROGRESSIVE.index(b"\xff\xda") + 10,
+    "png-RGB": corpus.PNG.index(b"IDAT") + 4, "gif": 800, "gif-animated": 800, "webp": 40,
+    "bmp": 60,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FIRST_PIXEL)
+@pytest.mark.parametrize("check", ["header", "decode"])
+def test_a_cut_anywhere_in_the_pixels_is_found(name: str, check: str) -> None:
+    data, start = SAMPLES[name].data, FIRST_PIXEL[name]
+    stop = len(data) - 1  # a GIF that lacks its last byte, the trailer, is still whole
+    cuts = range(start, stop, max(1, (stop - start) // 50))
+    assert len(cuts) >= 50
+    assert [cut for cut in cuts if reason_of(data[:cut], check) != R.TRUNCATED] == []
+
+
+def exercise(data: bytes) -> None:
+    """Call all functions that read bytes."""
+    for check in CHECKS:
+        reason_of(data, check)
+        reason_of(data, check, stored=False)
+    for options in ENCODED:
+        fault_of(partial(encode_image, data, options))
+    for options in STORED:
+        fault_of(partial(store_image, data, options, check="decode", name="x.png"))
+
+
+STARTS = (
+    b"", b"\xff\xd8\xff", corpus.PNG[:16], corpus.PNG[:41], b"GIF87a", b"GIF89a", corpus.GIF[:13],
+    corpus.WEBP[:12], corpus.WEBP[:16], corpus.BMP[:18], corpus.BMP[:54],
+)  # fmt: skip
+files = st.sampled_from([sample.data for sample in corpus.good_samples()])
+beginnings = st.builds(lambda data, share: data[: int(share * len(data))], files, st.floats(0, 1))
+inventions = st.builds(bytes.__add__, st.sampled_from(STARTS), st.binary(max_size=300))
+damaged = st.builds(
+    # Most of the damage is in the header.
+    lambda data, where, new: patched(data, int(where**3 * len(data)), new)[: len(data)],
+    files,
+    st.floats(0, 1, exclude_max=True),
+    st.binary(min_size=1, max_size=4),
+)
+
+
+@examples(300, 1000)
+@given(beginnings | inventions | damaged)
+def test_any_bytes_pass_or_are_a_fault(data: bytes) -> None:
+    exercise(data)
+
+
+def test_nothing_is_printed_and_nothing_warns(capfd: pytest.CaptureFixture[str]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for sample in corpus.all_samples():
+            exercise(sample.data)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_header_check_imports_no_decoder() -> None:
+    program = (
+        "import sys; from transforms.images import check_image; "
+        f"check_image(bytes.fromhex('{corpus.JPEG.hex()}'), 'header'); "
+        "print(sorted({'PIL', 'tensorflow', 'apache_beam'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"

@@ -1,0 +1,120 @@
+"""Geometry of boxes: fractions of the image, cut off at its edges, and lists of references."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.storage import NO_OPTIONS
+from tests.support.detection_makers import picture, write
+from transforms.inputs.annotations import boxes
+from transforms.rejects import RejectReason
+
+SIDES = st.integers(1, 60_000)
+NAN, INF = math.nan, math.inf
+
+
+@st.composite
+def boxes_in_images(draw: st.DrawFn) -> tuple[int, int, list[float]]:
+    """Return (width, height, [x, y, width, height] in pixels) of a box inside an image."""
+    width, height = draw(SIDES), draw(SIDES)
+    x, y = draw(st.floats(0, width - 1)), draw(st.floats(0, height - 1))
+    w, h = (draw(st.floats(1, max(1.0, side))) for side in (width - x, height - y))
+    return width, height, [x, y, w, h]
+
+
+def corners_of(width: int, height: int, box: list[float]) -> np.ndarray:
+    sides = np.array([height], float), np.array([width], float)
+    return boxes.corners_of_pixels(np.array([box]), *sides)
+
+
+@given(boxes_in_images())
+def test_pixels_come_back_from_fractions(case: tuple[int, int, list[float]]) -> None:
+    width, height, box = case
+    [settled], [keep] = boxes.settle_boxes(corners_of(*case))
+    assert keep
+    assert (settled >= 0).all()
+    assert (settled <= 1).all()
+    ymin, xmin, ymax, xmax = settled.astype(float) * [height, width, height, width]
+    found = [xmin, ymin, xmax - xmin, ymax - ymin]
+    assert found == pytest.approx(box, abs=max(width, height) * 2e-7)
+
+
+@given(boxes_in_images())
+def test_centers_and_corners_agree(case: tuple[int, int, list[float]]) -> None:
+    width, height, (x, y, w, h) = case
+    center = [(x + w / 2) / width, (y + h / 2) / height, w / width, h / height]
+    found = boxes.corners_of_centres(np.array([center]))
+    np.testing.assert_allclose(found, corners_of(*case), atol=1e-9)
+
+
+@given(st.lists(st.lists(st.floats(width=64), min_size=4, max_size=4), max_size=5))
+def test_a_settled_box_is_one_of_tfds(drawn: list[list[float]]) -> None:
+    corners = np.array(drawn, float).reshape(-1, 4)
+    settled, keep = boxes.settle_boxes(corners)
+    assert settled.dtype == np.float32
+    for ymin, xmin, ymax, xmax in settled[keep]:
+        assert 0 <= ymin < ymax <= 1
+        assert 0 <= xmin < xmax <= 1
+    assert not keep[~np.isfinite(corners).all(axis=1)].any()
+
+
+@pytest.mark.parametrize(("corners", "expected"), [
+    ((0.1, 0.2, 0.3, 0.4), (0.1, 0.2, 0.3, 0.4)), ((-0.1, -5, 0.3, 1.5), (0, 0, 0.3, 1)),
+    ((0, 0, 1, 1), (0, 0, 1, 1)), ((0.1, 0.2, 0.1, 0.4), None), ((0.1, 0.4, 0.3, 0.2), None),
+    ((1.0, 0.2, 1.5, 0.4), None), ((0.1, -0.4, 0.3, 0.0), None), ((0.1, NAN, 0.3, 0.4), None),
+    ((0.1, 0.2, INF, 0.4), None), ((-INF, 0.2, 0.3, 0.4), None),
+])  # fmt: skip
+def test_cut_off_at_edges(corners: tuple[float, ...], expected: tuple[float, ...] | None) -> None:
+    [settled], [keep] = boxes.settle_boxes(np.array([corners]))
+    assert keep == (expected is not None)
+    assert not expected or settled.tolist() == pytest.approx(expected, abs=1e-7)
+
+
+def test_objects_as_lists_of_their_images() -> None:
+    corners = np.array([[0, 0, 0.5, 1], [0.5, 0.5, 0.5, 1], [0.25, 0.5, 2, 0.75]])
+    labels, names = {boxes.LABEL: pa.array(["x", "y", "z"])}, ["i#1", "k#1", "k#2"]
+    found = boxes.ObjectRows(np.array([0, 2, 2]), corners, labels, names)
+    columns, [reject] = boxes.object_columns(found, ["/i", "/j", "/k"])
+    assert {name: column.to_pylist() for name, column in columns.items()} == {
+        "x/objects/bbox": [[[0, 0, 0.5, 1]], [], [[0.25, 0.5, 1, 0.75]]],
+        "x/objects/label": [["x"], [], ["z"]],
+    }
+    assert columns["x/objects/bbox"].type == pa.list_(boxes.BOX_TYPE)
+    assert (reject.id, reject.uri, reject.reason) == ("k#1", "/k", RejectReason.EMPTY_BOX)
+    assert "(ymin=0.5, xmin=0.5, ymax=0.5, xmax=1, as fractions)" in reject.detail
+
+
+def test_no_objects_at_all() -> None:
+    labels = {boxes.LABEL: pa.array([], pa.string())}
+    nothing = boxes.ObjectRows(np.array([], np.int64), np.empty((0, 4)), labels, [])
+    columns, rejects = boxes.object_columns(nothing, ["/i", "/j"])
+    assert {name: column.to_pylist() for name, column in columns.items()} == {
+        "x/objects/bbox": [[], []],
+        "x/objects/label": [[], []],
+    }
+    assert rejects == []
+
+
+@pytest.mark.parametrize(("height", "width", "expected"), [
+    (2, 3, (2, 3)), (2.5, 3, (2.5, 3)), (0, 3, None), (-1, 3, None), (True, 3, None),
+    ("2", 3, None), (None, 3, None), (NAN, 3, None), (2, INF, None), (2, 10**400, None),
+])  # fmt: skip
+def test_stated_sizes(height: object, width: object, expected: tuple[float, float] | None) -> None:
+    assert boxes.stated_size(height, width) == expected
+
+
+def test_sizes_of_headers(tmp_path: Path) -> None:
+    jpeg = picture(30, 7, kind="JPEG")
+    long = b"\xff\xd8" + (b"\xff\xef\xff\xff" + bytes(65533)) * 5 + jpeg[2:]
+    files = {"a.jpg": jpeg, "long.jpg": long, "no.jpg": b"hello", "cut.png": picture()[:20]}
+    write(tmp_path, files)
+    sizes = {name: boxes.read_size(f"{tmp_path}/{name}", NO_OPTIONS) for name in files}
+    assert sizes == {"a.jpg": (7, 30), "long.jpg": (7, 30), "no.jpg": None, "cut.png": None}
+    assert boxes.read_size(f"{tmp_path}/gone.png", NO_OPTIONS) is None

@@ -1,0 +1,262 @@
+"""COCO json as INPUT: layouts, splits, stores, whole builds, and invalid files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.schema import FeatureKind
+from shardwright.storage import NO_OPTIONS
+from tests.support import detection_makers as det
+from tests.support.buckets import Bucket
+from tests.support.build_helpers import build, manifest_of, reasons_of
+from tests.support.listings import columns_of
+from transforms.inputs.annotations import coco_files
+from transforms.inputs.annotations.coco_files import look_at_coco
+from transforms.inputs.annotations.json_sections import read_sections
+
+
+def official(root: Path) -> Path:
+    """Write the layout of COCO's own archives."""
+    captions = [
+        {"id": 5, "image_id": 0, "caption": "second"},
+        {"id": 2, "image_id": 0, "caption": "först"},
+    ]
+    train = json.dumps(det.coco(["a", "b"]))
+    texts = {
+        "instances_train2017": train,
+        "captions_train2017": json.dumps(det.coco(["a", "b"], annotations=captions, categories=[])),
+        "person_keypoints_train2017": train,
+        "instances_val2017": json.dumps(det.coco(["ü c"]), ensure_ascii=False),
+    }
+    files = {f"annotations/{name}.json": text for name, text in texts.items()}
+    return det.write(
+        root, {**det.pictures("train2017", "ab"), **det.pictures("val2017", ["ü c"]), **files}
+    )
+
+
+def test_the_official_layout(tmp_path: Path) -> None:
+    source, rows, rejects = det.listed(official(tmp_path))
+    assert source.describe() == (
+        f"COCO json at {tmp_path} (instances_train2017.json, captions_train2017.json, "
+        "instances_val2017.json) with boxes of 3 classes and captions; "
+        "person_keypoints_train2017.json left out"
+    )
+    assert (source.states_splits, source.class_names, rejects) == (True, None, [])
+    assert columns_of(rows, "id", "split", "row", "x/image_id", "x/captions") == [
+        ("train2017/a.png", "train", 0, 0, ["först", "second"]),  # by id, as in TFDS
+        ("train2017/b.png", "train", 1, 1, []),
+        ("val2017/ü c.png", "validation", 0, 0, []),
+    ]
+    det.assert_same_objects(rows, tmp_path, tolerance=1e-7, segmentation="[[1,2.5,3,4]]")
+    assert [row["x/objects/area"] for row in rows] == [[7.5] * 2, [], [7.5]]
+
+    assert [(f.name, f.kind, f.stored_shape, f.sequence) for f in source.features] == [
+        ("objects/bbox", FeatureKind.BOX, (None, 4), "objects"),
+        ("objects/label", FeatureKind.CLASS_LABEL, (None,), "objects"),
+        ("objects/area", FeatureKind.FLOAT32, (None,), "objects"),
+        ("objects/is_crowd", FeatureKind.INT64, (None,), "objects"),
+        ("objects/segmentation", FeatureKind.TEXT, (None,), "objects"),
+        ("captions", FeatureKind.TEXT, (None,), ""),
+    ]
+    assert (
+        source.features[1].names == det.CLASSES
+    )  # by category id, not by place in the file or name
+    assert source.features[3].dtype == "bool"
+
+
+@pytest.mark.parametrize(("where", "images", "root"), [
+    ("annotations/instances_train2017.json", "train2017", ""),
+    ("annotations/instances_train2017.json", "images/train2017", ""),
+    ("annotations/train.json", "images", ""),
+    ("instances_train2017.json", "train2017", ""),
+    ("all.json", "", ""),
+    ("all.json", "images", ""),
+    ("labels/all.json", "elsewhere/deep", "elsewhere/deep"),
+    ("labels/instances_x.json", "elsewhere/x", "elsewhere"),
+])  # fmt: skip
+def test_folders_of_images(tmp_path: Path, where: str, images: str, root: str) -> None:
+    files = {f"{images}/{name}.png".lstrip("/"): det.picture() for name in det.OBJECTS}
+    det.write(tmp_path, files | {where: json.dumps(det.coco())})
+    _, rows, rejects = det.listed(
+        tmp_path / where, image_root=f"{tmp_path}/{root}" if root else None
+    )
+    assert ([row["uri"] for row in rows], rejects) == ([str(tmp_path / name) for name in files], [])
+    home = f"{tmp_path}/{root}".rstrip("/")
+    assert [f"{home}/{row['id']}" for row in rows] == [row["uri"] for row in rows]
+
+
+def test_roboflow_puts_the_json_beside_the_images(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {"README.txt": "x"}
+    for split, name in (("train", "a"), ("valid", "b")):
+        files |= det.pictures(split, [name])
+        files[f"{split}/_annotations.coco.json"] = json.dumps(det.coco([name]))
+    source, rows, rejects = det.listed(det.write(tmp_path, files))
+    assert (source.states_splits, columns_of(rows, "id", "split"), rejects) == (
+        True,
+        [("train/a.png", "train"), ("valid/b.png", "validation")],
+        [],
+    )
+    _, rows, _ = det.listed(tmp_path / "valid")
+    assert columns_of(rows, "id", "split") == [("b.png", None)]  # one set alone states no splits
+
+
+@pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
+def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
+    official(tmp_path)
+    (tmp_path / "train2017" / "b.png").unlink()
+    uri = det.upload(tmp_path, bucket, "data/coco")
+    _, local, _ = det.listed(tmp_path)
+    for place in (uri, f"{uri}/annotations/*_*2017.json"):
+        source, rows, rejects = det.listed(place, bucket.options())
+        assert source.describe().startswith(f"COCO json at {place} (")
+        det.assert_same_in_store(rows, local, uri)
+        assert det.reasons(rejects) == [("train2017/b.png", "missing_file")]
+    place, images = f"{uri}/annotations/instances_val2017.json", f"{uri}/val2017"
+    _, rows, rejects = det.listed(place, bucket.options(), image_root=images)
+    assert ([row["id"] for row in rows], rejects) == (["ü c.png"], [])
+
+
+def test_folders_and_files_that_are_not_coco(tmp_path: Path) -> None:
+    files = {"a.png": det.picture(), "settings.json": '{"a": 1}', "annotations/notes.json": "[]"}
+    assert det.listed(det.write(tmp_path, files))[0].describe() == f"a folder at {tmp_path}"
+    with pytest.raises(UsageError, match=r"settings\.json"):
+        det.listed(tmp_path / "settings.json")
+    with pytest.raises(UsageError, match=r"has no COCO json: give the \.json"):
+        det.listed(det.write(tmp_path / "empty", {"a.png": det.picture()}), input_format="coco")
+
+
+def test_images_only(tmp_path: Path) -> None:
+    text = json.dumps({"images": [det.IMAGE]})
+    det.write(tmp_path, {"test/a.png": det.picture(), "annotations/image_info_test.json": text})
+    source, [row], rejects = det.listed(tmp_path)
+    told = f"COCO json at {tmp_path} (image_info_test.json) with images only"
+    assert (source.features, source.describe()) == ((), told)
+    assert (row["id"], rejects) == ("test/a.png", [])
+
+
+def test_captions_only(tmp_path: Path) -> None:
+    captions = [{"id": 1, "image_id": 1, "caption": "\ud83d\ude00 half \ud83d"}]
+    text = json.dumps({"images": [det.IMAGE], "annotations": captions})
+    det.write(tmp_path, {"a.png": det.picture(), "x.json": text})
+    source, [row], rejects = det.listed(tmp_path / "x.json")
+    assert [feature.name for feature in source.features] == ["captions"]
+    assert (row["x/captions"], rejects) == (["😀 half ?"], [])
+
+
+def test_a_whole_build(tmp_path: Path) -> None:
+    train = det.coco(["a", "b"])
+    train["images"].append({"id": 9, "file_name": "lost.png", "width": 4, "height": 4})
+    flat = {"id": 50, "image_id": 1, "category_id": 10, "bbox": [4, 2, 0, 10]}
+    train["annotations"].append(flat)
+    det.write(
+        official(tmp_path / "in"), {"annotations/instances_train2017.json": json.dumps(train)}
+    )
+    assert build(tmp_path / "in", tmp_path / "out", "--max-reject-fraction", "0.3") == 0
+    records = det.records_of(tmp_path / "out")
+    for split, name in (("train2017", "a"), ("train2017", "b"), ("val2017", "ü c")):
+        record = records.pop(f"{split}/{name}.png")
+        boxes = [edge for box in det.expected_boxes(name) for edge in box]
+        assert record["objects/bbox"] == pytest.approx(boxes, abs=1e-7)
+        assert record["objects/label"] == [det.CLASSES.index(label) for label in det.LABELS[name]]
+        assert record["objects/segmentation"] == [b"[[1,2.5,3,4]]"] * len(det.OBJECTS[name])
+        assert record["captions"] == (["först".encode(), b"second"] if name == "a" else [])
+        assert record["image"] == [(tmp_path / "in" / split / f"{name}.png").read_bytes()]
+    assert records == {}
+    lost = {"train2017/b.png#50": "empty_box", "train2017/lost.png": "missing_file"}
+    assert reasons_of(tmp_path / "out") == lost
+    splits = manifest_of(tmp_path / "out")["splits"]
+    numbers = {name: split["num_records"] for name, split in splits.items()}
+    assert numbers == {"train": 2, "validation": 1}
+
+
+def test_a_build_of_a_wildcard_for_detection(tmp_path: Path) -> None:
+    uri = official(tmp_path / "in") / "annotations" / "instances_*.json"
+    assert build(uri, tmp_path / "out", "--schema", "detection") == 0
+    records = det.records_of(tmp_path / "out")
+    assert {key: record["objects/label"] for key, record in records.items()} == {
+        "train2017/a.png": [2, 0], "train2017/b.png": [], "val2017/ü c.png": [1]
+    }  # fmt: skip
+    assert set(records["train2017/a.png"]) == {"image", "id", "objects/bbox", "objects/label"}
+
+
+TEXT = det.coco_json(det.GOOD)
+
+
+def categories(*found: dict[str, Any]) -> str:
+    return det.coco_json(det.GOOD, categories=found)
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    (TEXT[:-30], "is not a JSON object, or is cut short: "),
+    (TEXT[:-1], "is not a JSON object, or is cut short: expected a comma or }"),
+    (TEXT + "x", "unexpected text after the object"),
+    ("[1, 2]", "expected an object"),
+    ("", "expected an object"),
+    ('{"images": [{}}', "a comma or ]"),
+    ('{"images": [], "images": []}', "'images' is not a key, or occurs twice"),
+    ('{"images": ' + "[" * 100_000, "is not a JSON object"),
+    ('{"images": [' + "9" * 5000 + "]}", "is not a JSON object"),
+    ('{"images": [{"id": 1, "file_name": "a.png"}]', "is not a JSON object"),
+    (b'{"images": ["\xff"]}', "is not UTF-8"),
+    ('{"annotations": []}', "lists no `images`"),
+    (categories({"id": 3}), "categories[0] is {'id': 3}; a category has an id and a name"),
+    (categories({"id": 3, "name": "\ud800"}), "a category has an id and a name"),
+    (categories(det.CATEGORY, {"id": 4, "name": "cat "}),
+     "two categories have the id 4 or the name 'cat'"),
+    (categories(det.CATEGORY, {"id": 3.0, "name": "dog"}),
+     "two categories have the id 3 or the name 'dog'"),
+])  # fmt: skip
+def test_invalid_files(tmp_path: Path, text: str | bytes, told: str) -> None:
+    det.write(tmp_path, {"a.png": det.picture(), "x.json": text})
+    with pytest.raises(BuildError) as raised:
+        det.listed(tmp_path / "x.json", input_format="coco")
+    assert told in str(raised.value)
+    assert str(tmp_path / "x.json") in str(raised.value)
+
+
+def test_ids_that_are_numbers() -> None:
+    numbers = {"7": 7, "-7": -7, "007": 7, str(-(2**63) + 1): -(2**63) + 1, "0": 0}
+    others = ("--5", "-", "", "7.5", "x", "\u0661", str(2**63), "9" * 5000)
+    assert {key: coco_files.number_of(key) for key in numbers} == numbers
+    assert [coco_files.number_of(key) for key in others] == [None] * len(others)
+    classes = coco_files.merge_categories([[("--5", "odd"), ("10", "cat"), ("9", "dog")]])
+    assert classes == ("dog", "cat", "odd")
+
+
+def test_boxes_without_categories(tmp_path: Path) -> None:
+    det.write(tmp_path, {"a.png": det.picture(), "x.json": categories()})
+    with pytest.raises(UsageError, match="has boxes and no categories: add the section"):
+        det.listed(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_a_look_at_its_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: bool) -> None:
+    long = "x" * 5000
+    sections = {"info": long, "images": [det.IMAGE], "annotations": [det.GOOD] * 200, "more": long}
+    named: dict[str, Any] = {"categories": [det.CATEGORY]}
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({**sections, **named} if last else {**named, **sections}))
+    whole = look_at_coco(str(path), NO_OPTIONS)
+    monkeypatch.setattr(coco_files, "_SMALL_BYTES", 1000)
+    monkeypatch.setattr(coco_files, "_LOOK_BYTES", 1000)
+    monkeypatch.setattr(coco_files, "read_sections", None)  # the whole file is not needed
+    assert look_at_coco(str(path), NO_OPTIONS) == whole == ((("3", "cat"),), True, False)
+
+
+def test_sections_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    value: dict[str, Any] = {
+        "a": [1, 23, {"ü": 'x\\"]'}, [], -4.5e3], "b": {"c": [1]}, "d": [], "e": 123456,
+        "f": [[[0.25]]], "g": None, "h": "ü€😀",
+    }  # fmt: skip
+    items = [(key, found if isinstance(found, list) else [found]) for key, found in value.items()]
+    expected = [(key, item) for key, found in items for item in found]
+    path = tmp_path / "x.json"
+    for num_bytes in range(1, 40):
+        path.write_text(json.dumps(value, ensure_ascii=False, indent=num_bytes % 3))
+        monkeypatch.setattr("transforms.inputs.annotations.json_sections._READ_BYTES", num_bytes)
+        assert list(read_sections(str(path), NO_OPTIONS)) == expected, num_bytes

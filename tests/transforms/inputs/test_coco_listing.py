@@ -1,0 +1,118 @@
+"""Images and annotations of a COCO json: rows, and a reject for each that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.detection_makers import GOOD, IMAGE, coco_json, listed, picture, reasons, write
+from tests.support.listings import Rows, columns_of
+from transforms.rejects import Reject
+
+BARE = {"id": 7, "image_id": 1}
+
+
+def list_json(root: Path, text: str, a: bytes = b"", **files: bytes) -> tuple[Rows, list[Reject]]:
+    """List a json beside `a.png` and further images."""
+    further = {f"{name}.png": data for name, data in files.items()}
+    write(root, {"a.png": a or picture(), "x.json": text, **further})
+    return listed(root / "x.json")[1:]
+
+
+@pytest.mark.parametrize(("annotation", "reason", "told"), [
+    ({**GOOD, "category_id": 9}, "unknown_label", "category_id 9, which is not in `categories`"),
+    ({**GOOD, "category_id": None}, "bad_value", "its category_id is None"),
+    ({**GOOD, "bbox": [1, 2, 3]}, "bad_value",
+     "its bbox is [1, 2, 3]; it must be [x, y, width, height] in pixels"),
+    ({**GOOD, "bbox": "1 2 3 4"}, "bad_value", "its bbox is '1 2 3 4'"),
+    ({**GOOD, "bbox": [1, 2, 3, "4"]}, "bad_value",
+     "its bbox has '4' in it, which is not a number"),
+    ({**GOOD, "bbox": [1, 2, 3, True]}, "bad_value", "its bbox has True in it"),
+    ({**GOOD, "area": "big"}, "bad_value", "its area has 'big' in it"),
+    ({**GOOD, "iscrowd": 2}, "bad_value", "its iscrowd is 2; it must be 0 or 1"),
+    ({**GOOD, "iscrowd": [1]}, "bad_value", "its iscrowd is [1]"),
+    ({**BARE, "category_id": 3}, "bad_value", "annotation 7 of "),
+    ({**BARE, "caption": 5}, "bad_value", "its caption is 5, which is not text"),
+])  # fmt: skip
+def test_invalid_annotations(tmp_path: Path, annotation: Any, reason: str, told: str) -> None:
+    images = (IMAGE, {**IMAGE, "id": 2, "file_name": "b.png"})
+    text = coco_json(annotation, {**GOOD, "id": 8, "image_id": 2}, images=images)
+    rows, rejects = list_json(tmp_path, text, b=picture())
+    assert ([row["id"] for row in rows], reasons(rejects)) == (["b.png"], [("a.png", reason)])
+    assert told in rejects[0].detail
+    assert rejects[0].uri == f"{tmp_path}/a.png"
+
+
+@pytest.mark.parametrize("box", [
+    [4, 2, 0, 10], [4, 2, 8, -1], [40, 2, 8, 10], [-8, 2, 8, 10], [4, 2, float("nan"), 10],
+    [4, 2, float("inf"), 10], [4, 10**400, 8, 10],
+])  # fmt: skip
+def test_a_box_without_area_is_left_out_and_listed(tmp_path: Path, box: list[Any]) -> None:
+    [row], rejects = list_json(tmp_path, coco_json({**GOOD, "id": 9, "bbox": box}, GOOD))
+    assert reasons(rejects) == [("a.png#9", "empty_box")]
+    assert row["x/objects/bbox"] == [pytest.approx([0.1, 0.1, 0.6, 0.3])]
+    names = ("x/objects/label", "x/objects/area", "x/objects/segmentation")
+    assert columns_of([row], *names) == [(["cat"], [80.0], [""])]
+
+
+@pytest.mark.parametrize(("images", "ids", "expected"), [
+    ([IMAGE, IMAGE], ["a.png"], [("a.png", "duplicate_id")]),
+    ([IMAGE, {**IMAGE, "file_name": "b.png"}], ["a.png"], [("b.png", "duplicate_id")]),
+    ([IMAGE, {"id": 2}], ["a.png"], [("", "bad_value")]),
+    ([IMAGE, {"file_name": "b.png"}], ["a.png"], [("", "bad_value")]),
+    ([IMAGE, {"id": [1], "file_name": "b.png"}], ["a.png"], [("", "bad_value")]),
+    ([IMAGE, {"id": 2, "file_name": 5}], ["a.png"], [("", "bad_value")]),
+    ([IMAGE, {"id": 2, "file_name": "\ud800.png"}], ["a.png"], [("", "bad_value")]),
+    ([IMAGE, {"id": 2, "file_name": "a\0b.png"}], ["a.png"], [("a\0b.png", "unreadable")]),
+    ([IMAGE, 5, None, "x"], ["a.png"], [("", "bad_value")] * 3),
+    ([IMAGE, {"id": 2, "file_name": "gone.png"}], ["a.png"], [("gone.png", "missing_file")]),
+    ([IMAGE, {"id": 2, "file_name": "empty.png"}], ["a.png"], [("empty.png", "empty_file")]),
+    ([IMAGE, {"id": "x", "file_name": "b.png"}], ["a.png", "b.png"], []),
+    ([{**IMAGE, "id": "1"}], ["a.png"], []),
+    ([{**IMAGE, "id": 1.0}], ["a.png"], []),
+    ([{**IMAGE, "file_name": "./deep/../a.png"}], ["a.png"], []),
+    ([{**IMAGE, "file_name": "../outside.png"}], ["ROOT/outside.png"], []),
+    ([{**IMAGE, "file_name": "ROOT/outside.png"}], ["ROOT/outside.png"], []),
+    ([{**IMAGE, "file_name": f"{'../' * 10}etc/nothing.png"}], [],
+     [("/etc/nothing.png", "missing_file")]),
+])  # fmt: skip
+def test_images(tmp_path: Path, images: list[Any], ids: list[str], expected: list[Any]) -> None:
+    write(tmp_path, {"outside.png": picture()})
+    text = coco_json(GOOD, images=images).replace("ROOT", str(tmp_path))
+    rows, rejects = list_json(tmp_path / "data", text, b=picture(), empty=b"")
+    assert [row["id"].replace(str(tmp_path), "ROOT") for row in rows] == ids
+    assert reasons(rejects) == expected
+    assert rows == [] or rows[0]["x/objects/label"] == ["cat"]
+
+
+def test_annotations_of_missing_images(tmp_path: Path) -> None:
+    lost, none = {**GOOD, "image_id": 99}, {**GOOD, "image_id": None}
+    [row], rejects = list_json(tmp_path, coco_json(GOOD, lost, lost, none, "x"))
+    assert row["x/objects/label"] == ["cat"]
+    assert reasons(rejects) == [("", "bad_value"), ("", "bad_value"), ("99", "bad_id")]
+    told = "annotations have image_id 99, which is not in `images`"
+    assert rejects[2].detail.startswith(told)
+
+
+def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path) -> None:
+    names = ("a.png", "no.png", "none.png")
+    bare = [{"id": number, "file_name": name} for number, name in enumerate(names, 1)]
+    text = coco_json(GOOD, {**GOOD, "image_id": 2}, images=bare)
+    rows, rejects = list_json(tmp_path, text, picture(80, 40), no=b"no image", none=b"no image")
+    assert {row["id"]: row["x/objects/bbox"] for row in rows} == {
+        "a.png": [pytest.approx([0.05, 0.05, 0.3, 0.15])],
+        "none.png": [],
+    }
+    assert reasons(rejects) == [("no.png", "bad_value")]
+    assert "states no width and height" in rejects[0].detail
+
+
+def test_annotations_before_images(tmp_path: Path) -> None:
+    sections = json.loads(coco_json(GOOD))
+    keys = ("categories", "annotations", "images")
+    text = json.dumps({key: sections[key] for key in keys}, indent=2)
+    [row], rejects = list_json(tmp_path, "\ufeff" + text)
+    assert (row["x/objects/label"], rejects) == (["cat"], [])

@@ -1,0 +1,129 @@
+"""Hugging Face's ImageFolder as INPUT: images beside metadata files that name them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardwright.errors import UsageError
+from shardwright.format.schema import FeatureKind
+from tests.support.helpers import make_files, rows_of
+from tests.support.listings import columns_of, details_of, listed
+from tests.support.tfrecord_makers import NONE, source_of
+from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.folders.image_folder_metadata import MetadataFolderSource
+
+
+def write_metadata(folder: Path, rows: Sequence[Mapping[str, Any]], ending: str = "csv") -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"metadata.{ending}"
+    if ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    elif ending == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    else:
+        lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+        path.write_text("\n".join(lines) + "\n", "utf-8")
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_metadata_in_the_folder_itself(tmp_path: Path, ending: str) -> None:
+    make_files(tmp_path, "images/1.png", "images/2.png", "loose.png")
+    make_files(tmp_path, "README.md", data=b"about these")
+    table = [
+        {"file_name": "images/2.png", "label": "b", "n": 2},
+        {"file_name": "images/1.png", "label": "a", "n": 1},
+    ]
+    write_metadata(tmp_path, table, ending)
+    source = source_of(tmp_path)
+    assert isinstance(source, MetadataFolderSource)
+    assert source.describe().startswith(f"a folder at {tmp_path} with a {ending} table of")
+    assert not source.states_splits
+    assert [(f.name, f.kind) for f in source.features] == [("n", FeatureKind.INT64)]
+    rows, rejects = listed(source)
+    assert columns_of(rows, "id", "label", "x/n") == [
+        ("images/2.png", "b", 2),
+        ("images/1.png", "a", 1),
+    ]
+    assert rejects == {"README.md": "other_file", "loose.png": "missing_label"}
+
+
+def test_metadata_in_split_folders(tmp_path: Path) -> None:
+    make_files(tmp_path, "train/1.png", "train/sub/2.png", "Val/1.png", "Val/more.png")
+    make_files(tmp_path, "test/3.png")
+    for folder, table in {
+        "train": [{"file_name": "1.png", "label": 0}, {"file_name": "sub/2.png", "label": 1}],
+        "Val": [{"file_name": "./1.png", "label": 1}, {"file_name": "gone.png", "label": 1}],
+    }.items():
+        write_metadata(tmp_path / folder, table)
+    source = source_of(tmp_path)
+    assert source.states_splits
+    assert source.has_integer_labels
+    assert sorted(columns_of(rows_of(list_source(source)), "id", "split", "label")) == [
+        ("Val/1.png", "validation", "1"),
+        ("train/1.png", "train", "0"),
+        ("train/sub/2.png", "train", "1"),
+    ]
+    assert details_of(source) == {
+        "Val/gone.png": ("missing_file", "listed in the table, but there is no such file"),
+        "Val/more.png": ("missing_label", "the metadata has no row for it"),
+        "test/3.png": ("missing_label", "it has no metadata file"),
+    }
+
+
+def test_one_metadata_file_for_all_split_folders(tmp_path: Path) -> None:
+    make_files(tmp_path, "train/1.png", "test/1.png")
+    write_metadata(tmp_path, [{"file_name": "train/1.png"}, {"file_name": "test/1.png"}])
+    rows, rejects = listed(source_of(tmp_path))
+    found = sorted(columns_of(rows, "id", "split"))
+    assert (found, rejects) == ([("test/1.png", "test"), ("train/1.png", "train")], {})
+
+
+def test_further_pictures(tmp_path: Path) -> None:
+    make_files(tmp_path, "a.png", "a_depth.png", "b.png", "c.png")
+    depths = {"a": "a_depth.png", "b": "gone.png", "c": None}
+    table = [{"file_name": f"{name}.png", "depth_file_name": depths[name]} for name in depths]
+    write_metadata(tmp_path, table, "jsonl")
+    source = source_of(tmp_path)
+    (feature,) = source.features
+    found = (feature.name, feature.kind, feature.column_name)
+    assert found == ("depth", FeatureKind.IMAGE, "depth_file_name")
+    rows, rejects = listed(source)
+    further = {row["id"]: row["x/depth_file_name"] for row in rows}
+    assert further["a.png"]["uri"] == f"{tmp_path}/a_depth.png"
+    assert further["c.png"] is None
+    assert rejects == {"b.png": "missing_file"}
+
+
+def test_folders_without_such_metadata(tmp_path: Path) -> None:
+    make_files(tmp_path, "cat/1.png")
+    write_metadata(tmp_path, [{"path": "cat/1.png", "label": "x"}])
+    assert isinstance(source_of(tmp_path), FolderSource)
+    told = "has no metadata.csv, .jsonl or .parquet with a column 'file_name'"
+    with pytest.raises(UsageError, match=told):
+        detect_source(str(tmp_path), NONE, input_format="image-folder")
+    assert isinstance(detect_source(str(tmp_path), {**NONE, "image": "path"}), MetadataFolderSource)
+
+
+def test_invalid_folders(tmp_path: Path) -> None:
+    make_files(tmp_path, "train/1.png", "test/1.png")
+    rows = [{"file_name": "1.png"}]
+    write_metadata(tmp_path / "train", rows)
+    told = "--image-root needs a table, but INPUT .* is a folder with metadata files: give"
+    with pytest.raises(UsageError, match=told):
+        detect_source(str(tmp_path), NONE, image_root=str(tmp_path))
+    write_metadata(tmp_path / "test", rows, "jsonl")
+    names = "test/metadata.jsonl, train/metadata.csv"
+    told = f"metadata files of several formats, {names}: convert them to one"
+    with pytest.raises(UsageError, match=told):
+        source_of(tmp_path)
+    write_metadata(tmp_path / "train", rows, "jsonl")
+    with pytest.raises(UsageError, match=r"train/metadata.csv and train/metadata.jsonl: keep one"):
+        source_of(tmp_path)

@@ -1,0 +1,98 @@
+"""The files that INPUT stands for: one, a wildcard's or a folder's; and splits by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from shardwright.errors import MissingError
+from shardwright.storage import NO_OPTIONS
+from tests.servers.fault_proxy import FaultProxy
+from tests.support.buckets import Bucket
+from tests.support.helpers import make_files
+from transforms.inputs.input_files import (
+    InputFile,
+    common_split_names,
+    expand_braces,
+    find_files,
+    state_of,
+)
+from transforms.inputs.source import SourceRequest
+
+NAMES = (
+    "a.rec", "b.rec", "c.png", "sub/d.rec", "train/e.rec", ".hidden.rec", "data/f.rec",
+    "Val/g.rec", "README.md",
+)  # fmt: skip
+CASES = {
+    "": ["Val/g.rec", "a.rec", "b.rec", "data/f.rec", "train/e.rec"], "/a.rec": ["a.rec"],
+    "/c.png": [], "/train": ["e.rec"], "/no": [], "/[ab].rec": ["a.rec", "b.rec"],
+    "/?.rec": ["a.rec", "b.rec"],
+    "/*/?.rec": ["Val/g.rec", "data/f.rec", "sub/d.rec", "train/e.rec"],
+    "/t*/*.rec": ["train/e.rec"], "/x*": [],
+}  # fmt: skip
+
+
+def names_of(uri: str, **request: object) -> list[str]:
+    found = find_files(SourceRequest(uri, **request), lambda name: name.endswith(".rec"))  # type: ignore[arg-type]
+    assert all(file.uri.endswith(f"/{file.name}") for file in found)
+    return [file.name for file in found]
+
+
+def test_local(tmp_path: Path) -> None:
+    make_files(tmp_path, *NAMES)
+    assert {below: names_of(f"{tmp_path}{below}") for below in CASES} == CASES
+
+
+def test_stores(bucket: Bucket) -> None:
+    bucket.fill([f"in/{name}" for name in NAMES])
+    uri, options = f"{bucket.uri}/in", bucket.options()
+    assert {below: names_of(f"{uri}{below}", storage=options) for below in CASES} == CASES
+
+
+def test_split_folders_and_data_are_looked_into(tmp_path: Path) -> None:
+    make_files(tmp_path, *NAMES[2:])
+    assert names_of(str(tmp_path)) == ["Val/g.rec", "data/f.rec", "train/e.rec"]
+
+
+def test_a_prefix_of_images_is_listed_once(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    """One page of 1,000 names shows that a prefix has no such files: it may have millions."""
+    s3_bucket.fill([f"in/{number:05d}.png" for number in range(1001)])
+    assert names_of(f"{s3_bucket.uri}/in", storage=s3_bucket.behind(s3_proxy).options()) == []
+    assert len(s3_proxy.requests) == 1
+
+
+def test_splits() -> None:
+    splits = {
+        "flowers-train.tfrecord-00000-of-00012": "train",
+        "flowers-my_split.tfrecord-00000-of-00012": "my_split", "train-00000-of-01024": "train",
+        "data/dev-00000-of-00002-abc.parquet": "validation", "x_Test.parquet": "test",
+        "VALID/train.rec": "validation", "test_train.rec": None, "trainer.rec": None, "x.rec": None,
+    }  # fmt: skip
+    assert {name: InputFile(f"/in/{name}", name).split for name in splits} == splits
+
+
+def test_splits_count_only_where_all_files_state_one() -> None:
+    train, other = InputFile("/train.rec", "train.rec"), InputFile("/x.rec", "x.rec")
+    found = [common_split_names(files) for files in ([train], [train, other], [])]
+    assert found == [True, False, False]
+
+
+def test_braces() -> None:
+    names = {
+        "a": ["a"], "a-{08..11}": ["a-08", "a-09", "a-10", "a-11"],
+        "a-{8..10}": ["a-8", "a-9", "a-10"], "{a,b}-{0..1}": ["a-0", "a-1", "b-0", "b-1"],
+        "a{,x}": ["a", "ax"], "{3..1}": [], "{a}": ["{a}"],
+    }  # fmt: skip
+    assert {pattern: expand_braces(pattern) for pattern in names} == names
+
+
+def test_the_state_of_a_file(tmp_path: Path, s3_bucket: Bucket) -> None:
+    make_files(tmp_path, "a.rec", data=b"four")
+    s3_bucket.put("a.rec", b"four")
+    for folder, options in ((tmp_path, NO_OPTIONS), (s3_bucket.uri, s3_bucket.options())):
+        state = state_of(f"{folder}/a.rec", options)
+        assert state.num_bytes == 4
+        assert state.etag
+        with pytest.raises(MissingError, match=r"/no: "):
+            state_of(f"{folder}/no", options)

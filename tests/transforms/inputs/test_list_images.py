@@ -1,0 +1,42 @@
+"""ListImages in a pipeline: every file or row is a reference or a counted reject."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.arguments import ROLES
+from tests.support.helpers import make_files, run_transform
+from tests.support.listings import columns_of
+from transforms.inputs.detection import detect_source
+from transforms.inputs.list_images import ListImages
+
+NONE = dict.fromkeys(ROLES)
+
+
+def test_a_table(tmp_path: Path) -> None:
+    make_files(tmp_path, "1.png", "2.png")
+    make_files(tmp_path, "empty.png", data=b"")
+    (tmp_path / "loop.png").symlink_to("loop.png")
+    lines = [
+        "image,id,n", "1.png,a,1", "2.png,b,", "no.png,c,1", "loop.png,d,1", "empty.png,e,1",
+        "1.png,,1", "ftp://b/1.png,g,1", "1.png,h", ",i,1",
+    ]  # fmt: skip
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    run = run_transform(ListImages(detect_source(str(tmp_path / "t.csv"), NONE)))
+    assert columns_of(run.rows, "id", "x/n") == [("a", 1), ("b", None)]
+    assert run.rejects == [
+        ("", "bad_id"), ("", "bad_value"), ("c", "missing_file"), ("d", "unreadable"),
+        ("e", "empty_file"), ("g", "bad_value"), ("i", "bad_value"),
+    ]  # fmt: skip
+    numbers = {"bad_value": 3, "bad_id": 1, "missing_file": 1, "unreadable": 1, "empty_file": 1}
+    assert run.counters == {f"rejects_{reason}": number for reason, number in numbers.items()}
+
+
+@pytest.mark.parametrize("name", ["folder", "t.csv"])
+def test_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "t.csv").write_text("image,label\n")
+    run = run_transform(ListImages(detect_source(str(tmp_path / name), NONE)))
+    assert (run.rows, run.rejects, run.counters) == ([], [], {})

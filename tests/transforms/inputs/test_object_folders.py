@@ -1,0 +1,208 @@
+"""Listing prefixes of stores: the same rows and rejects as of a local folder."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.arguments import ROLES
+from shardwright.errors import StorageError, UsageError
+from shardwright.storage import StorageOptions
+from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.support.buckets import Bucket, on_s3_and_gcs
+from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
+from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
+from transforms.rejects import Reject, RejectReason
+
+NONE = dict.fromkeys(ROLES)
+FILES = {
+    "cat/1.png": TINY_PNG, "cat/2.PNG": TINY_PNG, "dog/deep/er/3.jpg": b"no jpeg",
+    "loose.png": TINY_PNG, "no-extension": TINY_PNG, "cat/ü #%41?+.png": TINY_PNG,
+    "cat/empty.png": b"", "notes.txt": b"not an image", "cat/Thumbs.db": b"x",
+    ".hidden/4.png": TINY_PNG, "cat/.5.png": TINY_PNG, "__MACOSX/6.png": TINY_PNG,
+    "jpeg.bin": b"\xff\xd8\xff...", "short": b"B", "empty.txt": b"", " /7.png": TINY_PNG,
+}  # fmt: skip
+Rows = list[tuple[Any, ...]]
+
+
+def upload(
+    bucket: Bucket, files: Mapping[str, bytes] | Iterable[str], prefix: str = "in"
+) -> Bucket:
+    """Write files below a prefix; tiny images where only names are given."""
+    given = files if isinstance(files, Mapping) else dict.fromkeys(files, TINY_PNG)
+    for name, data in given.items():
+        bucket.folder(prefix).write_bytes(name, data)
+    return bucket
+
+
+def listed(uri: str, storage: StorageOptions) -> tuple[Rows, dict[str, Reject]]:
+    """Return (id, num_bytes, split, label) of each row, sorted, and the rejects by id."""
+    parts = list(list_source(detect_source(uri, NONE, storage=storage)))
+    names = ("id", "num_bytes", "split", "label")
+    rows = [tuple(row[name] for name in names) for row in rows_of(parts)]
+    return sorted(rows, key=str), {reject.id: reject for reject in rejects_of(parts)}
+
+
+def listed_in(bucket: Bucket, prefix: str = "in") -> tuple[Rows, dict[str, Reject]]:
+    return listed(f"{bucket.uri}/{prefix}", bucket.options())
+
+
+def ids_of(rows: Rows) -> list[str]:
+    return [row[0] for row in rows]
+
+
+@on_s3_and_gcs
+@pytest.mark.parametrize("prefix", ["in", "a b/ü%41"])
+def test_the_same_as_of_a_local_folder(bucket: Bucket, tmp_path: Path, prefix: str) -> None:
+    upload(bucket, FILES, prefix)
+    upload(bucket, ["8.png"], prefix + "-not")
+    for name, data in FILES.items():
+        make_files(tmp_path, name, data=data)
+    local, local_rejects = listed(str(tmp_path), StorageOptions())
+    rows, rejects = listed_in(bucket, prefix)
+    assert rows == local
+    for folder in (".hidden", "__MACOSX"):  # a store has no folders: each file is a reject
+        [name] = [name for name in FILES if name.startswith(folder)]
+        local_rejects[name] = local_rejects.pop(folder)
+    assert {name: (reject.reason, reject.detail) for name, reject in rejects.items()} == {
+        name: (reject.reason, reject.detail) for name, reject in local_rejects.items()
+    }
+    for name, reject in rejects.items():
+        assert reject.uri == f"{bucket.uri}/{prefix}/{name}"
+
+
+@on_s3_and_gcs
+def test_rows_have_addresses_and_etags(bucket: Bucket) -> None:
+    name = "cat/ü #%41?+.png"
+    upload(bucket, [name])
+    [row] = list_prefix(f"{bucket.uri}/in", (), bucket.options())
+    assert not isinstance(row, Reject)
+    etag = bucket.client().objects.head(f"in/{name}")["e_tag"].strip('"')
+    assert (row.uri, row.etag) == (f"{bucket.uri}/in/{name}", etag)
+
+
+@pytest.mark.parametrize(
+    ("names", "split_folders"),
+    [
+        (["train/cat/1.png", "val/cat/2.png"], ("train", "val")),
+        (["Train/1.png", "TEST/2.png"], ("TEST", "Train")),
+        (["train/1.png", "val/2.png", "notes.txt"], ("train", "val")),
+        (["train/1.png", "val/2.png", ".git/3", "__MACOSX/4"], ("train", "val")),
+        (["train/1.png", "val/2.png", "loose.png"], ()),
+        (["train/1.png", "cat/2.png"], ()),
+        (["training", "validation"], ()),
+        (["1.png"], ()),
+    ],
+)
+def test_split_folders(
+    gcs_bucket: Bucket, names: list[str], split_folders: tuple[str, ...]
+) -> None:
+    options = upload(gcs_bucket, names).options()
+    assert find_split_prefixes(f"{gcs_bucket.uri}/in", options) == split_folders
+    gcs_bucket.folder("in").remove_all(names)
+    upload(gcs_bucket, names, "")
+    assert find_split_prefixes(gcs_bucket.uri, options) == split_folders
+
+
+def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
+    upload(gcs_bucket, ["Train/cat/1.png", "val/2.png", "val/dog/deep/3.png"])
+    assert [(row[0], *row[2:]) for row in listed_in(gcs_bucket)[0]] == [
+        ("Train/cat/1.png", "train", "cat"),
+        ("val/2.png", "validation", None),
+        ("val/dog/deep/3.png", "validation", "dog"),
+    ]
+    source = detect_source(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options())
+    assert source.describe() == f"split folders (Train, val) at {gcs_bucket.uri}/in"
+
+
+@pytest.mark.parametrize("bucket", ["moto_server", "gcs_server"], indirect=True)
+def test_folder_markers_and_invalid_names_are_rejects(bucket: Bucket) -> None:
+    """Consoles and sync tools leave empty objects whose names end with a slash."""
+    for marker in ("in/", "in/cat/", "in/dog/empty/"):
+        bucket.put(marker, b"")
+    part, control = ["a//b.png", "./x.png", "cat/../y.png", "/z.png"], ["cat/\x01.png"]
+    for name in ["cat/1.png", *part, *control]:
+        bucket.put(f"in/{name}", TINY_PNG)
+    rows, rejects = listed_in(bucket)
+    assert ids_of(rows) == ["cat/1.png"]
+    found = {
+        name.removesuffix("/"): (reject.reason, reject.detail.partition(" in its name")[0])
+        for name, reject in rejects.items()
+    }
+    bad_part = RejectReason.BAD_ID, "the object has an empty, '.' or '..' part"
+    bad_control = RejectReason.BAD_ID, "the object has a control character"
+    marker_reject = RejectReason.OTHER_FILE, "stands for a folder"
+    assert found == {
+        **dict.fromkeys(part, bad_part),
+        **dict.fromkeys(control, bad_control),
+        **dict.fromkeys(["cat", "dog/empty"], marker_reject),
+    }
+
+
+@on_s3_and_gcs
+def test_only_first_bytes_of_other_files_are_read(bucket: Bucket, proxy: FaultProxy) -> None:
+    upload(bucket, {"1.png": TINY_PNG, "2.txt": b"t" * 100_000, "3": TINY_PNG})
+    rows, rejects = listed_in(bucket.behind(proxy))
+    assert (ids_of(rows), list(rejects)) == (["1.png", "3"], ["2.txt"])
+    targets = [target for _, target in proxy.requests if "list-type" not in target]
+    names = [re.split("%2F|/", target)[-1].replace("%2E", ".") for target in targets]
+    # The detection of the input format looks for a metadata file.
+    assert sorted(name for name in names if not name.startswith("metadata.")) == ["2.txt", "3"]
+    assert proxy.num_bytes_down < 30_000  # answers, and not the 100,000 bytes of 2.txt
+
+
+def test_a_denied_file_is_a_reject(gcs_bucket: Bucket) -> None:
+    upload(gcs_bucket, ["1.png"]).put("in/denied/2", TINY_PNG)
+    rows, rejects = listed_in(gcs_bucket)
+    assert (ids_of(rows), list(rejects)) == (["1.png"], ["denied/2"])
+    reject, uri = rejects["denied/2"], f"{gcs_bucket.uri}/in/denied/2"
+    assert reject.reason == RejectReason.UNREADABLE
+    message = f"{uri}: access denied: these credentials may not read it"
+    assert reject.detail.startswith(message)
+
+
+def test_a_missing_file_is_a_reject(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    upload(s3_bucket, ["1.png", "gone"])
+    s3_proxy.add(Fault("status", None, status=404, path_contains="/in/gone"))
+    rows, rejects = listed_in(s3_bucket.behind(s3_proxy))
+    uri = f"{s3_bucket.uri}/in/gone"
+    reject = Reject("gone", uri, RejectReason.UNREADABLE, f"{uri}: there is no such object")
+    assert (ids_of(rows), rejects) == (["1.png"], {"gone": reject})
+
+
+@on_s3_and_gcs
+def test_an_empty_prefix(bucket: Bucket) -> None:
+    bucket.put("in-2/1.png", TINY_PNG)
+    options = bucket.options()
+    for prefix in ("in", "nowhere", "in-2/1.png"):
+        uri = f"{bucket.uri}/{prefix}"
+        message = rf"^INPUT {uri} does not exist: there are no objects below it$"
+        with pytest.raises(UsageError, match=message):
+            detect_source(uri, NONE, storage=options)
+    source = FolderSource(bucket.uri, storage=options)
+    assert detect_source(bucket.uri, NONE, storage=options) == source
+
+
+def test_many_objects(gcs_bucket: Bucket) -> None:
+    keys = gcs_bucket.fill((f"in/{n % 3}/{n:05d}.png" for n in range(2300)), TINY_PNG)
+    rows, rejects = listed_in(gcs_bucket)
+    assert ([f"in/{row[0]}" for row in rows], rejects) == (sorted(keys), {})
+
+
+def test_column_options_need_a_table(gcs_bucket: Bucket) -> None:
+    uri, roles = f"{upload(gcs_bucket, ['1.png']).uri}/in", {**NONE, "label": "x"}
+    message = rf"^--label-column needs a table, but INPUT {uri} is a folder"
+    with pytest.raises(UsageError, match=message):
+        detect_source(uri, roles, storage=gcs_bucket.options())
+
+
+def test_a_web_server_is_no_folder() -> None:
+    message = "a web server cannot be listed: use a folder or a bucket, or give the image URLs"
+    with pytest.raises(StorageError, match=message):
+        detect_source("https://127.0.0.1:1/in", NONE, storage=StorageOptions())

@@ -1,0 +1,76 @@
+"""Detection of INPUT: its description, and the errors of invalid inputs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.arguments import ROLES
+from shardwright.errors import UsageError
+from tests.support.helpers import make_files, rows_of
+from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.tables.table import TableSource
+from transforms.references import REFERENCE_SCHEMA
+
+NONE = dict.fromkeys(ROLES)
+
+
+def test_folders(tmp_path: Path) -> None:
+    make_files(tmp_path / "plain", "cat/1.png")
+    make_files(tmp_path / "split", "val/cat/1.png", "Train/cat/2.png")
+    plain = detect_source(f"{tmp_path}/plain", NONE)
+    split = detect_source(f"file://{tmp_path}/split/", NONE)
+    assert plain == FolderSource(f"{tmp_path}/plain")
+    assert split == FolderSource(f"{tmp_path}/split", ("Train", "val"))
+    assert [source.states_splits for source in (plain, split)] == [False, True]
+    assert plain.describe() == f"a folder at {tmp_path}/plain"
+    assert split.describe() == f"split folders (Train, val) at {tmp_path}/split"
+    assert plain.schema == REFERENCE_SCHEMA
+    assert [row["split"] for row in rows_of(list_source(split))] == ["train", "validation"]
+
+
+def test_tables(tmp_path: Path) -> None:
+    make_files(tmp_path, "1.png")
+    (tmp_path / "t.csv").write_text("path,label,subset,n,m\n1.png,cat,train,1,x\n")
+    source = detect_source(str(tmp_path / "t.csv"), NONE)
+    assert isinstance(source, TableSource)
+    assert source.states_splits
+    assert source.describe() == (
+        f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; "
+        "features from n, m"
+    )
+    assert source.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
+    assert [row["id"] for row in rows_of(list_source(source))] == ["1.png"]
+
+
+def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers may run in another folder."""
+    make_files(tmp_path / "in", "1.png")
+    monkeypatch.chdir(tmp_path)
+    assert detect_source("in", NONE) == FolderSource(f"{tmp_path}/in")
+
+
+@pytest.mark.parametrize(("uri", "columns", "message"), [
+    ("nothing", {}, "INPUT nothing does not exist"),
+    ("dangling", {}, "INPUT dangling does not exist"),
+    ("folder/1.png", {}, "INPUT .*1.png is a file without a table's extension"),
+    ("pipe.csv", {}, "INPUT pipe.csv is neither a folder nor a file"),
+    ("folder", {"label": "x"}, "--label-column needs a table, "
+     "but INPUT .*folder is a folder: give the table itself as INPUT"),
+    ("ftp://host/in", {}, "'ftp://host/in': ftp:// addresses are not supported; "
+     "use a local path or one of s3://"),
+    ("folder\udcff", {}, "the path of INPUT "
+     r"'.*folder\\udcff' is not UTF-8: rename its folder, or link to it"),
+])  # fmt: skip
+def test_invalid_inputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, columns: dict[str, str], message: str
+) -> None:
+    make_files(tmp_path, "folder/1.png", "folder\udcff/1.png")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe.csv")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=message):
+        detect_source(uri, {**NONE, **columns})

@@ -1,0 +1,209 @@
+"""Reading table files: types that hold in every row, text as it is written, and invalid files."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from shardwright.errors import BuildError
+from tests.support.helpers import make_files, rejects_of, rows_of
+from transforms.inputs.tables import table_files
+from transforms.inputs.tables.table_files import read_table_file, table_format
+from transforms.inputs.tables.table_schemas import read_table_schema
+from transforms.references import BATCH_ROWS
+from transforms.rejects import Reject
+
+NAN = pytest.approx(float("nan"), nan_ok=True)
+
+
+def read(path: Path) -> tuple[pa.Schema, list[pa.RecordBatch | Reject]]:
+    kind = table_format(str(path))
+    assert kind is not None
+    schema = read_table_schema(str(path), kind)
+    return schema, list(read_table_file(str(path), kind, schema))
+
+
+def written(root: Path, content: str | bytes, name: str = "t.csv") -> Path:
+    data = content if isinstance(content, bytes) else content.encode()
+    return make_files(root, name, data=data) / name
+
+
+def column_of(tmp_path: Path, values: list[str]) -> tuple[pa.DataType, list[Any]]:
+    """Return type and values of a CSV column with these fields, beside one that is never empty."""
+    text = "".join(f"{field},x\n" for field in ["v", *values])
+    schema, parts = read(written(tmp_path, text))
+    return schema.field("v").type, [row["v"] for row in rows_of(parts)]
+
+
+@pytest.mark.parametrize(("values", "kind", "read_as"), [
+    (["1", "-2", "0"], pa.int64(), [1, -2, 0]),
+    (["1", "", "3"], pa.int64(), [1, None, 3]),
+    (["9223372036854775807", "-9223372036854775808"], pa.int64(), [2**63 - 1, -(2**63)]),
+    (["1", "2.5", "1e3", "-.5"], pa.float64(), [1.0, 2.5, 1000.0, -0.5]),
+    (["1.5", "", "nan"], pa.float64(), [1.5, None, NAN]),
+    (["true", "False", "TRUE"], pa.bool_(), [True, False, True]),
+])  # fmt: skip
+def test_csv_types(tmp_path: Path, values: list[str], kind: pa.DataType, read_as: Any) -> None:
+    assert column_of(tmp_path, values) == (kind, read_as)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        # Whole numbers that a number type would change stay text.
+        ["007", "008"],
+        ["1", "007"],
+        ["1.5", "007"],
+        ["+49", "1"],
+        ["0x10", "1"],
+        ["9223372036854775808", "1"],
+        ["12345678901234567", "1.5"],
+        # Missing values, bools and numbers of other readers are classes here.
+        ["NA", "None", "null", "N/A", "#N/A", "NaN"],
+        ["true", "1"],
+        ["tRue", "false"],
+        ["yes", "no"],
+        ["1", " 2"],
+        ["2020-01-01", "2020-01-02"],
+        ["", ""],
+        ["a", ""],
+    ],
+)
+def test_csv_text_stays_as_it_is(tmp_path: Path, values: list[str]) -> None:
+    assert column_of(tmp_path, values) == (pa.string(), values)
+
+
+@pytest.mark.parametrize(("early", "late", "kind"), [
+    ("1", [], pa.int64()), ("1", ["1.5"], pa.float64()), ("1", ["1.5", "x"], pa.string()),
+    ("1", ["x"], pa.string()), ("1", ["true"], pa.string()), ("1", ["007"], pa.string()),
+    ("1", ["007", "1.5"], pa.string()), ("true", ["2.5"], pa.string()),
+    ("true", ["1"], pa.string()), ("true", ["x"], pa.string()), ("2.5", ["true"], pa.string()),
+    ("x", ["true"], pa.string()),
+])  # fmt: skip
+def test_types_hold_for_late_values(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, early: str, late: list[str], kind: pa.DataType
+) -> None:
+    """Arrow alone decides by the first block, and fails at a later value that does not suit."""
+    monkeypatch.setattr(table_files, "BLOCK_BYTES", 64)
+    values = [early] * 100
+    found, read_as = column_of(tmp_path, values + late + values)
+    assert (found, len(read_as)) == (kind, 200 + len(late))
+
+
+@pytest.mark.parametrize(("name", "content", "rows"), [
+    ("t.csv", "a,b\n1,x\n", [{"a": 1, "b": "x"}]),
+    ("t.csv", "a,b\r\n1,x\r\n2,y", [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]),
+    ("t.csv", b"\xef\xbb\xbfa,b\n1,\xc3\xa9\n", [{"a": 1, "b": "é"}]),
+    ("t.csv", 'a,b\n1,"two\nlines, ""q"""\n2,y\n',
+     [{"a": 1, "b": 'two\nlines, "q"'}, {"a": 2, "b": "y"}]),
+    ("t.csv", 'a,b\n1,"NA"\n2,""\n', [{"a": 1, "b": "NA"}, {"a": 2, "b": ""}]),
+    ("t.csv", "\n\na,b\n\n1,x\n\n", [{"a": 1, "b": "x"}]),
+    ("t.csv", "a,b\n", []),
+    ("t.tsv", "a\tb\n1,5\tx y\n", [{"a": "1,5", "b": "x y"}]),
+    ("t.TAB", "a\tb\n1,5\tx y\n", [{"a": "1,5", "b": "x y"}]),
+])  # fmt: skip
+def test_dialects(tmp_path: Path, name: str, content: str | bytes, rows: list[Any]) -> None:
+    assert rows_of(read(written(tmp_path, content, name))[1]) == rows
+
+
+def test_lines_with_other_numbers_of_fields_are_rejects(tmp_path: Path) -> None:
+    path = written(tmp_path, "a,b\n1\n2,x\n3,y,z\n" + "4," + "w" * 300 + ",\n5,v\n")
+    schema, parts = read(path)
+    assert schema.field("a").type == pa.int64()
+    assert rows_of(parts) == [{"a": 2, "b": "x"}, {"a": 5, "b": "v"}]
+    rejects = rejects_of(parts)
+    assert {(reject.id, reject.uri, str(reject.reason)) for reject in rejects} == {
+        ("", str(path), "bad_value")
+    }
+    assert [reject.detail for reject in rejects] == [
+        f"a line of {path} has 1 fields where 2 are expected: '1'",
+        f"a line of {path} has 3 fields where 2 are expected: '3,y,z'",
+        f"a line of {path} has 3 fields where 2 are expected: {'4,' + 'w' * 198!r}",
+    ]
+
+
+def test_batches_are_not_larger_than_a_batch(tmp_path: Path) -> None:
+    number = 2 * BATCH_ROWS + 1
+    csv = written(tmp_path, "a\n" + "".join(f"{row}\n" for row in range(number)))
+    lines = "".join(f'{{"a": {row}}}\n' for row in range(number))
+    pq.write_table(pa.table({"a": list(range(number))}), tmp_path / "t.parquet")
+    for path in (csv, written(tmp_path, lines, "t.jsonl"), tmp_path / "t.parquet"):
+        parts = read(path)[1]
+        assert max(part.num_rows for part in parts) <= BATCH_ROWS  # type: ignore[union-attr]
+        assert [row["a"] for row in rows_of(parts)] == list(range(number))
+
+
+DATES = ["2020-01-01", "2020-01-02 10:00:00"]
+
+
+@pytest.mark.parametrize(("values", "kind"), [
+    ([1, 2], pa.int64()), ([1, 2.5], pa.float64()), ([1, None, None], pa.int64()),
+    (["007"], pa.string()), (DATES, pa.string()), ([DATES[:1]], pa.list_(pa.string())),
+    ([[1, 2], []], pa.list_(pa.int64())), ([True], pa.bool_()),
+])  # fmt: skip
+def test_json_types(tmp_path: Path, values: list[Any], kind: pa.DataType) -> None:
+    lines = [json.dumps({"v": value}) for value in values]
+    schema, parts = read(written(tmp_path, "\n".join(lines) + "\n", "t.jsonl"))
+    assert (schema.field("v").type, [row["v"] for row in rows_of(parts)]) == (kind, values)
+
+
+def test_json_types_hold_for_late_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_files, "BLOCK_BYTES", 64)
+    late = '{"v": 2.5, "d": "some day", "w": 7}'
+    lines = ['{"v": 1, "d": "2020-01-01"}'] * 50 + [late] * 50
+    schema, parts = read(written(tmp_path, "\n".join(lines), "t.ndjson"))
+    assert schema.types == [pa.float64(), pa.string(), pa.int64()]
+    first, last = {"v": 1.0, "d": "2020-01-01", "w": None}, {"v": 2.5, "d": "some day", "w": 7}
+    assert rows_of(parts) == [first] * 50 + [last] * 50
+
+
+EMPTY = "is empty: it has no rows"
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("t.csv", "", f"the table .*t.csv {EMPTY}"),
+    ("t.csv", "\n\n", EMPTY),
+    ("t.csv", "a,b", EMPTY),
+    ("t.jsonl", "", EMPTY),
+    ("t.jsonl", "\n\n", EMPTY),
+    ("t.csv", b"a,b\n1,caf\xe9\n",
+     r"the table .*t.csv is not UTF-8: save it as UTF-8 \(In CSV column #1"),
+    ("t.csv", "a,b\n1,x\n".encode("utf-16"), "is not UTF-8"),
+    ("t.jsonl", b'{"a": "caf\xe9"}\n', "is not UTF-8"),
+    ("t.jsonl", '{"a": 1}\n{"a": "x"}\n',
+     r"cannot read the table .*Column\(/a\) changed from number to string in row 1"),
+    ("t.jsonl", '{"a": 1, "a": 2}\n', "was specified twice"),
+    ("t.jsonl", "[1, 2]\n", "changed from object to array"),
+    ("t.jsonl", '{"a": \n', "JSON parse error"),
+    ("t.parquet", "not parquet", "cannot read the table .*Parquet"),
+    ("t.parquet", b"PAR1" + b"\0" * 40 + b"PAR1", "cannot read the table"),
+])  # fmt: skip
+def test_unreadable_tables(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:
+    with pytest.raises(BuildError, match=message):
+        read(written(tmp_path, content, name))
+
+
+def test_a_parquet_file_that_is_damaged_or_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"a": pa.array([b"caf\xe9"]).cast(pa.string(), safe=False)}), path)
+    with pytest.raises(BuildError, match="is not UTF-8"):
+        read(path)
+    pq.write_table(pa.table({"a": list(range(10_000))}), path)
+    schema = read_table_schema(str(path), "parquet")
+    whole = bytearray(path.read_bytes())
+    whole[4:2000] = b"\xff" * 1996
+    path.write_bytes(whole)
+    with pytest.raises(BuildError, match="cannot read the table"):
+        list(read_table_file(str(path), "parquet", schema))
+
+
+def test_a_table_that_goes_away(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.csv")
+    with pytest.raises(BuildError, match=rf"^the table {re.escape(path)}: there is no such file$"):
+        list(read_table_file(path, "csv", pa.schema([("a", pa.int64())])))

@@ -1,0 +1,277 @@
+"""TFRecord files as INPUT: roles and types of features, and rejects of records that do not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardwright.errors import UsageError
+from shardwright.format.records import FRAME_BYTES, scan_records
+from shardwright.format.schema import FeatureKind
+from shardwright.storage import Folder
+from tests.support.buckets import Bucket
+from tests.support.build_helpers import png_of
+from tests.support.helpers import rejects_of, rows_of
+from tests.support.listings import columns_of, details_of, listed
+from tests.support.tfrecord_makers import (
+    NONE,
+    example,
+    pictures,
+    read_back,
+    sequence_example,
+    source_of,
+    write_records,
+)
+from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.tfrecords import tfrecord_source
+from transforms.inputs.tfrecords.tfrecord_source import TFRecordSource
+
+
+@pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
+def test_images_are_byte_ranges(tmp_path: Path, compression: str) -> None:
+    path = write_records(tmp_path / "in" / "x.tfrecord", pictures(5), compression)
+    source = source_of(path, tmp_path / "spool")
+    rows = rows_of(list_source(source))
+    assert read_back(rows) == [png_of(n) for n in range(5)]
+    expected = [(f"x.tfrecord#{n}", str(n % 3), n) for n in range(5)]
+    assert columns_of(rows, "id", "label", "row") == expected
+    assert {row["uri"] == str(path) for row in rows} == {not compression}
+    assert {row["etag"].startswith("spool:") for row in rows} == {bool(compression)}
+    assert source.has_integer_labels
+    assert not source.states_splits
+
+
+@pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
+def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.put("in/label.labels.txt", b"a\nb\nc\n")
+    for split, compression in (("test", "GZIP"), ("train", "")):
+        path = write_records(tmp_path / split, pictures(3), compression)
+        bucket.put(f"in/x-{split}.tfrecord-00000-of-00001", path.read_bytes())
+    spool = Folder(str(tmp_path / "spool"))
+    source = detect_source(f"{bucket.uri}/in", NONE, storage=bucket.options(), spool=spool)
+    rows, rejects = listed(source)
+    assert (source.class_names, rejects) == (("a", "b", "c"), {})
+    assert columns_of(rows, "id", "split", "label") == [
+        (f"x-{split}.tfrecord-00000-of-00001#{n}", split, "abc"[n])
+        for split in ("test", "train")
+        for n in range(3)
+    ]
+    assert read_back(rows[:3]) == [png_of(n) for n in range(3)]
+    assert {row["uri"] for row in rows[3:]} == {f"{bucket.uri}/in/x-train.tfrecord-00000-of-00001"}
+
+
+def test_columns_are_learned_from_the_first_records(tmp_path: Path) -> None:
+    records = [
+        example(
+            img=png_of(n), mask=png_of(n + 50), n=n, price=n / 2, words=[b"a"] * n, sizes=[n] * 2,
+            note="BMW é".encode(), name=b"%d" % n, where=b"Val",
+        )
+        for n in range(4)
+    ]  # fmt: skip
+    path = write_records(tmp_path / "x.tfrecord", records)
+    source = source_of(path, id="name", split="where", image="img")
+    assert isinstance(source, TFRecordSource)
+    assert {feature.name: (feature.kind, feature.shape) for feature in source.features} == {
+        "mask": (FeatureKind.IMAGE, ()), "n": (FeatureKind.INT64, ()),
+        "note": (FeatureKind.BYTES, ()), "price": (FeatureKind.FLOAT32, ()),
+        "sizes": (FeatureKind.INT64, (None,)), "words": (FeatureKind.BYTES, (None,)),
+    }  # fmt: skip
+    assert source.states_splits
+    assert source.describe() == (
+        f"a TFRecord file at {path}, image='img', id='name', split='where'; "
+        "features from mask, n, note, price, sizes, words"
+    )
+    (batch,) = source.list_part(str(path))
+    assert batch.schema == source.schema
+    row = rows_of([batch])[3]
+    assert columns_of([row], "id", "split", "x/n", "x/price", "x/words") == [
+        ("3", "Val", 3, 1.5, [b"a"] * 3)
+    ]
+    assert read_back([row["x/mask"]]) == [png_of(53)]
+
+
+FITTING = {"image": png_of(1), "label": 1, "words": [b"a", b"b"]}
+
+
+@pytest.mark.parametrize(("features", "columns", "message"), [
+    ({"a": b"text", "n": 1}, {}, "no feature of .* holds encoded images .*; "
+     r"its records have 'a' \(binary\), 'n' \(int64\)"),
+    ({"one": png_of(1), "two": png_of(2)}, {},
+     "hold several images, 'one', 'two': choose the main one with --image-column"),
+    ({"image": [png_of(1), png_of(2)]}, {}, "no feature of .* holds encoded images"),
+    ({"image": png_of(1)}, {"image": "picture"},
+     "--image-column 'picture' is not in the records of .*, which have 'image'"),
+    (FITTING, {"image": "label"}, "--image-column 'label' of .* does not hold one encoded image"),
+    (FITTING, {"label": "words"},
+     "--label-column 'words' of .* must be one whole number or text in each record"),
+    (FITTING, {"id": "no"}, "--id-column 'no' is not in the records"),
+    (FITTING, {"size": "label"}, "--size-column needs a table"),
+])  # fmt: skip
+def test_invalid_columns(
+    tmp_path: Path, features: Mapping[str, Any], columns: dict[str, str], message: str
+) -> None:
+    path = write_records(tmp_path / "x.tfrecord", [example(**features)])
+    with pytest.raises(UsageError, match=message):
+        source_of(path, **columns)
+
+
+def test_an_image_root_has_no_meaning(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "x.tfrecord", pictures(1))
+    told = r"--image-root needs image paths, but INPUT .*x.tfrecord holds the images themselves"
+    with pytest.raises(UsageError, match=told):
+        detect_source(str(path), NONE, image_root=str(tmp_path))
+
+
+def test_a_flipped_byte_costs_one_record(tmp_path: Path) -> None:
+    path = write_records(tmp_path / "x.tfrecord", pictures(5))
+    with path.open("rb") as file:
+        third = list(scan_records(file))[2]
+    data = bytearray(path.read_bytes())
+    data[third.offset + 30] ^= 1
+    path.write_bytes(data)
+    parts = list(list_source(source_of(path)))
+    assert [row["row"] for row in rows_of(parts)] == [0, 1, 3, 4]
+    (reject,) = rejects_of(parts)
+    told = f"record 2, at byte {third.offset}: the checksum of the record's data is wrong"
+    assert (reject.id, reject.uri, str(reject.reason), reject.detail) == (
+        "x.tfrecord#2", str(path), "corrupt", told
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("compression", "reason"), [("", "corrupt"), ("GZIP", "truncated")])
+def test_a_broken_length_ends_a_file(tmp_path: Path, compression: str, reason: str) -> None:
+    """The next record's start is unknown: one reject stands for all that cannot be read."""
+    path = write_records(tmp_path / "x.tfrecord", pictures(50), compression)
+    data = bytearray(path.read_bytes())
+    if compression:
+        data = data[: len(data) // 2]
+    else:
+        data[(FRAME_BYTES + len(pictures(1)[0])) + 3] ^= 1
+    path.write_bytes(data)
+    parts = list(list_source(source_of(path, tmp_path / "spool")))
+    rows, (reject,) = rows_of(parts), rejects_of(parts)
+    assert 0 < len(rows) < 50
+    assert read_back(rows) == [png_of(n) for n in range(len(rows))]
+    assert (reject.id, str(reject.reason)) == (f"x.tfrecord#{len(rows)}", reason)
+    assert reject.detail.endswith("; it and the rest of the file are skipped")
+
+
+def test_an_empty_file_is_listed_and_no_fault(tmp_path: Path) -> None:
+    write_records(tmp_path / "a.tfrecord", [])
+    write_records(tmp_path / "b.tfrecord", pictures(2))
+    rows, rejects = listed(source_of(tmp_path))
+    assert rejects == {"a.tfrecord": "other_file"}
+    assert [row["id"] for row in rows] == ["b.tfrecord#0", "b.tfrecord#1"]
+
+
+Record = bytes | Mapping[str, Any] | str
+NO_IMAGE = "its image, 'image', is missing or not one bytes value"
+
+
+def made_of(record: Record) -> bytes:
+    """Return a record: its bytes, an example of these features, or a SequenceExample."""
+    if isinstance(record, str):
+        return sequence_example()
+    return record if isinstance(record, bytes) else example(**record)
+
+
+@pytest.mark.parametrize(("record", "reason", "detail"), [
+    (b"no example", "bad_value", "not a tf.Example"),
+    (b"", "bad_value", NO_IMAGE),
+    ({"label": 1}, "bad_value", NO_IMAGE),
+    ({"image": 3, "label": 1}, "bad_value", NO_IMAGE),
+    ({"image": b"", "label": 1}, "empty_file", "the file has no bytes"),
+    ({"image": [b"a", b"b"], "label": 1}, "bad_value", NO_IMAGE),
+    ({"image": png_of(1), "label": b"cat"}, "bad_value",
+     "'label' is a bytes_list, but a int64_list in the first records"),
+    ({"image": png_of(1), "label": [1, 2]}, "bad_value",
+     "'label' has 2 values, but one in the first records"),
+    ({"image": png_of(1), "label": 1, "more": 2}, "bad_value",
+     "it has the feature 'more', which the first records lack"),
+    ("sequence", "bad_value", "a tf.SequenceExample"),
+])  # fmt: skip
+def test_a_later_record_that_does_not_fit(
+    tmp_path: Path, record: Record, reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfrecord_source, "LOOK_RECORDS", 3)
+    records = [*pictures(3), made_of(record), *pictures(1, 4)]
+    path = write_records(tmp_path / "x.tfrecord", records)
+    source = source_of(path)
+    assert [row["row"] for row in rows_of(list_source(source))] == [0, 1, 2, 4]
+    ((found, told),) = details_of(source).values()
+    assert (list(details_of(source)), found) == (["x.tfrecord#3"], reason)
+    assert detail in told
+
+
+@pytest.mark.parametrize(("records", "message"), [
+    (["sequence"], "holds tf.SequenceExample records, which are not supported: write one"),
+    ([b"text", b"more text"], "none of the first 2 records is a tf.Example with features"),
+    ([], "has no records, and neither has any other of 1 files"),
+])  # fmt: skip
+def test_files_without_examples(tmp_path: Path, records: list[Record], message: str) -> None:
+    path = write_records(tmp_path / "x.tfrecord", [made_of(record) for record in records])
+    with pytest.raises(UsageError, match=message):
+        source_of(path)
+
+
+def test_no_tfrecord_file(tmp_path: Path) -> None:
+    (tmp_path / "x.tfrecord").write_bytes(png_of(1))
+    told = r"x.tfrecord is not a valid TFRecord file: record at byte 0: the checksum of the record"
+    with pytest.raises(UsageError, match=told):
+        source_of(tmp_path / "x.tfrecord")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"holds no files; give a TFRecord file"):
+        detect_source(f"{tmp_path}/empty", NONE, input_format="tfrecord")
+
+
+def test_features_that_protobuf_merges(tmp_path: Path) -> None:
+    """Read a record whose features come in two parts; its image still is one run of bytes."""
+    record = example(image=png_of(1)) + example(label=2)
+    path = write_records(tmp_path / "x.tfrecord", [record])
+    (row,) = rows_of(list_source(source_of(path)))
+    assert (read_back([row]), row["label"]) == ([png_of(1)], "2")
+
+
+@pytest.mark.parametrize(("names", "splits"), [
+    (("birds-train.tfrecord-00000-of-00002", "birds-dev_2.tfrecord-00000-of-00001"),
+     {"train", "dev_2"}),
+    (("train-00000-of-00001", "validation-00000-of-00001"), {"train", "validation"}),
+    (("x_train_1.tfrec", "x_val_1.tfrec"), {"train", "validation"}),
+    (("Train/a.tfrecord", "test/a.tfrecord"), {"train", "test"}),
+    (("a.tfrecord", "train.tfrecord"), None),
+])  # fmt: skip
+def test_splits_from_names(tmp_path: Path, names: tuple[str, ...], splits: set[str] | None) -> None:
+    for number, name in enumerate(names):
+        write_records(tmp_path / name, pictures(2, 2 * number))
+    source = source_of(tmp_path)
+    assert source.states_splits == (splits is not None)
+    rows = rows_of(list_source(source))
+    assert len({row["id"] for row in rows}) == 4
+    if splits:
+        assert {row["split"] for row in rows} == splits
+
+
+@pytest.mark.parametrize("labels", ["label.labels.txt", "labels.txt"])
+def test_class_names_beside_the_files(tmp_path: Path, labels: str) -> None:
+    unknown = [example(image=png_of(3), label=-1), example(image=png_of(4), label=7)]
+    write_records(tmp_path / "x.tfrecord", [*pictures(3), *unknown])
+    (tmp_path / labels).write_text("b\na\nc\n")
+    source = source_of(tmp_path)
+    assert source.class_names == ("b", "a", "c")
+    assert not source.has_integer_labels
+    assert [row["label"] for row in rows_of(list_source(source))] == ["b", "a", "c", None, "7"]
+
+
+def test_damaged_files_beside_the_records(tmp_path: Path) -> None:
+    write_records(tmp_path / "x.tfrecord", pictures(1))
+    (tmp_path / "features.json").write_text("{")
+    (tmp_path / "manifest.json").write_text(json.dumps({"of": "another program"}))
+    assert len(rows_of(list_source(source_of(tmp_path)))) == 1
+    (tmp_path / "labels.txt").write_bytes(b"\xff\xfe\xff")
+    told = r"labels.txt must hold class names in UTF-8, one per line"
+    with pytest.raises(UsageError, match=told):
+        source_of(tmp_path)

@@ -1,0 +1,259 @@
+"""Pascal VOC as INPUT: layouts, splits, masks, stores, whole builds, and invalid xml files."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from shardwright.errors import UsageError
+from tests.support import detection_makers as det
+from tests.support.buckets import Bucket
+from tests.support.build_helpers import build, reasons_of
+from tests.support.listings import columns_of
+from transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
+from transforms.inputs.annotations.voc_labels import BadLabel, parse_voc
+
+SPLITS = [
+    ("JPEGImages/a.png", "train"),
+    ("JPEGImages/b.png", "test"),
+    ("JPEGImages/ü c.png", "validation"),
+]
+
+
+def xmls(folder: str, *names: str) -> dict[str, str]:
+    return {f"{folder}/{name}.xml": det.voc_xml(det.OBJECTS[name]) for name in names or det.OBJECTS}
+
+
+def kit(root: Path, base: str = "") -> Path:
+    """Write the layout of VOC's own archives."""
+    lists = {
+        "train": "a\n", "val": "ü c \n", "trainval": "a\nü c\n", "test": "b\n",
+        "cat_train": "a  1\nb -1\n",
+    }  # fmt: skip
+    det.write(root / base, {f"ImageSets/Main/{name}.txt": text for name, text in lists.items()})
+    det.write(root / base, {"ImageSets/Segmentation/train.txt": "a\n"})
+    files = {
+        "SegmentationClass/a.png": det.mask(3),
+        **det.pictures("JPEGImages"),
+        **xmls("Annotations"),
+    }
+    det.write(root / base, files)
+    return root
+
+
+def test_the_official_layout(tmp_path: Path) -> None:
+    source, rows, rejects = det.listed(kit(tmp_path))
+    assert source.describe() == (
+        f"Pascal VOC at {tmp_path}: images with an xml of boxes for each, "
+        "splits from ImageSets/Main, masks"
+    )
+    assert (source.states_splits, source.class_names, rejects) == (True, None, [])
+    assert columns_of(rows, "id", "split") == SPLITS
+    det.assert_same_objects(rows, tmp_path, tolerance=1e-7, pose="unspecified")
+    flags = columns_of(rows, "x/objects/is_truncated", "x/objects/is_difficult")
+    assert flags == [([0] * len(objects),) * 2 for objects in det.OBJECTS.values()]
+    stored = tmp_path / "SegmentationClass" / "a.png"
+    masks = [row["x/segmentation"] for row in rows]
+    assert masks[0].items() >= {"uri": str(stored), "num_bytes": stored.stat().st_size}.items()
+    assert masks[1:] == [None, None]
+    assert [row["x/segmentation_object"] for row in rows] == [None] * 3
+    assert [feature.name for feature in source.features] == [
+        f"objects/{name}" for name in ("bbox", "label", "pose", "is_truncated", "is_difficult")
+    ]
+    assert {feature.sequence for feature in source.features} == {"objects"}
+
+
+def test_several_years_in_a_devkit(tmp_path: Path) -> None:
+    for year in ("VOC2007", "VOC2012"):
+        kit(tmp_path, f"{year}/")
+    source, rows, rejects = det.listed(tmp_path)
+    assert (source.states_splits, rejects) == (True, [])
+    assert columns_of(rows, "id", "split")[2:4] == [
+        ("VOC2007/JPEGImages/ü c.png", "validation"),
+        ("VOC2012/JPEGImages/a.png", "train"),
+    ]
+
+
+def test_lists_decide_which_images_there_are(tmp_path: Path) -> None:
+    det.write(kit(tmp_path), {"JPEGImages/more.png": det.picture(), "notes.md": "x"})
+    lists = {"train": "a\ngone\n\n", "val": "ü c.png\na\n"}
+    det.write(tmp_path, {f"ImageSets/Main/{name}.txt": text for name, text in lists.items()})
+    _, rows, rejects = det.listed(tmp_path)
+    assert columns_of(rows, "id", "split") == SPLITS
+    assert sorted(det.reasons(rejects)) == [
+        ("JPEGImages/more.png", "other_file"), ("a", "duplicate_id"), ("gone", "missing_file"),
+        ("notes.md", "other_file"),
+    ]  # fmt: skip
+
+
+def test_the_list_of_all_training_images_alone(tmp_path: Path) -> None:
+    lists = {"ImageSets/Main/trainval.txt": "a\nü c\n", "ImageSets/Main/test.txt": "b"}
+    det.write(tmp_path, {**det.pictures("JPEGImages"), **xmls("Annotations"), **lists})
+    _, rows, rejects = det.listed(tmp_path)
+    assert ([row["split"] for row in rows], rejects) == (["train", "test", "train"], [])
+
+
+@pytest.mark.parametrize(("images", "labels"), [
+    (".", "."), ("images", "annotations"), ("images", "annotations/xmls"),
+    ("JPEGImages", "Annotations"), ("jpegimages", "ANNOTATIONS"),
+])  # fmt: skip
+def test_other_layouts(tmp_path: Path, images: str, labels: str) -> None:
+    source, rows, rejects = det.listed(
+        det.write(tmp_path, {**det.pictures(images), **xmls(labels)})
+    )
+    told = f"Pascal VOC at {tmp_path}: images with an xml of boxes for each"
+    assert (source.describe(), source.states_splits, rejects) == (told, False, [])
+    assert [
+        (row["id"].rpartition("/")[2], row["split"], row["x/objects/label"]) for row in rows
+    ] == [(f"{name}.png", None, labels) for name, labels in det.LABELS.items()]
+
+
+@pytest.mark.parametrize(("images", "labels"), [("", ""), ("/images", "/annotations")])
+def test_split_folders(tmp_path: Path, images: str, labels: str) -> None:
+    for split, name in (("train", "a"), ("Valid", "b")):
+        det.write(tmp_path, {**det.pictures(split + images, [name]), **xmls(split + labels, name)})
+    source, rows, rejects = det.listed(tmp_path)
+    assert (source.states_splits, rejects) == (True, [])
+    found = {row["split"]: row["x/objects/label"] for row in rows}
+    assert found == {"train": ["zebra", "cat"], "validation": []}
+
+
+@pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
+def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
+    uri = det.upload(kit(tmp_path), bucket, "data/voc")
+    source, rows, rejects = det.listed(uri, bucket.options())
+    assert (source.describe().startswith(f"Pascal VOC at {uri}: "), rejects) == (True, [])
+    det.assert_same_in_store(rows, det.listed(tmp_path)[1], uri, "x/segmentation")
+    assert rows[0]["x/segmentation"]["uri"] == f"{uri}/SegmentationClass/a.png"
+    assert rows[0]["x/segmentation"]["etag"]
+
+
+def test_rejects_of_a_folder(tmp_path: Path) -> None:
+    labels = {**xmls("Annotations", "a", "ü c"), **xmls(".", "ü c")}
+    det.write(
+        tmp_path, {**det.pictures("JPEGImages"), **labels, "Annotations/left.xml": det.voc_xml([])}
+    )
+    det.write(tmp_path, {"JPEGImages/big.png": det.picture(), "JPEGImages/empty.png": b""})
+    det.write(tmp_path, {"Annotations/big.xml": b" " * (MAX_LABEL_BYTES + 1), ".DS_Store": "x"})
+    _, rows, rejects = det.listed(tmp_path)
+    assert [row["id"] for row in rows] == ["JPEGImages/a.png"]
+    assert sorted(det.reasons(rejects)) == [
+        ("Annotations/left.xml", "missing_file"), ("JPEGImages/b.png", "missing_label"),
+        ("JPEGImages/big.png", "bad_value"), ("JPEGImages/empty.png", "empty_file"),
+        ("JPEGImages/ü c.png", "bad_value"),
+    ]  # fmt: skip
+
+
+def test_folders_and_files_that_are_not_voc(tmp_path: Path) -> None:
+    det.write(tmp_path, {"a.png": det.picture(), "a.xml": "<html/>", "Annotations/notes.txt": "x"})
+    assert det.listed(tmp_path)[0].describe() == f"a folder at {tmp_path}"
+    message = "has no xml annotations: give a folder with JPEGImages/"
+    for place in (tmp_path, tmp_path / "a.xml"):
+        with pytest.raises(UsageError, match=message):
+            det.listed(place, input_format="voc")
+
+
+def test_a_whole_build(tmp_path: Path) -> None:
+    assert build(kit(tmp_path / "in"), tmp_path / "out") == 0
+    records = det.records_of(tmp_path / "out")
+    assert {
+        key: [record[f"objects/{name}"] for name in ("label", "pose", "is_difficult")]
+        for key, record in records.items()
+    } == {
+        f"JPEGImages/{name}.png": [[det.CLASSES.index(label) for label in labels], zeros, zeros]
+        for name, labels in det.LABELS.items()
+        for zeros in [[0] * len(labels)]
+    }
+    names = (tmp_path / "out" / "objects-label.labels.txt").read_text().split()
+    assert names == ["cat", "dog", "zebra"]
+
+
+def test_a_whole_build_of_masks(tmp_path: Path) -> None:
+    options = ("--schema", "segmentation", "--max-reject-fraction", "0.7")
+    assert build(kit(tmp_path / "in"), tmp_path / "out", *options) == 0
+    [(key, record)] = det.records_of(tmp_path / "out").items()
+    pixels = np.asarray(Image.open(io.BytesIO(record["segmentation_mask"][0])))
+    assert (key, set(pixels.flat)) == ("JPEGImages/a.png", {3})
+    assert pixels.shape == (det.HEIGHT, det.WIDTH)
+    others = dict.fromkeys(["JPEGImages/b.png", "JPEGImages/ü c.png"], "bad_value")
+    assert reasons_of(tmp_path / "out") == others
+
+
+BOX = "<bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox>"
+LAUGHS = "".join(f'<!ENTITY l{n + 1} "{f"&l{n};" * 10}">' for n in range(12))
+
+
+def annotation(parts: str) -> str:
+    return f"<annotation><object>{parts}</object></annotation>"
+
+
+@pytest.mark.parametrize(("xml", "told"), [
+    ("", "it is not XML: no element found"),
+    ("hello", "it is not XML: "),
+    (det.voc_xml([("cat", 1, 2, 3, 4)])[:-20], "it is not XML: "),
+    ("<html/>", "its root is <html>, not <annotation>"),
+    (b"\xff\xfe\x00", "it is not XML: "),
+    ('<?xml version="1.0" encoding="no-such"?><annotation/>', "it is not XML: "),
+    (f"<!DOCTYPE x [<!ENTITY l0 'ha'>{LAUGHS}]><annotation>&l12;</annotation>",
+     "it has a DOCTYPE, which no annotation needs: remove it"),
+    ('<!DOCTYPE x SYSTEM "file:///etc/passwd"><annotation/>', "it has a DOCTYPE"),
+    ("<annotation>&nothing;</annotation>", "it is not XML: undefined entity"),
+    (annotation(BOX), "object 1 has no <name>"),
+    (annotation(f"<name> </name>{BOX}"), "object 1 has no <name>"),
+    (annotation("<name>x</name>"), "object 1 (x) has no <bndbox> with a number as ymin"),
+    (annotation(f"<name>x</name>{BOX.replace('3', 'three')}"), "with a number as xmax"),
+    (annotation(f"<name>x</name>{BOX.replace('4', '')}"), "with a number as ymax"),
+])  # fmt: skip
+def test_invalid_xml_rejects_its_image(tmp_path: Path, xml: str | bytes, told: str) -> None:
+    images = {"a.png": det.picture(), "b.png": det.picture(), "b.xml": det.voc_xml([])}
+    _, rows, rejects = det.listed(det.write(tmp_path, {**images, "a.xml": xml}))
+    assert ([row["id"] for row in rows], det.reasons(rejects)) == (
+        ["b.png"],
+        [("a.png", "bad_value")],
+    )
+    assert rejects[0].detail.startswith("a.xml: ")
+    assert told in rejects[0].detail
+
+
+def test_boxes_without_area_and_beyond_the_edge(tmp_path: Path) -> None:
+    objects = [
+        ("flat", 4, 2, 0, 10), ("cat", -5, 10, 100, 100), ("nan", float("nan"), 2, 5, 5),
+        ("out", 50, 2, 5, 5),
+    ]  # fmt: skip
+    _, [row], rejects = det.listed(
+        det.write(tmp_path, {"a.png": det.picture(), "a.xml": det.voc_xml(objects)})
+    )
+    assert (row["x/objects/bbox"], row["x/objects/label"]) == ([[0.5, 0, 1, 1]], ["cat"])
+    assert det.reasons(rejects) == [(f"a.png#{number}", "empty_box") for number in (1, 3, 4)]
+
+
+@pytest.mark.parametrize(
+    "size", ["", "<size><width>0</width><height>0</height></size>", "<size><width>x</width></size>"]
+)
+def test_a_size_that_is_not_stated_is_the_headers(tmp_path: Path, size: str) -> None:
+    xml = det.voc_xml([("cat", 4.0, 2.0, 8.0, 10.0)], size)
+    det.write(tmp_path, {"a.png": det.picture(80, 40), "b.png": b"no image", "c.png": b"no image"})
+    det.write(tmp_path, {"a.xml": xml, "b.xml": xml, "c.xml": det.voc_xml([], size)})
+    _, rows, rejects = det.listed(tmp_path)
+    assert {row["id"]: row["x/objects/bbox"] for row in rows} == {
+        "a.png": [pytest.approx([0.05, 0.05, 0.3, 0.15])],
+        "c.png": [],
+    }
+    assert det.reasons(rejects) == [("b.png", "bad_value")]
+
+
+def test_attributes_of_an_object() -> None:
+    flags = "<truncated>1</truncated><difficult> 1 </difficult>"
+    more = f"<pose>Left</pose>{flags}<part><name>head</name></part>"
+    label = parse_voc(det.voc_xml([("Größe", 1, 2, 3, 4)], more=more).encode("utf-8"))
+    assert label.size == (det.HEIGHT, det.WIDTH)
+    assert label.objects == (("Größe", (2, 1, 6, 4), "left", True, True),)
+
+
+def test_deeply_nested_xml() -> None:
+    with pytest.raises(BadLabel, match="its root is <a>"):
+        parse_voc(b"<a>" * 100_000 + b"</a>" * 100_000)

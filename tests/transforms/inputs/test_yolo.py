@@ -1,0 +1,288 @@
+"""YOLO's text labels as INPUT: layouts, names of classes, splits, stores, and lines of labels."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.errors import BuildError, UsageError
+from tests.support import detection_makers as det
+from tests.support.buckets import Bucket
+from tests.support.listings import columns_of
+from transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
+from transforms.inputs.annotations.plain_yaml import read_plain_yaml
+from transforms.inputs.annotations.yolo_labels import BadLine, parse_yolo, read_config
+from transforms.inputs.detection import list_source
+
+YAML = "nc: 3\nnames: [cat, dog, zebra]\n"
+
+
+def txts(folder: str, *names: str) -> dict[str, str]:
+    """Return label files; images without objects have none."""
+    chosen = [name for name in names or det.OBJECTS if det.OBJECTS[name]]
+    return {f"{folder}/{name}.txt": det.yolo_txt(det.OBJECTS[name]) for name in chosen}
+
+
+def ultralytics(root: Path) -> Path:
+    config = f"path: .\ntrain: images/train2017\nval: images/val2017\n{YAML}"
+    det.write(
+        root, {**det.pictures("images/train2017", "ab"), **txts("labels/train2017", "a", "b")}
+    )
+    det.write(root, {**det.pictures("images/val2017", ["ü c"]), **txts("labels/val2017", "ü c")})
+    return det.write(root, {"data.yaml": config})
+
+
+@pytest.mark.parametrize("given", ["", "data.yaml"])
+def test_the_layout_of_ultralytics(tmp_path: Path, given: str) -> None:
+    source, rows, rejects = det.listed(ultralytics(tmp_path) / given)
+    assert source.describe() == (
+        f"YOLO labels at {tmp_path}: images with a .txt of boxes for each, 3 classes, "
+        "splits from data.yaml"
+    )
+    assert (source.states_splits, source.features[1].names, rejects) == (True, det.CLASSES, [])
+    assert columns_of(rows, "id", "split") == [
+        ("images/train2017/a.png", "train"),
+        ("images/train2017/b.png", "train"),
+        ("images/val2017/ü c.png", "validation"),
+    ]
+    det.assert_same_objects(rows, tmp_path, tolerance=2e-6, segmentation="")
+
+
+@pytest.mark.parametrize(("images", "labels", "splits"), [
+    ("images", "labels", (None, None)),
+    ("images/{}", "labels/{}", ("train", "validation")),
+    ("{}/images", "{}/labels", ("train", "validation")),
+    ("{}", "{}", ("train", "validation")),
+    (".", ".", (None, None)),
+    ("Images/{}", "Labels/{}", ("train", "validation")),
+])  # fmt: skip
+def test_layouts(tmp_path: Path, images: str, labels: str, splits: tuple[Any, Any]) -> None:
+    det.write(tmp_path, {"classes.txt": "cat\ndog\nzebra\n"})
+    for split, name in (("TRAIN", "a"), ("valid", "ü c")):
+        det.write(tmp_path, det.pictures(images.format(split), [name]))
+        det.write(tmp_path, txts(labels.format(split), name))
+    source, rows, rejects = det.listed(tmp_path)
+    assert (source.states_splits, rejects) == (splits[0] is not None, [])
+    found = {(*row["x/objects/label"], row["split"]) for row in rows}
+    assert found == {("zebra", "cat", splits[0]), ("dog", splits[1])}
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("data.yaml", YAML),
+    ("dataset.yaml", "names:\n  0: cat\n  1: dog\n  2: 'zebra'  # striped\n"),
+    ("my set.yml", "names:\n- cat\n- dog\n- zebra\n"),
+    ("data.yaml", "names: ['cat',\n  'dog', \"zebra\"]\ntrain: x"),
+    ("data.yaml", "names: {0: cat, 2: zebra, 1: dog}"),
+    ("classes.txt", "\ufeffcat\r\ndog\r\nzebra\r\n\r\n"),
+    ("obj.names", "cat\ndog\nzebra"),
+    ("labels/classes.txt", "cat\ndog\nzebra"),
+])  # fmt: skip
+def test_names_of_classes(tmp_path: Path, name: str, text: str) -> None:
+    files = {**det.pictures("images"), **txts("labels"), name: text}
+    source, rows, rejects = det.listed(det.write(tmp_path, files))
+    assert (source.features[1].names, rejects) == (det.CLASSES, [])
+    assert rows[0]["x/objects/label"] == ["zebra", "cat"]
+
+
+@pytest.mark.parametrize(("files", "told"), [
+    ({}, "has YOLO labels but no class names: "
+     "add data.yaml with `names`, or classes.txt with one name per line"),
+    ({"data.yaml": "nc: 2\nnames: [a, b, c]"}, "nc is 2, but there are 3 names"),
+    ({"data.yaml": "names: {0: a, 2: b}"}, "names has 2 classes, but none with number 1"),
+    ({"data.yaml": "names: [a, b, a]"}, "class name 'a' is empty or used twice"),
+    ({"data.yaml": "names: [a, '']"}, "class name '' is empty or used twice"),
+])  # fmt: skip
+def test_invalid_names_of_classes(tmp_path: Path, files: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        det.listed(det.write(tmp_path, {**det.pictures("images"), **txts("labels"), **files}))
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
+def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
+    uri = det.upload(ultralytics(tmp_path), bucket, "data/yolo")
+    _, local, _ = det.listed(tmp_path)
+    for place in (uri, f"{uri}/data.yaml"):
+        source, rows, rejects = det.listed(place, bucket.options())
+        assert (source.describe().startswith(f"YOLO labels at {uri}: "), rejects) == (True, [])
+        det.assert_same_in_store(rows, local, uri)
+
+
+@pytest.mark.parametrize(("places", "splits"), [
+    ("train: images/first\nval: images/second\n", ["train", "validation"]),
+    ("train: ../images/first/\nval: ['./images/second', images/third]\n", ["train", "validation"]),
+    ("train: ROOT/images/first\ntest: ROOT/images/second\n", ["train", "test"]),
+    ("train: one.txt\nval: two.txt\n", ["train", "validation"]),
+    ("train: images/first\nval: images/first\n", [None, None]),
+    ("train: images/first\nval:\n", [None, None]),
+])  # fmt: skip
+def test_splits_of_data_yaml(tmp_path: Path, places: str, splits: list[str | None]) -> None:
+    det.write(
+        tmp_path, {**det.pictures("images/first", "a"), **det.pictures("images/second", ["ü c"])}
+    )
+    det.write(tmp_path, {**txts("labels/first", "a"), **txts("labels/second", "ü c")})
+    if "one.txt" in places:
+        second = f"{tmp_path}/images/second/ü c.png\n"
+        det.write(tmp_path, {"one.txt": "./images/first/a.png\n", "two.txt": second})
+    det.write(tmp_path, {"data.yaml": YAML + places.replace("ROOT", str(tmp_path))})
+    source, rows, rejects = det.listed(tmp_path)
+    assert ([row["split"] for row in rows], rejects) == (splits, [])
+    assert source.states_splits == (splits[0] is not None)
+
+
+def test_a_split_list_is_read_whole_or_the_build_fails(tmp_path: Path) -> None:
+    """Lists of millions of images are longer than any file of labels may be."""
+    det.write(tmp_path, {**det.pictures("images", "ab"), **txts("labels", "a", "b")})
+    long = "x\n" * (MAX_LABEL_BYTES // 2) + "images/a.png\n"
+    det.write(tmp_path, {"one.txt": long, "two.txt": "images/b.png\n"})
+    det.write(tmp_path, {"data.yaml": f"{YAML}train: one.txt\nval: two.txt\n"})
+    source, rows, _ = det.listed(tmp_path)
+    assert [row["split"] for row in rows] == ["train", "validation"]
+    (tmp_path / "one.txt").unlink()
+    (tmp_path / "one.txt").symlink_to("/proc/self/mem")
+    with pytest.raises(BuildError, match=r"cannot read the split list .*/one.txt: "):
+        list(list_source(source))
+
+
+def test_a_data_yaml_that_is_elsewhere(tmp_path: Path) -> None:
+    ultralytics(tmp_path / "sets" / "mine")
+    det.write(tmp_path, {"yamls/x.yaml": f"path: ../sets/mine\n{YAML}", "yamls/y.yaml": YAML})
+    assert len(det.listed(tmp_path / "yamls" / "x.yaml")[1]) == 3
+    assert (
+        len(det.listed(tmp_path / "yamls" / "y.yaml", image_root=f"{tmp_path}/sets/mine")[1]) == 3
+    )
+
+
+def test_rejects_of_a_folder(tmp_path: Path) -> None:
+    det.write(tmp_path, {**det.pictures("images"), **txts("labels"), "data.yaml": YAML})
+    det.write(tmp_path, {"labels/left.txt": "0 0.5 0.5 1 1", "README.txt": "hello"})
+    det.write(tmp_path, {"images/empty.png": b"", "images/ü c.txt": ""})
+    det.write(tmp_path, {"labels/train.cache": "x", "labels/b.txt": ""})
+    _, rows, rejects = det.listed(tmp_path)
+    assert [row["id"] for row in rows] == ["images/a.png", "images/b.png"]
+    assert sorted(det.reasons(rejects)) == [
+        ("README.txt", "other_file"), ("images/empty.png", "empty_file"),
+        ("images/ü c.png", "bad_value"), ("labels/left.txt", "missing_file"),
+        ("labels/train.cache", "other_file"),
+    ]  # fmt: skip
+
+
+def test_folders_and_files_that_are_not_yolo(tmp_path: Path) -> None:
+    det.write(tmp_path, {"a.png": det.picture(), "a.txt": "1 2 3 4 5 once I caught a fish alive"})
+    det.write(tmp_path, {"labels/x.txt": "1 320 240 10 10"})
+    assert det.listed(tmp_path)[0].describe() == f"a folder at {tmp_path}"
+    with pytest.raises(UsageError, match="has YOLO labels but no class names"):
+        det.listed(tmp_path, input_format="yolo")
+    message = r"is not a folder: give the folder of images/ and labels/, or data\.yaml"
+    with pytest.raises(UsageError, match=message):
+        det.listed(tmp_path / "a.txt", input_format="yolo")
+
+
+def list_lines(root: Path, lines: str, config: str = YAML) -> det.Listing:
+    """List one image with these label lines."""
+    files = {"images/a.png": det.picture(), "labels/a.txt": lines, "data.yaml": config}
+    return det.listed(det.write(root, files))
+
+
+@pytest.mark.parametrize(("line", "told"), [
+    ("3 0.5 0.5 0.1 0.1", "invalid class 3: there are 3, counted from 0"),
+    ("-1 0.5 0.5 0.1 0.1", "invalid class -1"),
+    ("1.5 0.5 0.5 0.1 0.1", "invalid class 1.5"),
+    ("nan 0.5 0.5 0.1 0.1", "invalid class nan"),
+    ("cat 0.5 0.5 0.1 0.1", "could not convert string to float: 'cat'"),
+    ("1 0.5 0.5 0.1", "expected `class x y width height`, or"),
+    ("1", "expected `class x y"),
+    ("1 0.5 0.5 0.1 0.1 0.9", "expected `class x y"),
+    ("1 0.5 0.5 0.1 0.1 0.1 0.1 0.1", "expected `class x y"),
+    ("1 320 240 10 10",
+     "320 is not a fraction of the image's width or height: divide pixels by them"),
+    ("1 0.5 0.5 0.1 inf", "inf is not a fraction"),
+    ("1 0.5 -0.5 0.1 0.1", "-0.5 is not a fraction"),
+    ("1 0.5 0.5 0.1 " + "9" * 400, "is not a fraction"),
+    ("1,0.5,0.5,0.1,0.1", "could not convert"),
+    ("\0", "could not convert"),
+])  # fmt: skip
+def test_invalid_lines_reject_their_image(tmp_path: Path, line: str, told: str) -> None:
+    det.write(
+        tmp_path, {**det.pictures("images", "ab"), "labels/b.txt": "1 0.75 0.625 0.25 0.25\n"}
+    )
+    _, rows, rejects = list_lines(tmp_path, f"0 0.5 0.5 0.1 0.1\n\n{line}\n")
+    assert [row["id"] for row in rows] == ["images/b.png"]
+    assert det.reasons(rejects) == [("images/a.png", "bad_value")]
+    assert rejects[0].detail.startswith("labels/a.txt, line 3, ")
+    assert told in rejects[0].detail
+
+
+def test_boxes_without_area_and_beyond_the_edge(tmp_path: Path) -> None:
+    lines = "0 0.5 0.5 0 0.1\n2 0.95 0.5 0.2 0.5\n1 nan 0.5 0.1 0.1\n"
+    _, [row], rejects = list_lines(tmp_path, lines)
+    assert row["x/objects/bbox"] == [pytest.approx([0.25, 0.85, 0.75, 1])]
+    assert row["x/objects/label"] == ["zebra"]
+    assert det.reasons(rejects) == [
+        ("images/a.png#1", "empty_box"),
+        ("images/a.png#3", "empty_box"),
+    ]
+
+
+def test_polygons_are_text_with_the_box_of_their_extent(tmp_path: Path) -> None:
+    lines = "1 0.1 0.2 0.5 0.25 0.3 0.75\n0 0.5 0.5 0.5 0.5\n"
+    _, [row], rejects = list_lines(tmp_path, lines)
+    boxes = ([0.2, 0.1, 0.75, 0.5], [0.25, 0.25, 0.75, 0.75])
+    assert row["x/objects/bbox"] == [pytest.approx(box) for box in boxes]
+    polygon, none = row["x/objects/segmentation"]
+    assert (json.loads(polygon), none) == ([[0.1, 0.2, 0.5, 0.25, 0.3, 0.75]], "")
+    assert rejects == []
+
+
+def test_keypoints_are_no_polygons(tmp_path: Path) -> None:
+    line, config = "1 0.5 0.5 0.2 0.2 0.9 0.9 2 0.1 0.1 0", f"{YAML}kpt_shape: [2, 3]\n"
+    source, [row], _ = list_lines(tmp_path, line, config)
+    assert row["x/objects/bbox"] == [pytest.approx([0.4, 0.4, 0.6, 0.6])]
+    assert row["x/objects/segmentation"] == [""]
+    assert source.describe().endswith("; keypoints are left out")
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_objects_or_a_bad_line(data: bytes) -> None:
+    with contextlib.suppress(BadLine):
+        assert all(0 <= item.label < 3 for item in parse_yolo(data, num_classes=3))
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_read_as_yaml_of_some_kind(text: str) -> None:
+    assert all(isinstance(key, str) for key in read_plain_yaml(text))
+
+
+NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=5, unique=True), st.booleans())
+def test_names_in_quotes_come_back(names: list[str], flow: bool) -> None:
+    quoted = ["'" + name.replace("'", "''") + "'" for name in names]
+    block = "names:\n" + "".join(f"- {name}\n" for name in quoted)
+    text = f"names: [{', '.join(quoted)}]" if flow else block
+    assert read_config(text, "data.yaml").names == tuple(names)
+
+
+@pytest.mark.parametrize(("text", "expected"), [
+    ("a: 1 # one\n# b: 2\n\nc:  x # y#z\nd: x#y\n", {"a": "1", "c": "x", "d": "x#y"}),
+    ("a: 'it''s' # it's\nb: \"\\u00e4 \\\"q\\\"\"\n", {"a": "it's", "b": 'ä "q"'}),
+    ("a:\n  - x\n  -  y # z\nb: dog's # best\n", {"a": ["x", "y"], "b": "dog's"}),
+    ("a: [\n'x',\n'y, z'\n]\nb: 2", {"a": ["x", "y, z"], "b": "2"}),
+    ("a: {x: 1, 'y: z': 2}\nb:\n  0: p\n  -1: q\n",
+     {"a": {"x": "1", "y: z": "2"}, "b": {"0": "p", "-1": "q"}}),
+    ("---\nurl: https://x/y?z#w\n'a b': c\n", {"url": "https://x/y?z#w", "a b": "c"}),
+    ("download: |\n  import os\n  x: 1\nnames: [a]\n",
+     {"download": "| import os x: 1", "names": ["a"]}),
+    ("a:\nb: 1", {"a": "", "b": "1"}),
+    ("a: [open, 1", {"a": ["open", "1"]}),
+    ("", {}),
+])  # fmt: skip
+def test_plain_yaml(text: str, expected: dict[str, Any]) -> None:
+    assert read_plain_yaml(text) == expected

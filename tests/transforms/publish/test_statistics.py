@@ -1,0 +1,56 @@
+"""Statistics of index rows, and their sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transforms.publish.statistics import describe_rows, merge_stats
+
+SIDE = st.none() | st.integers(1, 9)
+COLUMNS = {
+    "image_length": (pa.int64(), st.integers(0, 2**31)),
+    "width": (pa.int32(), SIDE),
+    "height": (pa.int32(), SIDE),
+    "label": (pa.int64(), st.none() | st.integers(0, 12)),
+    "format": (pa.string(), st.none() | st.sampled_from(["jpeg", "png"])),
+}
+SCHEMA = pa.schema({name: kind for name, (kind, _) in COLUMNS.items()})
+ROW = st.fixed_dictionaries({name: values for name, (_, values) in COLUMNS.items()})
+ROWS = st.lists(ROW, max_size=12)
+
+
+def describe(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return describe_rows(pa.Table.from_pylist(rows, schema=SCHEMA))
+
+
+@given(rows=ROWS)
+def test_ranges_and_counts_are_those_of_the_values(rows: list[dict[str, Any]]) -> None:
+    stats = describe(rows)
+    for name in COLUMNS:
+        values = [row[name] for row in rows if row[name] is not None]
+        if name in ("label", "format"):
+            assert stats[f"{name}s"] == {str(value): values.count(value) for value in values}
+        elif values:
+            extremes = {"min": min(values), "max": max(values)}
+            assert stats[name] == {**extremes, "sum": sum(values), "count": len(values)}
+        else:
+            assert stats.get(name) is None
+
+
+@given(rows=ROWS, cut=st.integers(0, 12))
+def test_parts_merge_to_the_whole(rows: list[dict[str, Any]], cut: int) -> None:
+    assert merge_stats([describe(rows[:cut]), describe(rows[cut:])]) == describe(rows)
+
+
+def test_labels_are_in_the_order_of_their_index() -> None:
+    rows = [{"image_length": 1, "label": label} for label in (10, 9, 2, 10)]
+    labels = merge_stats([describe(rows[2:]), describe(rows[:2])])["labels"]
+    assert list(labels.items()) == [("2", 1), ("9", 1), ("10", 2)]
+
+
+def test_no_rows_have_no_range() -> None:
+    assert merge_stats([]) == {"labels": {}, "formats": {}}

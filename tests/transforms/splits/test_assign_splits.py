@@ -1,0 +1,116 @@
+"""AssignSplits in a pipeline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from shardwright.errors import BuildError
+from tests.support.helpers import Run, references, run_transform
+from transforms.references import set_column
+from transforms.splits.assign_splits import AssignSplits
+from transforms.splits.split_lists import SplitLists
+from transforms.splits.split_rules import parse_split
+
+LABELS = [f"class {number % 5}" for number in range(300)]
+ALL = references([str(number) for number in range(300)], label=LABELS)
+PATIENTS = [f"patient {number // 6}" for number in range(300)]
+GROUPED = set_column(ALL, "group", pa.array(PATIENTS))
+
+
+def assign(rule: str | None = None, *, batch: Any = ALL, size: int = 31, **options: Any) -> Run:
+    """Assign splits to 300 references in batches of a size."""
+    transform = AssignSplits(rule and parse_split(rule), **options)
+    return run_transform(transform, [batch.slice(at, size) for at in range(0, 300, size)])
+
+
+def splits_in(run: Run) -> list[str]:
+    """Return the splits in the order of the references; there must be no rejects."""
+    assert (run.rejects, run.counters) == ([], {})
+    splits = {int(row["id"]): row["split"] for row in run.rows}
+    return [splits[number] for number in range(300)]
+
+
+def test_without_a_rule_all_is_train() -> None:
+    assert splits_in(assign()) == ["train"] * 300
+
+
+def test_given_splits() -> None:
+    batches = [references(["1", "2"], split=["test", None]), references(["3"], split="not a name")]
+    run = run_transform(AssignSplits(given=True), batches)
+    assert [(row["id"], row["split"]) for row in run.rows] == [("1", "test")]
+    assert run.rejects == [("2", "unknown_split"), ("3", "unknown_split")]
+    assert run.counters == {"rejects_unknown_split": 2}
+
+
+@pytest.mark.parametrize("stratify", [True, False])
+@pytest.mark.parametrize(
+    ("rule", "counts"),
+    [("test=37,train=rest", [37, 263]), ("test=0.2,train=0.8", [60, 240])],
+)
+def test_drawn_splits(rule: str, counts: list[int], stratify: bool) -> None:
+    splits = splits_in(assign(rule, stratify=stratify))
+    test, train = splits.count("test"), splits.count("train")
+    if stratify or "rest" in rule:
+        assert [test, train] == counts
+    else:
+        assert splits == splits_in(assign(rule, size=300)), "batches change no split"
+        assert (test, train) == (pytest.approx(60, abs=30), 300 - test)
+    cells = Counter(zip(LABELS, splits, strict=True))
+    in_class = {counts[0] // 5, -(-counts[0] // 5)}
+    assert ({cells[label, "test"] for label in LABELS} <= in_class) == stratify
+
+
+@pytest.mark.parametrize("stratify", [True, False])
+def test_groups(stratify: bool) -> None:
+    run = assign("test=60,train=rest", batch=GROUPED, stratify=stratify, grouped=True)
+    splits = splits_in(run)
+    assert Counter(splits) == {"test": 60, "train": 240}
+    assert all(len(set(splits[start : start + 6])) == 1 for start in range(0, 300, 6))
+
+
+def test_more_records_than_there_are() -> None:
+    with pytest.raises(BuildError, match="--split needs 301 records in test, but INPUT has 300"):
+        assign("test=301,train=rest")
+
+
+@pytest.mark.parametrize("options", [{}, {"stratify": False}, {"stratify": True}])
+def test_nothing(options: dict[str, bool]) -> None:
+    rule = parse_split("test=0.5,train=rest") if options else None
+    run = run_transform(AssignSplits(rule, **options), [])
+    assert (run.rows, run.rejects, run.counters) == ([], [], {})
+
+
+@pytest.fixture
+def listed(tmp_path: Path) -> SplitLists:
+    """A list of 20 ids of test, 10 of them missing in the input."""
+    (tmp_path / "test.txt").write_text("".join(f"{number}\n" for number in range(290, 310)))
+    return SplitLists.parse([f"test={tmp_path}/test.txt"])
+
+
+@pytest.mark.parametrize(
+    ("rule", "stratify", "counts"),
+    [
+        ("train=rest", False, {"test": 10, "train": 290}),
+        ("a=0.5,b=0.5", True, {"test": 10, "a": 145, "b": 145}),
+        ("test=58,b=rest", False, {"test": 68, "b": 232}),
+    ],
+)
+def test_ids_not_listed_are_drawn(
+    listed: SplitLists, rule: str, stratify: bool, counts: dict[str, int]
+) -> None:
+    run = assign(rule, stratify=stratify, listed=listed, size=50)
+    assert Counter(row["split"] for row in run.rows) == counts
+    assert {row["split"] for row in run.rows if int(row["id"]) >= 290} == {"test"}
+    assert run.rejects == [(str(number), "unused_id") for number in range(300, 310)]
+
+
+def test_ids_not_listed_are_rejects_without_a_rule(listed: SplitLists) -> None:
+    run = run_transform(AssignSplits(listed=listed), [references(["1", "295"])])
+    assert [(row["id"], row["split"]) for row in run.rows] == [("295", "test")]
+    assert run.rejects[0] == ("1", "unknown_split")
+    assert run.counters == {"rejects_unknown_split": 1, "rejects_unused_id": 19}

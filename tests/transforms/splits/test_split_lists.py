@@ -1,0 +1,157 @@
+"""Lists of ids: every form of file, ids in two splits, and ids of no image."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from shardwright.errors import BuildError, UsageError
+from tests.support.helpers import references
+from transforms.splits import split_lists
+from transforms.splits.split_lists import ListedIds, SplitLists, read_lists, reject_others
+
+WANTED = {"cat/1.png": "train", "007": "test", "ünï": "validation"}
+ROWS = [{"id": image_id, "split": split} for image_id, split in WANTED.items()]
+JSON_LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+def write(path: Path, content: Any) -> Path:
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def read(*values: object) -> dict[str, str]:
+    """Return id -> split by the lists."""
+    listed = read_lists(SplitLists.parse([str(value) for value in values]))
+    batch = references([*WANTED, "another"])
+    return {row["id"]: row["split"] for row in listed.take_listed(batch).to_pylist()}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "id,split\ncat/1.png,train\n007,test\nünï,val\nnot there,test\n"),
+        ("a.csv", "weight,PATH,Subset\n1,cat/1.png,train\n2,007,test\n3,ünï,Validation\n"),
+        ("a.tsv", "file_name\tpartition\ncat/1.png\ttraining\n007\ttest\nünï\tval\n"),
+        ("a.jsonl", JSON_LINES),
+        ("a.json", {"train": ["cat/1.png"], "test": ["007"], "val": ["ünï"]}),
+        ("a.json", WANTED),
+        ("a.json", ROWS),
+    ],
+)
+def test_files_of_splits(tmp_path: Path, name: str, content: Any) -> None:
+    assert read(write(tmp_path / name, content)) == WANTED
+
+
+def test_parquet(tmp_path: Path) -> None:
+    splits = pa.array(WANTED.values()).dictionary_encode()
+    pq.write_table(pa.table({"id": list(WANTED), "split": splits}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == WANTED
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("ids.txt", "cat/1.png\n\n  007 \r\n"),
+        ("ids", "\ufeffcat/1.png\n007"),
+        ("ids.csv", "id\ncat/1.png\n007\n"),
+        ("ids.csv", "anything\ncat/1.png\n007\n"),
+        ("ids.csv", "id,split\ncat/1.png,train\n007,train\n"),  # the option overrides the split
+        ("ids.json", ["cat/1.png", "007"]),
+        ("ids.json", {"train": ["ünï"], "hold_out": ["cat/1.png", "007"]}),
+    ],
+)
+def test_files_of_ids(tmp_path: Path, name: str, content: Any) -> None:
+    path = write(tmp_path / name, content)
+    assert read(f"hold_out={path}") == {"cat/1.png": "hold_out", "007": "hold_out"}
+
+
+def test_several_files(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", "cat/1.png\n")
+    write(tmp_path / "b.json", {"007": "test", "cat/1.png": "train"})
+    found = read(f"train={tmp_path}/a.txt", tmp_path / "b.json")
+    assert found == {"cat/1.png": "train", "007": "test"}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("nothing.csv", "nothing.csv: there is no file"),
+        ("test=nothing.txt", "test=nothing.txt: there is no file"),
+        ("a.txt", "a.txt has ids only: give their split, as in --split-ids test=a.txt"),
+    ],
+)
+def test_wrong_arguments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.txt", "1\n")
+    with pytest.raises(UsageError, match=f"--split-ids {message}"):
+        SplitLists.parse([value])
+
+
+IN_TWO = "--split-ids puts 1 ids in two splits, such as '1' in train and test: keep one"
+NO_SPLITS = r"has no column of splits \(split, subset, ...\); it has 'id', 'fold'"
+BAD_SPLIT = "--split-ids has the invalid split name 'hold out'; use letters, digits and underscores"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "id,split\n1,train\n1,test\n", IN_TWO),
+        ("a.csv", "id,fold\n1,2\n", NO_SPLITS),
+        ("a.csv", "name,split\n1,train\n", "has no column of ids"),
+        ("a.csv", "id,split\n1,hold out\n", BAD_SPLIT),
+        ("a.csv", "id,split\n1,\n", "--split-ids has the invalid split name ''"),
+        ("a.csv", "", "is empty"),
+        ("a.json", "[", "cannot be read"),
+        ("a.json", "5", "cannot be read"),
+        ("a.json", [{"id": "1"}], "cannot be read"),
+        ("a.json", ["1"], "has the invalid split name None"),
+        ("a.json", {}, "lists no ids"),
+        ("a.txt", b"\xff\xfe\x00", "cannot be read"),
+    ],
+)
+def test_wrong_files(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    path = write(tmp_path / name, content)
+    with pytest.raises(BuildError, match=message):
+        read(f"test={path}" if name == "a.txt" else path)
+
+
+def test_ids_with_equal_hashes_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_length(texts: pa.Array, _: str) -> Any:
+        return pc.utf8_length(texts).to_numpy().astype("uint64")
+
+    monkeypatch.setattr(split_lists, "hash64", by_length)
+    listed = ListedIds(pa.array(["a", "b", "c", "dd"]), pa.array(["s", "t", "u", "v"]))
+    assert listed.find(pa.array(["c", "x", "a", "dd", "b", "ddd"])).tolist() == [2, -1, 0, 3, 1, -1]
+
+
+def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
+    listed = ListedIds(pa.array(["1", "2", "1"]), pa.array(["a", "b", "a"]))
+    batch = references(["0", "1", "3"])
+    assert len(listed) == 2
+    others = listed.take_others(batch)
+    assert others["id"].to_pylist() == ["0", "3"]
+    used = listed.find(batch["id"])
+    rejects = [*listed.unused(used[used >= 0]), *reject_others(others)]
+    assert [(reject.id, str(reject.reason)) for reject in rejects] == [
+        ("2", "unused_id"),
+        ("0", "unknown_split"),
+        ("3", "unknown_split"),
+    ]
+
+
+def test_no_ids_at_all() -> None:
+    listed = ListedIds(pa.array([], pa.string()), pa.array([], pa.string()))
+    assert listed.take_listed(references(["1"])).num_rows == 0
+    assert listed.take_others(references(["1"])).num_rows == 1

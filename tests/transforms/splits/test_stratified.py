@@ -1,0 +1,197 @@
+"""Counts and stratified splits: exact to a record in any order of input; groups stay whole."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.errors import BuildError
+from tests.support.helpers import references, rows_of
+from tests.support.random_tests import examples
+from transforms.splits import grouped_splits, stratified
+from transforms.splits.split_rules import SplitRule, parse_split, split_hash
+from transforms.splits.stratified import HashHistogram, count_hashes, merge_histograms
+
+THREE = parse_split("train=0.8,validation=0.1,test=0.1")
+RULES = [
+    THREE,
+    *map(parse_split, ("a=0.5,b=0.5", "a=0.3,b=0.3,c=0.2,d=rest", "only", "a=1,b=rest")),
+]
+LABELS = st.lists(st.sampled_from(["cat", "dog", "eel", "fox", None]), min_size=1, max_size=120)
+SEEDS = st.integers(0, 2**32 - 1)
+LABEL_AND_GROUP = st.tuples(st.sampled_from(["cat", "dog", "eel"]), st.integers(0, 60))
+Batches = Sequence[pa.RecordBatch]
+
+
+def histogram_of(batches: Batches, *, stratify: bool = True) -> HashHistogram:
+    return merge_histograms(count_hashes(batch, stratify=stratify) for batch in batches)
+
+
+def splits_in(batches: Batches) -> dict[str, str]:
+    return {row["id"]: row["split"] for row in rows_of(batches)}
+
+
+def drawn(batches: Batches, rule: SplitRule, *, stratify: bool = True) -> dict[str, str]:
+    """Take the steps of AssignSplits without Beam: return id -> split."""
+    counts = histogram_of(batches, stratify=stratify)
+    cuts = stratified.find_cuts(counts, rule, stratify=stratify)
+    hashes = [stratified.collect_hashes(batch, cuts, stratify=stratify) for batch in batches]
+    thresholds = stratified.find_thresholds(hashes, cuts, rule, stratify=stratify)
+    return splits_in([stratified.cut_batch(batch, thresholds) for batch in batches])
+
+
+def grouped(batches: Batches, rule: SplitRule, *, stratify: bool = True) -> dict[str, str]:
+    buckets = defaultdict(list)
+    for batch in batches:
+        for bucket, pairs in grouped_splits.count_groups(batch, stratify=stratify):
+            buckets[bucket].append(pairs)
+    kinds = [grouped_splits.find_kinds(parts) for parts in buckets.values()]
+    placed = grouped_splits.place_groups(kinds, rule, stratify=stratify)
+    return splits_in([grouped_splits.split_groups(batch, placed) for batch in batches])
+
+
+def batch_of(
+    labels: Sequence[str | None], groups: Sequence[str | None] | None = None
+) -> pa.RecordBatch:
+    ids = [f"image {number}" for number in range(len(labels))]
+    return references(ids, label=list(labels), group=list(groups) if groups else None)
+
+
+def cut_up(batch: pa.RecordBatch, size: int) -> list[pa.RecordBatch]:
+    return [batch.slice(start, size) for start in range(0, batch.num_rows, size)]
+
+
+@given(labels=LABELS, rule=st.sampled_from(RULES))
+def test_classes_are_exact_to_a_record_and_totals_exactly(
+    labels: list[str | None], rule: SplitRule
+) -> None:
+    if not any(labels):
+        labels = [*labels, "cat"]
+    splits = drawn([batch_of(labels)], rule)
+    totals = dict(zip(rule.names, rule.totals(len(labels)).tolist(), strict=True))
+    cells = Counter((label, splits[f"image {row}"]) for row, label in enumerate(labels))
+    assert Counter(splits.values()) == Counter(totals)
+    for label, number in Counter(labels).items():
+        for name, total in totals.items():
+            assert abs(cells[label, name] - number * total / len(labels)) <= 1 + 1e-9
+
+
+@examples(25, 300)
+@given(labels=LABELS, rule=st.sampled_from(RULES), seed=SEEDS, size=st.integers(1, 50))
+def test_order_and_batches_change_nothing(
+    labels: list[str | None], rule: SplitRule, seed: int, size: int
+) -> None:
+    labels = ["cat", *labels]
+    batch = batch_of(labels, [f"g{number % 40}" for number in range(len(labels))])
+    order = np.random.default_rng(seed).permutation(batch.num_rows)
+    mixed = cut_up(batch.take(pa.array(order)), size)
+    for stratify in (True, False):
+        assert drawn(mixed, rule, stratify=stratify) == drawn([batch], rule, stratify=stratify)
+        try:
+            whole = grouped([batch], rule, stratify=stratify)
+        except BuildError:  # too few groups
+            continue
+        assert grouped(mixed, rule, stratify=stratify) == whole
+
+
+def test_counts_up_to_all_of_the_input() -> None:
+    splits = drawn([batch_of(["cat"] * 10)], parse_split("test=4,train=6,none=rest"))
+    assert Counter(splits.values()) == {"test": 4, "train": 6}
+
+
+def test_counts_cut_by_rank_of_the_hash_that_fractions_use() -> None:
+    """Splits by counts and by fractions agree as far as they can."""
+    batch = batch_of(["cat"] * 1000)
+    splits = drawn([batch], parse_split("a=100,b=rest"))
+    lowest = {f"image {row}" for row in np.argsort(split_hash(batch.column("id")))[:100]}
+    assert {name for name, split in splits.items() if split == "a"} == lowest
+
+
+def test_an_added_image_moves_few() -> None:
+    labels = ["cat", "dog"] * 500
+    before, after = (drawn([batch_of(some)], THREE) for some in (labels, [*labels, "dog"]))
+    assert sum(after[image_id] != split for image_id, split in before.items()) <= 3
+
+
+def test_large_histograms_are_coarsened_and_the_splits_stay_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    batches = cut_up(batch_of([f"class {number % 11}" for number in range(3000)]), 200)
+    whole = drawn(batches, THREE)
+    monkeypatch.setattr(stratified, "MAX_ENTRIES", 100)
+    merged = histogram_of(batches)
+    assert (len(merged.counts) <= 100, merged.counts.sum(), merged.bits) == (True, 3000, 3)
+    assert drawn(batches, THREE) == whole
+    monkeypatch.setattr(stratified, "MAX_ENTRIES", 1)  # at least one bucket, of half the range
+    assert drawn(batches, THREE) == whole
+
+
+def test_histograms_of_different_buckets_are_merged() -> None:
+    batches = cut_up(batch_of(["cat", "dog"] * 100), 50)
+    fine, other = histogram_of(batches[:2]), histogram_of(batches[2:])
+    coarse = HashHistogram(4, other.classes, other.buckets >> np.uint64(8), other.counts)
+    merged = merge_histograms([fine, coarse])
+    assert (merged.bits, merged.counts.sum()) == (4, 200)
+    assert len(merged.counts) <= 32
+
+
+def test_nothing_to_draw() -> None:
+    assert drawn([], THREE) == drawn([batch_of([])], THREE) == grouped([], THREE) == {}
+
+
+@pytest.mark.parametrize("draw", [drawn, grouped])
+def test_stratify_needs_labels(draw: Callable[..., dict[str, str]]) -> None:
+    with pytest.raises(BuildError, match="no record has a label of its own"):
+        draw([batch_of([None] * 9)], THREE)
+    assert len(draw([batch_of([None] * 90)], THREE, stratify=False)) == 90
+
+
+def test_an_input_that_changes_between_the_passes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stratified, "MAX_ENTRIES", 1)  # puts the cuts inside of buckets
+    counts = histogram_of(cut_up(batch_of(["cat"] * 100), 10))
+    cuts = stratified.find_cuts(counts, THREE, stratify=True)
+    with pytest.raises(BuildError, match="INPUT changed while its splits were drawn"):
+        stratified.find_thresholds([], cuts, THREE, stratify=True)
+
+
+@examples(25, 300)
+@given(st.lists(LABEL_AND_GROUP, min_size=60, max_size=300), st.sampled_from(RULES), st.booleans())
+def test_groups_stay_whole(rows: list[tuple[str, int]], rule: SplitRule, stratify: bool) -> None:
+    groups = [f"group {number}" if number else None for _, number in rows]
+    batch = batch_of([label for label, _ in rows], groups)
+    try:
+        splits = grouped([batch], rule, stratify=stratify)
+    except BuildError:  # test_too_few_groups
+        return
+    pairs = {(group or row, splits[f"image {row}"]) for row, group in enumerate(groups)}
+    assert len(pairs) == len({group for group, _ in pairs})
+
+
+def test_groups_come_near_to_sizes_and_classes() -> None:
+    """1,400 patients of 1 to about 70 images, most of them of the patient's own disease."""
+    random = np.random.default_rng(1)
+    groups = [f"patient {int(number)}" for number in random.exponential(300, 20_000)]
+    own = {group: random.integers(10) for group in sorted(set(groups))}
+    labels = [
+        f"class {own[group] if random.random() < 0.7 else random.integers(10)}" for group in groups
+    ]
+    splits = grouped(cut_up(batch_of(labels, groups), 3000), THREE)
+    counts = Counter(splits.values())
+    assert [counts[name] for name in THREE.names] == pytest.approx([16_000, 2000, 2000], abs=5)
+    cells = Counter((label, splits[f"image {row}"]) for row, label in enumerate(labels))
+    for label, number in Counter(labels).items():
+        shares = [cells[label, name] / counts[name] for name in THREE.names]
+        assert shares == pytest.approx([number / 20_000] * 3, abs=0.002)
+
+
+def test_too_few_groups() -> None:
+    batch = batch_of(["cat"] * 100, ["left"] * 50 + ["right"] * 50)
+    message = "no group fits into split validation and test: INPUT has 2 groups, which stay whole"
+    with pytest.raises(BuildError, match=message):
+        grouped([batch], THREE)

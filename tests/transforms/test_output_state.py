@@ -1,0 +1,273 @@
+"""The state of OUTPUT before a build, and the messages about it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shardwright.errors import BuildError, NotADatasetError, StorageError
+from shardwright.format import naming
+from shardwright.format.manifest import read_json, write_json
+from shardwright.storage import Folder
+from tests.support.build_helpers import stamps_of
+from transforms import output_state as state
+from transforms.plan.packing import Layout, ShardCuts
+from transforms.reject_files import write_rejects
+from transforms.rejects import Reject, RejectReason
+
+SETTINGS = {"seed": 0, "encode": {"encode": "keep"}}
+LAYOUT = Layout({"train": ShardCuts(7, 3, 3)}, {"train": 700}, {})
+SHARD = "tiny-train.tfrecord-00000-of-00001"
+REJECTS = [
+    Reject("b", "/b", RejectReason.CORRUPT, "broken"),
+    Reject("a", "/a", RejectReason.EMPTY_FILE, "no bytes"),
+]
+
+
+def ask(
+    root: Path, if_exists: str = "resume", settings: Mapping[str, Any] = SETTINGS
+) -> state.OutputRequest:
+    return state.OutputRequest(Folder(str(root)), settings, if_exists)
+
+
+def finish(root: Path) -> None:
+    manifest = {"settings": SETTINGS, "fingerprint": "f"}
+    write_json(Folder(str(root)), naming.MANIFEST, manifest)
+
+
+def plan_of(root: Path) -> Any:
+    return read_json(Folder(str(root)), naming.PLAN)
+
+
+def refusal(step: Callable[..., object], *arguments: Any) -> str:
+    """Return the message of the BuildError that a step ends with."""
+    with pytest.raises(BuildError) as caught:
+        step(*arguments)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("if_exists", ["resume", "overwrite", "error"])
+def test_output_may_be_new_or_empty_and_no_file(tmp_path: Path, if_exists: str) -> None:
+    state.check_output(ask(tmp_path / "new", if_exists))
+    state.check_output(ask(tmp_path, if_exists))
+    (tmp_path / "file").touch()
+    (tmp_path / "broken_link").symlink_to(tmp_path / "nowhere")
+    for path in (tmp_path / "file", tmp_path / "broken_link"):
+        said = refusal(state.check_output, ask(path, if_exists))
+        assert said == f"OUTPUT {path} is a file; give a folder"
+
+
+@pytest.mark.parametrize("if_exists", ["resume", "error"])
+def test_foreign_files_need_overwrite(tmp_path: Path, if_exists: str) -> None:
+    (tmp_path / "thesis.tex").touch()
+    said = refusal(state.check_output, ask(tmp_path, if_exists))
+    assert "is not empty and holds no shardwright build (found 'thesis.tex')" in said
+    state.check_output(ask(tmp_path, "overwrite"))
+    (tmp_path / "thesis.tex").rename(tmp_path / SHARD)
+    (tmp_path / "rejects").mkdir()
+    state.check_output(ask(tmp_path, if_exists))
+
+
+ENCODE = "encode is {'encode': 'keep'}"
+
+
+@pytest.mark.parametrize(
+    ("filename", "kind"),
+    [(naming.MANIFEST, "a finished dataset"), (naming.PLAN, "an unfinished build")],
+)
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({**SETTINGS, "seed": 1}, "seed is 0 there and 1 here"),
+        ({"seed": 0}, f"{ENCODE} there and None here"),
+        ({**SETTINGS, "new": [1]}, "new is None there and [1] here"),
+        ({"seed": 3, "encode": 4}, f"{ENCODE} there and 4 here; seed is 0 there and 3 here"),
+    ],
+)
+def test_other_settings_are_named_with_both_values_and_the_fixes(
+    tmp_path: Path, filename: str, kind: str, settings: dict[str, Any], said: str
+) -> None:
+    write_json(Folder(str(tmp_path)), filename, {"settings": SETTINGS})
+    state.check_output(ask(tmp_path))
+    message = refusal(state.check_output, ask(tmp_path, settings=settings))
+    assert f"holds {kind} with other settings ({said})" in message
+    assert "--if-exists overwrite" in message
+    assert "another OUTPUT" in message
+
+
+def test_overwrite_takes_other_settings_and_error_not_even_the_same(tmp_path: Path) -> None:
+    finish(tmp_path)
+    state.check_output(ask(tmp_path, "overwrite", {"seed": 1}))
+    said = refusal(state.check_output, ask(tmp_path, "error"))
+    assert "already holds a dataset, and --if-exists error was given" in said
+
+
+def test_a_damaged_manifest_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / naming.MANIFEST).write_text('{"settings":')
+    with pytest.raises(NotADatasetError, match=r"manifest.json is not readable JSON"):
+        state.check_output(ask(tmp_path))
+
+
+def plan_with(fingerprint: str, settings: Mapping[str, Any] = SETTINGS) -> dict[str, Any]:
+    counts = {"num_shards": 3, "num_records": 7, "num_bytes": 700}
+    splits = {"train": {**counts, "records_per_shard": {"min": 1, "max": 3}}}
+    return {"fingerprint": fingerprint, "settings": settings, "splits": splits}
+
+
+def test_clearing_writes_the_plan_and_its_rejects_again_after_a_stop(tmp_path: Path) -> None:
+    root = tmp_path / "new"
+    assert state.clear_output(ask(root), LAYOUT, "f", REJECTS)
+    assert plan_of(root) == plan_with("f")
+    assert pq.read_table(root / naming.PLAN_REJECTS)["id"].to_pylist() == ["a", "b"]
+    assert state.clear_output(ask(root), LAYOUT, "g", [])
+    assert plan_of(root) == plan_with("g")
+    assert not (root / naming.PLAN_REJECTS).exists()
+
+
+def test_a_finished_dataset_of_the_same_input_stays_unchanged(tmp_path: Path) -> None:
+    finish(tmp_path)
+    write_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS, REJECTS)
+    before = stamps_of(tmp_path)
+    assert not state.clear_output(ask(tmp_path), LAYOUT, "f", REJECTS[::-1])
+    assert stamps_of(tmp_path) == before
+
+
+def test_a_finished_dataset_of_another_input_is_refused(tmp_path: Path) -> None:
+    finish(tmp_path)
+    said = refusal(state.clear_output, ask(tmp_path), LAYOUT, "g", [])
+    assert f"INPUT has changed since the dataset at {tmp_path} was built" in said
+    assert "use --if-exists overwrite to rebuild it" in said
+    assert sorted(stamps_of(tmp_path)) == [naming.MANIFEST]
+
+
+def test_of_two_builds_that_start_together_the_second_fails(tmp_path: Path) -> None:
+    """A broken link reads as no plan and cannot be created, like a plan written in between."""
+    (tmp_path / naming.PLAN).symlink_to(tmp_path / "nowhere")
+    assert refusal(state.clear_output, ask(tmp_path), LAYOUT, "f", REJECTS) == (
+        f"another build has started in OUTPUT {tmp_path}: "
+        "wait until it finishes, or use another OUTPUT"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == [naming.PLAN], "no rejects are added"
+
+
+@pytest.mark.parametrize("attempt", range(10))
+def test_of_many_builds_that_start_together_one_owns_the_output(
+    tmp_path: Path, attempt: int
+) -> None:
+    root, start = tmp_path / "new", threading.Barrier(6)
+
+    def begin(seed: int) -> str:
+        start.wait()
+        request = ask(root, settings={"seed": seed})
+        try:
+            return str(state.clear_output(request, LAYOUT, f"{attempt} {seed}", REJECTS))
+        except BuildError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(6) as pool:
+        results = list(pool.map(begin, range(6)))
+    refused = "has started in OUTPUT .*: wait|holds an unfinished build with other settings"
+    assert all(re.search(f"^True$|{refused}", result) for result in results)
+    owner = plan_of(root)["settings"]["seed"]
+    assert results[owner] == "True"
+    assert plan_of(root) == plan_with(f"{attempt} {owner}", {"seed": owner})
+    state.check_owner(Folder(str(root)), f"{attempt} {owner}")
+
+
+@pytest.mark.parametrize(
+    ("plan", "fingerprint", "fits"),
+    [(None, "f", True), ({"fingerprint": "f"}, "f", True), ({"fingerprint": "g"}, "f", False),
+     ({}, "f", False), ({}, None, True)],
+)  # fmt: skip
+def test_a_build_continues_while_the_plan_is_its_own(
+    tmp_path: Path, plan: dict[str, Any] | None, fingerprint: str | None, fits: bool
+) -> None:
+    root = Folder(str(tmp_path))
+    if plan is not None:
+        write_json(root, naming.PLAN, plan)
+    if fits:
+        state.check_owner(root, fingerprint)
+        return
+    assert refusal(state.check_owner, root, fingerprint).startswith(
+        "another build with a different INPUT or other options "
+        f"has started in OUTPUT {tmp_path}: this one stops"
+    )
+
+
+def test_overwrite_removes_the_files_of_builds_and_nothing_else(tmp_path: Path) -> None:
+    finish(tmp_path)
+    sidecar = "index/train-00000-of-00001.parquet"
+    ours = (SHARD, sidecar, ".plan.json.0123.tmp", "stats.json", "label.labels.txt")
+    odd_shards = ("tiny-train.tfrecord-00003-of-00001", "tiny.tfrecord")
+    theirs = ("thesis.tex", "index/thesis.bib", "notes/plan.json", *odd_shards)
+    for name in ours + theirs:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert state.clear_output(ask(tmp_path, "overwrite"), LAYOUT, "f", [])
+    assert sorted(stamps_of(tmp_path)) == sorted([*theirs, naming.PLAN])
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "resumable", "stays"),
+    [("f", True, True), ("g", True, False), ("f", False, False)],
+)
+def test_overwrite_resumes_an_earlier_attempt_at_the_same_build(
+    tmp_path: Path, fingerprint: str, resumable: bool, stays: bool
+) -> None:
+    request = replace(ask(tmp_path, "overwrite"), resumable=resumable)
+    state.clear_output(request, LAYOUT, "f", [])
+    (tmp_path / SHARD).touch()
+    assert state.clear_output(request, LAYOUT, fingerprint, [])
+    assert (tmp_path / SHARD).exists() is stays
+
+
+def test_the_manifest_is_removed_first(tmp_path: Path) -> None:
+    finish(tmp_path)
+    (tmp_path / "features.json").mkdir()  # cannot be removed as a file
+    with pytest.raises(StorageError, match=r"cannot remove .*features\.json: Is a directory"):
+        state.remove_outputs(Folder(str(tmp_path)))
+    assert not (tmp_path / naming.MANIFEST).exists()
+
+
+@given(st.dictionaries(st.text(max_size=3), st.text(max_size=3), min_size=2))
+def test_the_fingerprint_is_of_the_set_of_shards(digests: dict[str, str]) -> None:
+    pairs = list(digests.items())
+    (name, digest), *others = pairs
+    assert state.fingerprint_of(pairs) == state.fingerprint_of(pairs[::-1])
+    assert state.fingerprint_of(pairs) != state.fingerprint_of(others)
+    assert state.fingerprint_of(pairs) != state.fingerprint_of([(name, digest + "x"), *others])
+
+
+FOUND_NONE = "INPUT has no images: every file is a reject (3 corrupt, 2 other_file)"
+LIMIT = "1 of 99 inputs (1.01%) are rejects, more than --max-reject-fraction 0.01 allows"
+
+
+@pytest.mark.parametrize(
+    ("rejects", "num_records", "limit", "said"),
+    [
+        ({}, 1, 0.0, None), ({"corrupt": 1}, 99, 0.01, None), ({"other_file": 50}, 1, 0.0, None),
+        ({"corrupt": 1}, 1, 0.5, None), ({"corrupt": 99}, 1, 1.0, None),
+        ({}, 0, 1.0, "INPUT has no images; the folder or table is empty"),
+        ({"other_file": 2, "corrupt": 3}, 0, 1.0, FOUND_NONE),
+        ({"corrupt": 1}, 98, 0.01, f"{LIMIT} (1 corrupt): fix the inputs listed in rejects/, "),
+        ({"corrupt": 1, "other_file": 900}, 98, 0.01, f"{LIMIT} (900 other_file, 1 corrupt): "),
+        ({"empty_file": 1}, 10**6, 0.0, "1 of 1000001 inputs"),
+    ],
+)  # fmt: skip
+def test_rejects_above_the_limit_stop_the_build(
+    rejects: dict[str, int], num_records: int, limit: float, said: str | None
+) -> None:
+    if said is None:
+        state.check_rejects(rejects, num_records, limit)
+    else:
+        assert refusal(state.check_rejects, rejects, num_records, limit).startswith(said)

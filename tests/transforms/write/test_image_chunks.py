@@ -1,0 +1,136 @@
+"""Chunks: their bounds, and rejects of images that cannot be read or are none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.image_classification import image_classification
+from shardwright.errors import StorageError
+from shardwright.storage import Folder
+from tests.support.helpers import references
+from tests.support.random_tests import examples
+from tests.transforms.write.test_image_reads import PNG, batch_of, write
+from transforms.images import EncodeOptions, ImageFault
+from transforms.rejects import Reject
+from transforms.rejects import RejectReason as R
+from transforms.write.examples import ExampleEncoder
+from transforms.write.image_chunks import (
+    CHUNK_BYTES,
+    CHUNK_RECORDS,
+    Chunk,
+    chunk_bounds,
+    make_chunk,
+)
+from transforms.write.image_reads import ImageRead, start_reads
+from transforms.write.write_job import WriteJob
+
+SIZES = st.lists(st.integers(0, 3 * CHUNK_BYTES) | st.integers(0, 100_000), max_size=300)
+
+
+@examples(25, 300)
+@given(sizes=SIZES)
+def test_bounds_cover_every_row_and_are_as_far_apart_as_the_limits_allow(sizes: list[int]) -> None:
+    bounds = list(chunk_bounds(sizes))
+    assert [row for start, stop in bounds for row in range(start, stop)] == list(range(len(sizes)))
+    for start, stop in bounds:
+        assert start < stop <= start + CHUNK_RECORDS
+        assert sum(sizes[start:stop]) <= CHUNK_BYTES or stop - start == 1
+        is_full = stop - start == CHUNK_RECORDS or stop == len(sizes)
+        assert is_full or sum(sizes[start : stop + 1]) > CHUNK_BYTES
+
+
+def test_bounds_at_the_limits() -> None:
+    assert list(chunk_bounds([1] * (CHUNK_RECORDS + 1))) == [(0, 64), (64, 65)]
+    assert list(chunk_bounds([CHUNK_BYTES - 1, 1, 1])) == [(0, 2), (2, 3)]
+    assert list(chunk_bounds([CHUNK_BYTES + 1, 1, CHUNK_BYTES])) == [(0, 1), (1, 2), (2, 3)]
+
+
+KEEP = EncodeOptions()
+Reads = Sequence[ImageRead]
+
+
+def chunk_from(
+    batch: pa.RecordBatch, reads: Reads | None = None, first_row: int = 0, **options: Any
+) -> Chunk:
+    options = {"check": "header", "encode": KEEP, "threads": 2, **options}
+    schema = image_classification().with_class_names(("a",))
+    job, encoder = WriteJob(Folder("/nowhere"), schema, **options), ExampleEncoder(schema)
+    reads = start_reads(batch, job.storage, job.threads) if reads is None else reads
+    entries = encoder.encode_known(batch)
+    return make_chunk(batch, reads, first_row=first_row, entries=entries, encoder=encoder, job=job)
+
+
+def test_good_rows_and_rejects_keep_their_own_places(tmp_path: Path) -> None:
+    files = {"a": PNG, "b": b"no image", "c": PNG[:-5], "d": PNG}
+    paths = [write(tmp_path / name, data) for name, data in files.items()]
+    chunk = chunk_from(batch_of(*paths), first_row=64)
+    assert (chunk.rows, chunk.image_bytes) == ([64, 67], [len(PNG)] * 2)
+    assert [info.format for info in chunk.infos] == ["png", "png"]
+    records = b"".join(chunk.framed.pieces)
+    for offset in chunk.framed.image_offsets:
+        assert records[offset : offset + len(PNG)] == PNG
+    assert [(reject.id, reject.uri, reject.reason) for reject in chunk.rejects] == [
+        ("b", str(paths[1]), R.NOT_AN_IMAGE),
+        ("c", str(paths[2]), R.TRUNCATED),
+    ]
+
+
+def test_a_chunk_of_rejects_has_no_records(tmp_path: Path) -> None:
+    chunk = chunk_from(batch_of(write(tmp_path / "a", b"?"), write(tmp_path / "b", b"?")))
+    assert (chunk.rows, b"".join(chunk.framed.pieces), len(chunk.rejects)) == ([], b"", 2)
+
+
+@pytest.mark.parametrize("check", ["header", "none"])
+def test_an_unreadable_image_is_rejected_whatever_is_checked(tmp_path: Path, check: str) -> None:
+    paths = (tmp_path / "missing", write(tmp_path / "good"), tmp_path / "nul\0")
+    chunk = chunk_from(batch_of(*paths, listed=False), check=check)
+    assert chunk.rows == [1]
+    assert [(reject.id, reject.reason, reject.detail) for reject in chunk.rejects] == [
+        ("missing", R.MISSING_FILE, "there is no such file"),
+        ("nul\0", R.UNREADABLE, "embedded null byte"),
+    ]
+
+
+def test_images_are_read_one_after_another() -> None:
+    """So that one file is open at a time, and only finished records are in memory."""
+    taken: list[str] = []
+
+    def read(name: str) -> bytes:
+        taken.append(name)
+        if name == "b":
+            raise ImageFault(R.CHANGED, "it is another one now")
+        return PNG
+
+    batch = references(list("abc"), labelled=True)
+    chunk = chunk_from(batch, [partial(read, name) for name in "abc"], first_row=10)
+    assert (taken, chunk.rows, chunk.image_bytes) == (["a", "b", "c"], [10, 12], [len(PNG)] * 2)
+    assert chunk.rejects == [Reject("b", "/in/b", R.CHANGED, "it is another one now")]
+
+
+def test_a_store_that_fails_is_no_reject() -> None:
+    def read() -> bytes:
+        raise StorageError("the store is down")
+
+    with pytest.raises(StorageError, match="the store is down"):
+        chunk_from(references(["a"], labelled=True), [read])
+
+
+def test_each_row_needs_a_read() -> None:
+    for number in (0, 1, 3):
+        message = "2 rows with 0 additional images each need one read per image, got"
+        with pytest.raises(ValueError, match=message):
+            chunk_from(references(["a", "b"], labelled=True), [lambda: PNG] * number)
+
+
+def test_the_info_of_a_re_encoded_image_is_that_of_its_stored_bytes(tmp_path: Path) -> None:
+    chunk = chunk_from(batch_of(write(tmp_path / "a")), encode=EncodeOptions("raw", (4, 2)))
+    info = chunk.infos[0]
+    assert (chunk.image_bytes, info.format, info.width, info.height) == ([24], "raw", 4, 2)

@@ -1,0 +1,111 @@
+"""WriteShards: its summaries, rejects and counters; finished shards are not written again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apache_beam as beam
+import pytest
+
+from schemas.image_classification import image_classification
+from shardwright.format.index import ShardSummary
+from shardwright.format.naming import ShardName
+from shardwright.storage import Folder
+from tests.support.build_helpers import png_of, stamps_of
+from tests.support.helpers import Run, file_references, run_transform
+from transforms.images import EncodeOptions
+from transforms.output_state import Clearance
+from transforms.plan.shard_plans import ShardPlan
+from transforms.progress import PROGRESS
+from transforms.routing import Routed
+from transforms.write.write_job import WriteJob
+from transforms.write.write_shards import WriteShards
+
+FAULTS = {"rejects_not_an_image": 1, "rejects_missing_file": 1}
+
+
+class _Cleared(beam.PTransform):
+    """WriteShards with a clearance of its own."""
+
+    def __init__(self, job: WriteJob, clearance: Clearance) -> None:
+        super().__init__()
+        self._job = job
+        self._clearance = clearance
+
+    def expand(self, plans: beam.PCollection) -> Routed:
+        clearance = plans.pipeline | "Clearance" >> beam.Create([self._clearance])
+        return plans | WriteShards(self._job, clearance=clearance)
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> list[ShardPlan]:
+    """Plans of two shards: three images and a text file, two images and a missing file."""
+    plans = []
+    for index, names in enumerate((("0", "1", "2", "text"), ("3", "4", "gone"))):
+        paths = [tmp_path / f"{name}.png" for name in names]
+        for path in paths:
+            path.write_bytes(png_of(int(path.stem)) if path.stem.isdigit() else b"no image")
+        batch = file_references(paths, labelled=True)
+        plans.append(ShardPlan.make(ShardName("t", "train", index, 2), batch, b"s"))
+    (tmp_path / "gone.png").unlink()
+    return plans
+
+
+def job_of(root: Path) -> WriteJob:
+    return WriteJob(Folder(str(root)), image_classification(), "header", EncodeOptions(), 2)
+
+
+def write(root: Path, plans: list[ShardPlan], *, retry: bool = True) -> Run:
+    PROGRESS.start(total_images=7, total_shards=2)
+    clearance = Clearance({"label": ("a",)}, "f", {}, retry)
+    return run_transform(_Cleared(job_of(root), clearance), plans)
+
+
+def summaries(run: Run) -> list[ShardSummary]:
+    return sorted(run.outputs["main"], key=lambda summary: summary.name)
+
+
+def test_every_image_is_in_a_summary_or_a_reject(plans: list[ShardPlan], tmp_path: Path) -> None:
+    run = write(tmp_path / "out", plans)
+    first, second = summaries(run)
+    assert (first.num_records, first.rejects) == (3, {"not_an_image": 1})
+    assert (second.num_records, second.rejects) == (2, {"missing_file": 1})
+    assert [list(summary.stats["labels"]) for summary in (first, second)] == [["0"], ["0"]]
+    assert run.rejects == [("gone.png", "missing_file"), ("text.png", "not_an_image")]
+    assert run.counters == FAULTS | {
+        "images_in": 7,
+        "records_out": 5,
+        "bytes_out": first.num_bytes + second.num_bytes,
+        "shards_written": 2,
+    }
+    assert (PROGRESS.images, PROGRESS.shards, PROGRESS.reused_shards) == (7, 2, 0)
+
+
+def test_finished_shards_are_reused_with_their_rejects(
+    plans: list[ShardPlan], tmp_path: Path
+) -> None:
+    first = write(tmp_path / "out", plans, retry=False)
+    before = stamps_of(tmp_path / "out")
+    again = write(tmp_path / "out", plans, retry=False)
+    assert stamps_of(tmp_path / "out") == before
+    assert again.rejects == first.rejects
+    assert again.counters == FAULTS | {"shards_reused": 2}
+    assert [summary.reused for summary in summaries(again)] == [True, True]
+    made, found = ([s.to_json() for s in summaries(run)] for run in (first, again))
+    assert found == made
+    assert (PROGRESS.images, PROGRESS.reused_images, PROGRESS.reused_shards) == (7, 7, 2)
+
+
+def test_only_a_shard_with_a_transient_fault_is_written_again(
+    plans: list[ShardPlan], tmp_path: Path
+) -> None:
+    write(tmp_path / "out", plans)
+    (tmp_path / "gone.png").write_bytes(png_of(9))
+    counters = write(tmp_path / "out", plans).counters
+    counts = [counters[name] for name in ("shards_reused", "shards_written", "images_in")]
+    assert counts == [1, 1, 3]
+
+
+def test_without_vocabularies_there_is_no_label(tmp_path: Path) -> None:
+    features = job_of(tmp_path).with_vocabularies({}).schema.features
+    assert [feature.name for feature in features] == ["image", "id"]

@@ -1,0 +1,204 @@
+"""Find images with equal bytes, first by length and then by a hash of the content.
+
+Only images whose length occurs more than once are read. Their bytes stay in the hashing thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.storage import StorageOptions, is_remote
+from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads
+from transforms.hashing import hash64, joined
+from transforms.internal_errors import fault_of
+from transforms.references import concat, keep_rows, set_column
+from transforms.rejects import Reject, RejectReason
+from transforms.write.image_reads import AHEAD_BYTES, Place, read_local_image, read_remote_image
+
+CONTENT = "content"
+NUM_BUCKETS = 1024  # by content; bounds the rows that one worker compares
+# Concurrent local reads: reading waits for the disk, and hashing releases the GIL.
+_READERS = 16
+_SALT = "shardwright/row"
+_COMPARED = ("id", "uri", "row", "label")
+_REASONS = {"drop": RejectReason.DROPPED_DUPLICATE, "reject": RejectReason.DUPLICATE_IMAGE}
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The distinct image lengths, 9 bytes per length.
+
+    Attributes:
+        lengths: Lengths in bytes, ascending int64 [lengths].
+        repeated: Whether more than one image has the length, bool [lengths].
+    """
+
+    lengths: np.ndarray
+    repeated: np.ndarray
+
+
+def count_lengths(batch: pa.RecordBatch) -> Lengths:
+    """Return the image lengths in a batch."""
+    lengths, counts = np.unique(batch.column("num_bytes").to_numpy(), return_counts=True)
+    return Lengths(lengths, counts > 1)
+
+
+def merge_lengths(parts: Iterable[Lengths]) -> Lengths:
+    """Return the image lengths in all parts."""
+    given = list(parts)
+    lengths = joined((part.lengths for part in given), np.int64)
+    # A repeated length weighs 2, so it stays repeated even if it is in one part only.
+    weights = joined((1 + part.repeated for part in given), np.int64)
+    merged, where = np.unique(lengths, return_inverse=True)
+    return Lengths(merged, np.bincount(where, weights, minlength=len(merged)) > 1)
+
+
+def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> pa.RecordBatch:
+    """Return the rows to read: images whose length is repeated or, without an etag, unknown."""
+    repeated = is_among(batch.column("num_bytes").to_numpy(), lengths.lengths[lengths.repeated])
+    return keep_rows(
+        batch, repeated | batch.column("etag").is_null().to_numpy(zero_copy_only=False)
+    ).select([*_COMPARED, *_read_columns()])
+
+
+def _read_columns() -> list[str]:
+    return [name for name in Place._fields if name not in _COMPARED]
+
+
+def hash_images(
+    batch: pa.RecordBatch, storage: StorageOptions, threads: int | None = None
+) -> pa.RecordBatch:
+    """Read and hash images concurrently.
+
+    Unreadable images are omitted here: WriteShards meets them again and rejects them.
+
+    Returns:
+        The readable rows with the 16-byte hash of their image in the column `CONTENT`.
+
+    Raises:
+        StorageError: A whole store fails, rather than one object.
+    """
+    places = [
+        Place(*row)
+        for row in zip(*(batch.column(name).to_pylist() for name in Place._fields), strict=True)
+    ]
+    digests: list[bytes | None] = []
+    for start, stop in _runs(places):
+        in_flight = threads or (
+            REQUESTS_IN_FLIGHT
+            if is_remote(places[start].uri)
+            else min(_READERS, 4 * (os.cpu_count() or 1))
+        )
+        digests += map_reads(
+            functools.partial(_hash_image, storage=storage), places[start:stop], in_flight
+        )
+    hashed = set_column(batch.select(list(_COMPARED)), CONTENT, pa.array(digests, pa.binary()))
+    return keep_rows(hashed, hashed.column(CONTENT).is_valid().to_numpy(zero_copy_only=False))
+
+
+def _runs(places: Sequence[Place]) -> Iterator[tuple[int, int]]:
+    """Yield [start, stop) of runs of at most `AHEAD_BYTES`; a larger image is a run of its own."""
+    start = total = 0
+    for row, place in enumerate(places):
+        if row > start and total + place.num_bytes > AHEAD_BYTES:
+            yield start, row
+            start = row
+            total = 0
+        total += place.num_bytes
+    if start < len(places):
+        yield start, len(places)
+
+
+def _hash_image(place: Place, *, storage: StorageOptions) -> bytes | None:
+    try:
+        data = (
+            read_remote_image(place, storage) if is_remote(place.uri) else read_local_image(place)
+        )
+    except Exception as error:  # WriteShards meets it again and rejects the image
+        fault_of(error)
+        return None
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def spread_hashed(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (bucket, rows) so that all images with equal bytes are in one bucket."""
+    firsts = (
+        np.array(
+            [int.from_bytes(digest[:2], "big") for digest in batch.column(CONTENT).to_pylist()],
+            np.int64,
+        )
+        % NUM_BUCKETS
+    )
+    order = np.argsort(firsts, kind="stable")
+    buckets, starts = np.unique(firsts[order], return_index=True)
+    batch = batch.take(pa.array(order))
+    for bucket, start, stop in zip(buckets, starts, np.append(starts, len(order))[1:], strict=True):
+        yield int(bucket), batch.slice(start, stop - start)
+
+
+def find_duplicates(
+    batches: Sequence[pa.RecordBatch], policy: str
+) -> tuple[np.ndarray, list[Reject]]:
+    """Find the rows to drop from a bucket: all images of one content but the first by id.
+
+    Args:
+        batches: The bucket's rows, in any order.
+        policy: "drop" or "reject".
+
+    Returns:
+        Keys of the dropped rows, as `row_keys` returns them, and one reject per row.
+    """
+    ordered = concat(list(batches)).sort_by(
+        [(name, "ascending") for name in (CONTENT, "id", "row", "uri")]
+    )
+    contents = ordered.column(CONTENT)
+    again = np.zeros(ordered.num_rows, bool)
+    again[1:] = pc.equal(contents[1:], contents[:-1]).to_numpy(zero_copy_only=False)
+    # For each repeated row, the row of the first image with the same content.
+    firsts = np.maximum.accumulate(np.where(again, 0, np.arange(len(again))))[again]
+    left_out = ordered.filter(pa.array(again))
+    kept = ordered.take(pa.array(firsts))
+    rejects = [
+        Reject(row["id"], row["uri"], _REASONS[policy], _told(row, first))
+        for row, first in zip(left_out.to_pylist(), kept.to_pylist(), strict=True)
+    ]
+    return row_keys(left_out), rejects
+
+
+def _told(row: dict[str, str | None], first: dict[str, str | None]) -> str:
+    same = f"same bytes as {first['id']!r}, which is kept"
+    return (
+        same
+        if row["label"] == first["label"]
+        else f"{same}, but another label: {row['label']!r} here, {first['label']!r} there"
+    )
+
+
+def row_keys(batch: pa.RecordBatch) -> np.ndarray:
+    """Return a uint64 key per row, from id, row and uri because ids may occur twice."""
+    return hash64(
+        pc.binary_join_element_wise(
+            batch.column("id"), batch.column("row").cast(pa.string()), batch.column("uri"), "\0"
+        ),
+        _SALT,
+    )
+
+
+def leave_out(batch: pa.RecordBatch, keys: np.ndarray) -> pa.RecordBatch:
+    """Return the batch without the rows of these sorted keys."""
+    return keep_rows(batch, ~is_among(row_keys(batch), keys))
+
+
+def is_among(values: np.ndarray, ordered: np.ndarray) -> np.ndarray:
+    """Return whether each value is in a sorted array, as bool in the shape of `values`."""
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    return ordered[np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)] == values

@@ -1,0 +1,104 @@
+"""Drop references to images with equal bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
+
+from shardwright.storage import NO_OPTIONS, StorageOptions
+from transforms.duplicates.contents import (
+    Lengths,
+    count_lengths,
+    find_duplicates,
+    hash_images,
+    leave_out,
+    merge_lengths,
+    spread_hashed,
+    take_candidates,
+)
+from transforms.hashing import joined
+from transforms.references import from_ipc, to_ipc
+from transforms.rejects import Reject
+from transforms.routing import Route, Routed
+
+
+class DropDuplicates(beam.PTransform):
+    """A transform that keeps one of the images with equal bytes, the first by id.
+
+    Only images whose length occurs more than once are read. Every worker holds the keys of all
+    dropped images, 8 bytes each.
+
+    Args:
+        policy: "drop" or "reject", which decides the reason of the rejects.
+        storage: Storage options for reading images.
+        threads: Images read at a time in one process; None is automatic.
+    """
+
+    def __init__(
+        self, policy: str, *, storage: StorageOptions = NO_OPTIONS, threads: int | None = None
+    ) -> None:
+        super().__init__()
+        self._policy = policy
+        self._storage = storage
+        self._threads = threads
+
+    def expand(self, references: beam.PCollection) -> Routed:
+        lengths = (
+            references
+            | "Lengths" >> beam.Map(count_lengths)  # Lengths
+            | "AllLengths" >> beam.CombineGlobally(merge_lengths)  # one Lengths
+        )
+        found = (
+            references
+            | "Candidates"
+            >> beam.FlatMap(_candidates, lengths=AsSingleton(lengths)).with_output_types(
+                pa.RecordBatch
+            )
+            | "Balance" >> beam.Reshuffle()
+            | "Hash"
+            >> beam.FlatMap(_hash, self._storage, self._threads).with_output_types(
+                tuple[int, bytes]
+            )
+            | "SameContent" >> beam.GroupByKey()  # (bucket, [packed rows with their hash])
+            | "Find" >> Route(_find, np.ndarray, policy=self._policy)  # keys of rows
+        )
+        keys = (
+            found.main | "AllKeys" >> beam.combiners.ToList() | "Join" >> beam.Map(_sorted)
+        )  # one sorted array of keys
+        unique = references | "LeaveOut" >> beam.FlatMap(
+            _leave_out, keys=AsSingleton(keys)
+        ).with_output_types(pa.RecordBatch)
+        return Routed(unique, found.rejects)
+
+
+def _candidates(batch: pa.RecordBatch, *, lengths: Lengths) -> Iterator[pa.RecordBatch]:
+    candidates = take_candidates(batch, lengths)
+    if candidates.num_rows:
+        yield candidates
+
+
+def _hash(
+    batch: pa.RecordBatch, storage: StorageOptions, threads: int | None
+) -> Iterator[tuple[int, bytes]]:
+    for bucket, rows in spread_hashed(hash_images(batch, storage, threads)):
+        yield bucket, to_ipc(rows)
+
+
+def _find(bucket: tuple[int, Iterable[bytes]], *, policy: str) -> Iterator[np.ndarray | Reject]:
+    keys, rejects = find_duplicates([from_ipc(rows) for rows in bucket[1]], policy)
+    yield from rejects
+    yield keys
+
+
+def _sorted(parts: list[np.ndarray]) -> np.ndarray:
+    return np.sort(joined(parts, np.uint64))
+
+
+def _leave_out(batch: pa.RecordBatch, *, keys: np.ndarray) -> Iterator[pa.RecordBatch]:
+    kept = leave_out(batch, keys)
+    if kept.num_rows:
+        yield kept

@@ -1,0 +1,86 @@
+"""Encode the source's columns as the features that are stored, and learn vocabularies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
+
+from shardwright.format.schema import ExampleSchema
+from transforms.features.rows import index_references, settle_references
+from transforms.features.vocabularies import add_counts, count_values, order_vocabularies
+from transforms.routing import Route
+
+
+class Encoded(NamedTuple):
+    """References with final features, rejects, and one dict of vocabularies by feature name.
+
+    A vocabulary is the tuple of class names or words in index order.
+    """
+
+    main: beam.PCollection
+    rejects: beam.PCollection
+    vocabularies: beam.PCollection
+
+
+class EncodeFeatures(beam.PTransform):
+    """A transform that coerces and checks source columns and replaces classes and words by indices.
+
+    Vocabularies that are not given are learned from the references: classes from all of them,
+    words from the train split.
+
+    Args:
+        schema: The features.
+        class_names: The label's names in label order, or None to learn them.
+        integer_labels: Labels are whole numbers, so learned names are ordered by value.
+        label_indices: Labels are indices already and are stored unchanged.
+        needs_label: Fail without any label. Otherwise such a dataset has no label features.
+    """
+
+    def __init__(
+        self,
+        schema: ExampleSchema,
+        *,
+        class_names: Sequence[str] | None = None,
+        integer_labels: bool = False,
+        label_indices: bool = False,
+        needs_label: bool = False,
+    ) -> None:
+        super().__init__()
+        self._schema = schema
+        self._class_names = None if class_names is None else tuple(class_names)
+        self._integer_labels = integer_labels
+        self._label_indices = label_indices
+        self._needs_label = needs_label
+
+    def expand(self, references: beam.PCollection) -> Encoded:
+        settled = references | "Settle" >> Route(
+            settle_references, pa.RecordBatch, schema=self._schema
+        )
+        vocabularies = (
+            settled.main
+            | "Count"
+            >> beam.Map(count_values, self._schema)  # feature -> occurrences of its values
+            | "Add" >> beam.CombineGlobally(add_counts)  # the same, over all batches
+            | "Order"
+            >> beam.Map(
+                order_vocabularies,
+                self._schema,
+                class_names=self._class_names,
+                integer_labels=self._integer_labels,
+                label_indices=self._label_indices,
+                needs_label=self._needs_label,
+            )
+        )  # one dict
+        index = Route(
+            index_references,
+            pa.RecordBatch,
+            schema=self._schema,
+            vocabularies=AsSingleton(vocabularies),
+        )
+        indexed = settled.main | "Index" >> index  # references with final features
+        rejects = (settled.rejects, indexed.rejects) | "Rejects" >> beam.Flatten()
+        return Encoded(indexed.main, rejects, vocabularies)

@@ -1,0 +1,141 @@
+"""Join references with a table of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
+
+from transforms.hashing import joined
+from transforms.inputs.tables.table import TableSource
+from transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
+from transforms.references import from_ipc, to_ipc
+from transforms.rejects import Reject
+from transforms.routing import Route, Routed
+
+# A table that every worker holds and looks up again for every batch: about 200,000 rows.
+BROADCAST_BYTES = 16 << 20
+_BUCKET_BYTES = 16 << 20
+_FEWEST_BUCKETS, _MOST_BUCKETS = 8, 1024
+# Shuffles move batches as bytes, as in PlanShards.
+_PackedPiece = tuple[int, bytes]
+
+
+class JoinLabels(beam.PTransform):
+    """A transform that adds a table's label, split, group and features to every reference.
+
+    A small table goes to every worker. A large one is joined by key in buckets that fit into a
+    worker, with the same result. A join by stem always uses buckets, because only there all images
+    of one stem meet.
+
+    Args:
+        table: The table, from `TableSource.of_labels`.
+        broadcast_bytes: Largest table that every worker holds in memory, in bytes.
+    """
+
+    def __init__(self, table: TableSource, *, broadcast_bytes: int = BROADCAST_BYTES) -> None:
+        super().__init__()
+        self._table = table
+        self._broadcast_bytes = broadcast_bytes
+
+    def expand(self, references: beam.PCollection) -> Routed:
+        table = self._table
+        listed = (
+            references.pipeline
+            | "Labels" >> beam.Create([table])
+            | "Parts" >> beam.FlatMap(_parts)  # file name
+            | "Spread" >> beam.Reshuffle()
+            | "ReadLabels" >> Route(_list, pa.RecordBatch, table=table)  # rows with their key as id
+        )
+        is_small = table.num_bytes <= self._broadcast_bytes and table.key != "stem"
+        join = _broadcast if is_small else _join_by_key
+        joined, rejects = join(references, listed.main, table)
+        return Routed(joined, (listed.rejects, *rejects) | "Rejects" >> beam.Flatten())
+
+
+def _broadcast(
+    references: beam.PCollection, rows: beam.PCollection, table: TableSource
+) -> tuple[beam.PCollection, list[beam.PCollection]]:
+    loaded = (
+        rows
+        | "AllRows" >> beam.combiners.ToList()
+        | "Load" >> beam.Map(LabelTable, LabelRules.of(table))
+    )  # one LabelTable
+    joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsSingleton(loaded))
+    matched = (
+        references
+        | "Matched" >> beam.Map(_matched, table=AsSingleton(loaded))  # row numbers of the table
+        | "AllMatched" >> beam.CombineGlobally(_union)
+    )
+    unmatched = loaded | "Unmatched" >> Route(_unmatched, Reject, matched=AsSingleton(matched))
+    return joined.main, [joined.rejects, unmatched.rejects]
+
+
+def _join_by_key(
+    references: beam.PCollection, rows: beam.PCollection, table: TableSource
+) -> tuple[beam.PCollection, list[beam.PCollection]]:
+    rules, num_buckets = LabelRules.of(table), _num_buckets(table.num_bytes)
+    sides = {
+        "references": references
+        | "SpreadImages"
+        >> beam.FlatMap(_spread_references, rules, num_buckets).with_output_types(_PackedPiece),
+        "rows": rows
+        | "SpreadRows" >> beam.FlatMap(_spread_rows, num_buckets).with_output_types(_PackedPiece),
+    }
+    buckets = sides | "Buckets" >> beam.CoGroupByKey()  # (bucket, side -> [packed pieces])
+    joined = buckets | "Join" >> Route(_join_bucket, pa.RecordBatch, rules=rules)
+    return joined.main, [joined.rejects]
+
+
+def _num_buckets(num_bytes: int) -> int:
+    """Return a power of two; the bytes of one bucket bound a worker's memory."""
+    wanted = min(max(num_bytes // _BUCKET_BYTES, _FEWEST_BUCKETS), _MOST_BUCKETS)
+    return 1 << (wanted - 1).bit_length()
+
+
+def _parts(table: TableSource) -> Iterator[str]:
+    yield from table.parts()
+
+
+def _list(part: str, table: TableSource) -> Iterator[pa.RecordBatch | Reject]:
+    yield from table.list_part(part)
+
+
+def _join(batch: pa.RecordBatch, table: LabelTable) -> Iterator[pa.RecordBatch | Reject]:
+    yield from table.join(batch)
+
+
+def _matched(batch: pa.RecordBatch, table: LabelTable) -> np.ndarray:
+    return table.matched(batch)
+
+
+def _union(parts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.unique(joined(parts, np.int64))
+
+
+def _unmatched(table: LabelTable, matched: np.ndarray) -> Iterator[Reject]:
+    yield from table.unmatched(matched)
+
+
+def _spread_references(
+    batch: pa.RecordBatch, rules: LabelRules, num_buckets: int
+) -> Iterator[_PackedPiece]:
+    for bucket, piece in spread(batch, rules.keys_of(batch), num_buckets):
+        yield bucket, to_ipc(piece)
+
+
+def _spread_rows(batch: pa.RecordBatch, num_buckets: int) -> Iterator[_PackedPiece]:
+    for bucket, piece in spread(batch, batch.column("id"), num_buckets):
+        yield bucket, to_ipc(piece)
+
+
+def _join_bucket(
+    bucket: tuple[int, Mapping[str, Sequence[bytes]]], rules: LabelRules
+) -> Iterator[pa.RecordBatch | Reject]:
+    _, sides = bucket
+    yield from join_bucket(
+        map(from_ipc, sides["references"]), [from_ipc(piece) for piece in sides["rows"]], rules
+    )

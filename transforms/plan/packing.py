@@ -1,0 +1,272 @@
+"""Pack references into shards: define the global order and cut it.
+
+The order is by a 64-bit hash of (seed, id), ties by id: a shuffle that depends on nothing else.
+Records are spread over buckets by the hash's top bits. The record counts of all buckets give the
+first position of each, so sorting a bucket on its own gives exact global positions. Shards come out
+exact although no worker ever holds all references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import UsageError
+from transforms.hashing import hash64, spread_rows
+from transforms.references import (
+    PICTURE_TYPE,
+    concat,
+    extra_columns,
+    keep_rows,
+    record_bytes,
+    reject_rows,
+    set_column,
+)
+from transforms.rejects import Reject, RejectReason
+
+if TYPE_CHECKING:
+    from transforms.plan.sizing import SizeEstimate
+
+ORDER_KEY = "order_key"
+# The column with the result of `known_sizes`, if the columns that it needs were dropped.
+KNOWN_BYTES = "known_bytes"
+DEFAULT_SHARD_BYTES = 150_000_000
+# Bytes of a record besides its image and id: 16 for the frame, about 60 for tags and names.
+RECORD_OVERHEAD_BYTES = 80
+_NUMBER_BYTES = 4  # of a float; an integer takes one byte per seven bits
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPolicy:
+    """A rule for the number of shards per split; exactly one of the first three is set.
+
+    Attributes:
+        num_bytes: Target size: ceil(total / num_bytes) shards, equal to within one record. With
+            estimated sizes, enough shards that none should be larger.
+        num_records: Exactly this many records in every shard but the last.
+        num_shards: Exactly this many shards per split, equal to within one record.
+        multiple_of: Round the number of shards up to a multiple of this, for that many readers.
+    """
+
+    num_bytes: int | None = None
+    num_records: int | None = None
+    num_shards: int | None = None
+    multiple_of: int = 1
+
+    def __post_init__(self) -> None:
+        rules = {
+            "--shard-size": self.num_bytes,
+            "--records-per-shard": self.num_records,
+            "--shard-count": self.num_shards,
+        }
+        given = [name for name, value in rules.items() if value is not None]
+        if len(given) != 1:
+            raise UsageError(
+                "give one of --shard-size, --records-per-shard and --shard-count, "
+                f"not {len(given)} ({', '.join(given)})"
+            )
+        for name, value in (*rules.items(), ("--shard-count-multiple-of", self.multiple_of)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} must be at least 1, got {value}")
+        if self.num_records and self.multiple_of > 1:
+            raise UsageError(
+                "--shard-count-multiple-of cannot be combined with --records-per-shard, which "
+                "decides the number of shards: use --shard-size or --shard-count"
+            )
+
+    def cut(
+        self, num_records: int, num_bytes: int, estimate: SizeEstimate | None = None
+    ) -> ShardCuts:
+        """Return the cuts of a split; `num_bytes` comes from `estimate` if there is one.
+
+        No shard is planned empty. With fewer records than shards, the number of shards is rounded
+        down to a multiple; with fewer records than one multiple, it is the number of records.
+        """
+        if num_records == 0:
+            return ShardCuts(0, 0)
+        if self.num_records:
+            return ShardCuts(num_records, -(-num_records // self.num_records), self.num_records)
+        if self.num_bytes and estimate:
+            count = estimate.shards_under(
+                self.num_bytes, num_records=num_records, num_bytes=num_bytes
+            )
+        else:
+            count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
+        count = -(-max(count, 1) // self.multiple_of) * self.multiple_of
+        most = num_records // self.multiple_of * self.multiple_of or num_records
+        return ShardCuts(num_records, min(count, most))
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCuts:
+    """The cuts of a split into shards, evenly or every `records_per_shard` records."""
+
+    num_records: int
+    num_shards: int
+    records_per_shard: int | None = None
+
+    @property
+    def starts(self) -> np.ndarray:
+        """The first position of each shard, then the number of records: int64 [num_shards + 1]."""
+        steps = np.arange(self.num_shards + 1, dtype=np.int64)
+        if self.records_per_shard:
+            return np.minimum(steps * self.records_per_shard, self.num_records)
+        even, rest = divmod(self.num_records, max(self.num_shards, 1))
+        return steps * even + np.minimum(steps, rest)
+
+    @property
+    def extremes(self) -> tuple[int, int]:
+        """The fewest and the most records in a shard."""
+        sizes = np.diff(self.starts)
+        return (int(sizes.min()), int(sizes.max())) if len(sizes) else (0, 0)
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (shard, first, last + 1) for the parts of [start, stop) in each shard."""
+        starts = self.starts
+        shard = int(np.searchsorted(starts, start, side="right")) - 1
+        while start < stop:
+            end = min(stop, int(starts[shard + 1]))
+            yield shard, start, end
+            start, shard = end, shard + 1
+
+
+@dataclass(frozen=True, slots=True)
+class BucketCounts:
+    """The (records, bytes) of each split in one bucket."""
+
+    bucket: int
+    by_split: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The cuts of each split, and the first position of each bucket.
+
+    Attributes:
+        cuts: Cuts by split, in name order.
+        num_bytes: Estimated bytes of each split's shards.
+        first_positions: First position by (bucket, split).
+        estimate: The estimate behind `num_bytes` for re-encoded images; None for known sizes.
+    """
+
+    cuts: Mapping[str, ShardCuts]
+    num_bytes: Mapping[str, int]
+    first_positions: Mapping[tuple[int, str], int]
+    estimate: SizeEstimate | None = None
+
+    @property
+    def num_records(self) -> int:
+        return sum(cuts.num_records for cuts in self.cuts.values())
+
+    @property
+    def num_shards(self) -> int:
+        return sum(cuts.num_shards for cuts in self.cuts.values())
+
+
+def lay_out(
+    counts: Sequence[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None = None
+) -> Layout:
+    """Return prefix sums of the bucket counts and the cuts of every split."""
+    records: dict[str, int] = {}
+    num_bytes: dict[str, int] = {}
+    first_positions = {}
+    for bucket in sorted(counts, key=lambda count: count.bucket):
+        for split, (bucket_records, bucket_bytes) in bucket.by_split.items():
+            first_positions[bucket.bucket, split] = records.get(split, 0)
+            records[split] = records.get(split, 0) + bucket_records
+            num_bytes[split] = num_bytes.get(split, 0) + bucket_bytes
+    splits = sorted(records)
+    if estimate:
+        num_bytes = {split: estimate.total(records[split], num_bytes[split]) for split in splits}
+    cuts = {split: policy.cut(records[split], num_bytes[split], estimate) for split in splits}
+    return Layout(cuts, {split: num_bytes[split] for split in splits}, first_positions, estimate)
+
+
+def order_keys(ids: pa.Array, seed: int) -> np.ndarray:
+    """Return the sort keys of the global order, uint64 [len(ids)]."""
+    return hash64(ids, f"shardwright/order/{seed}")
+
+
+def spread(
+    batch: pa.RecordBatch, seed: int, num_buckets: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (bucket, references) with `ORDER_KEY`; `num_buckets` is a power of two.
+
+    The number of buckets does not affect the final order.
+    """
+    keys = order_keys(batch.column("id"), seed)
+    return spread_rows(set_column(batch, ORDER_KEY, pa.array(keys)), keys, num_buckets)
+
+
+def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Reject]]:
+    """Sort a bucket into the global order and reject ids that an earlier row or uri has."""
+    batch = concat(batches)
+    ordered = batch.sort_by(
+        [(ORDER_KEY, "ascending"), ("id", "ascending"), ("row", "ascending"), ("uri", "ascending")]
+    )
+    ids = ordered.column("id")
+    again = np.zeros(ordered.num_rows, bool)
+    again[1:] = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
+    rejects = list(
+        reject_rows(
+            ordered,
+            again,
+            RejectReason.DUPLICATE_ID,
+            "row {row}: an earlier input has the id {id!r}",
+        )
+    )
+    return keep_rows(ordered, ~again), rejects
+
+
+def count_bucket(bucket: int, batch: pa.RecordBatch) -> BucketCounts:
+    """Count the records and estimated bytes of each split in a sorted bucket."""
+    sizes = batch.column(KNOWN_BYTES) if KNOWN_BYTES in batch.schema.names else known_sizes(batch)
+    table = pa.table({"split": batch.column("split"), "size": sizes})
+    totals = table.group_by("split").aggregate([("size", "count"), ("size", "sum")]).to_pydict()
+    rows = zip(totals["split"], totals["size_count"], totals["size_sum"], strict=True)
+    return BucketCounts(bucket, {split: (records, num_bytes) for split, records, num_bytes in rows})
+
+
+def known_sizes(batch: pa.RecordBatch) -> pa.Array:
+    """Return the bytes of each record known before images are read, int64 [rows]."""
+    sizes = pc.add(pc.binary_length(batch.column("id")).cast(pa.int64()), RECORD_OVERHEAD_BYTES)
+    sizes = pc.add(sizes, pa.array(record_bytes(batch), pa.int64()))
+    for name in extra_columns(batch.schema):
+        column = batch.column(name)
+        if column.type != PICTURE_TYPE:
+            sizes = pc.add(sizes, pc.add(_value_bytes(column), len(name)))
+    return sizes
+
+
+def _value_bytes(column: pa.Array) -> pa.Array:
+    """Estimate the bytes of each row's values in a tf.Example, int64 [rows]."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        items = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+        flat = pc.cumulative_sum(_value_bytes(column.flatten())).to_numpy(zero_copy_only=False)
+        ends = np.cumsum(items.to_numpy(zero_copy_only=False))
+        sums = np.concatenate(([0], flat))[ends]
+        return pa.array(np.diff(sums, prepend=0), pa.int64())
+    if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+        return pc.fill_null(pc.binary_length(column), 0).cast(pa.int64())
+    return pa.array(np.full(len(column), _NUMBER_BYTES), pa.int64())
+
+
+def cut_bucket(
+    bucket: int, batch: pa.RecordBatch, layout: Layout
+) -> Iterator[tuple[tuple[str, int], tuple[int, pa.RecordBatch]]]:
+    """Yield ((split, shard), (first position, references)) for each piece of a sorted bucket."""
+    for split in pc.unique(batch.column("split")).to_pylist():
+        rows = batch.filter(pc.equal(batch.column("split"), split)).drop_columns([ORDER_KEY])
+        first = layout.first_positions[bucket, split]
+        for shard, start, stop in layout.cuts[split].pieces(first, first + rows.num_rows):
+            yield (split, shard), (start, rows.slice(start - first, stop - start))
+
+
+def assemble(pieces: Sequence[tuple[int, pa.RecordBatch]]) -> pa.RecordBatch:
+    """Concatenate a shard's pieces, given in any order, in their final order."""
+    return concat([batch for _, batch in sorted(pieces, key=lambda piece: piece[0])])

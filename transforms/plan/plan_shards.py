@@ -1,0 +1,181 @@
+"""Plan shards: put references in the global order and cut it into shards.
+
+`LayOutShards` is the first half. It yields the layout alone and saves the second shuffle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
+
+from shardwright.format.naming import ShardName
+from transforms.plan import packing
+from transforms.plan.packing import BucketCounts, Layout, ShardPolicy
+from transforms.plan.shard_plans import ShardPlan
+from transforms.plan.sizing import SizeEstimate
+from transforms.references import from_ipc, to_ipc
+from transforms.rejects import Reject
+from transforms.routing import Route
+
+_Piece = tuple[int, pa.RecordBatch]
+# Shuffles move batches as bytes: a runner that groups decoded values holds all of them in memory,
+# at four times the size.
+_PackedPiece = tuple[int, bytes]
+
+
+class Planned(NamedTuple):
+    """The shards to write (ShardPlan), the single Layout, and the rejects (duplicate ids)."""
+
+    shards: beam.PCollection
+    layout: beam.PCollection
+    rejects: beam.PCollection
+
+
+class LaidOut(NamedTuple):
+    """References in order by bucket, the single Layout, and the rejects (duplicate ids)."""
+
+    buckets: beam.PCollection
+    layout: beam.PCollection
+    rejects: beam.PCollection
+
+
+class LayOutShards(beam.PTransform):
+    """A transform that puts references in the global order and computes the cuts into shards.
+
+    Args:
+        policy: The number or size of shards.
+        seed: Seed of the shuffle.
+        num_buckets: A power of two. More buckets need less memory per worker; the result is equal.
+        estimate: The single SizeEstimate or None, for re-encoded images and a shard size in bytes.
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: ShardPolicy,
+        seed: int,
+        num_buckets: int,
+        estimate: beam.PCollection | None = None,
+    ) -> None:
+        super().__init__()
+        self._policy = policy
+        self._estimate = estimate
+        self._seed = seed
+        self._num_buckets = num_buckets
+
+    def expand(self, references: beam.PCollection) -> LaidOut:
+        buckets = (
+            references
+            | "Spread"
+            >> beam.FlatMap(_spread, self._seed, self._num_buckets).with_output_types(_PackedPiece)
+            | "Buckets" >> beam.GroupByKey()  # (bucket, [packed references])
+            | "Sort" >> Route(_sort, _Piece)  # (bucket, references in order)
+        )
+        layout = (
+            buckets.main
+            | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
+            | "AllCounts" >> beam.combiners.ToList()
+            | "LayOut"
+            >> beam.Map(
+                _lay_out,
+                self._policy,
+                None if self._estimate is None else AsSingleton(self._estimate),
+            )  # one Layout
+        )
+        return LaidOut(buckets.main, layout, buckets.rejects)
+
+
+class PlanShards(beam.PTransform):
+    """A transform that puts references in the global order and cuts it into shard plans.
+
+    Args:
+        name: The dataset's name, which starts the shards' file names.
+        policy: The number or size of shards.
+        seed: Seed of the shuffle.
+        settings: The settings that decide the shards' bytes, part of every digest.
+        num_buckets: A power of two. More buckets need less memory per worker; the result is equal.
+        estimate: The single SizeEstimate or None, for re-encoded images and a shard size in bytes.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        policy: ShardPolicy,
+        seed: int,
+        settings: bytes,
+        num_buckets: int,
+        estimate: beam.PCollection | None = None,
+    ) -> None:
+        super().__init__()
+        self._name = name
+        self._policy = policy
+        self._seed = seed
+        self._settings = settings
+        self._num_buckets = num_buckets
+        self._estimate = estimate
+
+    def expand(self, references: beam.PCollection) -> Planned:
+        lay_out = LayOutShards(
+            policy=self._policy,
+            seed=self._seed,
+            num_buckets=self._num_buckets,
+            estimate=self._estimate,
+        )
+        laid_out = references | "LayOutShards" >> lay_out
+        layout = laid_out.layout
+        shards = (
+            laid_out.buckets
+            | "Cut"
+            >> beam.FlatMap(_cut, layout=AsSingleton(layout)).with_output_types(
+                tuple[tuple[str, int], _PackedPiece]
+            )
+            | "Shards"
+            >> beam.GroupByKey()  # ((split, shard), [(first position, packed references)])
+            | "Assemble"
+            >> beam.Map(
+                _assemble, self._name, self._settings, layout=AsSingleton(layout)
+            )  # ShardPlan
+        )
+        return Planned(shards, layout, laid_out.rejects)
+
+
+def _spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[_PackedPiece]:
+    for bucket, references in packing.spread(batch, seed, num_buckets):
+        yield bucket, to_ipc(references)
+
+
+def _sort(bucket: tuple[int, Iterable[bytes]]) -> Iterator[_Piece | Reject]:
+    number, batches = bucket
+    ordered, rejects = packing.sort_bucket([from_ipc(batch) for batch in batches])
+    yield from rejects
+    yield number, ordered
+
+
+def _lay_out(
+    counts: list[BucketCounts], policy: ShardPolicy, estimate: SizeEstimate | None
+) -> Layout:
+    return packing.lay_out(counts, policy, estimate)
+
+
+def _cut(bucket: _Piece, *, layout: Layout) -> Iterator[tuple[tuple[str, int], _PackedPiece]]:
+    for shard, (start, references) in packing.cut_bucket(*bucket, layout):
+        yield shard, (start, to_ipc(references))
+
+
+def _assemble(
+    shard: tuple[tuple[str, int], Iterable[_PackedPiece]],
+    dataset: str,
+    settings: bytes,
+    *,
+    layout: Layout,
+) -> ShardPlan:
+    (split, index), pieces = shard
+    name = ShardName(dataset, split, index, layout.cuts[split].num_shards)
+    return ShardPlan.make(
+        name, packing.assemble([(start, from_ipc(batch)) for start, batch in pieces]), settings
+    )

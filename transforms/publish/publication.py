@@ -1,0 +1,262 @@
+"""Publish a dataset from finished shards: companions first, the manifest last."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shardwright.errors import BuildError, ExistsError
+from shardwright.format import naming
+from shardwright.format.index import ShardSummary
+from shardwright.format.manifest import (
+    Manifest,
+    ShardInfo,
+    SplitInfo,
+    json_bytes,
+    json_text,
+    read_json,
+)
+from shardwright.format.names_files import names_files, names_text
+from shardwright.format.schema import ExampleSchema
+from shardwright.format.tfds_features import features_json
+from shardwright.storage import Folder
+from transforms.output_state import Clearance, check_owner, check_rejects
+from transforms.plan.packing import Layout
+from transforms.plan.size_errors import RECORD_BYTES
+from transforms.publish import companions
+from transforms.publish.leaks import LEAKS, find_leaks
+from transforms.publish.report import report_html
+from transforms.publish.statistics import merge_stats
+from transforms.splits.balance import label_deviations
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The inputs of publishing besides the shards.
+
+    Attributes:
+        root: The dataset's folder.
+        name: The dataset's name.
+        version: The user's version.
+        schema: The features, without learned vocabularies.
+        settings: The options that decide the shards' bytes.
+        provenance: The dataset's origin.
+        max_reject_fraction: Publish nothing above this fraction of rejects, in [0, 1].
+    """
+
+    root: Folder
+    name: str
+    version: str
+    schema: ExampleSchema
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    max_reject_fraction: float
+
+
+def publish(
+    publication: Publication,
+    summaries: Sequence[ShardSummary],
+    layout: Layout,
+    clearance: Clearance,
+) -> Manifest:
+    """Write all companions, remove stale files, and write the manifest last.
+
+    Raises:
+        BuildError: There are too many rejects, a planned shard is missing, or another build has
+            taken over the output.
+    """
+    _check_complete(summaries, layout)
+    manifest = _with_estimate(make_manifest(publication, summaries, clearance), summaries, layout)
+    check_rejects(manifest.rejects, manifest.num_records, publication.max_reject_fraction)
+    root = publication.root
+    there = read_json(root, naming.MANIFEST)
+    check_owner(root, clearance.fingerprint)
+    published = _published(there, manifest)
+    if published is None:
+        manifest = _with_leaks(root, manifest)
+    _write_companions(root, published or manifest)
+    _remove_stale(root, manifest, summaries)
+    if published is None:
+        _commit(root, manifest, replaces=there is not None)
+    _remove_spooled(root)
+    return published or manifest
+
+
+def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
+    """Write the manifest. Of two builds of the same output, only the first can publish."""
+    data = json_bytes(manifest.to_json())
+    if replaces:
+        root.write_bytes(naming.MANIFEST, data)
+        return
+    try:
+        root.create_bytes(naming.MANIFEST, data)
+    except ExistsError as error:
+        raise BuildError(
+            f"another build has published a dataset at {root}: "
+            "run this build again to compare with it"
+        ) from error
+
+
+def make_manifest(
+    publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance
+) -> Manifest:
+    """Return the manifest of these shards."""
+    by_split: dict[str, list[ShardSummary]] = defaultdict(list)
+    for summary in sorted(summaries, key=lambda summary: summary.name):
+        by_split[summary.name.split].append(summary)
+    rejects = Counter(clearance.rejects)
+    for summary in summaries:
+        rejects.update(summary.rejects)
+    splits = {split: _split_info(split, shards) for split, shards in sorted(by_split.items())}
+    if publication.settings.get("stratify"):
+        splits = _with_stats(
+            splits,
+            "label_deviation",
+            label_deviations({name: split.stats["labels"] for name, split in splits.items()}),
+        )
+    return Manifest(
+        name=publication.name,
+        version=publication.version,
+        schema=publication.schema.with_vocabularies(clearance.vocabularies),
+        splits=splits,
+        rejects=dict(sorted(rejects.items())),
+        num_inputs=sum(split.num_records for split in splits.values()) + rejects.total(),
+        settings=publication.settings,
+        fingerprint=clearance.fingerprint,
+        provenance=publication.provenance,
+    )
+
+
+def _split_info(split: str, summaries: Sequence[ShardSummary]) -> SplitInfo:
+    shards = tuple(
+        ShardInfo(
+            summary.name.index,
+            summary.num_records,
+            summary.num_bytes,
+            summary.crc32c,
+            summary.digest,
+            summary.etag,
+        )
+        for summary in summaries
+    )
+    return SplitInfo(split, shards, merge_stats(summary.stats for summary in summaries))
+
+
+def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
+    """Return the manifest with the images shared by splits; reads the index and some images."""
+    by_size = sorted(manifest.splits.values(), key=lambda split: (split.num_records, split.name))
+    leaks = find_leaks(root, {split.name: manifest.shard_names(split.name) for split in by_size})
+    told = {
+        split: {other: leak.to_json() for other, leak in sorted(found.items())}
+        for split, found in leaks.items()
+    }
+    return replace(manifest, splits=_with_stats(manifest.splits, LEAKS, told))
+
+
+def _with_estimate(
+    manifest: Manifest, summaries: Sequence[ShardSummary], layout: Layout
+) -> Manifest:
+    """Return the manifest with estimated and written bytes per stored record, if estimated."""
+    if layout.estimate is None:
+        return manifest
+    stored = {name: cuts.num_records for name, cuts in layout.cuts.items()}
+    for summary in summaries:
+        stored[summary.name.split] -= sum(summary.rejects.values())
+    told = {
+        name: {
+            "estimated": round(layout.num_bytes[name] / layout.cuts[name].num_records, 1),
+            "written": round(split.num_bytes / max(stored[name], 1), 1),
+        }
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=_with_stats(manifest.splits, RECORD_BYTES, told))
+
+
+def _with_stats(
+    splits: Mapping[str, SplitInfo], key: str, found: Mapping[str, Any]
+) -> dict[str, SplitInfo]:
+    return {
+        name: replace(split, stats={**split.stats, key: found[name]}) if name in found else split
+        for name, split in splits.items()
+    }
+
+
+def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
+    written = {(summary.name.split, summary.name.index) for summary in summaries}
+    planned = {
+        (split, index) for split, cuts in layout.cuts.items() for index in range(cuts.num_shards)
+    }
+    if written != planned or len(summaries) != len(planned):
+        missing = sorted(planned - written)[:3]
+        raise BuildError(
+            f"{len(summaries)} shards were written, but {len(planned)} are planned "
+            f"(missing: {missing}): run the build again"
+        )
+
+
+def _write_companions(root: Folder, manifest: Manifest) -> None:
+    texts = {
+        naming.FEATURES: json_text(features_json(manifest.schema)),
+        naming.DATASET_INFO: json_text(companions.dataset_info_json(manifest)),
+        naming.STATS: json_text(
+            {split.name: dict(split.stats) for split in manifest.splits.values()}
+        ),
+        naming.SCHEMA_PBTXT: companions.schema_pbtxt(manifest.schema),
+        naming.REPORT: report_html(manifest),
+    }
+    texts |= {
+        filename: names_text(names) for filename, names in names_files(manifest.schema).items()
+    }
+    for filename, text in texts.items():
+        root.write_if_new(filename, text.encode("utf-8", "surrogatepass"))
+
+
+def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
+    """Remove shards, sidecars and temporary files that are not in the manifest."""
+    keep = {
+        naming.MANIFEST,
+        naming.PLAN,
+        naming.FEATURES,
+        naming.DATASET_INFO,
+        naming.STATS,
+        naming.SCHEMA_PBTXT,
+        naming.REPORT,
+    }
+    keep |= {naming.PLAN_REJECTS, *names_files(manifest.schema)}
+    for summary in summaries:
+        keep |= {summary.name.shard, summary.name.sidecar}
+        if summary.rejects:
+            keep.add(summary.name.rejects)
+    root.remove_all([name for name in root.outputs() if name not in keep])
+
+
+def _remove_spooled(root: Folder) -> None:
+    """Remove spooled bytes once all shards are written; a later build reuses the listings."""
+    names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(".parquet"))
+    root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
+
+
+def _published(there: Mapping[str, Any] | None, manifest: Manifest) -> Manifest | None:
+    """Return the published manifest if it differs in provenance and shared images only."""
+    try:
+        found = None if there is None else Manifest.from_json(there)
+        same = (
+            found is not None
+            and there == found.to_json()
+            and _comparable(found) == _comparable(manifest)
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):  # damaged, so it is rewritten
+        return None
+    return found if same else None
+
+
+def _comparable(manifest: Manifest) -> dict[str, Any]:
+    splits = {
+        name: replace(
+            split, stats={key: value for key, value in split.stats.items() if key != LEAKS}
+        )
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits, provenance={}).to_json()

@@ -1,0 +1,157 @@
+"""Assign a split to every reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
+
+from transforms.hashing import joined
+from transforms.routing import Route, Routed
+from transforms.splits import grouped_splits, stratified
+from transforms.splits.split_lists import ListedIds, SplitLists, read_lists, reject_others
+from transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
+
+
+class AssignSplits(beam.PTransform):
+    """A transform that assigns a split to every reference.
+
+    Fractions alone are drawn per reference. Counts and stratified splits also need a histogram of
+    hashes (`transforms.splits.stratified`), and groups that stay together need the contents of
+    each group (`transforms.splits.grouped_splits`).
+
+    Args:
+        rule: How to draw splits. None uses a single split or, with `listed`, rejects unlisted ids.
+        given: The source provides the splits.
+        stratify: Give every split the same class fractions, to within one record.
+        grouped: References may have a group, which stays in one split.
+        listed: Ids with a fixed split; splits are drawn for the others.
+    """
+
+    def __init__(
+        self,
+        rule: SplitRule | None = None,
+        *,
+        given: bool = False,
+        stratify: bool = False,
+        grouped: bool = False,
+        listed: SplitLists | None = None,
+    ) -> None:
+        super().__init__()
+        self._rule = rule
+        self._given = given
+        self._stratify = stratify
+        self._grouped = grouped
+        self._listed = listed
+
+    def expand(self, references: beam.PCollection) -> Routed:
+        if self._listed is None:
+            return self._draw(references)
+        ids = (
+            references.pipeline
+            | "Lists" >> beam.Create([self._listed])
+            | "ReadLists" >> beam.Map(read_lists)
+        )  # one ListedIds
+        known = references | "Listed" >> beam.FlatMap(
+            _take_listed, ids=AsSingleton(ids)
+        ).with_output_types(pa.RecordBatch)
+        others = references | "Others" >> beam.FlatMap(
+            _take_others, ids=AsSingleton(ids)
+        ).with_output_types(pa.RecordBatch)
+        used = (
+            references
+            | "Used" >> beam.Map(_find_used, ids=AsSingleton(ids))
+            | "AllUsed" >> beam.CombineGlobally(_union)
+        )
+        unused = used | "Unused" >> Route(_unused, pa.RecordBatch, ids=AsSingleton(ids))
+        drawn = (
+            others | "RejectOthers" >> Route(reject_others, pa.RecordBatch)
+            if self._rule is None
+            else self._draw(others)
+        )
+        main = (known, drawn.main) | "Main" >> beam.Flatten()
+        rejects = (unused.rejects, drawn.rejects) | "Rejects" >> beam.Flatten()
+        return Routed(main, rejects)
+
+    def _draw(self, references: beam.PCollection) -> Routed:
+        rule = self._rule
+        if self._given or rule is None or (isinstance(rule, SplitFractions) and not self._stratify):
+            return references | Route(
+                assign_splits, pa.RecordBatch, fractions=rule, given=self._given
+            )
+        drawn = (
+            self._draw_groups(references, rule)
+            if self._grouped
+            else self._draw_records(references, rule)
+        )
+        return Routed(drawn, references.pipeline | "NoRejects" >> beam.Create([]))
+
+    def _draw_records(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
+        stratify = self._stratify
+        cuts = (
+            references
+            | "Count" >> beam.Map(stratified.count_hashes, stratify=stratify)  # HashHistogram
+            | "Histogram" >> beam.CombineGlobally(stratified.merge_histograms)  # one HashHistogram
+            | "FindCuts" >> beam.Map(stratified.find_cuts, rule, stratify=stratify)  # one Cuts
+        )
+        thresholds = (
+            references
+            | "Collect"
+            >> beam.Map(
+                stratified.collect_hashes, stratify=stratify, cuts=AsSingleton(cuts)
+            )  # hashes near a cut
+            | "AllCollected" >> beam.combiners.ToList()
+            | "Thresholds"
+            >> beam.Map(
+                stratified.find_thresholds, rule=rule, stratify=stratify, cuts=AsSingleton(cuts)
+            )  # one Thresholds
+        )
+        return references | "Cut" >> beam.Map(
+            stratified.cut_batch, thresholds=AsSingleton(thresholds)
+        ).with_output_types(pa.RecordBatch)
+
+    def _draw_groups(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
+        placed = (
+            references
+            | "CountGroups"
+            >> beam.FlatMap(grouped_splits.count_groups, stratify=self._stratify)  # (bucket, pairs)
+            | "GroupBuckets" >> beam.GroupByKey()
+            | "Pieces" >> beam.Values()
+            | "Kinds" >> beam.Map(grouped_splits.find_kinds)  # GroupKinds
+            | "AllKinds" >> beam.combiners.ToList()
+            | "Place"
+            >> beam.Map(
+                grouped_splits.place_groups, rule, stratify=self._stratify
+            )  # one GroupSplits
+        )
+        return references | "Split" >> beam.Map(
+            grouped_splits.split_groups, placed=AsSingleton(placed)
+        ).with_output_types(pa.RecordBatch)
+
+
+def _take_listed(batch: pa.RecordBatch, *, ids: ListedIds) -> Iterator[pa.RecordBatch]:
+    taken = ids.take_listed(batch)
+    if taken.num_rows:
+        yield taken
+
+
+def _take_others(batch: pa.RecordBatch, *, ids: ListedIds) -> Iterator[pa.RecordBatch]:
+    taken = ids.take_others(batch)
+    if taken.num_rows:
+        yield taken
+
+
+def _find_used(batch: pa.RecordBatch, *, ids: ListedIds) -> np.ndarray:
+    found = np.unique(ids.find(batch.column("id")))
+    return found[found >= 0]
+
+
+def _union(parts: Iterable[np.ndarray]) -> np.ndarray:
+    return np.unique(joined(parts, np.int64))
+
+
+def _unused(used: np.ndarray, *, ids: ListedIds) -> Iterable[object]:
+    return ids.unused(used)

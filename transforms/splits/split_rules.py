@@ -1,0 +1,234 @@
+"""Split references: by folder or table, or drawn by a stable hash, as fractions or as counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.errors import BuildError, UsageError
+from shardwright.format.naming import is_split_name
+from transforms.hashing import hash64
+from transforms.references import keep_rows, reject_rows, set_column
+from transforms.rejects import Reject, RejectReason
+from transforms.splits.apportion import whole_parts
+
+DEFAULT_SPLIT = "train"
+REST = "rest"
+_SALT = "shardwright/split"
+_TWO_64 = 2.0**64
+
+
+@dataclass(frozen=True, slots=True)
+class SplitFractions:
+    """A rule of fractions that add up to 1. An id keeps its split when other files come or go.
+
+    Attributes:
+        names: Names in the given order, which decides the hash ranges.
+        fractions: One fraction in (0, 1] per name.
+    """
+
+    names: tuple[str, ...] = (DEFAULT_SPLIT,)
+    fractions: tuple[float, ...] = (1.0,)
+
+    def __post_init__(self) -> None:
+        _check_names(self.names)
+        if any(not 0 < fraction <= 1 for fraction in self.fractions) or not math.isclose(
+            sum(self.fractions), 1, abs_tol=1e-6
+        ):
+            given = ",".join(
+                f"{name}={fraction:g}"
+                for name, fraction in zip(self.names, self.fractions, strict=True)
+            )
+            rule = (
+                "fractions must each be above 0 and add up to 1; exact numbers need one split with "
+                "the rest, as in test=5000,train=rest"
+            )
+            raise UsageError(f"--split {given}: {rule}")
+
+    @classmethod
+    def parse(cls, text: str) -> SplitFractions:
+        """Parse `train=0.8,validation=0.1,test=0.1`, or one name for everything."""
+        names, values = _take_apart(text)
+        return cls(
+            names,
+            tuple(
+                _number(name, value) if value is not None else 1.0
+                for name, value in zip(names, values, strict=True)
+            ),
+        )
+
+    @property
+    def settings(self) -> dict[str, float | str]:
+        """The rule as JSON."""
+        return dict(zip(self.names, self.fractions, strict=True))
+
+    def choose(self, units: pa.Array) -> pa.Array:
+        """Return the split of each unit, which is an id or a group."""
+        if len(self.names) == 1:
+            return pa.array([self.names[0]] * len(units), pa.string())
+        points = split_hash(units) / _TWO_64
+        chosen = np.searchsorted(np.cumsum(self.fractions)[:-1], points, side="right")
+        return pa.array(self.names, pa.string()).take(pa.array(chosen))
+
+    def totals(self, num_records: int) -> np.ndarray:
+        """Return exact numbers of records by split, int64 [splits]."""
+        return whole_parts(num_records * np.array(self.fractions) / sum(self.fractions))
+
+
+@dataclass(frozen=True, slots=True)
+class SplitCounts:
+    """A rule of exact numbers of records, with one split for the rest.
+
+    Attributes:
+        names: Names in the given order, which decides the hash ranges.
+        counts: One count per name; None for the split with the rest.
+    """
+
+    names: tuple[str, ...]
+    counts: tuple[int | None, ...]
+
+    def __post_init__(self) -> None:
+        _check_names(self.names)
+        _check_one_rest(self.counts)
+        for name, count in zip(self.names, self.counts, strict=True):
+            if count is not None and count < 1:
+                raise UsageError(f"--split: {name}={count} must be at least 1 record")
+
+    @property
+    def settings(self) -> dict[str, int | str]:
+        """The rule as JSON."""
+        return {
+            name: REST if count is None else count
+            for name, count in zip(self.names, self.counts, strict=True)
+        }
+
+    def totals(self, num_records: int) -> np.ndarray:
+        """Return exact numbers of records by split, int64 [splits].
+
+        Raises:
+            BuildError: There are fewer records than the counts need.
+        """
+        asked = sum(count or 0 for count in self.counts)
+        if asked > num_records:
+            named = " and ".join(
+                name
+                for name, count in zip(self.names, self.counts, strict=True)
+                if count is not None
+            )
+            raise BuildError(
+                f"--split needs {asked} records in {named}, but INPUT has {num_records}: "
+                "use smaller numbers"
+            )
+        return np.array(
+            [num_records - asked if count is None else count for count in self.counts], np.int64
+        )
+
+
+SplitRule = SplitFractions | SplitCounts
+
+
+def parse_split(text: str) -> SplitRule:
+    """Parse `train=0.8,test=0.2`, `test=5000,validation=1000,train=rest`, or one name.
+
+    Raises:
+        UsageError: The text has none of these forms.
+    """
+    names, values = _take_apart(text)
+    if REST not in values or len(names) == 1:
+        return SplitFractions.parse(text.replace(f"={REST}", ""))
+    numbers = [
+        None if value == REST else _number(name, value or "")
+        for name, value in zip(names, values, strict=True)
+    ]
+    _check_one_rest(numbers)
+    given = [number for number in numbers if number is not None]
+    if all(0 < number < 1 for number in given):
+        rest = 1 - sum(given)
+        return SplitFractions(
+            names, tuple(rest if number is None else number for number in numbers)
+        )
+    if not all(math.isfinite(number) and number == int(number) for number in given):
+        raise UsageError(
+            f"--split {text}: use either fractions below 1 or whole numbers of records"
+        )
+    return SplitCounts(names, tuple(None if number is None else int(number) for number in numbers))
+
+
+def _check_one_rest(counts: Sequence[float | None]) -> None:
+    if counts.count(None) != 1:
+        raise UsageError(
+            f"--split: exactly one split must get the rest, got {counts.count(None)}; "
+            f"use for example test=5000,train={REST}"
+        )
+
+
+def _take_apart(text: str) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
+    parts = [part.partition("=") for part in text.split(",")]
+    return tuple(name.strip() for name, _, _ in parts), tuple(
+        value.strip() if equals else None for _, equals, value in parts
+    )
+
+
+def _number(name: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise UsageError(
+            f"--split: {value!r} in '{name}={value}' is not a number; use for example "
+            "train=0.8,test=0.2"
+        ) from None
+
+
+def _check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not is_split_name(name):
+            raise UsageError(
+                f"--split: {name!r} is not a valid split name; use letters, digits and underscores"
+            )
+    if len(set(names)) < len(names):
+        raise UsageError(f"--split has a duplicate name: {', '.join(names)}")
+
+
+def split_hash(units: pa.Array) -> np.ndarray:
+    """Return the position of each unit in the hash range that is cut into splits, uint64."""
+    return hash64(units, _SALT)
+
+
+def units_of(batch: pa.RecordBatch) -> pa.Array:
+    """Return the units that stay in one split: the group, or else the id."""
+    return pc.coalesce(batch.column("group"), batch.column("id"))
+
+
+def assign_splits(
+    batch: pa.RecordBatch, fractions: SplitFractions | None, *, given: bool
+) -> Iterator[pa.RecordBatch | Reject]:
+    """Yield references with their split, and rejects.
+
+    Args:
+        batch: Some references.
+        fractions: How to draw splits; None puts everything into `train`.
+        given: The source provides the splits; rows with a missing or invalid one are rejected.
+    """
+    if not given:
+        yield set_column(batch, "split", (fractions or SplitFractions()).choose(units_of(batch)))
+        return
+    names = batch.column("split").dictionary_encode()
+    usable = pa.array(
+        [name is not None and is_split_name(name) for name in names.dictionary.to_pylist()],
+        pa.bool_(),
+    )
+    mask = usable.take(names.indices).fill_null(False).to_numpy(zero_copy_only=False)
+    yield from reject_rows(
+        batch,
+        ~mask,
+        RejectReason.UNKNOWN_SPLIT,
+        "split {split!r} is empty or not a name of letters, digits and _",
+    )
+    kept = keep_rows(batch, mask)
+    if kept.num_rows:
+        yield kept

@@ -1,0 +1,137 @@
+"""Encode tf.Examples from Arrow columns and image bytes, and frame them without copying images.
+
+A serialized tf.Example is `0x0a <length> <Features>`. Features is a sequence of map entries, so
+entries that are encoded apart can be concatenated. `tfx_bsl` writes the entries of a message in a
+random order (of a hash map), so columns are encoded one by one to get repeatable bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from google_crc32c import extend, value
+from tfx_bsl.coders import example_coder
+
+from shardwright.format.example import bytes_entry_header, varint
+from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
+from shardwright.format.schema import PICTURES, ExampleSchema, Source, StoredFeature
+from transforms.images import ImageInfo
+from transforms.references import LABEL_INDEX, extra_name
+
+_MEASURED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.ORIENTATION)
+_COLUMNS = {Source.ID: "id", Source.LABEL: LABEL_INDEX, Source.LABEL_TEXT: "label"}
+
+
+@dataclass(frozen=True, slots=True)
+class FramedRecords:
+    """Records ready to be written one after another.
+
+    Attributes:
+        pieces: The bytes, in order. Each image is a piece of its own, the object that was read.
+        lengths: Length of each record in bytes, with its frame.
+        image_offsets: Start of each image in bytes, from the start of its record.
+        image_crcs: Plain CRC32C of each image.
+    """
+
+    pieces: list[bytes]
+    lengths: list[int]
+    image_offsets: list[int]
+    image_crcs: list[int]
+
+
+class ExampleEncoder:
+    """A stateless encoder of references and images as tf.Examples of a schema."""
+
+    def __init__(self, schema: ExampleSchema) -> None:
+        self._image_key = schema.image.name.encode()
+        small = [feature for feature in schema.small_features if feature.kind not in PICTURES]
+        known = [
+            (feature.source, stored)
+            for feature in small
+            if feature.source not in _MEASURED
+            for stored in feature.stored
+        ]
+        self._known = [
+            (_COLUMNS.get(source) or extra_name(stored.key), stored) for source, stored in known
+        ]
+        self._measured = [
+            (str(feature.source), feature.stored[0])
+            for feature in small
+            if feature.source in _MEASURED
+        ]
+
+    def encode_known(self, references: pa.RecordBatch) -> list[bytes]:
+        """Return the map entries of all features known before images are read, per row."""
+        return _encode_columns(
+            [(stored, references.column(name)) for name, stored in self._known], references.num_rows
+        )
+
+    def encode_measured(self, infos: Sequence[ImageInfo]) -> list[bytes]:
+        """Return the map entries of format, height, width and orientation, per image."""
+        columns = [
+            (stored, pa.array([getattr(info, name) for info in infos]))
+            for name, stored in self._measured
+        ]
+        return _encode_columns(columns, len(infos))
+
+    @staticmethod
+    def encode_pictures(pictures: Mapping[str, bytes]) -> bytes:
+        """Return the map entries of a record's additional images, by feature name."""
+        return b"".join(
+            bytes_entry_header(name.encode(), len(data)) + data for name, data in pictures.items()
+        )
+
+    def frame(
+        self, entries: Sequence[bytes], measured: Sequence[bytes], images: Sequence[bytes]
+    ) -> FramedRecords:
+        """Frame records of `entries`, `measured` and the image, in this order, with checksums.
+
+        The image is last, so it can be written without copying it. `measured` may end with the
+        entries of additional images.
+        """
+        framed = FramedRecords([], [], [], [])
+        footer = b""
+        for known, found, image in zip(entries, measured, images, strict=True):
+            image_header = bytes_entry_header(self._image_key, len(image))
+            small = known + found + image_header
+            head = b"\x0a" + varint(len(small) + len(image)) + small
+            num_bytes = len(head) + len(image)
+            # One piece from the last image to this one: footer, header and small features.
+            framed.pieces.append(footer + frame_header(num_bytes) + head)
+            framed.pieces.append(image)
+            footer = frame_footer(extend(value(head), image))
+            framed.lengths.append(HEADER_BYTES + num_bytes + FOOTER_BYTES)
+            framed.image_offsets.append(HEADER_BYTES + len(head))
+            framed.image_crcs.append(value(image))
+        framed.pieces.append(footer)
+        return framed
+
+
+def _encode_columns(
+    columns: Sequence[tuple[StoredFeature, pa.Array]], num_rows: int
+) -> list[bytes]:
+    entries = [_encode_column(stored, column) for stored, column in columns]
+    return [b"".join(row) for row in zip(*entries, strict=True)] if entries else [b""] * num_rows
+
+
+def _encode_column(stored: StoredFeature, column: pa.Array) -> list[bytes]:
+    """Return one map entry per row: the one-feature example without its outer `0x0a <length>`."""
+    if stored.shape:
+        lists = column.cast(pa.large_list(stored.type))
+    else:
+        lists = pa.LargeListArray.from_arrays(np.arange(len(column) + 1), column.cast(stored.type))
+    batch = pa.RecordBatch.from_arrays([lists], [stored.key])
+    return [
+        _strip_length(example)
+        for example in example_coder.RecordBatchToExamplesEncoder().encode(batch)
+    ]
+
+
+def _strip_length(example: bytes) -> bytes:
+    start = 1
+    while example[start] & 0x80:
+        start += 1
+    return example[start + 1 :]

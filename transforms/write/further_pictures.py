@@ -1,0 +1,92 @@
+"""Read, check and encode the additional images of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
+from transforms.images import (
+    EncodeOptions,
+    ImageFault,
+    ImageInfo,
+    ImageToStore,
+    encode_mask,
+    store_image,
+)
+from transforms.references import extra_name, picture_columns
+from transforms.write.image_reads import NO_PICTURE, ImageRead
+
+_NOTHING = ImageToStore(b"", ImageInfo("", 0, 0, 0))
+
+FurtherReads = Sequence[tuple[Feature, Sequence[ImageRead]]]  # one read per row
+
+
+def further_reads(
+    references: pa.RecordBatch, reads: Sequence[ImageRead], schema: ExampleSchema
+) -> FurtherReads:
+    """Return the reads of each additional image, in writing order.
+
+    Args:
+        references: The rows.
+        reads: Reads from `start_reads`: of each row, then of each column of additional images.
+        schema: The features.
+
+    Raises:
+        ValueError: The reads do not match the rows.
+    """
+    names, num_rows = picture_columns(references.schema), references.num_rows
+    if len(reads) != num_rows * (1 + len(names)):
+        raise ValueError(
+            f"{num_rows} rows with {len(names)} additional images each need one read per image, "
+            f"got {len(reads)}"
+        )
+    places = {
+        name: reads[(number + 1) * num_rows : (number + 2) * num_rows]
+        for number, name in enumerate(names)
+    }
+    return [
+        (feature, places[name])
+        for feature in schema.features
+        if (name := extra_name(feature.name)) in places
+    ]
+
+
+def take_pictures(
+    reads: FurtherReads, row: int, check: str, options: EncodeOptions
+) -> Mapping[str, ImageToStore]:
+    """Return the additional images to store of one row, by feature name.
+
+    An image that the record lacks has no bytes.
+
+    Raises:
+        ImageFault: An image is rejected, and its record with it; the detail has the feature.
+    """
+    taken = {}
+    for feature, of_feature in reads:
+        try:
+            read = of_feature[row]
+            data = None if read is NO_PICTURE else read()
+        except ImageFault as fault:
+            raise ImageFault(fault.reason, f"{feature.name}: {fault.detail}") from fault
+        taken[feature.name] = take_picture(data, feature, check, options)
+    return taken
+
+
+def take_picture(
+    data: bytes | None, feature: Feature, check: str, options: EncodeOptions
+) -> ImageToStore:
+    """Return one additional image to store, without bytes if the record lacks it.
+
+    Raises:
+        ImageFault: The image is rejected; the detail has the feature.
+    """
+    if data is None:
+        return _NOTHING
+    try:
+        if feature.kind == FeatureKind.MASK:
+            return ImageToStore(*encode_mask(data, options, check=check))
+        return store_image(data, options, check=check)
+    except ImageFault as fault:
+        raise ImageFault(fault.reason, f"{feature.name}: {fault.detail}") from fault

@@ -1,0 +1,121 @@
+"""Read, check, encode and frame a chunk of a shard's images, in one task of the thread pool."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from transforms.images import ImageInfo
+from transforms.internal_errors import fault_of
+from transforms.rejects import Reject
+from transforms.write.examples import ExampleEncoder, FramedRecords
+from transforms.write.image_reads import ImageRead
+from transforms.write.made_records import MadeRecord, StoredRows
+from transforms.write.transformed_rows import TransformedRows
+from transforms.write.write_job import WriteJob
+
+CHUNK_RECORDS = 64
+CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A finished chunk of a shard.
+
+    Attributes:
+        framed: The records to write.
+        rows: The row in the shard of each record.
+        ids: The id of each record.
+        labels: The label index of each record, or None.
+        infos: Format and size of each image.
+        image_bytes: Length of each image in bytes.
+        rejects: Rejects of the rows that failed.
+        fixes: Number of images by fix.
+    """
+
+    framed: FramedRecords
+    rows: list[int]
+    ids: list[str]
+    labels: list[int | None]
+    infos: list[ImageInfo]
+    image_bytes: list[int]
+    rejects: list[Reject]
+    fixes: Counter[str]
+
+
+def chunk_bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield [start, stop) of chunks of at most `CHUNK_RECORDS` images and `CHUNK_BYTES` bytes.
+
+    A larger image is a chunk of its own.
+    """
+    start, total = 0, 0
+    for row, size in enumerate(sizes):
+        if row > start and (row - start == CHUNK_RECORDS or total + size > CHUNK_BYTES):
+            yield start, row
+            start, total = row, 0
+        total += size
+    if start < len(sizes):
+        yield start, len(sizes)
+
+
+def make_chunk(
+    references: pa.RecordBatch,
+    reads: Sequence[ImageRead],
+    *,
+    first_row: int,
+    entries: Sequence[bytes],
+    encoder: ExampleEncoder,
+    job: WriteJob,
+) -> Chunk:
+    """Make the records of some rows of a shard.
+
+    Args:
+        references: The rows.
+        reads: Reads from `start_reads`: of each row, then of each column of additional images.
+        first_row: The number of the first row in its shard.
+        entries: The rows' encoded known features; unused if users' functions make the records.
+        encoder: Encoder of the job's schema.
+        job: The settings of all shards.
+    """
+    rows = (
+        TransformedRows(references, reads, encoder, job)
+        if job.transforms
+        else StoredRows(references, reads, entries, job)
+    )
+    made: list[MadeRecord] = []
+    rejects = []
+    for row in range(references.num_rows):
+        try:
+            made += rows.records_of(row)
+        except Exception as error:
+            fault = fault_of(error)
+            image_id, uri = (references.column(name)[row].as_py() for name in ("id", "uri"))
+            rejects.append(Reject(image_id, uri, fault.reason, fault.detail))
+    return _frame(made, rejects, first_row, encoder)
+
+
+def _frame(
+    made: Sequence[MadeRecord], rejects: list[Reject], first_row: int, encoder: ExampleEncoder
+) -> Chunk:
+    infos, images = [record.image.info for record in made], [record.image.data for record in made]
+    measured = [
+        known
+        + encoder.encode_pictures({name: picture.data for name, picture in record.pictures.items()})
+        for known, record in zip(encoder.encode_measured(infos), made, strict=True)
+    ]
+    framed = encoder.frame([record.entries for record in made], measured, images)
+    fixes = Counter(
+        fix
+        for record in made
+        for picture in (record.image, *record.pictures.values())
+        for fix in picture.fixes
+    )
+    rows, ids, labels = (
+        [first_row + record.row for record in made],
+        [record.id for record in made],
+        [record.label for record in made],
+    )
+    return Chunk(framed, rows, ids, labels, infos, [len(image) for image in images], rejects, fixes)

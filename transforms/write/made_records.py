@@ -1,0 +1,67 @@
+"""Make the record of a row: read, check and encode its image and additional images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from transforms.images import ImageToStore, store_image
+from transforms.references import LABEL_INDEX
+from transforms.write.further_pictures import further_reads, take_pictures
+from transforms.write.image_reads import ImageRead
+from transforms.write.write_job import WriteJob
+
+
+class MadeRecord(NamedTuple):
+    """A record without its frame.
+
+    Attributes:
+        row: The number of its row in the chunk.
+        id: The id.
+        label: The label's index; None without classes.
+        entries: The encoded small features.
+        image: The image.
+        pictures: The additional images by feature name.
+    """
+
+    row: int
+    id: str
+    label: int | None
+    entries: bytes
+    image: ImageToStore
+    pictures: Mapping[str, ImageToStore]
+
+
+def image_name(image_id: str, uri: str) -> str:
+    """Return the name whose extension may tell the format.
+
+    That is the id of an archive's member, but a table's id may have no extension.
+    """
+    return image_id if "." in image_id else uri
+
+
+class StoredRows:
+    """A maker of records that stores each row unchanged, as one record."""
+
+    def __init__(
+        self,
+        references: pa.RecordBatch,
+        reads: Sequence[ImageRead],
+        entries: Sequence[bytes],
+        job: WriteJob,
+    ) -> None:
+        self._ids, self._uris, self._labels = (
+            references.column(name).to_pylist() for name in ("id", "uri", LABEL_INDEX)
+        )
+        self._reads, self._entries, self._job = reads, entries, job
+        self._further = further_reads(references, reads, job.schema)
+
+    def records_of(self, row: int) -> list[MadeRecord]:
+        """Return the record of a row, or raise ImageFault if it is rejected."""
+        job, image_id = self._job, self._ids[row]
+        name = image_name(image_id, self._uris[row])
+        image = store_image(self._reads[row](), job.encode, check=job.check, name=name)
+        pictures = take_pictures(self._further, row, job.check, job.encode)
+        return [MadeRecord(row, image_id, self._labels[row], self._entries[row], image, pictures)]

@@ -1,0 +1,130 @@
+"""Make records of rows with the user's functions, any number per row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from transforms.images import ImageFault, check_image, encode_png, store_image
+from transforms.references import LABEL_INDEX, extra_columns, name_of_extra, picture_columns
+from transforms.rejects import RejectReason
+from transforms.user_code import Picture, Record, apply_all
+from transforms.write.examples import ExampleEncoder
+from transforms.write.further_pictures import further_reads, take_picture
+from transforms.write.image_reads import NO_PICTURE, ImageRead
+from transforms.write.made_records import MadeRecord, image_name
+
+if TYPE_CHECKING:
+    from transforms.write.write_job import WriteJob
+
+
+class TransformedRows:
+    """A maker of records that applies the user's functions to each row."""
+
+    def __init__(
+        self,
+        references: pa.RecordBatch,
+        reads: Sequence[ImageRead],
+        encoder: ExampleEncoder,
+        job: WriteJob,
+    ) -> None:
+        self._references, self._reads, self._encoder, self._job = references, reads, encoder, job
+        self._further = further_reads(references, reads, job.schema)
+        pictures = picture_columns(references.schema)
+        self._keys = [name for name in extra_columns(references.schema) if name not in pictures]
+        self._class_names = {name: index for index, name in enumerate(job.schema.class_names)}
+
+    def records_of(self, row: int) -> list[MadeRecord]:
+        """Return the records made of a row.
+
+        Raises:
+            ImageFault: The row is rejected, with all records made of it.
+        """
+        given = self._references.slice(row, 1).to_pylist()[0]
+        return [
+            self._made(row, given, record)
+            for record in apply_all(self._job.transforms, self._record(row, given))
+        ]
+
+    def _record(self, row: int, given: dict[str, Any]) -> Record:
+        data = self._reads[row]()
+        check_image(data, self._job.check, stored=False)
+        features = {name_of_extra(name): given[name] for name in self._keys}
+        pictures: dict[str, Picture | None] = {
+            feature.name: None if reads[row] is NO_PICTURE else reads[row]()
+            for feature, reads in self._further
+        }
+        return Record(given["id"], data, given["label"], features, pictures, given["uri"])
+
+    def _made(self, row: int, given: dict[str, Any], record: Record) -> MadeRecord:
+        self._refuse_unknown(record)
+        job, label = self._job, self._label_of(record)
+        columns = {**given, "id": record.id, "label": record.label, LABEL_INDEX: label}
+        for name in self._keys:
+            columns[name] = self._checked(record, name)
+        small = pa.RecordBatch.from_pylist([columns], schema=self._references.schema)
+        image = store_image(
+            _encoded(record.image), job.encode, check=job.check, name=_name_of(record)
+        )
+        pictures = {
+            feature.name: take_picture(
+                _encoded_or_none(record.pictures.get(feature.name)), feature, job.check, job.encode
+            )
+            for feature, _ in self._further
+        }
+        return MadeRecord(
+            row, record.id, label, self._encoder.encode_known(small)[0], image, pictures
+        )
+
+    def _refuse_unknown(self, record: Record) -> None:
+        unknown = record.features.keys() - set(map(name_of_extra, self._keys))
+        if unknown:
+            raise ImageFault(
+                RejectReason.TRANSFORM,
+                f"a transform returned the feature {min(unknown)!r}, which the dataset does not "
+                "have: declare it in --schema",
+            )
+
+    def _label_of(self, record: Record) -> int | None:
+        if not self._class_names:
+            return None
+        if record.label not in self._class_names:
+            raise ImageFault(
+                RejectReason.UNKNOWN_LABEL,
+                f"a transform returned the label {record.label!r}, which is not a known class name",
+            )
+        return self._class_names[record.label]
+
+    def _checked(self, record: Record, name: str) -> Any:
+        """Return the value of a feature, checked against its type."""
+        kind, key = self._references.schema.field(name).type, name_of_extra(name)
+        value = record.features.get(key)
+        try:
+            if value is None:
+                raise ValueError("it is missing")
+            return pa.array([value], kind)[0].as_py()
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise ImageFault(
+                RejectReason.BAD_VALUE,
+                f"a transform returned {value!r} for feature {key!r}, which is {kind}: {error}",
+            ) from error
+
+
+def _encoded(picture: Picture) -> bytes:
+    return encode_png(picture) if isinstance(picture, np.ndarray) else picture
+
+
+def _encoded_or_none(picture: Picture | None) -> bytes | None:
+    return None if picture is None else _encoded(picture)
+
+
+def _name_of(record: Record) -> str:
+    """Return the name that tells the format; pixels have no format to check against a name."""
+    return (
+        ""
+        if isinstance(record.image, np.ndarray)
+        else image_name(record.id.partition("#")[0], record.uri)
+    )

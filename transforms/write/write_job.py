@@ -1,0 +1,48 @@
+"""The settings that all shards of a build share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from shardwright.format.schema import ExampleSchema
+from shardwright.storage import NO_OPTIONS, Folder, StorageOptions
+from transforms.images import EncodeOptions
+from transforms.user_code import UserTransform
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """The settings that all shards of a build share.
+
+    Attributes:
+        root: The dataset's folder.
+        schema: The features, with vocabularies.
+        check: "header", "decode" or "none".
+        encode: How images are re-encoded, if at all.
+        threads: Chunks of files in flight in one process, or objects read at a time; None is
+            automatic.
+        storage: Storage options for reading images.
+        transforms: The user's functions on each record, in order.
+        fingerprint: Fingerprint of the build's plan, which OUTPUT must still have when a shard is
+            put there; None outside a build.
+    """
+
+    root: Folder
+    schema: ExampleSchema
+    check: str
+    encode: EncodeOptions
+    threads: int | None = None
+    storage: StorageOptions = NO_OPTIONS
+    transforms: tuple[UserTransform, ...] = ()
+    fingerprint: str | None = None
+
+    @property
+    def computing_threads(self) -> int:
+        """The number of chunks that can compute at once: decoding releases the GIL."""
+        decodes = self.check == "decode" or self.encode.decodes or bool(self.transforms)
+        return (os.cpu_count() or 1) if decodes else 1
+
+    def with_vocabularies(self, vocabularies: Mapping[str, tuple[str, ...]]) -> WriteJob:
+        return replace(self, schema=self.schema.with_vocabularies(vocabularies))

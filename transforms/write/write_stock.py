@@ -1,0 +1,230 @@
+"""Write shards with Beam's own `WriteToTFRecord`, for builds that want stock parts only.
+
+The records have the same bytes as those of `WriteShards`: the same code makes them. Limits:
+
+* Every record crosses a GroupByKey with its image: about 7x the data in memory on the local runner.
+* Each bundle deals records to a split's shards in turn, starting at a random one: counts are even
+  on average only, sizes in bytes less so, and a shard may be empty.
+* The order, and which record is in which shard, differ between runs.
+* A stopped build does not resume; it starts over.
+* Every worker that indexes holds the origin of each image in memory, about 200 bytes per image.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import apache_beam as beam
+import pyarrow as pa
+from apache_beam import pvalue
+from apache_beam.io.filesystem import CompressionTypes
+from apache_beam.pvalue import AsList, AsSingleton
+
+from shardwright.format.index import ShardSummary, write_sidecar
+from shardwright.format.naming import ShardName
+from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
+from transforms.metrics import count, count_reject, timed
+from transforms.output_state import Clearance, is_beam_leftover
+from transforms.plan.shard_plans import ShardPlan
+from transforms.progress import PROGRESS
+from transforms.references import record_bytes
+from transforms.reject_files import write_rejects
+from transforms.rejects import Reject
+from transforms.routing import Routed
+from transforms.write.examples import ExampleEncoder, FramedRecords
+from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
+from transforms.write.image_reads import start_reads
+from transforms.write.record_index import ORIGIN_SCHEMA, index_shard
+from transforms.write.write_job import WriteJob
+
+_ORIGINS, _REJECTS = "origins", "rejects"
+_POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard
+
+_PlannedChunk = tuple[ShardName, pa.RecordBatch]
+_Record = tuple[str, bytes]
+_PlacedReject = tuple[ShardName, Reject]
+
+
+class WriteWithBeam(beam.PTransform):
+    """A transform that writes each split with one `WriteToTFRecord` and indexes the shards.
+
+    A reject is listed with the shard that its image was planned for.
+
+    Args:
+        job: The settings of all shards; the vocabularies come with the clearance.
+        name: The dataset's name, which starts the shards' file names.
+        shards: Number of shards by split; Beam needs both when the graph is built.
+        clearance: The single Clearance; nothing is written before it arrives.
+    """
+
+    def __init__(
+        self, job: WriteJob, *, name: str, shards: Mapping[str, int], clearance: beam.PCollection
+    ) -> None:
+        super().__init__()
+        self._job = job
+        self._name = name
+        self._shards = dict(shards)
+        self._clearance = clearance
+
+    def expand(self, plans: beam.PCollection) -> Routed:
+        clearance = AsSingleton(self._clearance)
+        encode = beam.ParDo(_EncodeFn(), job=self._job, clearance=clearance).with_output_types(
+            _Record
+        )
+        encoded = (
+            plans
+            | "Cut" >> beam.FlatMap(cut_plan).with_output_types(_PlannedChunk)
+            | "Spread" >> beam.Reshuffle()  # (planned shard, references of a chunk)
+            | "Encode" >> encode.with_outputs(_ORIGINS, _REJECTS, main="records")
+        )
+        files = [self._write(encoded.records, split) for split in self._shards]
+        written = files | "Written" >> beam.Flatten(
+            pipeline=plans.pipeline
+        )  # names of finished files
+        summaries = (
+            plans.pipeline
+            | "Shards" >> beam.Create(self._shard_names())
+            | "SpreadShards" >> beam.Reshuffle()  # ShardName
+            | "Index"
+            >> beam.Map(
+                _finish_shard,
+                job=self._job,
+                clearance=clearance,
+                origins=AsList(encoded[_ORIGINS]),
+                rejects=AsList(encoded[_REJECTS]),
+                written=AsList(written),
+            ).with_output_types(ShardSummary)
+        )
+        rejects = encoded[_REJECTS] | "Rejects" >> beam.MapTuple(_drop_place).with_output_types(
+            Reject
+        )
+        return Routed(summaries, rejects)
+
+    def _write(self, records: beam.PCollection, split: str) -> beam.PCollection:
+        writer = beam.io.WriteToTFRecord(
+            self._prefix(split),
+            num_shards=self._shards[split],
+            shard_name_template=_POSITION,
+            compression_type=CompressionTypes.UNCOMPRESSED,
+        )
+        of_split = records | f"Of_{split}" >> beam.FlatMap(_take_split, split).with_output_types(
+            bytes
+        )
+        return of_split | f"WriteToTFRecord_{split}" >> writer  # file names
+
+    def _prefix(self, split: str) -> str:
+        first = ShardName(self._name, split, 0, self._shards[split]).shard
+        return os.path.join(self._job.root.uri, first.rsplit("-", _POSITION.count("-"))[0])
+
+    def _shard_names(self) -> list[ShardName]:
+        return [
+            ShardName(self._name, split, index, n)
+            for split, n in self._shards.items()
+            for index in range(n)
+        ]
+
+
+class _EncodeFn(beam.DoFn):
+    """A DoFn that encodes a chunk: yields (split, record), and tags its origins and rejects."""
+
+    def process(
+        self, planned: _PlannedChunk, job: WriteJob, clearance: Clearance
+    ) -> Iterator[_Record | pvalue.TaggedOutput]:
+        name, references = planned
+        encoder = ExampleEncoder(job.with_vocabularies(clearance.vocabularies).schema)
+        count("images_in", references.num_rows)
+        with timed("encode_chunk_msec"):
+            known = [] if job.transforms else encoder.encode_known(references)
+            reads = start_reads(references, job.storage, job.threads)
+            chunk = make_chunk(
+                references, reads, first_row=0, entries=known, encoder=encoder, job=job
+            )
+        for record in unframe(chunk.framed):
+            yield name.split, record
+        yield pvalue.TaggedOutput(_ORIGINS, origins_of(chunk, references))
+        for reject in chunk.rejects:
+            count_reject(reject)
+            yield pvalue.TaggedOutput(_REJECTS, (name, reject))
+        for name_of_fix, number in chunk.fixes.items():
+            count(f"fixed_{name_of_fix}", number)
+        PROGRESS.add(images=references.num_rows, num_bytes=sum(chunk.image_bytes))
+
+
+def cut_plan(plan: ShardPlan) -> Iterator[_PlannedChunk]:
+    """Yield the chunks of a planned shard, each with the shard's name."""
+    for start, stop in chunk_bounds(record_bytes(plan.references)):
+        yield plan.name, plan.references.slice(start, stop - start)
+
+
+def unframe(framed: FramedRecords) -> Iterator[bytes]:
+    """Yield the serialized tf.Examples of framed records, because Beam's writer frames them."""
+    whole = b"".join(framed.pieces)
+    start = 0
+    for length in framed.lengths:
+        yield whole[start + HEADER_BYTES : start + length - FOOTER_BYTES]
+        start += length
+
+
+def origins_of(chunk: Chunk, references: pa.RecordBatch) -> pa.RecordBatch:
+    """Return what the records of a chunk lack about their images, with `ORIGIN_SCHEMA`."""
+    kept = references.take(pa.array(chunk.rows, pa.int64()))
+    measured = {
+        name: pa.array(
+            [getattr(info, name) for info in chunk.infos], ORIGIN_SCHEMA.field(name).type
+        )
+        for name in ("format", "width", "height")
+    }
+    measured["id"] = pa.array(chunk.ids, pa.string())
+    arrays = [
+        measured[name] if name in measured else kept.column(name) for name in ORIGIN_SCHEMA.names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ORIGIN_SCHEMA)
+
+
+def _take_split(record: _Record, split: str) -> Iterator[bytes]:
+    if record[0] == split:
+        yield record[1]
+
+
+def _drop_place(_: ShardName, reject: Reject) -> Reject:
+    return reject
+
+
+def _finish_shard(
+    name: ShardName,
+    *,
+    job: WriteJob,
+    clearance: Clearance,
+    origins: Sequence[pa.RecordBatch],
+    rejects: Sequence[_PlacedReject],
+    written: Sequence[str],
+) -> ShardSummary:
+    # Only awaited: a file in place counts, even if a retried rename no longer reports its name.
+    del written
+    schema = job.with_vocabularies(clearance.vocabularies).schema
+    with timed("index_shard_msec"):
+        summary, rows = index_shard(
+            job.root, name, schema, pa.Table.from_batches(origins, ORIGIN_SCHEMA)
+        )
+    placed = [reject for place, reject in rejects if place == name]
+    reasons = Counter(str(reject.reason) for reject in placed)
+    summary = replace(summary, rejects=dict(sorted(reasons.items())))
+    write_rejects(job.root, name.rejects, placed)
+    write_sidecar(job.root, summary, rows)
+    count("shards_written")
+    count("records_out", summary.num_records)
+    count("bytes_out", summary.num_bytes)
+    PROGRESS.add(shards=1)
+    return summary
+
+
+def remove_leftovers(root: str) -> None:
+    """Remove the temporary folders that a stopped `WriteToTFRecord` leaves beside the shards."""
+    if os.path.isdir(root):
+        for filename in os.listdir(root):
+            if is_beam_leftover(filename):
+                shutil.rmtree(os.path.join(root, filename))
