@@ -126,19 +126,22 @@ class EncodeOptions:
         if self.resize is not None:
             _check_resize(self.resize)
 
+    def _check_unchanged(self) -> None:
+        size = "x".join(map(str, self.resize or ()))
+        for given, what in (
+            (size, f"resize {size}"),
+            (self.max_side, f"max-side {self.max_side}"),
+            (self.grayscale, "grayscale"),
+        ):
+            if given:
+                raise ValueError(
+                    f"encode 'keep' stores files unchanged, got {what}: "
+                    "choose jpeg, png, raw or tensor"
+                )
+
     def _check_together(self) -> None:
         if self.encode == "keep":
-            size = "x".join(map(str, self.resize or ()))
-            for given, what in (
-                (size, f"resize {size}"),
-                (self.max_side, f"max-side {self.max_side}"),
-                (self.grayscale, "grayscale"),
-            ):
-                if given:
-                    raise ValueError(
-                        f"encode 'keep' stores files unchanged, got {what}: "
-                        "choose jpeg, png, raw or tensor"
-                    )
+            self._check_unchanged()
         if self.encode == "raw" and self.resize is None:
             raise ValueError(
                 "encode 'raw' needs one shape for all images, got no resize: give a width and "

@@ -187,13 +187,9 @@ class ImagePolicy:
                 "on extension=fix stores a file as its name says, "
                 f"and encode '{encode}' stores all alike: choose one"
             )
-        usual: dict[PolicyFault, Action] = dict.fromkeys(
-            forced | (frozenset() if encode == "keep" else {PolicyFault.EXIF}), "fix"
-        )
-        return {
-            fault: self.actions.get(fault) or usual.get(fault) or _DEFAULTS.get(fault, "keep")
-            for fault in PolicyFault
-        }
+        fixed = forced if encode == "keep" else forced | {PolicyFault.EXIF}
+        usual: dict[PolicyFault, Action] = {**_DEFAULTS, **dict.fromkeys(fixed, "fix")}
+        return {fault: self.actions.get(fault) or usual.get(fault, "keep") for fault in PolicyFault}
 
     def to_json(self) -> dict[str, Any]:
         """Return the non-default values."""
