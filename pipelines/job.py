@@ -248,7 +248,7 @@ def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
     """Return the column options for INPUT: with --labels, only --size-column is one of them."""
     if options.labels is None:
         return options.columns
-    return {**dict.fromkeys(options.columns), "size": options.columns.get("size")}
+    return {**dict.fromkeys(options.columns), "size": options.size_column}
 
 
 def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableSource:
