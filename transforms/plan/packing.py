@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
 from transforms.hashing import hash64, spread_rows
+from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import (
     PICTURE_TYPE,
     concat,
@@ -28,9 +28,6 @@ from transforms.references import (
     set_column,
 )
 from transforms.rejects import Reject, RejectReason
-
-if TYPE_CHECKING:
-    from transforms.plan.sizing import SizeEstimate
 
 ORDER_KEY = "order_key"
 # The column with the result of `known_sizes`, if the columns that it needs were dropped.
