@@ -12,7 +12,7 @@ MAX_FAULTS_PER_FILE = 1000  # a file full of faults must not fill memory and ter
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DatasetFault:
     """A difference between a dataset and its manifest.
 
     Attributes:
@@ -55,8 +55,8 @@ class Verification:
     num_records: int
     num_bytes: int
     seconds: float
-    faults: tuple[Fault, ...]
-    notes: tuple[Fault, ...]
+    faults: tuple[DatasetFault, ...]
+    notes: tuple[DatasetFault, ...]
     by: str = "content"
 
     @property
@@ -100,7 +100,7 @@ class Verification:
         }
 
 
-def limit_faults(faults: Iterable[Fault]) -> Iterator[Fault]:
+def limit_faults(faults: Iterable[DatasetFault]) -> Iterator[DatasetFault]:
     """Yield at most `MAX_FAULTS_PER_FILE` faults per file, then one with the number of the rest."""
     given: dict[str, int] = {}
     for fault in faults:
@@ -109,7 +109,7 @@ def limit_faults(faults: Iterable[Fault]) -> Iterator[Fault]:
             yield fault
     for file, number in given.items():
         if number > MAX_FAULTS_PER_FILE:
-            yield Fault(
+            yield DatasetFault(
                 file,
                 None,
                 None,

@@ -17,7 +17,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan
 from shardwright.format.schema import ExampleSchema, Source
 from shardwright.inspect.example_check import Values, one_value
-from shardwright.inspect.faults import Fault
+from shardwright.inspect.faults import DatasetFault
 from shardwright.storage import Folder
 
 _BLOCK_ROWS = 1024
@@ -65,16 +65,20 @@ class IndexRows:
 
 def check_sidecar(
     root: Folder, name: ShardName, info: ShardInfo
-) -> tuple[IndexRows | None, list[Fault]]:
+) -> tuple[IndexRows | None, list[DatasetFault]]:
     """Return a sidecar's rows and no faults; or None and faults, if the manifest disagrees."""
     try:
         table = read_index(root, name)
     except StorageError as error:
-        return None, [Fault(name.sidecar, None, None, str(error).removeprefix(f"{name.sidecar} "))]
+        return None, [
+            DatasetFault(name.sidecar, None, None, str(error).removeprefix(f"{name.sidecar} "))
+        ]
     summary = read_summary(root, name)
     if summary is None:
         return None, [
-            Fault(name.sidecar, None, None, "its metadata does not say which shard it indexes")
+            DatasetFault(
+                name.sidecar, None, None, "its metadata does not say which shard it indexes"
+            )
         ]
     wanted = {
         "name": name,
@@ -89,10 +93,10 @@ def check_sidecar(
             f"{key} {getattr(summary, key)!r} instead of {wanted[key]!r}" for key in differing
         )
         what = f"it is the index of another shard ({details}); its rows are not compared"
-        return None, [Fault(name.sidecar, None, None, what)]
+        return None, [DatasetFault(name.sidecar, None, None, what)]
     if table.num_rows != info.num_records:
         return None, [
-            Fault(
+            DatasetFault(
                 name.sidecar,
                 None,
                 None,

@@ -13,7 +13,7 @@ from time import monotonic
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
-from shardwright.inspect.faults import Fault, Verification
+from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.storage import Folder
 from shardwright.storage.local import StatedFile
 
@@ -30,12 +30,14 @@ def verify_quickly(root: Folder) -> Verification:
     started = monotonic()
     manifest = read_manifest(root)
     stated, sidecars = root.stated(), root.stated(naming.INDEX_DIR)
-    faults: list[Fault] = []
+    faults: list[DatasetFault] = []
     unknown: list[str] = []
     for name, info in _shards(manifest):
         faults += _shard_faults(root, name, info, stated.get(name.shard), unknown)
         if name.sidecar.rpartition("/")[2] not in sidecars:
-            faults.append(Fault(name.sidecar, None, None, f"the index of {name.shard} is missing"))
+            faults.append(
+                DatasetFault(name.sidecar, None, None, f"the index of {name.shard} is missing")
+            )
     num_shards = sum(len(split.shards) for split in manifest.splits.values())
     return Verification(
         dataset=root.uri,
@@ -56,15 +58,15 @@ def _shards(manifest: Manifest) -> Iterator[tuple[ShardName, ShardInfo]]:
 
 def _shard_faults(
     root: Folder, name: ShardName, info: ShardInfo, found: StatedFile | None, unknown: list[str]
-) -> Iterator[Fault]:
+) -> Iterator[DatasetFault]:
     """Yield a shard's faults; append its name to `unknown` if the store has no checksum of it."""
     if found is None:
-        yield Fault(
+        yield DatasetFault(
             name.shard, None, None, f"the shard is missing, with {info.num_records} records"
         )
         return
     if found.num_bytes != info.num_bytes:
-        yield Fault(
+        yield DatasetFault(
             name.shard,
             None,
             None,
@@ -75,7 +77,7 @@ def _shard_faults(
         return
     crc = found.crc32c if found.crc32c is not None else root.stated_crc32c(name.shard)
     if crc is not None and crc != info.crc32c:
-        yield Fault(
+        yield DatasetFault(
             name.shard,
             None,
             None,
@@ -86,12 +88,12 @@ def _shard_faults(
             f"its etag is {found.etag}, but was {info.etag} when it was written: changed or copied "
             "since; run without --quick to read it"
         )
-        yield Fault(name.shard, None, None, what)
+        yield DatasetFault(name.shard, None, None, what)
     elif crc is None:
         unknown.append(name.shard)
 
 
-def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[Fault]:
+def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:
     if unknown:
         which = (
             "any shard"
@@ -100,7 +102,7 @@ def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[Fault]
         )
         keeps = "keeps no checksum for" if which != "any shard" else "does not keep checksums for"
         where = "the store" if root.is_remote else "a disk"
-        yield Fault(
+        yield DatasetFault(
             naming.MANIFEST,
             None,
             None,

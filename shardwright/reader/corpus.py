@@ -22,7 +22,7 @@ _REMOTE_WINDOW = 16  # the cache must hold all of these shards at once
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetSource:
     """A dataset to read.
 
     Attributes:
@@ -36,7 +36,7 @@ class Source:
     cache: ShardCache | None
 
     @classmethod
-    def open(cls, root: Folder, settings: CacheSettings | None) -> Source:
+    def open(cls, root: Folder, settings: CacheSettings | None) -> DatasetSource:
         """Open a dataset; raise as `ShardCache.open` and `read_manifest`."""
         if not root.is_remote:
             return cls(root, read_manifest(root), None)
@@ -48,7 +48,7 @@ class Source:
 class ShardRef:
     """A shard and the rows to read of it, [first_row, stop_row)."""
 
-    source: Source
+    source: DatasetSource
     name: ShardName
     info: ShardInfo
     first_row: int
@@ -79,7 +79,7 @@ class Corpus:
     schema: ExampleSchema
 
     @classmethod
-    def of(cls, sources: Sequence[Source], split: str) -> Corpus:
+    def of(cls, sources: Sequence[DatasetSource], split: str) -> Corpus:
         """Return the shards of a split, or a part of one, of each source.
 
         Raises:
@@ -132,7 +132,7 @@ class Corpus:
         return digest.hexdigest()
 
 
-def _find_shards(source: Source, split: str) -> list[ShardRef]:
+def _find_shards(source: DatasetSource, split: str) -> list[ShardRef]:
     manifest = source.manifest
     spans = parse_split(
         split, {name: found.num_records for name, found in manifest.splits.items()}, manifest.name
@@ -150,7 +150,7 @@ def _find_shards(source: Source, split: str) -> list[ShardRef]:
     return shards
 
 
-def _check_same_schema(first: Source, other: Source) -> None:
+def _check_same_schema(first: DatasetSource, other: DatasetSource) -> None:
     mine, its = first.manifest.schema, other.manifest.schema
     if mine.features != its.features:
         raise UsageError(

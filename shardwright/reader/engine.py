@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import ExampleSchema
-from shardwright.format.schema import Source as FeatureSource
+from shardwright.format.schema import ExampleSchema, Source
 from shardwright.images import ImageTransform, StoredImage
 from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
 from shardwright.reader.columns import ColumnReader
-from shardwright.reader.corpus import Corpus, Source
+from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.encodings import Spec
 from shardwright.reader.options import ReaderOptions
 from shardwright.reader.order import StoredOrder
@@ -44,7 +43,7 @@ class Engine:
 
     def __init__(self, options: ReaderOptions) -> None:
         sources = [
-            Source.open(Folder.at(address, options.storage), options.cache)
+            DatasetSource.open(Folder.at(address, options.storage), options.cache)
             for address in options.datasets
         ]
         self.corpus = Corpus.of(sources, options.split)
@@ -157,7 +156,7 @@ def stored_image(schema: ExampleSchema) -> StoredImage:
 
 
 def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader:
-    columns = ColumnReader(schema, options.features, indexed=frozenset({FeatureSource.LABEL}))
+    columns = ColumnReader(schema, options.features, indexed=frozenset({Source.LABEL}))
     if options.image is not None and columns.image is None:
         raise UsageError(
             f"image={options.image} needs the image: "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from shardwright.errors import MissingError, UsageError
 from shardwright.format.manifest import Manifest, SplitInfo
 from shardwright.format.schema import Feature
-from shardwright.reader.corpus import Corpus, Source
+from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.shard_opening import shard_fault
 from shardwright.reader.subsets import Span, parse_split
 
@@ -48,7 +48,7 @@ class ReadPlan:
         return sum(shard.info.num_bytes for shard in self.corpus.shards) / max(num_records, 1)
 
 
-def plan_read(source: Source, split: str, features: Sequence[str] | None) -> ReadPlan:
+def plan_read(source: DatasetSource, split: str, features: Sequence[str] | None) -> ReadPlan:
     """Plan what to read of splits, or of parts of them.
 
     Args:
