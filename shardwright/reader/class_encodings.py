@@ -53,6 +53,7 @@ class OneHot(Encoding):
 
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
         del feature
+        # -1 gives a row of zeros, for padding and damaged records.
         return np.full(batch, -1, np.int64)
 
     def encode(self, feature: Feature, values: Values) -> Any:

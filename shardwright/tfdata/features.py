@@ -113,6 +113,7 @@ def decode_picture(
         return tf.ensure_shape(
             tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape
         )
+    # `decode_image` leaves the shape unknown; without animations it is always three-dimensional.
     return tf.ensure_shape(
         tf.io.decode_image(data, channels=shape[2] or channels, expand_animations=False), shape
     )
