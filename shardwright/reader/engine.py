@@ -108,6 +108,7 @@ class Engine:
     def finish(self, batch: PendingBatch) -> tuple[Batch, list[BadRecord]]:
         """Return a batch that was begun; raise `StorageError` if a file cannot be read."""
         finished = self._maker.finish(batch)
+        # Only now: until its batches are finished, a window's shards must stay.
         self._plan(batch.step.next_position)
         return finished
 
@@ -137,6 +138,7 @@ class Engine:
             if window != self._window_read:
                 self._window_read = window
                 self._files.plan(window, order.upcoming(epoch, place))
+                # Batches made ahead may be in the next window already.
                 self._indexes.keep_only({*window, *following})
 
     def _running_pool(self) -> ThreadPoolExecutor:

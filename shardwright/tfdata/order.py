@@ -12,7 +12,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from shardwright.reader.order import I64, RECORD_ORDER, SHARD_ORDER, ShuffledOrder, StoredOrder
+from shardwright.reader.order import (
+    I64,
+    RECORD_ORDER,
+    SHARD_ORDER,
+    ShuffledOrder,
+    StoredOrder,
+    starts_of,
+)
 from shardwright.reader.permutation import MIN_BITS, ROUNDS
 from shardwright.splitmix import GOLDEN, MIX_1, MIX_2
 
@@ -58,6 +65,7 @@ def permute(ranks: Tensor, sizes: Tensor, keys: Tensor) -> Tensor:
         uint64 [n], each below its size.
     """
     bits = _bit_lengths(sizes)
+    # One window has one size and one key: no need to spread and gather them.
     if sizes.shape.rank == 0 and keys.shape.rank == 0:
         return _walk(ranks, sizes, keys, bits)
     spread = tf.zeros_like(ranks)
@@ -76,6 +84,7 @@ def _walk(ranks: Tensor, sizes: Tensor, keys: Tensor, bits: Tensor) -> Tensor:
         return values, tf.boolean_mask(outside, moved >= part(sizes, outside))
 
     shapes = (tf.TensorShape([None]), tf.TensorShape([None]))
+    # `outside` holds the numbers of the values to encipher: all at first, then fewer each round.
     everything = tf.range(tf.size(ranks, out_type=tf.int64))
     values, _ = tf.while_loop(
         lambda _, outside: tf.size(outside) > 0, again, (ranks, everything), shape_invariants=shapes
@@ -85,6 +94,7 @@ def _walk(ranks: Tensor, sizes: Tensor, keys: Tensor, bits: Tensor) -> Tensor:
 
 def _bit_lengths(sizes: Tensor) -> Tensor:
     """Return the number of bits of size - 1, at least `MIN_BITS`."""
+    # TensorFlow has no bit length of integers: count the shifts that leave something.
     powers = _shift_right((sizes - _u64(1))[..., tf.newaxis], _u64(tf.range(64)))
     bits = tf.reduce_sum(tf.cast(powers > _u64(0), tf.int64), axis=-1)
     return _u64(tf.maximum(bits, MIN_BITS))
@@ -163,7 +173,7 @@ class GraphOrder:
         """Return the shards and windows of an epoch, int64 []."""
         count = len(self._sizes)
         if isinstance(self.order, StoredOrder):
-            starts = tf.constant(np.concatenate([[0], np.cumsum(self._sizes)]), tf.int64)
+            starts = tf.constant(starts_of(self._sizes))
             return GraphTable(
                 tf.range(count, dtype=tf.int64), starts, tf.constant([0, self.size], tf.int64), None
             )
@@ -188,7 +198,3 @@ class GraphOrder:
         ranks = _u64(tf.range(len(self._sizes)))
         shards = permute(ranks, _u64(len(self._sizes)), derive_key(seed, epoch, SHARD_ORDER))
         return tf.cast(tf.ensure_shape(shards, [len(self._sizes)]), tf.int64)
-
-    def locate(self, epoch: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Return (shard, row) of places, int64 [n], in an epoch, int64 []."""
-        return self.table(epoch).locate(places)

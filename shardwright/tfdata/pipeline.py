@@ -197,6 +197,8 @@ def _read_examples(
 
 def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
     """Return the reader of records; None if TensorFlow's own reader suffices."""
+    # TensorFlow's own reader calls no Python, but can only read local shards in stored order
+    # and skip nothing.
     if not plan.num_records or not (options.by_number or plan.corpus.is_remote):
         return None
     if options.by_number:

@@ -57,6 +57,8 @@ def read_cached_in_stored_order(
         following = numbers[number + 1 :] + (numbers[:number] if repeat else [])
         with held.hold([int(number)], following), reader.files.path(int(number)) as path:
             shard = corpus.shards[number]
+            # tf.data resumes the generator once these records are read: until then the
+            # shard is pinned.
             yield path, _first_byte(shard), shard.num_rows
 
     signature = (_SERIALIZED, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64))
@@ -141,6 +143,7 @@ class Indexed:
             first, stop = int(window) * size, (int(window) + 1) * size
             following = shards_of(int(epoch) + 1)[0] if repeat else []
             with held.hold(shards[first:stop], shards[stop:] + following):
+                # Resumed once the window is read, as above; the element itself means nothing.
                 yield True
 
         return hold
@@ -149,7 +152,7 @@ class Indexed:
         self, table: GraphTable, start: Tensor | int, stop: Tensor | int
     ) -> tf.data.Dataset:
         """Return (shards, rows) of the places [start, stop) of an epoch, a block at a time."""
-        size = block_records(_mean_record_bytes(self.corpus))
+        size = block_records(self.corpus.mean_record_bytes)
 
         def locate(first: Tensor) -> tuple[Tensor, Tensor]:
             return table.locate(tf.range(first, tf.minimum(first + _PLACES_AT_ONCE, stop)))
@@ -160,6 +163,7 @@ class Indexed:
                 lambda begin: (shards[begin : begin + size], rows[begin : begin + size])
             )
 
+        # Many places are located per call, and then cut into blocks small enough to read.
         places = tf.data.Dataset.range(start, stop, _PLACES_AT_ONCE).map(locate)
         return places.prefetch(1).flat_map(split)
 
@@ -194,11 +198,6 @@ class Indexed:
             fetch, num_parallel_calls=_BLOCKS_AT_ONCE, deterministic=self.deterministic
         )
         return fetched.flat_map(split)
-
-
-def _mean_record_bytes(corpus: Corpus) -> float:
-    num_records = sum(shard.info.num_records for shard in corpus.shards)
-    return sum(shard.info.num_bytes for shard in corpus.shards) / max(num_records, 1)
 
 
 def _is_whole(shard: ShardRef) -> bool:

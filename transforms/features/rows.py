@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.schema import PICTURES, ExampleSchema, Feature, Source
+from shardwright.format.schema import ExampleSchema, Feature, Source
 from transforms.features.columns import settle_column
 from transforms.features.conversions import Misfit
 from transforms.features.indices import index_column
@@ -167,8 +167,3 @@ def index_labels(
     kept = keep_rows(set_column(batch, LABEL_INDEX, indices), known)
     if kept.num_rows:
         yield kept
-
-
-def stored_pictures(schema: ExampleSchema) -> list[Feature]:
-    """Return the additional images of a record, in writing order."""
-    return [feature for feature in column_features(schema) if feature.kind in PICTURES]

@@ -35,7 +35,9 @@ def graph_permute() -> Any:
 def located(
     order: StoredOrder | ShuffledOrder, epoch: int, places: Any, *, as_graph: bool = False
 ) -> list[tuple[int, int]]:
-    locate = GraphOrder(order).locate
+    def locate(epoch: Any, places: Any) -> Any:
+        return GraphOrder(order).table(epoch).locate(places)
+
     shards, rows = (tf.function(locate) if as_graph else locate)(
         tf.constant(epoch, tf.int64), tf.constant(places, tf.int64)
     )
