@@ -3,8 +3,7 @@
 A Feistel network over the smallest power of two that holds `size` (as in Black and Rogaway,
 "Ciphers with Arbitrary Finite Domains", 2002). Results outside of [0, size) are encrypted again
 until they fall inside ("cycle walking": twice on average at worst, more often for sizes below 16).
-`splitmix` mixes the halves. All arithmetic is modulo 2**64, so that `tfdata/order.py` can do
-the same in a TensorFlow graph; golden values in the tests keep the two equal.
+`splitmix` mixes the halves. All arithmetic is modulo 2**64; golden values in the tests fix it.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.tfdata.blocks import BlockReader
 from shardwright.tfdata.errors import failure, prepare, raise_if_failed
 from shardwright.tfdata.features import (
+    Tensor,
     decode_feature,
     decode_picture,
     gather_bags,
@@ -22,7 +23,6 @@ from shardwright.tfdata.features import (
     stored_spec,
 )
 from shardwright.tfdata.kept import KeptImages
-from shardwright.tfdata.order import Tensor
 from shardwright.tfdata.read_plan import ReadPlan
 
 Example = dict[str, Tensor]

@@ -10,12 +10,12 @@ import numpy as np
 import tensorflow as tf
 
 from shardwright.reader.corpus import Corpus, ShardRef
-from shardwright.reader.order import ShuffledOrder, StoredOrder
+from shardwright.reader.order import I64, ShuffledOrder, StoredOrder, starts_of
 from shardwright.reader.shard_index import read_rows
 from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
 from shardwright.tfdata.epochs import epoch_numbers
 from shardwright.tfdata.errors import failure, prepare, raise_if_failed
-from shardwright.tfdata.order import GraphOrder, GraphTable, Tensor
+from shardwright.tfdata.features import Tensor
 
 _READ_BUFFER_BYTES = 8 << 20
 _PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
@@ -93,7 +93,6 @@ class Indexed:
     def records(self, *, repeat: bool) -> tf.data.Dataset:
         """Return string [], or (string [], slot int64 []); `repeat` never ends."""
         prepare()  # not in `_fetch`, which is traced if the shards are remote
-        graph = GraphOrder(self.order)
         epochs = (
             epoch_numbers()
             if isinstance(self.order, ShuffledOrder)
@@ -103,32 +102,35 @@ class Indexed:
             epochs = epochs.repeat()
         if not self.corpus.is_remote:
             return self._fetch(
-                epochs.flat_map(lambda epoch: self._blocks(graph.table(epoch), 0, graph.size))
+                epochs.flat_map(lambda epoch: self._blocks(epoch, 0, self.order.size))
             )
         hold = self._window_holder(repeat=repeat)
 
         def read_window(
-            epoch: Tensor, window: Tensor, start: Tensor, stop: Tensor, table: GraphTable
+            epoch: Tensor, window: Tensor, start: Tensor, stop: Tensor
         ) -> tf.data.Dataset:
             held = tf.data.Dataset.from_generator(
                 hold, args=(epoch, window), output_signature=tf.TensorSpec((), tf.bool)
             )
-            return held.flat_map(lambda _: self._fetch(self._blocks(table, start, stop)))
+            return held.flat_map(lambda _: self._fetch(self._blocks(epoch, start, stop)))
 
         def read_epoch(epoch: Tensor) -> tf.data.Dataset:
-            table = graph.table(epoch)
-            starts = self._window_starts(table)
+            starts = tf.ensure_shape(
+                tf.numpy_function(self._window_starts, [epoch], tf.int64, stateful=False), [None]
+            )
             windows = tf.data.Dataset.from_tensor_slices(
                 (tf.range(tf.size(starts, tf.int64) - 1), starts[:-1], starts[1:])
             )
             return windows.flat_map(
-                lambda window, start, stop: read_window(epoch, window, start, stop, table)
+                lambda window, start, stop: read_window(epoch, window, start, stop)
             )
 
         return epochs.flat_map(read_epoch)
 
-    def _window_starts(self, table: GraphTable) -> Tensor:
-        return table.starts if isinstance(self.order, StoredOrder) else table.window_starts
+    def _window_starts(self, epoch: np.int64) -> I64:
+        if isinstance(self.order, StoredOrder):
+            return starts_of(self.order.sizes)
+        return self.order.table(int(epoch)).window_starts
 
     def _window_holder(self, *, repeat: bool) -> Callable[[np.int64, np.int64], Iterator[bool]]:
         held = HeldShards(self.reader)
@@ -148,14 +150,20 @@ class Indexed:
 
         return hold
 
-    def _blocks(
-        self, table: GraphTable, start: Tensor | int, stop: Tensor | int
-    ) -> tf.data.Dataset:
+    def _locate(self, epoch: np.int64, start: np.int64, stop: np.int64) -> tuple[I64, I64]:
+        places = np.arange(start, stop)
+        return self.order.locate(np.full_like(places, epoch), places)
+
+    def _blocks(self, epoch: Tensor, start: Tensor | int, stop: Tensor | int) -> tf.data.Dataset:
         """Return (shards, rows) of the places [start, stop) of an epoch, a block at a time."""
         size = block_records(self.corpus.mean_record_bytes)
 
         def locate(first: Tensor) -> tuple[Tensor, Tensor]:
-            return table.locate(tf.range(first, tf.minimum(first + _PLACES_AT_ONCE, stop)))
+            last = tf.minimum(first + _PLACES_AT_ONCE, stop)
+            shards, rows = tf.numpy_function(
+                self._locate, [epoch, first, last], (tf.int64, tf.int64), stateful=False
+            )
+            return tf.ensure_shape(shards, [None]), tf.ensure_shape(rows, [None])
 
         def split(shards: Tensor, rows: Tensor) -> tf.data.Dataset:
             begins = tf.data.Dataset.range(0, tf.size(rows, tf.int64), size)
