@@ -75,11 +75,7 @@ class ShardCache:
         folder = dataset_folder(settings, root)
         self._build = os.path.join(folder, build_key(manifest))
         keep_manifest(folder, manifest)
-        self._shards: dict[ShardName, ShardInfo] = {
-            name: info
-            for split in manifest.splits.values()
-            for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
-        }
+        self._shards = dict(manifest.named_shards())
         self._sidecars = CachedSidecars(root, self._build, self._files)
         self._prefetches = Prefetches(root)
 

@@ -32,15 +32,15 @@ def check_companions(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]
         try:
             content = read_json(root, filename)
         except (NotADatasetError, StorageError) as error:
-            yield DatasetFault(filename, None, None, str(error))
+            yield DatasetFault.of_file(filename, str(error))
             continue
         try:
             faults = ["the file is missing"] if content is None else list(check(content, manifest))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             faults = [f"the structure is invalid ({type(error).__name__}: {error})"]
-        yield from (DatasetFault(filename, None, None, what) for what in faults)
+        yield from (DatasetFault.of_file(filename, what) for what in faults)
     if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
-        yield DatasetFault(naming.SCHEMA_PBTXT, None, None, "the file is missing")
+        yield DatasetFault.of_file(naming.SCHEMA_PBTXT, "the file is missing")
     yield from _names_faults(root, manifest.schema)
     yield from _reject_faults(root, manifest)
 
@@ -50,19 +50,14 @@ def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]
     there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
     differing = [key for key in sums if there.get(key) != sums[key]]
     if differing:
-        yield DatasetFault(
-            naming.MANIFEST,
-            None,
-            None,
-            f"totals that do not match the shards: {', '.join(differing)}",
+        yield DatasetFault.of_file(
+            naming.MANIFEST, f"totals that do not match the shards: {', '.join(differing)}"
         )
     for split in manifest.splits.values():
         indices = [shard.index for shard in split.shards]
         if indices != list(range(len(indices))):
-            yield DatasetFault(
+            yield DatasetFault.of_file(
                 naming.MANIFEST,
-                None,
-                None,
                 f"split {split.name!r} has shards {indices}, expected 0 to {len(indices) - 1}",
             )
     if manifest.num_inputs != manifest.num_records + sum(manifest.rejects.values()):
@@ -70,7 +65,7 @@ def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]
             f"num_inputs is {manifest.num_inputs}, but there are {manifest.num_records} records "
             f"and {sum(manifest.rejects.values())} rejects"
         )
-        yield DatasetFault(naming.MANIFEST, None, None, what)
+        yield DatasetFault.of_file(naming.MANIFEST, what)
 
 
 def _dataset_info_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
@@ -147,21 +142,18 @@ def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[DatasetFault]
         try:
             text = root.read_bytes(filename).decode("utf-8", "surrogatepass")
         except MissingError:
-            yield DatasetFault(filename, None, None, "the file is missing")
+            yield DatasetFault.of_file(filename, "the file is missing")
             continue
         except (StorageError, ValueError) as error:
-            yield DatasetFault(filename, None, None, f"the file cannot be read: {error}")
+            yield DatasetFault.of_file(filename, f"the file cannot be read: {error}")
             continue
         if text != names_text(names):
             there, what = (
                 text.count("\n"),
                 "words" if filename.endswith(naming.VOCABULARY_SUFFIX) else "classes",
             )
-            yield DatasetFault(
-                filename,
-                None,
-                None,
-                f"the {there} {what} in the file are not the {len(names)} of the manifest",
+            yield DatasetFault.of_file(
+                filename, f"the {there} {what} in the file are not the {len(names)} of the manifest"
             )
 
 
@@ -179,13 +171,13 @@ def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
             with root.open_small(path) as source, pq.ParquetFile(source) as file:
                 counts.update(file.read(["reason"])["reason"].to_pylist())
         except (pa.ArrowException, StorageError, OSError, KeyError) as error:
-            yield DatasetFault(path, None, None, f"the file cannot be read: {error}")
+            yield DatasetFault.of_file(path, f"the file cannot be read: {error}")
     if counts != Counter(manifest.rejects):
         what = (
             f"the files hold {_show_counts(counts)}, "
             f"the manifest says {_show_counts(manifest.rejects)}"
         )
-        yield DatasetFault(naming.REJECTS_DIR, None, None, what)
+        yield DatasetFault.of_file(naming.REJECTS_DIR, what)
 
 
 def _show_counts(counts: Mapping[str, int]) -> str:
@@ -201,18 +193,12 @@ def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     for path in root.outputs():
         folder, filename = os.path.split(path)
         if filename.endswith(naming.TEMPORARY_SUFFIX):
-            yield DatasetFault(
-                path,
-                None,
-                None,
-                "temporary file of an interrupted build; it can be removed",
+            yield DatasetFault.of_file(
+                path, "temporary file of an interrupted build; it can be removed"
             )
         elif path not in wanted and (
             folder == naming.INDEX_DIR or naming.ShardName.parse(path) is not None
         ):
-            yield DatasetFault(
-                path,
-                None,
-                None,
-                "not part of this dataset: it is not in the manifest; it can be removed",
+            yield DatasetFault.of_file(
+                path, "not part of this dataset: it is not in the manifest; it can be removed"
             )

@@ -27,6 +27,11 @@ class DatasetFault:
     offset: int | None
     what: str
 
+    @classmethod
+    def of_file(cls, file: str, what: str) -> DatasetFault:
+        """Return a fault that concerns a whole file."""
+        return cls(file, None, None, what)
+
     def __str__(self) -> str:
         if self.record is None:
             return f"{self.file}: {self.what}"
@@ -109,9 +114,6 @@ def limit_faults(faults: Iterable[DatasetFault]) -> Iterator[DatasetFault]:
             yield fault
     for file, number in given.items():
         if number > MAX_FAULTS_PER_FILE:
-            yield DatasetFault(
-                file,
-                None,
-                None,
-                f"{number - MAX_FAULTS_PER_FILE} more faults in this file are not listed",
+            yield DatasetFault.of_file(
+                file, f"{number - MAX_FAULTS_PER_FILE} more faults in this file are not listed"
             )

@@ -71,14 +71,12 @@ def check_sidecar(
         table = read_index(root, name)
     except StorageError as error:
         return None, [
-            DatasetFault(name.sidecar, None, None, str(error).removeprefix(f"{name.sidecar} "))
+            DatasetFault.of_file(name.sidecar, str(error).removeprefix(f"{name.sidecar} "))
         ]
     summary = read_summary(root, name)
     if summary is None:
         return None, [
-            DatasetFault(
-                name.sidecar, None, None, "its metadata does not say which shard it indexes"
-            )
+            DatasetFault.of_file(name.sidecar, "its metadata does not say which shard it indexes")
         ]
     wanted = {
         "name": name,
@@ -93,14 +91,11 @@ def check_sidecar(
             f"{key} {getattr(summary, key)!r} instead of {wanted[key]!r}" for key in differing
         )
         what = f"it is the index of another shard ({details}); its rows are not compared"
-        return None, [DatasetFault(name.sidecar, None, None, what)]
+        return None, [DatasetFault.of_file(name.sidecar, what)]
     if table.num_rows != info.num_records:
         return None, [
-            DatasetFault(
-                name.sidecar,
-                None,
-                None,
-                f"it has {table.num_rows} rows for {info.num_records} records",
+            DatasetFault.of_file(
+                name.sidecar, f"it has {table.num_rows} rows for {info.num_records} records"
             )
         ]
     return IndexRows(table), []

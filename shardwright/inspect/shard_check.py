@@ -69,9 +69,7 @@ class ShardChecker:
         self._rows = RowChecker(manifest.schema)
         self._id, self._label = manifest.schema.find(Source.ID), manifest.schema.label
         self._contents: Mapping[FileContent, str] = {
-            (info.num_bytes, info.crc32c): name.shard
-            for split in manifest.splits.values()
-            for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
+            (info.num_bytes, info.crc32c): name.shard for name, info in manifest.named_shards()
         }
 
     def check(self, name: ShardName, info: ShardInfo) -> ShardCheck:
@@ -90,18 +88,16 @@ class ShardChecker:
                 result.faults += limit_faults(self._shard_faults(file, info, rows, result))
         except MissingError:
             result.faults.append(
-                DatasetFault(
-                    name.shard, None, None, f"the shard is missing, with {info.num_records} records"
+                DatasetFault.of_file(
+                    name.shard, f"the shard is missing, with {info.num_records} records"
                 )
             )
         except NO_FAULTS_OF_FILES:
             raise
         except (OSError, StorageError) as error:
             result.faults.append(
-                DatasetFault(
+                DatasetFault.of_file(
                     name.shard,
-                    None,
-                    None,
                     f"the shard cannot be read: {getattr(error, 'strerror', None) or error}",
                 )
             )
@@ -116,7 +112,7 @@ class ShardChecker:
         content = (result.num_bytes, crc)
         if content != (info.num_bytes, info.crc32c):
             other = self._contents.get(content)
-            yield DatasetFault(result.name.shard, None, None, _content_fault(content, info, other))
+            yield DatasetFault.of_file(result.name.shard, _content_fault(content, info, other))
             rows = None if other else rows  # the index describes the shard that should be here
         yield from self._record_faults(file, info, rows, result)
 
@@ -138,13 +134,13 @@ class ShardChecker:
                 f"the last {info.num_records - result.num_records} records are cut off, or follow "
                 "a broken record and are not in the index"
             )
-            yield DatasetFault(name.shard, None, None, what)
+            yield DatasetFault.of_file(name.shard, what)
         elif result.num_records != info.num_records:
             what = (
                 f"the shard holds {result.num_records} records, "
                 f"the manifest says {info.num_records}"
             )
-            yield DatasetFault(name.shard, None, None, what)
+            yield DatasetFault.of_file(name.shard, what)
 
     def _example_faults(
         self, number: int, span: RecordSpan, rows: IndexRows | None, result: ShardCheck
@@ -163,6 +159,7 @@ class ShardChecker:
                 yield DatasetFault(name.sidecar, number, span.offset, what)
         example_id, label = one_value(features, self._id), one_value(features, self._label)
         if example_id is not None:
+            # 8 bytes instead of the id. `verify` reads the ids with equal hashes again.
             result.id_hashes.append(hash(example_id))
             result.id_records.append(number)
             result.id_offsets.append(span.offset)

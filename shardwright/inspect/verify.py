@@ -69,13 +69,14 @@ def _check_shards(
     root: Folder, manifest: Manifest, threads: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[ShardCheck]:
     checker = ShardChecker(root, manifest)
-    names = [name for split in manifest.splits for name in manifest.shard_names(split)]
-    infos = [info for split in manifest.splits.values() for info in split.shards]
+    shards = manifest.named_shards()
     with ThreadPoolExecutor(threads, thread_name_prefix="shardwright-verify") as pool:
-        for done, check in enumerate(pool.map(checker.check, names, infos), start=1):
+        for done, check in enumerate(
+            pool.map(lambda shard: checker.check(*shard), shards), start=1
+        ):
             yield check
             if progress is not None:
-                progress(done, len(names))
+                progress(done, len(shards))
 
 
 def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[DatasetFault]:
@@ -90,7 +91,7 @@ def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Ite
             what = (
                 f"the label statistics of split {split.name!r} differ from its records: {differing}"
             )
-            yield DatasetFault(naming.MANIFEST, None, None, what)
+            yield DatasetFault.of_file(naming.MANIFEST, what)
 
 
 def _differing_labels(split: SplitInfo, counts: Counter[int]) -> str:

@@ -124,6 +124,7 @@ class Corpus:
         """Return a hash of the records to read and of `settings` that select or weigh them."""
         digest = hashlib.blake2b(digest_size=16)
         for shard in self.shards:
+            # Without the address: a copy of the dataset resumes the same state.
             part = (
                 shard.name.split,
                 shard.info.index,
@@ -146,9 +147,7 @@ def _find_shards(source: DatasetSource, split: str) -> list[ShardRef]:
     shards = []
     for span in spans:
         start = 0
-        for name, info in zip(
-            manifest.shard_names(span.split), manifest.splits[span.split].shards, strict=True
-        ):
+        for name, info in manifest.named_shards(span.split):
             first, stop = max(span.start - start, 0), min(span.stop - start, info.num_records)
             if first < stop:
                 shards.append(ShardRef(source, name, info, first, stop))

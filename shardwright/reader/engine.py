@@ -99,6 +99,7 @@ class Engine:
 
     def begin(self, step: Step) -> PendingBatch:
         """Start making a host's part of a global batch."""
+        # The first batch: no earlier one has planned its window.
         if self._window_read is None:
             self._plan(step.position)
         return self._maker.begin(
