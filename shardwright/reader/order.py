@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, count, cycle
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,8 @@ class StoredOrder:
         sizes: Records of each shard, [shards].
     """
 
+    window: ClassVar = 1  # shards are read one after another
+
     sizes: I64
     _starts: I64 = field(init=False, repr=False)
 
@@ -64,7 +66,11 @@ class StoredOrder:
     def size(self) -> int:
         return int(self._starts[-1])
 
-    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:  # noqa: ARG002 - every epoch is the same
+    def table(self, epoch: int) -> EpochTable:  # noqa: ARG002 - every epoch is the same
+        """Return the stored shards, each a window of its own."""
+        return EpochTable(np.arange(len(self.sizes)), self._starts, self._starts)
+
+    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:  # noqa: ARG002
         # An empty shard shares its start with the next one, which `side="right"` finds instead.
         shards = np.searchsorted(self._starts, places, side="right") - 1
         return shards, places - self._starts[shards]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from shardwright.reader.corpus import Corpus, ShardRef
-from shardwright.reader.order import I64, ShuffledOrder, StoredOrder, starts_of
+from shardwright.reader.order import I64, ShuffledOrder, StoredOrder
 from shardwright.reader.shard_index import read_rows
 from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
 from shardwright.tfdata.epochs import epoch_numbers
@@ -105,48 +106,28 @@ class Indexed:
                 epochs.flat_map(lambda epoch: self._blocks(epoch, 0, self.order.size))
             )
         hold = self._window_holder(repeat=repeat)
-
-        def read_window(
-            epoch: Tensor, window: Tensor, start: Tensor, stop: Tensor
-        ) -> tf.data.Dataset:
-            held = tf.data.Dataset.from_generator(
-                hold, args=(epoch, window), output_signature=tf.TensorSpec((), tf.bool)
-            )
-            return held.flat_map(lambda _: self._fetch(self._blocks(epoch, start, stop)))
+        bounds = tf.TensorSpec((), tf.int64)
 
         def read_epoch(epoch: Tensor) -> tf.data.Dataset:
-            starts = tf.ensure_shape(
-                tf.numpy_function(self._window_starts, [epoch], tf.int64, stateful=False), [None]
-            )
-            windows = tf.data.Dataset.from_tensor_slices(
-                (tf.range(tf.size(starts, tf.int64) - 1), starts[:-1], starts[1:])
+            windows = tf.data.Dataset.from_generator(
+                hold, args=(epoch,), output_signature=(bounds, bounds)
             )
             return windows.flat_map(
-                lambda window, start, stop: read_window(epoch, window, start, stop)
+                lambda start, stop: self._fetch(self._blocks(epoch, start, stop))
             )
 
         return epochs.flat_map(read_epoch)
 
-    def _window_starts(self, epoch: np.int64) -> I64:
-        if isinstance(self.order, StoredOrder):
-            return starts_of(self.order.sizes)
-        return self.order.table(int(epoch)).window_starts
+    def _window_holder(self, *, repeat: bool) -> Callable[[np.int64], Iterator[tuple[int, int]]]:
+        held, size = HeldShards(self.reader), self.order.window
 
-    def _window_holder(self, *, repeat: bool) -> Callable[[np.int64, np.int64], Iterator[bool]]:
-        held = HeldShards(self.reader)
-
-        def shards_of(epoch: int) -> tuple[list[int], int]:
-            if isinstance(self.order, StoredOrder):
-                return list(range(len(self.corpus.shards))), 1
-            return self.order.table(epoch).shards.tolist(), self.order.window
-
-        def hold(epoch: np.int64, window: np.int64) -> Iterator[bool]:
-            shards, size = shards_of(int(epoch))
-            first, stop = int(window) * size, (int(window) + 1) * size
-            following = shards_of(int(epoch) + 1)[0] if repeat else []
-            with held.hold(shards[first:stop], shards[stop:] + following):
-                # Resumed once the window is read, as above; the element itself means nothing.
-                yield True
+        def hold(epoch: np.int64) -> Iterator[tuple[int, int]]:
+            table = self.order.table(int(epoch))
+            following = self.order.table(int(epoch) + 1).shards.tolist() if repeat else []
+            for number, (start, stop) in enumerate(pairwise(table.window_starts.tolist())):
+                shards = table.shards[number * size :].tolist()
+                with held.hold(shards[:size], shards[size:] + following):
+                    yield start, stop  # resumed once the window is read, as above
 
         return hold
 
