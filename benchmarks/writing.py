@@ -33,7 +33,7 @@ from transforms.inputs.detection import list_source
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.plan.shard_plans import ShardPlan
 from transforms.write.examples import ExampleEncoder
-from transforms.write.image_reads import Place, read_local_image
+from transforms.write.image_reads import ImageLocation, read_local_image
 from transforms.write.shard_writing import write_shard
 from transforms.write.write_job import WriteJob
 
@@ -53,9 +53,9 @@ def best_us(function: Callable[[], object], images: int, rounds: int = ROUNDS) -
 def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
     """Return (step, microseconds per image), each step alone and in one thread."""
     rows = [
-        Place(*row)
+        ImageLocation(*row)
         for row in zip(
-            *(references.column(name).to_pylist() for name in Place._fields), strict=True
+            *(references.column(name).to_pylist() for name in ImageLocation._fields), strict=True
         )
     ]
     data = [read_local_image(row) for row in rows]

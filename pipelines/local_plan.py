@@ -38,7 +38,7 @@ from transforms.output_state import (
 from transforms.plan.packing import KNOWN_BYTES, Layout, ShardCuts, known_sizes
 from transforms.plan.plan_shards import LayOutShards
 from transforms.plan.shard_plans import ShardPlan
-from transforms.plan.sizing import SizeEstimate
+from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import set_column
 from transforms.rejects import Reject
 from transforms.write.shard_writing import find_finished

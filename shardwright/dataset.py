@@ -68,7 +68,7 @@ class Dataset(Manifest):
     def parsing_spec(self) -> dict[str, Any]:
         """Return the features argument of `tf.io.parse_example`; imports TensorFlow.
 
-        See `trainers.tf_features.parsing_spec` for the form of each feature.
+        See `tfdata.features.parsing_spec` for the form of each feature.
         """
         from shardwright.tfdata.features import parsing_spec
 
@@ -96,7 +96,7 @@ class Dataset(Manifest):
         """
         from shardwright.reader.in_memory import read_split
 
-        return read_split(self, split, image=image, features=features, max_bytes=max_bytes)
+        return read_split(self.root, split, image=image, features=features, max_bytes=max_bytes)
 
 
 def open_dataset(

@@ -13,7 +13,7 @@ import statistics
 import sys
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests import ROOT
@@ -84,6 +84,18 @@ def imports_of(tree: ast.Module, modules: set[str]) -> Iterator[tuple[str, bool]
                 yield name, id(node) not in late
 
 
+def import_graphs(modules: Mapping[str, ast.Module]) -> tuple[Graph, Graph]:
+    """Return the imports at once of each module, and all of them: late ones, too."""
+    early: Graph = {name: set() for name in modules}
+    every: Graph = {name: set() for name in modules}
+    for name, tree in modules.items():
+        for other, is_early in imports_of(tree, set(modules)):
+            every[name].add(other)
+            if is_early:
+                early[name].add(other)
+    return early, every
+
+
 def circles_of(graph: Graph) -> list[list[str]]:
     """Return the groups of modules that import one another (Tarjan's components above one)."""
     index: dict[str, int] = {}
@@ -131,14 +143,9 @@ def measure(root: Path) -> dict[str, str]:
     paths = python_files(root)
     sources = [path.read_text() for path in paths]
     trees = [ast.parse(source) for source in sources]
-    modules = {module_name(path, root): tree for path, tree in zip(paths, trees, strict=True)}
-    early: Graph = {name: set() for name in modules}
-    every: Graph = {name: set() for name in modules}
-    for name, tree in modules.items():
-        for other, is_early in imports_of(tree, set(modules)):
-            every[name].add(other)
-            if is_early:
-                early[name].add(other)
+    early, every = import_graphs(
+        {module_name(path, root): tree for path, tree in zip(paths, trees, strict=True)}
+    )
     lengths = [len(source.splitlines()) for source in sources]
     functions = functions_of(trees)
     sizes = [num_lines(node) for node in functions]

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from apache_beam.metrics import Metrics
 
+from shardwright.format.index import ShardSummary
+from transforms.progress import PROGRESS
 from transforms.rejects import Reject
 
 NAMESPACE = "shardwright"
@@ -21,6 +23,14 @@ def count(name: str, number: int = 1) -> None:
 def count_reject(reject: Reject) -> None:
     """Add one to the counter of the reject's reason, `rejects_<reason>`."""
     count(f"rejects_{reject.reason}")
+
+
+def count_written(summary: ShardSummary) -> None:
+    """Add a shard that was written, its records and bytes, to the counters and the progress."""
+    count("shards_written")
+    count("records_out", summary.num_records)
+    count("bytes_out", summary.num_bytes)
+    PROGRESS.add(shards=1)
 
 
 @contextmanager

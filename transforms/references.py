@@ -133,27 +133,19 @@ def _hash_array(digest: hashlib.blake2b, array: pa.Array) -> None:
         for number in range(kind.num_fields):
             _hash_array(digest, array.field(number))
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        digest.update(
-            pc.list_value_length(array)
-            .fill_null(0)
-            .to_numpy(zero_copy_only=False)
-            .astype("<i8")
-            .tobytes()
-        )
+        digest.update(_length_bytes(pc.list_value_length(array)))
         _hash_array(digest, array.flatten())
     elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        digest.update(
-            pc.binary_length(array)
-            .fill_null(0)
-            .to_numpy(zero_copy_only=False)
-            .astype("<i8")
-            .tobytes()
-        )
+        digest.update(_length_bytes(pc.binary_length(array)))
         digest.update(_binary_data(array.drop_null()))
     elif pa.types.is_boolean(kind):
         digest.update(array.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False).tobytes())
     else:
         digest.update(array.fill_null(0).to_numpy(zero_copy_only=False).tobytes())
+
+
+def _length_bytes(lengths: pa.Array) -> bytes:
+    return bytes(lengths.fill_null(0).to_numpy(zero_copy_only=False).astype("<i8").tobytes())
 
 
 def _binary_data(array: pa.Array) -> memoryview:

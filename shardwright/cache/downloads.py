@@ -126,6 +126,7 @@ def fetch_shard(
     etag = _etag_of(root, uri, info)
     fill = functools.partial(_fill, root, uri, etag, info.num_bytes, path, files, wait, check)
     with write_faults(path):
+        # Resumed parts may have been lost in a crash: the second time starts from nothing.
         for _ in range(2):
             crc32c = _complete_part(path, info.num_bytes, files, fill)
             if crc32c == info.crc32c:

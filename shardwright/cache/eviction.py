@@ -65,6 +65,7 @@ def evict(files: list[CachedFile], num_bytes: int) -> int:
             break
         if _remove_unused(file.path):
             freed += file.num_bytes
+            # The folder of a replaced build goes with its last file.
             if file.stale:
                 with suppress(OSError):  # not empty yet
                     os.rmdir(os.path.dirname(file.path))
@@ -77,12 +78,15 @@ def _remove_unused(path: str) -> bool:
         unlink(path)  # without a lock: a process that has it open can still read it
         return True
     shard = path.removesuffix(PART)
+    # Readers hold it shared and downloads exclusively: a shard in use cannot be locked here.
     lock = FileLock(shard + LOCK)
     if not lock.acquire(shared=False, wait=False):
         return False
     try:
+        # First: a journal must never claim parts of a file that is gone.
         unlink(shard + PARTS)
         unlink(path)
+        # Waiting processes notice that the file is gone, and lock its successor (`FileLock._try`).
         unlink(shard + LOCK)
     finally:
         lock.release()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 from shardwright.cache.eviction import note_next_use
 from shardwright.cache.locks import FileLock
 
@@ -32,10 +30,5 @@ class PinnedShard:
     def __enter__(self) -> PinnedShard:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

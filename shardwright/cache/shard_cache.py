@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -76,11 +75,7 @@ class ShardCache:
         folder = dataset_folder(settings, root)
         self._build = os.path.join(folder, build_key(manifest))
         keep_manifest(folder, manifest)
-        self._shards: dict[ShardName, ShardInfo] = {
-            name: info
-            for split in manifest.splits.values()
-            for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
-        }
+        self._shards = dict(manifest.named_shards())
         self._sidecars = CachedSidecars(root, self._build, self._files)
         self._prefetches = Prefetches(root)
 
@@ -109,12 +104,7 @@ class ShardCache:
     def __enter__(self) -> ShardCache:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

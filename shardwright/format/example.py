@@ -1,88 +1,38 @@
 """Parse tf.Example without TensorFlow, and make the field headers that precede image bytes.
 
-The messages are those of `tensorflow/core/example/{example,feature}.proto`. They have their own
-descriptor pool, so their names do not clash with TensorFlow's in the same process.
+The messages are those of `tensorflow/core/example/{example,feature}.proto`.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from shardwright.errors import ShardwrightError
-
-_FIELD = descriptor_pb2.FieldDescriptorProto
+from shardwright.format.messages import message_classes
 
 
 class ExampleFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the reports call it
     """Bytes that are not a tf.Example, or not one with the expected features."""
 
 
-def _list_message(name: str, field_type: int) -> descriptor_pb2.DescriptorProto:
-    message = descriptor_pb2.DescriptorProto(name=name)
-    message.field.add(name="value", number=1, type=field_type, label=_FIELD.LABEL_REPEATED)
-    return message
-
-
-def _message_classes() -> tuple[Any, Any]:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="shardwright/example.proto", package="shardwright", syntax="proto3"
-    )
-    file.message_type.append(_list_message("BytesList", _FIELD.TYPE_BYTES))
-    file.message_type.append(_list_message("FloatList", _FIELD.TYPE_FLOAT))
-    file.message_type.append(_list_message("Int64List", _FIELD.TYPE_INT64))
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, (name, kind) in enumerate(
-        (("bytes_list", "BytesList"), ("float_list", "FloatList"), ("int64_list", "Int64List")),
-        start=1,
-    ):
-        feature.field.add(
-            name=name,
-            number=number,
-            type=_FIELD.TYPE_MESSAGE,
-            type_name=f".shardwright.{kind}",
-            label=_FIELD.LABEL_OPTIONAL,
-            oneof_index=0,
-        )
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=_FIELD.TYPE_STRING, label=_FIELD.LABEL_OPTIONAL)
-    entry.field.add(
-        name="value",
-        number=2,
-        type=_FIELD.TYPE_MESSAGE,
-        type_name=".shardwright.Feature",
-        label=_FIELD.LABEL_OPTIONAL,
-    )
-    features.field.add(
-        name="feature",
-        number=1,
-        type=_FIELD.TYPE_MESSAGE,
-        type_name=".shardwright.Features.FeatureEntry",
-        label=_FIELD.LABEL_REPEATED,
-    )
-    example = file.message_type.add(name="Example")
-    example.field.add(
-        name="features",
-        number=1,
-        type=_FIELD.TYPE_MESSAGE,
-        type_name=".shardwright.Features",
-        label=_FIELD.LABEL_OPTIONAL,
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    example, one = (
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"shardwright.{name}"))
-        for name in ("Example", "Feature")
-    )
-    return example, one
-
-
-_Example, _Feature = _message_classes()
+_MESSAGES = message_classes(
+    "example.proto",
+    {
+        "BytesList": ["repeated bytes value = 1"],
+        "FloatList": ["repeated float value = 1"],
+        "Int64List": ["repeated int64 value = 1"],
+        "Feature": [
+            "oneof BytesList bytes_list = 1",
+            "oneof FloatList float_list = 2",
+            "oneof Int64List int64_list = 3",
+        ],
+        "Features": ["map Feature feature = 1"],
+        "Example": ["Features features = 1"],
+    },
+)
+_Example, _Feature = _MESSAGES["Example"], _MESSAGES["Feature"]
 
 
 def _parse(message: Any, data: bytes) -> Any:

@@ -59,10 +59,13 @@ ARROW_TYPES: Mapping[FeatureKind, pa.DataType] = {
     FeatureKind.BAG_OF_WORDS: pa.int64(),  # the indices; the counts are float32
 }
 PICTURES = frozenset({FeatureKind.IMAGE, FeatureKind.MASK})
+CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})  # indices of class names
+WORDS = frozenset({FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})  # indices of words
+INDEXED = CLASSES | WORDS
 # Stored as one bytes value each; `shape` describes its content.
 _BLOBS = PICTURES | {FeatureKind.TENSOR}
 # Their length varies by record, so that `shape` does not apply.
-_ALWAYS_LISTS = frozenset({FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
+_ALWAYS_LISTS = WORDS | {FeatureKind.MULTI_LABEL}
 
 
 @dataclass(frozen=True, slots=True)

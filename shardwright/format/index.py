@@ -57,7 +57,6 @@ class ShardSummary:
         rejects: Number of rejects by reason, of references planned into this shard.
         stats: Statistics of the records (see `transforms.publish.statistics`).
         etag: The file's etag if the store changes it only with the content, else None.
-        reused: True if a resumed build found the shard finished and did not write it. Not stored.
     """
 
     name: ShardName
@@ -68,16 +67,13 @@ class ShardSummary:
     rejects: Mapping[str, int] = field(default_factory=dict)
     stats: Mapping[str, Any] = field(default_factory=dict)
     etag: str | None = None
-    reused: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        record = asdict(self)
-        del record["reused"]
-        return record
+        return asdict(self)
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any], *, reused: bool = False) -> ShardSummary:
-        return cls(**{**record, "name": ShardName(**record["name"])}, reused=reused)
+    def from_json(cls, record: Mapping[str, Any]) -> ShardSummary:
+        return cls(**{**record, "name": ShardName(**record["name"])})
 
 
 def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> None:
@@ -100,7 +96,7 @@ def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
     try:
         with root.open_small(name.sidecar) as file:
             metadata = pq.read_schema(file).metadata or {}
-        return ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]), reused=True)
+        return ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]))
     except MissingError:
         return None
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):

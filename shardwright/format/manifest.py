@@ -97,6 +97,14 @@ class Manifest:
         shards = self.splits[split].shards
         return [ShardName(self.name, split, shard.index, len(shards)) for shard in shards]
 
+    def named_shards(self, split: str | None = None) -> list[tuple[ShardName, ShardInfo]]:
+        """Return a split's shards with their names, in order; None for those of every split."""
+        return [
+            pair
+            for name in (self.splits if split is None else [split])
+            for pair in zip(self.shard_names(name), self.splits[name].shards, strict=True)
+        ]
+
     def to_json(self) -> dict[str, Any]:
         return {
             "format_version": FORMAT_VERSION,

@@ -13,7 +13,6 @@ _FILE_OF = {
     FeatureKind.TOKENS: naming.vocabulary_file,
     FeatureKind.BAG_OF_WORDS: naming.vocabulary_file,
 }
-INDEXED = frozenset(_FILE_OF)  # the kinds whose values are indices
 
 
 def names_files(schema: ExampleSchema) -> dict[str, tuple[str, ...]]:

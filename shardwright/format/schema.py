@@ -13,7 +13,10 @@ from typing import Any
 from shardwright.errors import UsageError
 from shardwright.format.features import (
     ARROW_TYPES,
+    CLASSES,
+    INDEXED,
     PICTURES,
+    WORDS,
     Feature,
     FeatureKind,
     Source,
@@ -24,7 +27,10 @@ from shardwright.format.features import (
 
 __all__ = [
     "ARROW_TYPES",
+    "CLASSES",
+    "INDEXED",
     "PICTURES",
+    "WORDS",
     "ExampleSchema",
     "Feature",
     "FeatureKind",

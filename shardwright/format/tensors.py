@@ -1,8 +1,7 @@
 """Serialize and parse TensorProtos without TensorFlow.
 
 The functions match `tf.io.serialize_tensor` and `tf.io.parse_tensor`. Formats:
-`tensorflow/core/framework/{tensor,tensor_shape,types}.proto`. The messages have their own
-descriptor pool, so their names do not clash with TensorFlow's in the same process.
+`tensorflow/core/framework/{tensor,tensor_shape,types}.proto`.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from shardwright.format.example import ExampleFault
+from shardwright.format.messages import message_classes
 
-_FIELD = descriptor_pb2.FieldDescriptorProto
 _STRING, _BFLOAT16 = 7, 14
 # DataType -> NumPy's name, for all types that `tf.io.serialize_tensor` and NumPy share.
 _NAMES = {
@@ -37,45 +35,29 @@ _LISTS = {
 _MAX_BYTES = 2**31
 
 
-def _message_class() -> Any:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="shardwright/tensor.proto", package="shardwright", syntax="proto3"
-    )
-    shape = file.message_type.add(name="TensorShape")
-    dim = shape.nested_type.add(name="Dim")
-    dim.field.add(name="size", number=1, type=_FIELD.TYPE_INT64, label=_FIELD.LABEL_OPTIONAL)
-    dims = shape.field.add(
-        name="dim", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_REPEATED
-    )
-    dims.type_name = ".shardwright.TensorShape.Dim"
-    shape.field.add(
-        name="unknown_rank", number=3, type=_FIELD.TYPE_BOOL, label=_FIELD.LABEL_OPTIONAL
-    )
-    tensor = file.message_type.add(name="Tensor")
-    tensor.field.add(name="dtype", number=1, type=_FIELD.TYPE_INT32, label=_FIELD.LABEL_OPTIONAL)
-    own = tensor.field.add(
-        name="tensor_shape", number=2, type=_FIELD.TYPE_MESSAGE, label=_FIELD.LABEL_OPTIONAL
-    )
-    own.type_name = ".shardwright.TensorShape"
-    tensor.field.add(
-        name="tensor_content", number=4, type=_FIELD.TYPE_BYTES, label=_FIELD.LABEL_OPTIONAL
-    )
-    lists = (
-        ("float_val", 5, _FIELD.TYPE_FLOAT), ("double_val", 6, _FIELD.TYPE_DOUBLE),
-        ("int_val", 7, _FIELD.TYPE_INT32), ("string_val", 8, _FIELD.TYPE_BYTES),
-        ("scomplex_val", 9, _FIELD.TYPE_FLOAT), ("int64_val", 10, _FIELD.TYPE_INT64),
-        ("bool_val", 11, _FIELD.TYPE_BOOL), ("dcomplex_val", 12, _FIELD.TYPE_DOUBLE),
-        ("half_val", 13, _FIELD.TYPE_INT32), ("uint32_val", 16, _FIELD.TYPE_UINT32),
-        ("uint64_val", 17, _FIELD.TYPE_UINT64),
-    )  # fmt: skip
-    for name, number, kind in lists:
-        tensor.field.add(name=name, number=number, type=kind, label=_FIELD.LABEL_REPEATED)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shardwright.Tensor"))
-
-
-_Tensor = _message_class()
+_Tensor = message_classes(
+    "tensor.proto",
+    {
+        "Dim": ["int64 size = 1"],
+        "TensorShape": ["repeated Dim dim = 2", "bool unknown_rank = 3"],
+        "Tensor": [
+            "int32 dtype = 1",
+            "TensorShape tensor_shape = 2",
+            "bytes tensor_content = 4",
+            "repeated float float_val = 5",
+            "repeated double double_val = 6",
+            "repeated int32 int_val = 7",
+            "repeated bytes string_val = 8",
+            "repeated float scomplex_val = 9",
+            "repeated int64 int64_val = 10",
+            "repeated bool bool_val = 11",
+            "repeated double dcomplex_val = 12",
+            "repeated int32 half_val = 13",
+            "repeated uint32 uint32_val = 16",
+            "repeated uint64 uint64_val = 17",
+        ],
+    },
+)["Tensor"]
 
 
 def to_tensor_proto(array: npt.ArrayLike) -> bytes:

@@ -10,11 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, StoredFeature
+from shardwright.format.schema import (
+    CLASSES,
+    PICTURES,
+    ExampleSchema,
+    Feature,
+    FeatureKind,
+    StoredFeature,
+)
 
 _TFDS = "tensorflow_datasets.core.features"
 _DTYPES = {pa.int64(): "int64", pa.float32(): "float32", pa.binary(): "string"}
-_INDICES = (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL)
 # TFDS stores arrays of these as one feature; for other kinds it has single values and sequences.
 _NUMBERS = (FeatureKind.INT64, FeatureKind.FLOAT32, FeatureKind.BYTES)
 
@@ -94,7 +100,7 @@ def _shaped(
 def _one(feature: Feature, stored: StoredFeature, schema: ExampleSchema) -> dict[str, Any]:
     if feature.kind in PICTURES:
         return _picture(feature)
-    if feature.kind in _INDICES:
+    if feature.kind in CLASSES:
         classes = {"numClasses": str(len(schema.names_of(feature)))}
         return {"pythonClassName": f"{_TFDS}.class_label_feature.ClassLabel", "classLabel": classes}
     if feature.kind == FeatureKind.BOX:

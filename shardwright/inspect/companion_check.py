@@ -17,11 +17,11 @@ from shardwright.format.manifest import Manifest, read_json
 from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.format.tfds_features import features_json
-from shardwright.inspect.faults import Fault
+from shardwright.inspect.faults import DatasetFault
 from shardwright.storage import Folder
 
 
-def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
+def check_companions(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield every difference between the manifest and the files beside the shards."""
     yield from _manifest_faults(root, manifest)
     for filename, check in (
@@ -32,37 +32,32 @@ def check_companions(root: Folder, manifest: Manifest) -> Iterator[Fault]:
         try:
             content = read_json(root, filename)
         except (NotADatasetError, StorageError) as error:
-            yield Fault(filename, None, None, str(error))
+            yield DatasetFault.of_file(filename, str(error))
             continue
         try:
             faults = ["the file is missing"] if content is None else list(check(content, manifest))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             faults = [f"the structure is invalid ({type(error).__name__}: {error})"]
-        yield from (Fault(filename, None, None, what) for what in faults)
+        yield from (DatasetFault.of_file(filename, what) for what in faults)
     if root.num_bytes_of(naming.SCHEMA_PBTXT) is None:
-        yield Fault(naming.SCHEMA_PBTXT, None, None, "the file is missing")
+        yield DatasetFault.of_file(naming.SCHEMA_PBTXT, "the file is missing")
     yield from _names_faults(root, manifest.schema)
     yield from _reject_faults(root, manifest)
 
 
-def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
+def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield contradictions within the manifest: totals, shard numbers and number of inputs."""
     there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
     differing = [key for key in sums if there.get(key) != sums[key]]
     if differing:
-        yield Fault(
-            naming.MANIFEST,
-            None,
-            None,
-            f"totals that do not match the shards: {', '.join(differing)}",
+        yield DatasetFault.of_file(
+            naming.MANIFEST, f"totals that do not match the shards: {', '.join(differing)}"
         )
     for split in manifest.splits.values():
         indices = [shard.index for shard in split.shards]
         if indices != list(range(len(indices))):
-            yield Fault(
+            yield DatasetFault.of_file(
                 naming.MANIFEST,
-                None,
-                None,
                 f"split {split.name!r} has shards {indices}, expected 0 to {len(indices) - 1}",
             )
     if manifest.num_inputs != manifest.num_records + sum(manifest.rejects.values()):
@@ -70,7 +65,7 @@ def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
             f"num_inputs is {manifest.num_inputs}, but there are {manifest.num_records} records "
             f"and {sum(manifest.rejects.values())} rejects"
         )
-        yield Fault(naming.MANIFEST, None, None, what)
+        yield DatasetFault.of_file(naming.MANIFEST, what)
 
 
 def _dataset_info_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[str]:
@@ -141,31 +136,28 @@ def _stats_faults(content: Mapping[str, Any], manifest: Manifest) -> Iterator[st
             yield f"the statistics of split {name!r} differ from the manifest"
 
 
-def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[Fault]:
+def _names_faults(root: Folder, schema: ExampleSchema) -> Iterator[DatasetFault]:
     """Yield faults of the files of class names and words."""
     for filename, names in names_files(schema).items():
         try:
             text = root.read_bytes(filename).decode("utf-8", "surrogatepass")
         except MissingError:
-            yield Fault(filename, None, None, "the file is missing")
+            yield DatasetFault.of_file(filename, "the file is missing")
             continue
         except (StorageError, ValueError) as error:
-            yield Fault(filename, None, None, f"the file cannot be read: {error}")
+            yield DatasetFault.of_file(filename, f"the file cannot be read: {error}")
             continue
         if text != names_text(names):
             there, what = (
                 text.count("\n"),
                 "words" if filename.endswith(naming.VOCABULARY_SUFFIX) else "classes",
             )
-            yield Fault(
-                filename,
-                None,
-                None,
-                f"the {there} {what} in the file are not the {len(names)} of the manifest",
+            yield DatasetFault.of_file(
+                filename, f"the {there} {what} in the file are not the {len(names)} of the manifest"
             )
 
 
-def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
+def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Compare the number of rejects by reason; the file of a failed build is left out."""
     counts: Counter[str] = Counter()
     for path in root.outputs():
@@ -179,13 +171,13 @@ def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[Fault]:
             with root.open_small(path) as source, pq.ParquetFile(source) as file:
                 counts.update(file.read(["reason"])["reason"].to_pylist())
         except (pa.ArrowException, StorageError, OSError, KeyError) as error:
-            yield Fault(path, None, None, f"the file cannot be read: {error}")
+            yield DatasetFault.of_file(path, f"the file cannot be read: {error}")
     if counts != Counter(manifest.rejects):
         what = (
             f"the files hold {_show_counts(counts)}, "
             f"the manifest says {_show_counts(manifest.rejects)}"
         )
-        yield Fault(naming.REJECTS_DIR, None, None, what)
+        yield DatasetFault.of_file(naming.REJECTS_DIR, what)
 
 
 def _show_counts(counts: Mapping[str, int]) -> str:
@@ -194,25 +186,19 @@ def _show_counts(counts: Mapping[str, int]) -> str:
     )
 
 
-def find_strays(root: Folder, manifest: Manifest) -> Iterator[Fault]:
+def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield stray files: readers ignore them, but a glob such as `*.tfrecord*` matches them."""
     names = [name for split in manifest.splits for name in manifest.shard_names(split)]
     wanted = {name.shard for name in names} | {name.sidecar for name in names}
     for path in root.outputs():
         folder, filename = os.path.split(path)
         if filename.endswith(naming.TEMPORARY_SUFFIX):
-            yield Fault(
-                path,
-                None,
-                None,
-                "temporary file of an interrupted build; it can be removed",
+            yield DatasetFault.of_file(
+                path, "temporary file of an interrupted build; it can be removed"
             )
         elif path not in wanted and (
             folder == naming.INDEX_DIR or naming.ShardName.parse(path) is not None
         ):
-            yield Fault(
-                path,
-                None,
-                None,
-                "not part of this dataset: it is not in the manifest; it can be removed",
+            yield DatasetFault.of_file(
+                path, "not part of this dataset: it is not in the manifest; it can be removed"
             )

@@ -8,6 +8,7 @@ from typing import Any
 
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import (
+    INDEXED,
     PICTURES,
     ExampleSchema,
     Feature,
@@ -18,9 +19,6 @@ from shardwright.format.schema import (
 from shardwright.format.tensor_features import read_tensor
 
 _KIND_NAMES = {int: "int64", float: "float", bytes: "bytes"}
-_INDICES = frozenset(
-    {FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
-)
 Values = list[bytes] | list[int] | list[float]
 
 
@@ -72,7 +70,7 @@ class ExampleChecker:
             yield from _image_faults(feature, values[0])
         elif feature.kind == FeatureKind.TENSOR and isinstance(values[0], bytes):
             yield from _tensor_faults(feature, values[0])
-        elif feature.kind in _INDICES and stored.told_kind == "int64":
+        elif feature.kind in INDEXED and stored.told_kind == "int64":
             yield from self._index_faults(feature, stored, values)
 
     def _index_faults(

@@ -12,7 +12,7 @@ MAX_FAULTS_PER_FILE = 1000  # a file full of faults must not fill memory and ter
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class DatasetFault:
     """A difference between a dataset and its manifest.
 
     Attributes:
@@ -26,6 +26,11 @@ class Fault:
     record: int | None
     offset: int | None
     what: str
+
+    @classmethod
+    def of_file(cls, file: str, what: str) -> DatasetFault:
+        """Return a fault that concerns a whole file."""
+        return cls(file, None, None, what)
 
     def __str__(self) -> str:
         if self.record is None:
@@ -55,8 +60,8 @@ class Verification:
     num_records: int
     num_bytes: int
     seconds: float
-    faults: tuple[Fault, ...]
-    notes: tuple[Fault, ...]
+    faults: tuple[DatasetFault, ...]
+    notes: tuple[DatasetFault, ...]
     by: str = "content"
 
     @property
@@ -100,7 +105,7 @@ class Verification:
         }
 
 
-def limit_faults(faults: Iterable[Fault]) -> Iterator[Fault]:
+def limit_faults(faults: Iterable[DatasetFault]) -> Iterator[DatasetFault]:
     """Yield at most `MAX_FAULTS_PER_FILE` faults per file, then one with the number of the rest."""
     given: dict[str, int] = {}
     for fault in faults:
@@ -109,9 +114,6 @@ def limit_faults(faults: Iterable[Fault]) -> Iterator[Fault]:
             yield fault
     for file, number in given.items():
         if number > MAX_FAULTS_PER_FILE:
-            yield Fault(
-                file,
-                None,
-                None,
-                f"{number - MAX_FAULTS_PER_FILE} more faults in this file are not listed",
+            yield DatasetFault.of_file(
+                file, f"{number - MAX_FAULTS_PER_FILE} more faults in this file are not listed"
             )

@@ -11,13 +11,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import StorageError
-from shardwright.format.index import read_index, read_summary
+from shardwright.format.index import ShardSummary, read_index, read_summary
 from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan
 from shardwright.format.schema import ExampleSchema, Source
 from shardwright.inspect.example_check import Values, one_value
-from shardwright.inspect.faults import Fault
+from shardwright.inspect.faults import DatasetFault
 from shardwright.storage import Folder
 
 _BLOCK_ROWS = 1024
@@ -65,17 +65,23 @@ class IndexRows:
 
 def check_sidecar(
     root: Folder, name: ShardName, info: ShardInfo
-) -> tuple[IndexRows | None, list[Fault]]:
+) -> tuple[IndexRows | None, list[DatasetFault]]:
     """Return a sidecar's rows and no faults; or None and faults, if the manifest disagrees."""
     try:
         table = read_index(root, name)
     except StorageError as error:
-        return None, [Fault(name.sidecar, None, None, str(error).removeprefix(f"{name.sidecar} "))]
-    summary = read_summary(root, name)
+        what = str(error).removeprefix(f"{name.sidecar} ")
+        return None, [DatasetFault.of_file(name.sidecar, what)]
+    fault = _mismatch(read_summary(root, name), table.num_rows, name, info)
+    return (None, [DatasetFault.of_file(name.sidecar, fault)]) if fault else (IndexRows(table), [])
+
+
+def _mismatch(
+    summary: ShardSummary | None, num_rows: int, name: ShardName, info: ShardInfo
+) -> str | None:
+    """Return why a sidecar is not that of a shard, or None if it is."""
     if summary is None:
-        return None, [
-            Fault(name.sidecar, None, None, "its metadata does not say which shard it indexes")
-        ]
+        return "its metadata does not say which shard it indexes"
     wanted = {
         "name": name,
         "num_records": info.num_records,
@@ -88,18 +94,10 @@ def check_sidecar(
         details = ", ".join(
             f"{key} {getattr(summary, key)!r} instead of {wanted[key]!r}" for key in differing
         )
-        what = f"it is the index of another shard ({details}); its rows are not compared"
-        return None, [Fault(name.sidecar, None, None, what)]
-    if table.num_rows != info.num_records:
-        return None, [
-            Fault(
-                name.sidecar,
-                None,
-                None,
-                f"it has {table.num_rows} rows for {info.num_records} records",
-            )
-        ]
-    return IndexRows(table), []
+        return f"it is the index of another shard ({details}); its rows are not compared"
+    if num_rows != info.num_records:
+        return f"it has {num_rows} rows for {info.num_records} records"
+    return None
 
 
 class RowChecker:

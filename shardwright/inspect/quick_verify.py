@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from time import monotonic
 
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
+from shardwright.format.manifest import ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
-from shardwright.inspect.faults import Fault, Verification
+from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.storage import Folder
 from shardwright.storage.local import StatedFile
 
@@ -30,68 +30,59 @@ def verify_quickly(root: Folder) -> Verification:
     started = monotonic()
     manifest = read_manifest(root)
     stated, sidecars = root.stated(), root.stated(naming.INDEX_DIR)
-    faults: list[Fault] = []
+    faults: list[DatasetFault] = []
     unknown: list[str] = []
-    for name, info in _shards(manifest):
+    shards = manifest.named_shards()
+    for name, info in shards:
         faults += _shard_faults(root, name, info, stated.get(name.shard), unknown)
         if name.sidecar.rpartition("/")[2] not in sidecars:
-            faults.append(Fault(name.sidecar, None, None, f"the index of {name.shard} is missing"))
-    num_shards = sum(len(split.shards) for split in manifest.splits.values())
+            faults.append(
+                DatasetFault.of_file(name.sidecar, f"the index of {name.shard} is missing")
+            )
     return Verification(
         dataset=root.uri,
-        num_shards=num_shards,
+        num_shards=len(shards),
         num_records=0,
         num_bytes=0,
         seconds=monotonic() - started,
         faults=tuple(faults),
-        notes=tuple(_notes(root, unknown, num_shards)),
-        by=_BY_LENGTHS if len(unknown) == num_shards else _BY_CHECKSUMS,
+        notes=tuple(_notes(root, unknown, len(shards))),
+        by=_BY_LENGTHS if len(unknown) == len(shards) else _BY_CHECKSUMS,
     )
-
-
-def _shards(manifest: Manifest) -> Iterator[tuple[ShardName, ShardInfo]]:
-    for split in manifest.splits.values():
-        yield from zip(manifest.shard_names(split.name), split.shards, strict=True)
 
 
 def _shard_faults(
     root: Folder, name: ShardName, info: ShardInfo, found: StatedFile | None, unknown: list[str]
-) -> Iterator[Fault]:
+) -> Iterator[DatasetFault]:
     """Yield a shard's faults; append its name to `unknown` if the store has no checksum of it."""
     if found is None:
-        yield Fault(
-            name.shard, None, None, f"the shard is missing, with {info.num_records} records"
+        yield DatasetFault.of_file(
+            name.shard, f"the shard is missing, with {info.num_records} records"
         )
         return
     if found.num_bytes != info.num_bytes:
-        yield Fault(
-            name.shard,
-            None,
-            None,
-            f"the file has {found.num_bytes} bytes, the manifest says {info.num_bytes}",
+        yield DatasetFault.of_file(
+            name.shard, f"the file has {found.num_bytes} bytes, the manifest says {info.num_bytes}"
         )
         return
     if info.etag is not None and found.etag == info.etag:
         return
     crc = found.crc32c if found.crc32c is not None else root.stated_crc32c(name.shard)
     if crc is not None and crc != info.crc32c:
-        yield Fault(
-            name.shard,
-            None,
-            None,
-            f"the store states crc32c {crc:#010x}, the manifest {info.crc32c:#010x}",
+        yield DatasetFault.of_file(
+            name.shard, f"the store states crc32c {crc:#010x}, the manifest {info.crc32c:#010x}"
         )
     elif crc is None and info.etag is not None:
         what = (
             f"its etag is {found.etag}, but was {info.etag} when it was written: changed or copied "
             "since; run without --quick to read it"
         )
-        yield Fault(name.shard, None, None, what)
+        yield DatasetFault.of_file(name.shard, what)
     elif crc is None:
         unknown.append(name.shard)
 
 
-def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[Fault]:
+def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:
     if unknown:
         which = (
             "any shard"
@@ -100,9 +91,7 @@ def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[Fault]
         )
         keeps = "keeps no checksum for" if which != "any shard" else "does not keep checksums for"
         where = "the store" if root.is_remote else "a disk"
-        yield Fault(
+        yield DatasetFault.of_file(
             naming.MANIFEST,
-            None,
-            None,
             f"{where} {keeps} {which}: only lengths were compared; run without --quick to read all",
         )

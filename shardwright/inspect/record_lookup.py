@@ -90,9 +90,7 @@ def _find_id(
 ) -> FoundRecord | None:
     for split in splits:
         start = 0
-        for name, shard in zip(
-            manifest.shard_names(split), manifest.splits[split].shards, strict=True
-        ):
+        for name, shard in manifest.named_shards(split):
             row = pc.index(
                 read_index(root, name, ["id"])["id"], pa.scalar(key, pa.string())
             ).as_py()
@@ -105,7 +103,7 @@ def _find_id(
 def _find_number(root: Folder, manifest: Manifest, number: int, split: str) -> FoundRecord:
     info = manifest.splits[split]
     start = 0
-    for name, shard in zip(manifest.shard_names(split), info.shards, strict=True):
+    for name, shard in manifest.named_shards(split):
         if number < start + shard.num_records:
             return _read_found(root, manifest, name, number - start, number)
         start += shard.num_records

@@ -25,7 +25,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import RecordSpan
 from shardwright.format.schema import Source
 from shardwright.inspect.example_check import ExampleChecker, one_value
-from shardwright.inspect.faults import Fault, limit_faults
+from shardwright.inspect.faults import DatasetFault, limit_faults
 from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar
 from shardwright.inspect.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
 from shardwright.storage import Folder
@@ -53,7 +53,7 @@ class ShardCheck:
     name: ShardName
     num_records: int = 0
     num_bytes: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[DatasetFault] = field(default_factory=list)
     id_hashes: array[int] = field(default_factory=lambda: array("q"))
     id_records: array[int] = field(default_factory=lambda: array("q"))
     id_offsets: array[int] = field(default_factory=lambda: array("q"))
@@ -69,9 +69,7 @@ class ShardChecker:
         self._rows = RowChecker(manifest.schema)
         self._id, self._label = manifest.schema.find(Source.ID), manifest.schema.label
         self._contents: Mapping[FileContent, str] = {
-            (info.num_bytes, info.crc32c): name.shard
-            for split in manifest.splits.values()
-            for name, info in zip(manifest.shard_names(split.name), split.shards, strict=True)
+            (info.num_bytes, info.crc32c): name.shard for name, info in manifest.named_shards()
         }
 
     def check(self, name: ShardName, info: ShardInfo) -> ShardCheck:
@@ -90,18 +88,16 @@ class ShardChecker:
                 result.faults += limit_faults(self._shard_faults(file, info, rows, result))
         except MissingError:
             result.faults.append(
-                Fault(
-                    name.shard, None, None, f"the shard is missing, with {info.num_records} records"
+                DatasetFault.of_file(
+                    name.shard, f"the shard is missing, with {info.num_records} records"
                 )
             )
         except NO_FAULTS_OF_FILES:
             raise
         except (OSError, StorageError) as error:
             result.faults.append(
-                Fault(
+                DatasetFault.of_file(
                     name.shard,
-                    None,
-                    None,
                     f"the shard cannot be read: {getattr(error, 'strerror', None) or error}",
                 )
             )
@@ -109,27 +105,27 @@ class ShardChecker:
 
     def _shard_faults(
         self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck
-    ) -> Iterator[Fault]:
+    ) -> Iterator[DatasetFault]:
         crc = file_crc32c(file)
         result.num_bytes = file.tell()
         file.seek(0)
         content = (result.num_bytes, crc)
         if content != (info.num_bytes, info.crc32c):
             other = self._contents.get(content)
-            yield Fault(result.name.shard, None, None, _content_fault(content, info, other))
+            yield DatasetFault.of_file(result.name.shard, _content_fault(content, info, other))
             rows = None if other else rows  # the index describes the shard that should be here
         yield from self._record_faults(file, info, rows, result)
 
     def _record_faults(
         self, file: BinaryIO, info: ShardInfo, rows: IndexRows | None, result: ShardCheck
-    ) -> Iterator[Fault]:
+    ) -> Iterator[DatasetFault]:
         name, last = result.name, None
         offsets = rows.offsets if rows is not None else np.zeros(0, np.int64)
         for number, last in walk_records(file, offsets):
             if isinstance(last, RecordFault):
                 # A fault past the last planned record is surplus bytes, not a record.
                 result.num_records = max(result.num_records, min(number + 1, info.num_records))
-                yield Fault(name.shard, number, last.offset, last.what)
+                yield DatasetFault(name.shard, number, last.offset, last.what)
             else:
                 result.num_records = number + 1
                 yield from self._example_faults(number, last, rows, result)
@@ -138,31 +134,32 @@ class ShardChecker:
                 f"the last {info.num_records - result.num_records} records are cut off, or follow "
                 "a broken record and are not in the index"
             )
-            yield Fault(name.shard, None, None, what)
+            yield DatasetFault.of_file(name.shard, what)
         elif result.num_records != info.num_records:
             what = (
                 f"the shard holds {result.num_records} records, "
                 f"the manifest says {info.num_records}"
             )
-            yield Fault(name.shard, None, None, what)
+            yield DatasetFault.of_file(name.shard, what)
 
     def _example_faults(
         self, number: int, span: RecordSpan, rows: IndexRows | None, result: ShardCheck
-    ) -> Iterator[Fault]:
+    ) -> Iterator[DatasetFault]:
         name = result.name
         try:
             features = parse_example(span.data)
         except ExampleFault as error:
-            yield Fault(name.shard, number, span.offset, str(error))
+            yield DatasetFault(name.shard, number, span.offset, str(error))
             return
         for what in self._examples.faults(features):
-            yield Fault(name.shard, number, span.offset, what)
+            yield DatasetFault(name.shard, number, span.offset, what)
         row = rows.row(number) if rows is not None else None
         if row is not None:
             for what in self._rows.faults(row, span, features):
-                yield Fault(name.sidecar, number, span.offset, what)
+                yield DatasetFault(name.sidecar, number, span.offset, what)
         example_id, label = one_value(features, self._id), one_value(features, self._label)
         if example_id is not None:
+            # 8 bytes instead of the id. `verify` reads the ids with equal hashes again.
             result.id_hashes.append(hash(example_id))
             result.id_records.append(number)
             result.id_offsets.append(span.offset)

@@ -64,6 +64,7 @@ def _next_place(
     """Return number and offset of the record after a broken one; offset -1 if it is unknown."""
     if fault.next_offset is not None:
         return number + 1, fault.next_offset
+    # The length is broken, so the end of this record is unknown to the frame, but not to the index.
     following = int(np.searchsorted(known_offsets, fault.offset, side="right"))
     return (
         (following, int(known_offsets[following]))

@@ -16,7 +16,7 @@ from shardwright.format.records import read_record
 from shardwright.format.schema import Source
 from shardwright.inspect.companion_check import check_companions, find_strays
 from shardwright.inspect.example_check import one_value
-from shardwright.inspect.faults import Fault, Verification, limit_faults
+from shardwright.inspect.faults import DatasetFault, Verification, limit_faults
 from shardwright.inspect.shard_check import ShardCheck, ShardChecker
 from shardwright.storage import Folder, StorageOptions
 
@@ -69,16 +69,17 @@ def _check_shards(
     root: Folder, manifest: Manifest, threads: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[ShardCheck]:
     checker = ShardChecker(root, manifest)
-    names = [name for split in manifest.splits for name in manifest.shard_names(split)]
-    infos = [info for split in manifest.splits.values() for info in split.shards]
+    shards = manifest.named_shards()
     with ThreadPoolExecutor(threads, thread_name_prefix="shardwright-verify") as pool:
-        for done, check in enumerate(pool.map(checker.check, names, infos), start=1):
+        for done, check in enumerate(
+            pool.map(lambda shard: checker.check(*shard), shards), start=1
+        ):
             yield check
             if progress is not None:
-                progress(done, len(names))
+                progress(done, len(shards))
 
 
-def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[Fault]:
+def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Iterator[DatasetFault]:
     """Yield wrong label statistics of the manifest, only for splits without other faults."""
     for split in manifest.splits.values():
         mine = [check for check in checks if check.name.split == split.name]
@@ -90,7 +91,7 @@ def _label_count_faults(manifest: Manifest, checks: Sequence[ShardCheck]) -> Ite
             what = (
                 f"the label statistics of split {split.name!r} differ from its records: {differing}"
             )
-            yield Fault(naming.MANIFEST, None, None, what)
+            yield DatasetFault.of_file(naming.MANIFEST, what)
 
 
 def _differing_labels(split: SplitInfo, counts: Counter[int]) -> str:
@@ -103,7 +104,7 @@ def _differing_labels(split: SplitInfo, counts: Counter[int]) -> str:
 
 def _find_duplicates(
     root: Folder, manifest: Manifest, checks: Sequence[ShardCheck]
-) -> Iterator[Fault]:
+) -> Iterator[DatasetFault]:
     """Yield duplicate ids; rereads the ids with equal hashes, since the hashes may collide."""
     hashes = np.concatenate(
         [np.zeros(0, np.int64), *(np.asarray(check.id_hashes, np.int64) for check in checks)]
@@ -122,7 +123,7 @@ def _find_duplicates(
                     f"the id {example_id.decode('utf-8', 'backslashreplace')!r} is also that of "
                     f"record {there[1]} of {there[0]}"
                 )
-                yield Fault(*place, what)
+                yield DatasetFault(*place, what)
 
 
 def _read_ids(

@@ -1,4 +1,4 @@
-"""Collect the damaged records of a reader, up to its `max_bad_records`."""
+"""Collect the damaged records of a reader or a tf.data pipeline, up to its `max_bad_records`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from shardwright.errors import BadRecordError
 from shardwright.reader.record_reader import BadRecord
 
 
-def add_bad_records(known: list[BadRecord], bad: list[BadRecord], most: int) -> list[BadRecord]:
+def add_bad_records(
+    known: list[BadRecord], bad: list[BadRecord], most: int, num_records: int | None = None
+) -> list[BadRecord]:
     """Return the known records and the new ones of `bad`.
 
     Raises:
-        BadRecordError: They are more than `most`.
+        BadRecordError: They are more than `most`, or all of `num_records`.
     """
     if not bad:
         return known
     seen = set(known)
     found = [*known, *(record for record in bad if record not in seen)]
-    if len(found) > most:
+    if len(found) > most or (num_records is not None and len(found) >= num_records):
         raise BadRecordError(str(bad[0]), len(found), most)
     return found

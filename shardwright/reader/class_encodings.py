@@ -11,11 +11,10 @@ import numpy.typing as npt
 
 from shardwright.errors import UsageError
 from shardwright.format.example import ExampleFault
-from shardwright.format.schema import Feature
+from shardwright.format.schema import INDEXED, Feature
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import (
     BYTE_STRINGS,
-    CLASSES,
     INTEGERS,
     Values,
     as_bytes,
@@ -53,6 +52,7 @@ class OneHot(Encoding):
 
     def allocate(self, feature: Feature, batch: int) -> npt.NDArray[Any]:
         del feature
+        # -1 gives a row of zeros, for padding and damaged records.
         return np.full(batch, -1, np.int64)
 
     def encode(self, feature: Feature, values: Values) -> Any:
@@ -143,7 +143,7 @@ class MultiHot(Encoding):
 
 
 def _count_classes(encoding: str, feature: Feature, class_names: Sequence[str]) -> int:
-    if feature.kind in CLASSES and class_names:
+    if feature.kind in INDEXED and class_names:
         return len(class_names)
     raise UsageError(
         f"feature {feature.name!r} has no class names: pass {encoding}(num_classes=...)"

@@ -22,7 +22,7 @@ _REMOTE_WINDOW = 16  # the cache must hold all of these shards at once
 
 
 @dataclass(frozen=True)
-class Source:
+class DatasetSource:
     """A dataset to read.
 
     Attributes:
@@ -36,7 +36,7 @@ class Source:
     cache: ShardCache | None
 
     @classmethod
-    def open(cls, root: Folder, settings: CacheSettings | None) -> Source:
+    def open(cls, root: Folder, settings: CacheSettings | None) -> DatasetSource:
         """Open a dataset; raise as `ShardCache.open` and `read_manifest`."""
         if not root.is_remote:
             return cls(root, read_manifest(root), None)
@@ -48,7 +48,7 @@ class Source:
 class ShardRef:
     """A shard and the rows to read of it, [first_row, stop_row)."""
 
-    source: Source
+    source: DatasetSource
     name: ShardName
     info: ShardInfo
     first_row: int
@@ -79,7 +79,7 @@ class Corpus:
     schema: ExampleSchema
 
     @classmethod
-    def of(cls, sources: Sequence[Source], split: str) -> Corpus:
+    def of(cls, sources: Sequence[DatasetSource], split: str) -> Corpus:
         """Return the shards of a split, or a part of one, of each source.
 
         Raises:
@@ -106,6 +106,12 @@ class Corpus:
         return int(self.sizes.sum())
 
     @property
+    def mean_record_bytes(self) -> float:
+        """The mean length of a record with its frame, over all records of the shards."""
+        num_records = sum(shard.info.num_records for shard in self.shards)
+        return sum(shard.info.num_bytes for shard in self.shards) / max(num_records, 1)
+
+    @property
     def is_remote(self) -> bool:
         return any(shard.source.cache is not None for shard in self.shards)
 
@@ -118,6 +124,7 @@ class Corpus:
         """Return a hash of the records to read and of `settings` that select or weigh them."""
         digest = hashlib.blake2b(digest_size=16)
         for shard in self.shards:
+            # Without the address: a copy of the dataset resumes the same state.
             part = (
                 shard.name.split,
                 shard.info.index,
@@ -132,7 +139,7 @@ class Corpus:
         return digest.hexdigest()
 
 
-def _find_shards(source: Source, split: str) -> list[ShardRef]:
+def _find_shards(source: DatasetSource, split: str) -> list[ShardRef]:
     manifest = source.manifest
     spans = parse_split(
         split, {name: found.num_records for name, found in manifest.splits.items()}, manifest.name
@@ -140,9 +147,7 @@ def _find_shards(source: Source, split: str) -> list[ShardRef]:
     shards = []
     for span in spans:
         start = 0
-        for name, info in zip(
-            manifest.shard_names(span.split), manifest.splits[span.split].shards, strict=True
-        ):
+        for name, info in manifest.named_shards(span.split):
             first, stop = max(span.start - start, 0), min(span.stop - start, info.num_records)
             if first < stop:
                 shards.append(ShardRef(source, name, info, first, stop))
@@ -150,7 +155,7 @@ def _find_shards(source: Source, split: str) -> list[ShardRef]:
     return shards
 
 
-def _check_same_schema(first: Source, other: Source) -> None:
+def _check_same_schema(first: DatasetSource, other: DatasetSource) -> None:
     mine, its = first.manifest.schema, other.manifest.schema
     if mine.features != its.features:
         raise UsageError(

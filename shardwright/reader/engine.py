@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import ExampleSchema
-from shardwright.format.schema import Source as FeatureSource
+from shardwright.format.schema import ExampleSchema, Source
 from shardwright.images import ImageTransform, StoredImage
 from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
 from shardwright.reader.columns import ColumnReader
-from shardwright.reader.corpus import Corpus, Source
+from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.encodings import Spec
 from shardwright.reader.options import ReaderOptions
 from shardwright.reader.order import StoredOrder
@@ -44,7 +43,7 @@ class Engine:
 
     def __init__(self, options: ReaderOptions) -> None:
         sources = [
-            Source.open(Folder.at(address, options.storage), options.cache)
+            DatasetSource.open(Folder.at(address, options.storage), options.cache)
             for address in options.datasets
         ]
         self.corpus = Corpus.of(sources, options.split)
@@ -100,6 +99,7 @@ class Engine:
 
     def begin(self, step: Step) -> PendingBatch:
         """Start making a host's part of a global batch."""
+        # The first batch: no earlier one has planned its window.
         if self._window_read is None:
             self._plan(step.position)
         return self._maker.begin(
@@ -109,6 +109,7 @@ class Engine:
     def finish(self, batch: PendingBatch) -> tuple[Batch, list[BadRecord]]:
         """Return a batch that was begun; raise `StorageError` if a file cannot be read."""
         finished = self._maker.finish(batch)
+        # Only now: until its batches are finished, a window's shards must stay.
         self._plan(batch.step.next_position)
         return finished
 
@@ -138,6 +139,7 @@ class Engine:
             if window != self._window_read:
                 self._window_read = window
                 self._files.plan(window, order.upcoming(epoch, place))
+                # Batches made ahead may be in the next window already.
                 self._indexes.keep_only({*window, *following})
 
     def _running_pool(self) -> ThreadPoolExecutor:
@@ -157,7 +159,7 @@ def stored_image(schema: ExampleSchema) -> StoredImage:
 
 
 def _make_columns(schema: ExampleSchema, options: ReaderOptions) -> ColumnReader:
-    columns = ColumnReader(schema, options.features, indexed=frozenset({FeatureSource.LABEL}))
+    columns = ColumnReader(schema, options.features, indexed=frozenset({Source.LABEL}))
     if options.image is not None and columns.image is None:
         raise UsageError(
             f"image={options.image} needs the image: "

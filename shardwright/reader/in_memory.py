@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from shardwright.dataset import Dataset
 from shardwright.errors import UsageError
 from shardwright.images import ImageTransform
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.reader import Reader
 from shardwright.sizes import parse_size, show_bytes
+from shardwright.storage import Folder
 
 _ALL_ROWS = 1 << 40  # more than any split has: one incomplete batch
 
 
 def read_split(
-    dataset: Dataset,
+    root: Folder,
     split: str,
     *,
     image: ImageTransform | None,
@@ -26,7 +26,6 @@ def read_split(
     max_bytes: int | str,
 ) -> dict[str, Any]:
     """Return a split as arrays: see `Dataset.to_numpy`."""
-    root = dataset.root
     with Reader(
         root.uri,
         split,

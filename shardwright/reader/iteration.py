@@ -46,6 +46,7 @@ class BatchIterator(Iterator[Batch]):
         pending = self._pending[0]
         try:
             batch, bad = self._engine.finish(pending)
+            # May raise `BadRecordError`: the position moves only with a batch that is handed out.
             self._deliver(pending.step.next_position, bad)
         except BaseException:
             self._go_back_to(pending.step)

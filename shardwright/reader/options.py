@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +111,7 @@ def features_of(features: Sequence[str] | Features | None) -> Features | None:
     """Return names, or names with encodings, as {name: encoding}."""
     if features is None:
         return None
-    if isinstance(features, str) or not features:
+    if isinstance(features, str) or not isinstance(features, Iterable) or not features:
         raise UsageError(
             f"features={features!r} must be a list of one or more names, or {{name: encoding}}"
         )

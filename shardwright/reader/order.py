@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, count, cycle
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,7 +41,7 @@ class Order(Protocol):
         """Yield the shards after that window in order of use, through all coming epochs."""
 
 
-def _starts(sizes: I64) -> I64:
+def starts_of(sizes: I64) -> I64:
     """Return [n + 1]: where each shard begins, and where the last one ends."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
@@ -54,17 +54,24 @@ class StoredOrder:
         sizes: Records of each shard, [shards].
     """
 
+    window: ClassVar = 1  # shards are read one after another
+
     sizes: I64
     _starts: I64 = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_starts", _starts(self.sizes))
+        object.__setattr__(self, "_starts", starts_of(self.sizes))
 
     @property
     def size(self) -> int:
         return int(self._starts[-1])
 
-    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:  # noqa: ARG002 - every epoch is the same
+    def table(self, epoch: int) -> EpochTable:  # noqa: ARG002 - every epoch is the same
+        """Return the stored shards, each a window of its own."""
+        return EpochTable(np.arange(len(self.sizes)), self._starts, self._starts)
+
+    def locate(self, epochs: I64, places: I64) -> tuple[I64, I64]:  # noqa: ARG002
+        # An empty shard shares its start with the next one, which `side="right"` finds instead.
         shards = np.searchsorted(self._starts, places, side="right") - 1
         return shards, places - self._starts[shards]
 
@@ -111,6 +118,7 @@ class ShuffledOrder:
     _table: object = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # Batches made ahead and `upcoming` use a few neighboring epochs at the same time.
         object.__setattr__(self, "_table", lru_cache(maxsize=4)(self._make_table))
 
     def __getstate__(self) -> tuple[I64, int, int]:
@@ -137,7 +145,7 @@ class ShuffledOrder:
             key = derive_key(self.seed, epoch, SHARD_ORDER)
             shards = permute(shards, np.uint64(num_shards), np.uint64(key))
         ordered = shards.astype(np.int64)
-        starts = _starts(self.sizes[ordered])
+        starts = starts_of(self.sizes[ordered])
         ends = np.append(np.arange(0, num_shards, self.window), num_shards)
         return EpochTable(ordered, starts, starts[ends])
 
@@ -154,6 +162,7 @@ class ShuffledOrder:
         begins = table.window_starts[windows]
         keys = derive_keys(derive_key(self.seed, epoch, RECORD_ORDER), windows.astype(np.uint64))
         sizes = (table.window_starts[windows + 1] - begins).astype(np.uint64)
+        # A place moves within its window only: a remote reader needs the shards of a window alone.
         ranks = begins + permute((places - begins).astype(np.uint64), sizes, keys).astype(np.int64)
         slots = np.searchsorted(table.starts, ranks, side="right") - 1
         return table.shards[slots], ranks - table.starts[slots]
@@ -161,6 +170,7 @@ class ShuffledOrder:
     def windows(self, epoch: int, place: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         table = self.table(epoch)
         window = int(np.searchsorted(table.window_starts, place, side="right")) - 1
+        # The next window with records: one of empty shards alone shares its start.
         following = (
             int(np.searchsorted(table.window_starts, table.window_starts[window + 1], side="right"))
             - 1

@@ -3,8 +3,7 @@
 A Feistel network over the smallest power of two that holds `size` (as in Black and Rogaway,
 "Ciphers with Arbitrary Finite Domains", 2002). Results outside of [0, size) are encrypted again
 until they fall inside ("cycle walking": twice on average at worst, more often for sizes below 16).
-`splitmix` mixes the halves. All arithmetic is modulo 2**64, so that `tfdata/order.py` can do
-the same in a TensorFlow graph; golden values in the tests keep the two equal.
+`splitmix` mixes the halves. All arithmetic is modulo 2**64; golden values in the tests fix it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from shardwright.splitmix import GOLDEN, MASK_64, MIX_1, MIX_2, mix64
 
 U64 = NDArray[np.uint64]
 
+# Even, so that unequal halves end where they began. Part of every order: never change it.
 ROUNDS = 8
 MIN_BITS = 5  # with fewer, 8 rounds leave some orders of 5 records twice as likely as others
 
@@ -24,6 +24,7 @@ def derive_key(*parts: int) -> int:
     """Return a 64-bit key of ordered integers modulo 2**64, such as (seed, epoch, purpose)."""
     key = 0
     for part in parts:
+        # `mix64(0)` is 0: without the constant, (0,) and (0, 0) would have the same key.
         key = mix64((key + (part & MASK_64) + GOLDEN) & MASK_64)
     return key
 
@@ -55,6 +56,7 @@ def permute(ranks: U64, sizes: U64 | np.uint64, keys: U64 | np.uint64) -> U64:
     result = ranks.astype(np.uint64)
     bits = _bit_lengths(sizes)
     outside = np.arange(result.size)
+    # Ends: the cipher permutes a finite set, so a walk from inside returns to the inside.
     while outside.size:
         result[outside] = _encipher(result[outside], bits[outside], keys[outside])
         outside = outside[result[outside] >= sizes[outside]]
@@ -64,6 +66,7 @@ def permute(ranks: U64, sizes: U64 | np.uint64, keys: U64 | np.uint64) -> U64:
 def _bit_lengths(sizes: U64) -> U64:
     """Return the number of bits that hold size - 1, at least `MIN_BITS`."""
     bits = np.zeros(sizes.shape, np.uint64)
+    # By shifts: `log2` rounds above 2**53.
     rest = sizes - np.uint64(1)
     while rest.any():
         bits += rest > 0

@@ -69,6 +69,7 @@ class PlaceTable:
         )
 
     def _block(self, number: int) -> Places:
+        # Without a lock: two threads may compute the same block, and both results are equal.
         found = self._blocks.get(number)
         if found is None:
             found = self.locate(np.arange(number * _BLOCK, (number + 1) * _BLOCK))

@@ -97,6 +97,7 @@ def for_each_shard(shards: Sequence[_Shard], work: Callable[[_Shard], _Result]) 
 
 
 def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:
+    # All columns: only the condition knows which it needs.
     rows = read_rows(shard, None).slice(shard.first_row, shard.num_rows)
     mask = _evaluate(rows, where)
     return (np.flatnonzero(mask) + shard.first_row).astype(np.uint32)
@@ -104,6 +105,7 @@ def _keep(shard: ShardRef, where: Condition) -> NDArray[np.uint32]:
 
 def _evaluate(rows: pa.Table, where: Condition) -> NDArray[np.bool_]:
     if isinstance(where, pc.Expression):
+        # Arrow filters by an expression but does not return its mask: number the rows to find it.
         numbered = rows.append_column("__row", pa.array(np.arange(len(rows))))
         try:
             kept = numbered.filter(where)["__row"].to_numpy()

@@ -101,5 +101,6 @@ def labels_of(rows: pa.Table) -> NDArray[np.int32]:
 
 def _offsets(column: pa.ChunkedArray) -> NDArray[np.unsignedinteger]:
     offsets = column.to_numpy()
+    # Offsets ascend, so the last one is the largest.
     small = len(offsets) == 0 or int(offsets[-1]) < 2**32
     return offsets.astype(np.uint32 if small else np.uint64)

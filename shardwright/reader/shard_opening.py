@@ -38,6 +38,7 @@ def _open_local(ref: ShardRef) -> int:
         descriptor = _open(ref.uri)
     except MissingError as error:
         raise shard_fault(ref.uri, ref.info, None) from error
+    # A file cut between two records has no broken record: only its length shows it.
     num_bytes = os.fstat(descriptor).st_size
     if num_bytes != ref.info.num_bytes:
         os.close(descriptor)

@@ -59,6 +59,7 @@ class ReaderState:
                 and value < 0
                 and field.name in ("window", "position", "epoch")
             )
+            # `type`, not `isinstance`: True would pass as a seed.
             if type(value) is not kinds[field.name] or negative:
                 raise UsageError(
                     f"state has {field.name}={value!r}, which Reader.state() never returns: "

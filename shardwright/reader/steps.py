@@ -147,6 +147,7 @@ class Steps:
         batch, size = self.global_batch_size, self.epoch_size
         if self.remainder == Remainder.CARRY:
             return self._clip(position + num_steps * batch)
+        # Only the epoch of `position` may be incomplete; all others have the same number of steps.
         first_epoch = self._steps_in(size - position % size)
         if num_steps < first_epoch:
             return self._clip(position + num_steps * batch)

@@ -10,13 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
-from shardwright.format.schema import Feature, FeatureKind
+from shardwright.format.schema import CLASSES, Feature, FeatureKind
 
 Values = Sequence[Any] | npt.NDArray[Any]  # of bytes, int or float
 
-# Indices into the feature's own names.
-CLASSES = (FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL, FeatureKind.TOKENS)
-INTEGERS = (*CLASSES, FeatureKind.INT64)
+INTEGERS = (*CLASSES, FeatureKind.TOKENS, FeatureKind.INT64)
 BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)
 _DTYPES = {
     **dict.fromkeys(INTEGERS, np.int64),

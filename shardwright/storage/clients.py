@@ -24,7 +24,7 @@ from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 from shardwright.errors import ClientError, StorageError, UnreadableError
 from shardwright.storage import credentials
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.faults import Fault, fault_of, is_past_end, is_whole_answer
+from shardwright.storage.faults import StoreFault, fault_of, is_past_end, is_whole_answer
 from shardwright.storage.options import (
     AZURE_KEYS,
     CLIENT_KEYS,
@@ -137,7 +137,7 @@ class Client:
 
     def _fault_of(
         self, error: Exception, uri: str, verb: str, explain: Callable[[], object] | None
-    ) -> Fault | None:
+    ) -> StoreFault | None:
         fault = fault_of(error, uri, verb, self.endpoint)
         if fault is None:
             return None
@@ -154,7 +154,7 @@ class Client:
                 )
         return fault
 
-    def _note(self, fault: Fault) -> None:
+    def _note(self, fault: StoreFault) -> None:
         now = time.monotonic()
         if not fault.passes:
             # The store works, whatever it says about this object.
@@ -184,12 +184,12 @@ class Client:
         """
         return self._last_success > (started + time.monotonic()) / 2
 
-    def _last_word(self, fault: Fault, started: float) -> StorageError:
+    def _last_word(self, fault: StoreFault, started: float) -> StorageError:
         if self._serves_others(started):
             return UnreadableError(f"{fault.error}, while other objects are served")
         return type(fault.error)(f"{fault.error}; tried for {time.monotonic() - started:.0f} s")
 
-    def _say(self, fault: Fault, attempt: int, started: float) -> None:
+    def _say(self, fault: StoreFault, attempt: int, started: float) -> None:
         """Log a warning every 10 seconds, so that an outage does not look like a hung build."""
         now = time.monotonic()
         if now - started > _SAY_EVERY_SECONDS and now - self._last_said > _SAY_EVERY_SECONDS:

@@ -116,6 +116,7 @@ def _boto3_login(store: str, profile: str | None) -> Login:
         raise CredentialsError(_no_s3_keys(store))
 
     def fresh_keys() -> dict[str, object]:
+        # Static keys are of the base class itself; its subclasses refresh theirs.
         keys = credentials.get_frozen_credentials()
         expires = (
             None if type(credentials).__name__ == "Credentials" else datetime.now(UTC) + _KEEP_KEYS

@@ -58,7 +58,7 @@ _PASSING_CODES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class StoreFault:
     """A typed error, and whether to retry.
 
     Attributes:
@@ -76,7 +76,7 @@ class Fault:
     bodiless: bool = False
 
 
-def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> Fault | None:
+def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault | None:
     """Return the fault for an error that obstore raised, or None if it is not the store's.
 
     Args:
@@ -101,11 +101,11 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> Fault | No
         return _without_answer(error, uri, endpoint, text)
     settled = _settled(error, status, code, text, uri, verb, endpoint)
     if settled is not None:
-        return Fault(settled, False, str(status), bodiless=bodiless)
+        return StoreFault(settled, False, str(status), bodiless=bodiless)
     message = f"{uri} cannot be {_done(verb)}: {endpoint} returned {f'{status} {code}'.strip()}"
     passes = status in _PASSING_STATUS or code in _PASSING_CODES
     unsettled = ThrottledError(message) if passes else StorageError(message)
-    return Fault(unsettled, passes, str(status), bodiless=bodiless)
+    return StoreFault(unsettled, passes, str(status), bodiless=bodiless)
 
 
 def is_past_end(error: Exception) -> bool:
@@ -122,12 +122,12 @@ def is_whole_answer(error: Exception) -> bool:
     return "non-partial response" in str(error)
 
 
-def _bad_name(uri: str) -> Fault:
+def _bad_name(uri: str) -> StoreFault:
     problem = (
         key_problem(parse_address(uri).key)
         or "has a name that the storage client does not support: rename the object"
     )
-    return Fault(StorageError(f"{uri!r} {problem}"), False, "name")
+    return StoreFault(StorageError(f"{uri!r} {problem}"), False, "name")
 
 
 def _settled(
@@ -165,13 +165,13 @@ def _settled(
     return ChangedError(f"{uri} has changed since it was listed") if status in (304, 412) else None
 
 
-def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fault:
+def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> StoreFault:
     """Return the fault of a request without an HTTP status."""
     first = text.partition("\n")[0]
     return (
         _settled_without_answer(error, uri, endpoint, text, first)
         or _unanswered(error, uri, endpoint, text)
-        or Fault(
+        or StoreFault(
             TimedOutError(f"{uri}: {endpoint} closed the connection mid-response ({first[:200]})"),
             True,
             "broken",
@@ -181,45 +181,45 @@ def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> Fau
 
 def _settled_without_answer(
     error: Exception, uri: str, endpoint: str, text: str, first: str
-) -> Fault | None:
+) -> StoreFault | None:
     """Return the fault that no retry would change of a request without an HTTP status, or None."""
     if isinstance(error, exceptions.NotSupportedError):
-        return Fault(
+        return StoreFault(
             StorageError(f"{uri}: {endpoint} does not support this operation ({first[:200]})"),
             False,
             "unsupported",
         )
     if is_whole_answer(error):
-        return Fault(
+        return StoreFault(
             StorageError(f"{uri}: {endpoint} does not support range requests, which are needed"),
             False,
             "range",
         )
     if isinstance(error, FileNotFoundError):
-        return Fault(MissingError(f"{uri}: there is no such object"), False, "404")
+        return StoreFault(MissingError(f"{uri}: there is no such object"), False, "404")
     # S3's response in the wrong region; the right one is in a header that obstore drops.
     if "redirect without LOCATION" in text:
         fix = "set --storage-option region=... or AWS_REGION"
-        return Fault(
+        return StoreFault(
             WrongRegionError(f"{parse_address(uri).store} is not in the configured region; {fix}"),
             False,
             "301",
         )
     if _LOGIN.search(text):
         message = f"{parse_address(uri).store}: could not obtain credentials: {first}"
-        return Fault(CredentialsError(message), False, "credentials", answered=False)
+        return StoreFault(CredentialsError(message), False, "credentials", answered=False)
     return None
 
 
-def _unanswered(error: Exception, uri: str, endpoint: str, text: str) -> Fault | None:
+def _unanswered(error: Exception, uri: str, endpoint: str, text: str) -> StoreFault | None:
     """Return the fault of a request that the store did not answer, or None if it broke off."""
     if "timed out" in text.lower() or "TimedOut" in text:
-        return Fault(
+        return StoreFault(
             TimedOutError(f"{uri}: {endpoint} did not respond"), True, "timeout", answered=False
         )
     # For an upload obstore gives no further detail.
     if "error sending request" in text and isinstance(error, OSError):
-        return Fault(
+        return StoreFault(
             TimedOutError(f"{uri}: {endpoint} did not respond, or became unreachable"),
             True,
             "timeout",
@@ -232,7 +232,7 @@ def _unanswered(error: Exception, uri: str, endpoint: str, text: str) -> Fault |
             else "endpoint=..., AWS_ENDPOINT_URL"
         )
         advice = f"check the endpoint (--storage-option {where}) and the network"
-        return Fault(
+        return StoreFault(
             UnreachableError(f"{uri}: no response from {endpoint}: {advice}"),
             True,
             "connection",

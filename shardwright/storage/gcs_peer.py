@@ -144,9 +144,7 @@ def _faults(client: Client) -> Iterator[None]:
     try:
         from google.auth.exceptions import GoogleAuthError
     except ImportError:
-        raise MissingPeerError(
-            f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
-        ) from None
+        raise _missing_peer(client) from None
     try:
         yield
     except GoogleAuthError as error:
@@ -161,9 +159,7 @@ def _session(client: Client) -> Any:
         from google.oauth2.credentials import Credentials
         from google.oauth2.service_account import Credentials as ServiceAccount
     except ImportError:
-        raise MissingPeerError(
-            f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
-        ) from None
+        raise _missing_peer(client) from None
     config, scopes = client.config, ["https://www.googleapis.com/auth/devstorage.read_write"]
     if config.get("skip_signature"):
         return requests.Session()
@@ -181,6 +177,12 @@ def _session(client: Client) -> Any:
             )
         )
     return AuthorizedSession(google.auth.default(scopes=scopes)[0])
+
+
+def _missing_peer(client: Client) -> MissingPeerError:
+    return MissingPeerError(
+        f"{client.store}: this needs google-auth and requests: pip install 'shardwright[gcp]'"
+    )
 
 
 def _bucket(client: Client) -> str:

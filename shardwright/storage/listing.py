@@ -168,6 +168,7 @@ class _ParallelLister:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        # Last in, first out: the deepest folders first, so the stack stays small.
         self._prefixes: queue.LifoQueue[str | None] = queue.LifoQueue()
         self._pages: queue.Queue[Page | BaseException | None] = queue.Queue(_WAITING_PAGES)
         self._unlisted = 0  # prefixes in the stack or in work; the listing ends at 0

@@ -29,12 +29,20 @@ def map_reads(
     read: Callable[[T], R], items: Iterable[T], in_flight: int = REQUESTS_IN_FLIGHT
 ) -> Iterator[R]:
     """Yield `read(item)` for each item, in order, reading at most `2 * in_flight` items ahead."""
-    rest = iter(items)
+    begun = (start_read(functools.partial(read, item), in_flight) for item in items)
+    return results_in_order(begun, lambda: 2 * in_flight)
+
+
+def results_in_order(begun: Iterable[Future[R]], most: Callable[[], int]) -> Iterator[R]:
+    """Yield the results of futures in order, with at most `most()` of them taken at a time.
+
+    If the caller stops early, or one fails, those that have not started are canceled.
+    """
     waiting: deque[Future[R]] = deque()
     try:
-        for item in rest:
-            waiting.append(start_read(functools.partial(read, item), in_flight))
-            if len(waiting) >= 2 * in_flight:
+        for future in begun:
+            waiting.append(future)
+            while len(waiting) >= most():
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()

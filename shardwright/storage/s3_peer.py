@@ -32,6 +32,7 @@ def stated_content(client: Client, key: str) -> StatedContent:
         head = _boto3_client(client).head_object(
             Bucket=_bucket(client), Key=key, ChecksumMode="ENABLED"
         )
+    # A composite checksum is one of the parts' checksums, not of the content.
     whole = head.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT"
     etag = plain_etag(head.get("ETag"))
     is_md5 = (

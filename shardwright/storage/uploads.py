@@ -79,6 +79,7 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
             yield sink
             written = True  # errors from here on come from completing the upload
     except BaseException as error:
+        # Leaving the block has aborted the upload. An error from inside the block is the caller's.
         fault = (
             fault_of(error, uri, "write", client.endpoint)
             if written and isinstance(error, Exception)

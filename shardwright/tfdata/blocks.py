@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import BadRecordError, RecordFault
+from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.corpus import Corpus
-from shardwright.reader.order import I64
-from shardwright.reader.record_reader import RecordReader
+from shardwright.reader.order import I64, starts_of
+from shardwright.reader.record_reader import BadRecord, RecordReader
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes
 from shardwright.tfdata.kept import KeptRecords
@@ -29,34 +30,6 @@ Block = tuple[NDArray[Any], I64, str]
 def block_records(mean_record_bytes: float) -> int:
     """Return the records per call: enough to amortize it, few enough to bound memory."""
     return int(max(1, min(_BLOCK_RECORDS, _BLOCK_BYTES // max(mean_record_bytes, 1))))
-
-
-class BadRecords:
-    """The distinct bad records of a dataset. Thread-safe.
-
-    Args:
-        corpus: The shards.
-        allowed: Maximum number of bad records.
-    """
-
-    def __init__(self, corpus: Corpus, allowed: int) -> None:
-        self._corpus = corpus
-        self._allowed = allowed
-        self._found: dict[tuple[str, int], str] = {}
-        self._lock = threading.Lock()
-
-    def note(self, shard: int, row: int, bad: str) -> str:
-        """Note a bad record, once; return the error message if it is one too many, else ""."""
-        place = (self._corpus.shards[shard].uri, row)
-        with self._lock:
-            is_new = place not in self._found
-            self._found[place] = bad
-            count = len(self._found)
-        if count > self._allowed or count >= self._corpus.num_records:
-            return str(BadRecordError(bad, count, self._allowed))
-        if is_new:
-            _LOG.warning("%s: skipped, bad record %d of at most %d", bad, count, self._allowed)
-        return ""
 
 
 class BlockReader:
@@ -81,13 +54,15 @@ class BlockReader:
         self._corpus = corpus
         self._at_a_time = at_a_time
         self._indexes = ShardIndexes(corpus.shards, of_images=False)
-        self._bad = BadRecords(corpus, max_bad_records)
+        self._max_bad_records = max_bad_records
+        self._bad_records: list[BadRecord] = []
+        self._bad_lock = threading.Lock()
         self._kept = kept
         self._is_let_go = False
         self._decodable = np.zeros(corpus.num_records, np.bool_)
         self._first_rows = [shard.first_row for shard in corpus.shards]
         # A record's slot is its number over all shards; this is the slot of each shard's first.
-        self._starts: I64 = np.concatenate([np.zeros(1, np.int64), np.cumsum(corpus.sizes)])
+        self._starts: I64 = starts_of(corpus.sizes)
         self.open_anew()
 
     def open_anew(self) -> None:
@@ -159,7 +134,19 @@ class BlockReader:
         return self._note(shard, row, "its image cannot be decoded by tf.io.decode_image")
 
     def _note(self, shard: int, row: int, what: str) -> str:
-        return self._bad.note(shard, row, str(self._records.describe(shard, row, what)))
+        """Note a bad record, once; return the error message if it is one too many, else ""."""
+        bad, most = self._records.describe(shard, row, what), self._max_bad_records
+        with self._bad_lock:
+            known = self._bad_records
+            try:
+                # If all records were skipped, an endless dataset would never return.
+                found = add_bad_records(known, [bad], most, self._corpus.num_records)
+            except BadRecordError as error:
+                return str(error)
+            self._bad_records = found
+        if len(found) > len(known):
+            _LOG.warning("%s: skipped, bad record %d of at most %d", bad, len(found), most)
+        return ""
 
     def _read_one(self, shard: int, row: int, slot: int) -> bytes:
         if self._kept is not None:

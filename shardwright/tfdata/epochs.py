@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+# More epochs than trainings have; the two tables take 64 KB.
 NUM_NUMBERED = 4096
 _SEEDS = (0x5EED, 0xE90C)  # for the tokens only: the user's seed does not change the numbering
 
@@ -29,6 +30,7 @@ def epoch_numbers() -> tf.data.Dataset:
     tokens, numbers = _numbered_tokens()
 
     def number_of(token: tf.Tensor) -> tf.Tensor:
+        # Clipped: a token above all others is in no table, and the comparison finds that out.
         at = tf.minimum(
             tf.searchsorted(tf.constant(tokens), token[tf.newaxis])[0], NUM_NUMBERED - 1
         )
@@ -59,6 +61,7 @@ def _tokens() -> tf.data.Dataset:
 @cache
 def _numbered_tokens() -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the tokens of the first epochs in ascending order, and the epoch of each."""
+    # `repeat` iterates `_tokens` again and again, just as the epochs of a pipeline will.
     tokens = _tokens().repeat(NUM_NUMBERED).batch(NUM_NUMBERED).get_single_element().numpy()
     order = np.argsort(tokens)
     return tokens[order], order.astype(np.int64)

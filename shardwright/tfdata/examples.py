@@ -13,6 +13,7 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.tfdata.blocks import BlockReader
 from shardwright.tfdata.errors import failure, prepare, raise_if_failed
 from shardwright.tfdata.features import (
+    Tensor,
     decode_feature,
     decode_picture,
     gather_bags,
@@ -22,7 +23,6 @@ from shardwright.tfdata.features import (
     stored_spec,
 )
 from shardwright.tfdata.kept import KeptImages
-from shardwright.tfdata.order import Tensor
 from shardwright.tfdata.read_plan import ReadPlan
 
 Example = dict[str, Tensor]
@@ -143,6 +143,7 @@ class ExampleMaker:
             image = tf.numpy_function(kept.put, [slot, image, is_good], tf.uint8, stateful=False)
             return image, is_good, failed
 
+        # Stateless, so that checkpoints ignore it: images kept or decoded again are the same.
         has = tf.numpy_function(kept.has, [slot], tf.bool, stateful=False)
         return tf.cond(tf.ensure_shape(has, ()), get, decode)
 
@@ -160,6 +161,7 @@ class ExampleMaker:
 
     def _decode_in_python(self, reader: BlockReader, encoded: Tensor, slot: Tensor) -> Outcome:
         """Decode in eager mode: slower, but an error can be caught, unlike in a graph."""
+        # Both ways must return an image; this one is filtered out by `_give_if_good`.
         instead = np.zeros(self.plan.image_shape or (1, 1, 3), np.uint8)
 
         def decode(encoded: bytes, slot: np.int64) -> tuple[Any, np.bool_, bytes]:

@@ -26,20 +26,15 @@ _DTYPES = {pa.int64(): tf.int64, pa.float32(): tf.float32}
 Tensor = Any
 
 
-def parsing_spec(schema: ExampleSchema, names: Sequence[str] | None = None) -> dict[str, Any]:
+def parsing_spec(schema: ExampleSchema) -> dict[str, Any]:
     """Return the `features` argument of `tf.io.parse_example` for records of this schema.
 
     Single values are FixedLenFeature([]), arrays of fixed shape FixedLenFeature(shape), lists
     RaggedFeature, boxes RaggedFeature with rows of 4, bags of words SparseFeature over their
     vocabulary. Images and serialized tensors are bytes.
-
-    Args:
-        schema: The schema of the dataset.
-        names: The features to parse; None for all.
     """
-    wanted = [feature for feature in schema.features if names is None or feature.name in names]
     spec: dict[str, Any] = {}
-    for feature in wanted:
+    for feature in schema.features:
         if feature.kind == FeatureKind.BAG_OF_WORDS:
             indices, counts = feature.stored
             size = len(schema.names_of(feature))
@@ -113,6 +108,7 @@ def decode_picture(
         return tf.ensure_shape(
             tf.io.parse_tensor(data, tf.as_dtype(feature.dtype or "uint8")), shape
         )
+    # `decode_image` leaves the shape unknown; without animations it is always three-dimensional.
     return tf.ensure_shape(
         tf.io.decode_image(data, channels=shape[2] or channels, expand_animations=False), shape
     )

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature
+from shardwright.reader.steps import check_whole
 from shardwright.sizes import parse_size
 from shardwright.tfdata.kept import (
     IMAGES,
@@ -61,10 +62,7 @@ class LoadOptions:
         )
         object.__setattr__(self, "ram_bytes", _check_ram_bytes(self.ram_bytes))
         self._check_order()
-        if not _is_whole(self.max_bad_records, 0):
-            raise UsageError(
-                f"max_bad_records={self.max_bad_records!r} must be a whole number, at least 0"
-            )
+        check_whole("max_bad_records", self.max_bad_records, 0)
         if self.threads is not None and not _is_whole(self.threads, 1):
             raise UsageError(
                 f"threads={self.threads!r} must be a whole number above 0, "
@@ -172,7 +170,7 @@ class LoadOptions:
         return plan.num_records * (
             math.prod(self._image_shape(plan))
             if self.keep == IMAGES
-            else math.ceil(plan.mean_record_bytes)
+            else math.ceil(plan.corpus.mean_record_bytes)
         )
 
 

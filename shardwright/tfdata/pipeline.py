@@ -12,7 +12,7 @@ import tensorflow as tf
 from shardwright.cache import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.reader.corpus import Source
+from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.order import ShuffledOrder, StoredOrder
 from shardwright.storage import Folder, StorageOptions
 from shardwright.tfdata.blocks import BlockReader
@@ -147,7 +147,9 @@ def load(
             "as_supervised=True cannot be combined with features: leave one of them out"
         )
     root = Folder.at(dataset, StorageOptions.of(storage_options))
-    source = Source.open(root, CacheSettings.of(cache, cache_bytes) if root.is_remote else None)
+    source = DatasetSource.open(
+        root, CacheSettings.of(cache, cache_bytes) if root.is_remote else None
+    )
     plan = plan_read(source, split, features)
     options.check_images(plan)
     label = _find_label(plan) if as_supervised else None
@@ -195,6 +197,8 @@ def _read_examples(
 
 def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
     """Return the reader of records; None if TensorFlow's own reader suffices."""
+    # TensorFlow's own reader calls no Python, but can only read local shards in stored order
+    # and skip nothing.
     if not plan.num_records or not (options.by_number or plan.corpus.is_remote):
         return None
     if options.by_number:

@@ -1,6 +1,6 @@
 """Plan what `sw.load` reads of a dataset: records, features and image shape.
 
-The plan needs the manifest only, and no TensorFlow; `tfdata` makes a pipeline of it.
+The plan needs the manifest only, and no TensorFlow; `pipeline` makes a tf.data.Dataset of it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from shardwright.errors import MissingError, UsageError
 from shardwright.format.manifest import Manifest, SplitInfo
 from shardwright.format.schema import Feature
-from shardwright.reader.corpus import Corpus, Source
+from shardwright.reader.corpus import Corpus, DatasetSource
 from shardwright.reader.shard_opening import shard_fault
 from shardwright.reader.subsets import Span, parse_split
 
@@ -36,19 +36,8 @@ class ReadPlan:
     def num_records(self) -> int:
         return self.corpus.num_records
 
-    @property
-    def largest_shard_bytes(self) -> int:
-        """The length of the largest shard's file."""
-        return max((shard.info.num_bytes for shard in self.corpus.shards), default=0)
 
-    @property
-    def mean_record_bytes(self) -> float:
-        """The mean length of a record with its frame, over all records of the shards."""
-        num_records = sum(shard.info.num_records for shard in self.corpus.shards)
-        return sum(shard.info.num_bytes for shard in self.corpus.shards) / max(num_records, 1)
-
-
-def plan_read(source: Source, split: str, features: Sequence[str] | None) -> ReadPlan:
+def plan_read(source: DatasetSource, split: str, features: Sequence[str] | None) -> ReadPlan:
     """Plan what to read of splits, or of parts of them.
 
     Args:

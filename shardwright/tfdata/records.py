@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from shardwright.reader.corpus import Corpus, ShardRef
-from shardwright.reader.order import ShuffledOrder, StoredOrder
+from shardwright.reader.order import I64, ShuffledOrder, StoredOrder
 from shardwright.reader.shard_index import read_rows
 from shardwright.tfdata.blocks import BlockReader, HeldShards, block_records
 from shardwright.tfdata.epochs import epoch_numbers
 from shardwright.tfdata.errors import failure, prepare, raise_if_failed
-from shardwright.tfdata.order import GraphOrder, GraphTable, Tensor
+from shardwright.tfdata.features import Tensor
 
 _READ_BUFFER_BYTES = 8 << 20
 _PLACES_AT_ONCE = 4096  # to locate per call: 0.5 us a record; ten times that in blocks of 64
@@ -57,6 +58,8 @@ def read_cached_in_stored_order(
         following = numbers[number + 1 :] + (numbers[:number] if repeat else [])
         with held.hold([int(number)], following), reader.files.path(int(number)) as path:
             shard = corpus.shards[number]
+            # tf.data resumes the generator once these records are read: until then the
+            # shard is pinned.
             yield path, _first_byte(shard), shard.num_rows
 
     signature = (_SERIALIZED, tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64))
@@ -91,7 +94,6 @@ class Indexed:
     def records(self, *, repeat: bool) -> tf.data.Dataset:
         """Return string [], or (string [], slot int64 []); `repeat` never ends."""
         prepare()  # not in `_fetch`, which is traced if the shards are remote
-        graph = GraphOrder(self.order)
         epochs = (
             epoch_numbers()
             if isinstance(self.order, ShuffledOrder)
@@ -101,58 +103,48 @@ class Indexed:
             epochs = epochs.repeat()
         if not self.corpus.is_remote:
             return self._fetch(
-                epochs.flat_map(lambda epoch: self._blocks(graph.table(epoch), 0, graph.size))
+                epochs.flat_map(lambda epoch: self._blocks(epoch, 0, self.order.size))
             )
         hold = self._window_holder(repeat=repeat)
-
-        def read_window(
-            epoch: Tensor, window: Tensor, start: Tensor, stop: Tensor, table: GraphTable
-        ) -> tf.data.Dataset:
-            held = tf.data.Dataset.from_generator(
-                hold, args=(epoch, window), output_signature=tf.TensorSpec((), tf.bool)
-            )
-            return held.flat_map(lambda _: self._fetch(self._blocks(table, start, stop)))
+        bounds = tf.TensorSpec((), tf.int64)
 
         def read_epoch(epoch: Tensor) -> tf.data.Dataset:
-            table = graph.table(epoch)
-            starts = self._window_starts(table)
-            windows = tf.data.Dataset.from_tensor_slices(
-                (tf.range(tf.size(starts, tf.int64) - 1), starts[:-1], starts[1:])
+            windows = tf.data.Dataset.from_generator(
+                hold, args=(epoch,), output_signature=(bounds, bounds)
             )
             return windows.flat_map(
-                lambda window, start, stop: read_window(epoch, window, start, stop, table)
+                lambda start, stop: self._fetch(self._blocks(epoch, start, stop))
             )
 
         return epochs.flat_map(read_epoch)
 
-    def _window_starts(self, table: GraphTable) -> Tensor:
-        return table.starts if isinstance(self.order, StoredOrder) else table.window_starts
+    def _window_holder(self, *, repeat: bool) -> Callable[[np.int64], Iterator[tuple[int, int]]]:
+        held, size = HeldShards(self.reader), self.order.window
 
-    def _window_holder(self, *, repeat: bool) -> Callable[[np.int64, np.int64], Iterator[bool]]:
-        held = HeldShards(self.reader)
-
-        def shards_of(epoch: int) -> tuple[list[int], int]:
-            if isinstance(self.order, StoredOrder):
-                return list(range(len(self.corpus.shards))), 1
-            return self.order.table(epoch).shards.tolist(), self.order.window
-
-        def hold(epoch: np.int64, window: np.int64) -> Iterator[bool]:
-            shards, size = shards_of(int(epoch))
-            first, stop = int(window) * size, (int(window) + 1) * size
-            following = shards_of(int(epoch) + 1)[0] if repeat else []
-            with held.hold(shards[first:stop], shards[stop:] + following):
-                yield True
+        def hold(epoch: np.int64) -> Iterator[tuple[int, int]]:
+            table = self.order.table(int(epoch))
+            following = self.order.table(int(epoch) + 1).shards.tolist() if repeat else []
+            for number, (start, stop) in enumerate(pairwise(table.window_starts.tolist())):
+                shards = table.shards[number * size :].tolist()
+                with held.hold(shards[:size], shards[size:] + following):
+                    yield start, stop  # resumed once the window is read, as above
 
         return hold
 
-    def _blocks(
-        self, table: GraphTable, start: Tensor | int, stop: Tensor | int
-    ) -> tf.data.Dataset:
+    def _locate(self, epoch: np.int64, start: np.int64, stop: np.int64) -> tuple[I64, I64]:
+        places = np.arange(start, stop)
+        return self.order.locate(np.full_like(places, epoch), places)
+
+    def _blocks(self, epoch: Tensor, start: Tensor | int, stop: Tensor | int) -> tf.data.Dataset:
         """Return (shards, rows) of the places [start, stop) of an epoch, a block at a time."""
-        size = block_records(_mean_record_bytes(self.corpus))
+        size = block_records(self.corpus.mean_record_bytes)
 
         def locate(first: Tensor) -> tuple[Tensor, Tensor]:
-            return table.locate(tf.range(first, tf.minimum(first + _PLACES_AT_ONCE, stop)))
+            last = tf.minimum(first + _PLACES_AT_ONCE, stop)
+            shards, rows = tf.numpy_function(
+                self._locate, [epoch, first, last], (tf.int64, tf.int64), stateful=False
+            )
+            return tf.ensure_shape(shards, [None]), tf.ensure_shape(rows, [None])
 
         def split(shards: Tensor, rows: Tensor) -> tf.data.Dataset:
             begins = tf.data.Dataset.range(0, tf.size(rows, tf.int64), size)
@@ -160,6 +152,7 @@ class Indexed:
                 lambda begin: (shards[begin : begin + size], rows[begin : begin + size])
             )
 
+        # Many places are located per call, and then cut into blocks small enough to read.
         places = tf.data.Dataset.range(start, stop, _PLACES_AT_ONCE).map(locate)
         return places.prefetch(1).flat_map(split)
 
@@ -194,11 +187,6 @@ class Indexed:
             fetch, num_parallel_calls=_BLOCKS_AT_ONCE, deterministic=self.deterministic
         )
         return fetched.flat_map(split)
-
-
-def _mean_record_bytes(corpus: Corpus) -> float:
-    num_records = sum(shard.info.num_records for shard in corpus.shards)
-    return sum(shard.info.num_bytes for shard in corpus.shards) / max(num_records, 1)
 
 
 def _is_whole(shard: ShardRef) -> bool:

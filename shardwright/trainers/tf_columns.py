@@ -73,6 +73,7 @@ class RaggedColumn:
             tf.ensure_shape(parts[0], (None, *self.item)),
             tf.ensure_shape(parts[1], (self.rows,)),
         )
+        # Not validated: the lengths were just counted, and the check is an operation per batch.
         return tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
 
 

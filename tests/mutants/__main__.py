@@ -201,7 +201,7 @@ def run(
             continue
         try:
             tests = covering.of(site.path, line_of(ROOT, site))
-        except LookupError:
+        except (LookupError, FileNotFoundError):
             yield index, site, 0, "gone"
             continue
         if tests:

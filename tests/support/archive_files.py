@@ -14,7 +14,7 @@ from tests.support.helpers import TINY_PNG
 from tests.support.listings import Rows, listed
 from tests.support.tfrecord_makers import features_of
 from transforms.inputs.detection import detect_source
-from transforms.write.image_reads import Place, read_local_image
+from transforms.write.image_reads import ImageLocation, read_local_image
 
 TAR_MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}
 
@@ -79,4 +79,4 @@ def list_tar(
 
 def read_row(row: Mapping[str, object]) -> bytes:
     """Return the image that a row refers to."""
-    return read_local_image(Place(row["uri"], row["offset"], row["num_bytes"], row["etag"]))  # type: ignore[arg-type]
+    return read_local_image(ImageLocation(row["uri"], row["offset"], row["num_bytes"], row["etag"]))  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ from shardwright.format.records import (
     frame_header,
     scan_records,
 )
-from shardwright.inspect.faults import Fault
+from shardwright.inspect.faults import DatasetFault
 from shardwright.inspect.verify import verify
 from shardwright.storage import Folder
 
@@ -61,7 +61,7 @@ def row_offsets(dataset: Path, name: ShardName) -> list[int]:
     return list(read_index(Folder(str(dataset)), name)["offset"].to_pylist())
 
 
-def assert_fault(dataset: Path, wanted: Fault) -> None:
+def assert_fault(dataset: Path, wanted: DatasetFault) -> None:
     """Check that `verify` reports this fault; `what` need only be part of its text."""
     found = verify(str(dataset)).faults
     alike = [fault for fault in found if replace(fault, what=wanted.what) == wanted]

@@ -1,4 +1,4 @@
-"""Exact values of the order, for NumPy and the TensorFlow graph, in this and all later releases.
+"""Exact values of the order of records, in this and all later releases.
 
 A change of any of them reorders every epoch of every dataset and breaks the resuming of runs.
 """

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from shardwright.cache import CacheSettings
-from shardwright.reader.corpus import ShardRef, Source
+from shardwright.reader.corpus import DatasetSource, ShardRef
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.storage import Folder
 from tests.servers.fault_proxy import FaultProxy
@@ -24,7 +24,7 @@ class Reading:
     def __init__(
         self, root: Folder, settings: CacheSettings, *, at_a_time: int = 1, count: int | None = None
     ) -> None:
-        self.source = Source.open(root, settings)
+        self.source = DatasetSource.open(root, settings)
         names = self.source.manifest.shard_names("train")
         infos = self.source.manifest.splits["train"].shards
         both = zip(names, infos, strict=True)

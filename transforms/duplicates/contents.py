@@ -21,7 +21,12 @@ from transforms.hashing import hash64, joined
 from transforms.internal_errors import fault_of
 from transforms.references import concat, keep_rows, set_column
 from transforms.rejects import Reject, RejectReason
-from transforms.write.image_reads import AHEAD_BYTES, Place, read_local_image, read_remote_image
+from transforms.write.image_reads import (
+    AHEAD_BYTES,
+    ImageLocation,
+    read_local_image,
+    read_remote_image,
+)
 
 CONTENT = "content"
 NUM_BUCKETS = 1024  # by content; bounds the rows that one worker compares
@@ -70,7 +75,7 @@ def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> pa.RecordBatch:
 
 
 def _read_columns() -> list[str]:
-    return [name for name in Place._fields if name not in _COMPARED]
+    return [name for name in ImageLocation._fields if name not in _COMPARED]
 
 
 def hash_images(
@@ -87,8 +92,10 @@ def hash_images(
         StorageError: A whole store fails, rather than one object.
     """
     places = [
-        Place(*row)
-        for row in zip(*(batch.column(name).to_pylist() for name in Place._fields), strict=True)
+        ImageLocation(*row)
+        for row in zip(
+            *(batch.column(name).to_pylist() for name in ImageLocation._fields), strict=True
+        )
     ]
     digests: list[bytes | None] = []
     for start, stop in _runs(places):
@@ -104,7 +111,7 @@ def hash_images(
     return keep_rows(hashed, hashed.column(CONTENT).is_valid().to_numpy(zero_copy_only=False))
 
 
-def _runs(places: Sequence[Place]) -> Iterator[tuple[int, int]]:
+def _runs(places: Sequence[ImageLocation]) -> Iterator[tuple[int, int]]:
     """Yield [start, stop) of runs of at most `AHEAD_BYTES`; a larger image is a run of its own."""
     start = total = 0
     for row, place in enumerate(places):
@@ -117,7 +124,7 @@ def _runs(places: Sequence[Place]) -> Iterator[tuple[int, int]]:
         yield start, len(places)
 
 
-def _hash_image(place: Place, *, storage: StorageOptions) -> bytes | None:
+def _hash_image(place: ImageLocation, *, storage: StorageOptions) -> bytes | None:
     try:
         data = (
             read_remote_image(place, storage) if is_remote(place.uri) else read_local_image(place)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.schema import PICTURES, Feature, FeatureKind, VocabularyRule
+from shardwright.format.schema import PICTURES, WORDS, Feature, FeatureKind, VocabularyRule
 from shardwright.format.tensors import TENSOR_DTYPES
 from transforms.features.lists import is_text, value_type
 from transforms.features.numerics import FLOAT_DTYPES, INTEGER_DTYPES, to_floats, to_integers
 from transforms.features.tensors import encode_tensors
 from transforms.features.texts import check_pattern
-from transforms.features.vocabularies import WORDS
 from transforms.references import PICTURE_TYPE
 
 BYTES_TYPES = (

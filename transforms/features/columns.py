@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.schema import PICTURES, Feature, FeatureKind
+from shardwright.format.schema import PICTURES, WORDS, Feature, FeatureKind
 from transforms.features.column_types import TEXT_KINDS, check_column
 from transforms.features.conversions import CONVERT, Misfit, misfits_at
 from transforms.features.lists import (
@@ -25,7 +25,6 @@ from transforms.features.lists import (
     to_texts,
 )
 from transforms.features.tensors import encode_tensors
-from transforms.features.vocabularies import WORDS
 from transforms.rejects import RejectReason
 
 _TOLD = {

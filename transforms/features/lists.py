@@ -112,6 +112,7 @@ def _flatten(column: pa.Array, shape: Shape) -> tuple[pa.Array, npt.NDArray[np.i
         values, inner_lengths = _open_lists(values)
         if wanted is not None:
             odd[rows[inner_lengths != wanted]] = True
+        # A row's values are those of all its inner lists.
         lengths = np.bincount(rows, inner_lengths, minlength=len(column)).astype(np.int64)
     return values, lengths, odd
 

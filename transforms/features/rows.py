@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.format.schema import PICTURES, ExampleSchema, Feature, Source
+from shardwright.format.schema import INDEXED, ExampleSchema, Feature, Source
 from transforms.features.columns import settle_column
 from transforms.features.conversions import Misfit
 from transforms.features.indices import index_column
-from transforms.features.vocabularies import CLASSES, WORDS, Vocabularies
+from transforms.features.vocabularies import Vocabularies
 from transforms.references import (
     EXTRA_PREFIX,
     LABEL_INDEX,
@@ -124,7 +124,7 @@ def _index_columns(
     columns = {name: batch.column(name) for name in names}
     for feature in column_features(schema):
         settled = batch.column(extra_name(feature.name))
-        if feature.kind not in CLASSES | WORDS:
+        if feature.kind not in INDEXED:
             columns[extra_name(feature.name)] = settled
             continue
         stored, unknown = index_column(settled, feature, vocabularies[feature.name])
@@ -167,8 +167,3 @@ def index_labels(
     kept = keep_rows(set_column(batch, LABEL_INDEX, indices), known)
     if kept.num_rows:
         yield kept
-
-
-def stored_pictures(schema: ExampleSchema) -> list[Feature]:
-    """Return the additional images of a record, in writing order."""
-    return [feature for feature in column_features(schema) if feature.kind in PICTURES]

@@ -9,14 +9,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
+from shardwright.format.schema import (
+    INDEXED,
+    WORDS,
+    ExampleSchema,
+    Feature,
+    FeatureKind,
+    Source,
+    VocabularyRule,
+)
 from transforms.features.texts import choose_words, count_tokens
 from transforms.references import extra_name
 from transforms.splits.split_rules import DEFAULT_SPLIT
 
 MAX_CLASSES = 1_000_000
-CLASSES = frozenset({FeatureKind.CLASS_LABEL, FeatureKind.MULTI_LABEL})
-WORDS = frozenset({FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS})
 
 Counts = Mapping[str, Counter[str | int]]  # feature name -> occurrences of each class or word
 Vocabularies = Mapping[str, tuple[str, ...]]
@@ -24,7 +30,7 @@ Vocabularies = Mapping[str, tuple[str, ...]]
 
 def indexed_features(schema: ExampleSchema) -> list[Feature]:
     """Return the features that hold indices of a vocabulary, including the label."""
-    return [feature for feature in schema.features if feature.kind in CLASSES | WORDS]
+    return [feature for feature in schema.features if feature.kind in INDEXED]
 
 
 def column_of(feature: Feature) -> str:

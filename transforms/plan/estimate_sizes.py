@@ -8,7 +8,8 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.plan.sizing import Sample, SizeEstimate, estimate_sizes
+from transforms.plan.size_estimate import SizeEstimate
+from transforms.plan.sizing import ReferenceSample, estimate_sizes
 from transforms.write.write_job import WriteJob
 
 
@@ -36,7 +37,7 @@ class EstimateSizes(beam.PTransform):
     def expand(self, references: beam.PCollection) -> beam.PCollection:
         return (
             references
-            | "Sample" >> beam.CombineGlobally(_LowestKeys(self._seed))  # one Sample
+            | "Sample" >> beam.CombineGlobally(_LowestKeys(self._seed))  # one ReferenceSample
             | "Estimate"
             >> beam.Map(
                 _estimate, self._job, self._settings, vocabularies=AsSingleton(self._vocabularies)
@@ -49,20 +50,23 @@ class _LowestKeys(beam.CombineFn):
         super().__init__()
         self._seed = seed
 
-    def create_accumulator(self) -> Sample:
-        return Sample()
+    def create_accumulator(self) -> ReferenceSample:
+        return ReferenceSample()
 
-    def add_input(self, sample: Sample, batch: pa.RecordBatch) -> Sample:
-        return Sample.merged([sample, Sample.of(batch, self._seed)])
+    def add_input(self, sample: ReferenceSample, batch: pa.RecordBatch) -> ReferenceSample:
+        return ReferenceSample.merged([sample, ReferenceSample.of(batch, self._seed)])
 
-    def merge_accumulators(self, samples: Iterable[Sample]) -> Sample:
-        return Sample.merged(samples)
+    def merge_accumulators(self, samples: Iterable[ReferenceSample]) -> ReferenceSample:
+        return ReferenceSample.merged(samples)
 
-    def extract_output(self, sample: Sample) -> Sample:
+    def extract_output(self, sample: ReferenceSample) -> ReferenceSample:
         return sample
 
 
 def _estimate(
-    sample: Sample, job: WriteJob, settings: bytes, vocabularies: Mapping[str, tuple[str, ...]]
+    sample: ReferenceSample,
+    job: WriteJob,
+    settings: bytes,
+    vocabularies: Mapping[str, tuple[str, ...]],
 ) -> SizeEstimate | None:
     return estimate_sizes(sample, job.with_vocabularies(vocabularies), settings)

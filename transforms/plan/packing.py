@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
 from transforms.hashing import hash64, spread_rows
+from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import (
     PICTURE_TYPE,
     concat,
@@ -28,9 +28,6 @@ from transforms.references import (
     set_column,
 )
 from transforms.rejects import Reject, RejectReason
-
-if TYPE_CHECKING:
-    from transforms.plan.sizing import SizeEstimate
 
 ORDER_KEY = "order_key"
 # The column with the result of `known_sizes`, if the columns that it needs were dropped.
@@ -98,6 +95,7 @@ class ShardPolicy:
         else:
             count = self.num_shards or -(-num_bytes // (self.num_bytes or 1))
         count = -(-max(count, 1) // self.multiple_of) * self.multiple_of
+        # Rounding up may exceed the number of records, and an empty shard is never planned.
         most = num_records // self.multiple_of * self.multiple_of or num_records
         return ShardCuts(num_records, min(count, most))
 
@@ -116,6 +114,7 @@ class ShardCuts:
         steps = np.arange(self.num_shards + 1, dtype=np.int64)
         if self.records_per_shard:
             return np.minimum(steps * self.records_per_shard, self.num_records)
+        # The first `rest` shards have one record more.
         even, rest = divmod(self.num_records, max(self.num_shards, 1))
         return steps * even + np.minimum(steps, rest)
 
@@ -175,6 +174,7 @@ def lay_out(
     records: dict[str, int] = {}
     num_bytes: dict[str, int] = {}
     first_positions = {}
+    # In bucket order, so that the records counted so far are where the next bucket starts.
     for bucket in sorted(counts, key=lambda count: count.bucket):
         for split, (bucket_records, bucket_bytes) in bucket.by_split.items():
             first_positions[bucket.bucket, split] = records.get(split, 0)
@@ -211,6 +211,7 @@ def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list
     )
     ids = ordered.column("id")
     again = np.zeros(ordered.num_rows, bool)
+    # Equal ids have equal keys, so they share a bucket and are neighbors in it.
     again[1:] = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
     rejects = list(
         reject_rows(
@@ -238,6 +239,7 @@ def known_sizes(batch: pa.RecordBatch) -> pa.Array:
     sizes = pc.add(sizes, pa.array(record_bytes(batch), pa.int64()))
     for name in extra_columns(batch.schema):
         column = batch.column(name)
+        # `record_bytes` has counted the images already.
         if column.type != PICTURE_TYPE:
             sizes = pc.add(sizes, pc.add(_value_bytes(column), len(name)))
     return sizes
@@ -247,6 +249,7 @@ def _value_bytes(column: pa.Array) -> pa.Array:
     """Estimate the bytes of each row's values in a tf.Example, int64 [rows]."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         items = pc.fill_null(pc.list_value_length(column), 0).cast(pa.int64())
+        # Running sums at the ends of the lists: their differences are right for empty lists, too.
         flat = pc.cumulative_sum(_value_bytes(column.flatten())).to_numpy(zero_copy_only=False)
         ends = np.cumsum(items.to_numpy(zero_copy_only=False))
         sums = np.concatenate(([0], flat))[ends]

@@ -16,7 +16,7 @@ from shardwright.format.naming import ShardName
 from transforms.plan import packing
 from transforms.plan.packing import BucketCounts, Layout, ShardPolicy
 from transforms.plan.shard_plans import ShardPlan
-from transforms.plan.sizing import SizeEstimate
+from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
 from transforms.routing import Route

@@ -15,9 +15,15 @@ from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
 from shardwright.format.manifest import Manifest
-from shardwright.format.names_files import INDEXED
 from shardwright.format.records import FRAME_BYTES
-from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, StoredFeature
+from shardwright.format.schema import (
+    INDEXED,
+    PICTURES,
+    ExampleSchema,
+    Feature,
+    FeatureKind,
+    StoredFeature,
+)
 
 _TFX_TYPES = {
     pa.int64(): schema_pb2.INT,

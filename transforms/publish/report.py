@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from shardwright.format.manifest import Manifest, SplitInfo
-from shardwright.format.names_files import INDEXED
-from shardwright.format.schema import ExampleSchema, Feature, Source
+from shardwright.format.schema import INDEXED, ExampleSchema, Feature, Source
 from shardwright.sizes import show_bytes
 from transforms.plan.size_errors import record_bytes_of
 from transforms.publish.leaks import LEAKS

@@ -50,6 +50,7 @@ def _settle(cells: np.ndarray, exact: np.ndarray, totals: np.ndarray) -> None:
     excess = cells.sum(axis=0) - totals
     while excess.any():
         giver, taker = int(excess.argmax()), int(excess.argmin())
+        # The larger of the two errors that the move would leave in each class, less one.
         worst = np.maximum(exact[:, giver] - cells[:, giver], cells[:, taker] - exact[:, taker])
         row = int(np.where(cells[:, giver] > 0, worst, np.inf).argmin())
         cells[row, giver] -= 1

@@ -110,6 +110,7 @@ def merge_histograms(parts: Iterable[HashHistogram]) -> HashHistogram:
         joined((part.buckets >> np.uint64(part.bits - bits) for part in given), np.uint64),
         joined((part.counts for part in given), np.int64),
     )
+    # One bit less: two neighboring buckets become one.
     while len(merged.counts) > MAX_ENTRIES and merged.bits > 1:
         merged = _summed(
             merged.bits - 1, merged.classes, merged.buckets >> np.uint64(1), merged.counts
@@ -206,6 +207,7 @@ def find_thresholds(
     order = np.lexsort((hashes, classes))
     classes, hashes = classes[order].astype(np.uint64), hashes[order]
     shift = np.uint64(cuts.bits)
+    # One sorted key of class and bucket: a single search finds where each bucket starts.
     keys = (classes << shift) | (hashes >> np.uint64(64 - cuts.bits))
     wanted = (np.arange(len(cuts.classes), dtype=np.uint64)[:, None] << shift) | cuts.buckets
     positions = np.searchsorted(keys, wanted) + cuts.ranks
@@ -217,6 +219,7 @@ def find_thresholds(
             "INPUT changed while its splits were drawn (files added or removed): "
             "run the build again"
         )
+    # A cut at a bucket's start is its first possible hash; none was collected for it.
     found = np.where(cuts.ranks < 0, _LAST, cuts.buckets << np.uint64(64 - cuts.bits))
     found[cuts.is_open] = hashes[positions[cuts.is_open]]
     return Thresholds(rule.names, cuts.classes, found, stratify)

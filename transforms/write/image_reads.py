@@ -21,7 +21,7 @@ from transforms.references import picture_columns, record_bytes
 from transforms.rejects import RejectReason, reason_of
 
 
-class Place(NamedTuple):
+class ImageLocation(NamedTuple):
     """The place of an image.
 
     Attributes:
@@ -62,19 +62,21 @@ def start_reads(
     ]
 
 
-def places_of(references: pa.RecordBatch) -> list[Place | None]:
+def places_of(references: pa.RecordBatch) -> list[ImageLocation | None]:
     """Return the places in the order of `start_reads`; None for an image that a record lacks."""
-    columns = (references.column(name).to_pylist() for name in Place._fields)
-    places: list[Place | None] = [Place(*row) for row in zip(*columns, strict=True)]
+    columns = (references.column(name).to_pylist() for name in ImageLocation._fields)
+    places: list[ImageLocation | None] = [ImageLocation(*row) for row in zip(*columns, strict=True)]
     for name in picture_columns(references.schema):
         places += [
-            None if picture is None else Place(**picture)
+            None if picture is None else ImageLocation(**picture)
             for picture in references.column(name).to_pylist()
         ]
     return places
 
 
-def start_read_of(place: Place, storage: StorageOptions, in_flight: int | None = None) -> ImageRead:
+def start_read_of(
+    place: ImageLocation, storage: StorageOptions, in_flight: int | None = None
+) -> ImageRead:
     """Return a read of one image; the read of an object starts at once."""
     if is_remote(place.uri):
         read = functools.partial(read_remote_image, place, storage)
@@ -130,7 +132,7 @@ class _BegunRead:
         self._future.cancel()
 
 
-def read_remote_image(place: Place, storage: StorageOptions) -> bytes:
+def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
     """Return an image's bytes from a store, if they are unchanged since they were listed.
 
     Raises:
@@ -157,7 +159,7 @@ def read_remote_image(place: Place, storage: StorageOptions) -> bytes:
     return data
 
 
-def read_local_image(place: Place) -> bytes:
+def read_local_image(place: ImageLocation) -> bytes:
     """Return an image's bytes from disk, if they are unchanged since they were listed.
 
     Raises:
@@ -191,7 +193,7 @@ def read_local_image(place: Place) -> bytes:
     return data
 
 
-def _checked_span(place: Place, status: os.stat_result) -> tuple[int, int]:
+def _checked_span(place: ImageLocation, status: os.stat_result) -> tuple[int, int]:
     """Return (start, length) of the image in its file, if the file is unchanged."""
     if place.offset is None and place.etag is None:  # the file was not looked up before
         if problem := file_problem(status):
@@ -212,6 +214,6 @@ def _checked_span(place: Place, status: os.stat_result) -> tuple[int, int]:
     return start, place.num_bytes
 
 
-def _is_spooled(place: Place) -> bool:
+def _is_spooled(place: ImageLocation) -> bool:
     """Return whether the image is in a spool, whose etag is that of the original input."""
     return place.etag is not None and place.etag.startswith(SPOOL_ETAG)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
+
+from shardwright.storage.reads import results_in_order
 
 T = TypeVar("T")
 
@@ -57,17 +58,8 @@ class ReadAhead(Generic[T]):
     def run(self, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
         """Yield results in task order; at most `num_threads` + 2 tasks run or wait to be taken."""
         pool = _pool(max(MAX_THREADS, self._fixed or 0))
-        waiting: deque[Future[T]] = deque()
-        try:
-            for task in tasks:
-                waiting.append(pool.submit(self._timed, task))
-                while len(waiting) > self.num_threads + 1:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        begun = (pool.submit(self._timed, task) for task in tasks)
+        return results_in_order(begun, lambda: self.num_threads + 2)
 
     def _timed(self, task: Callable[[], T]) -> T:
         wall, cpu, _idle.seconds = time.monotonic(), time.thread_time(), 0.0

@@ -10,7 +10,7 @@ from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.index import ShardSummary
 from shardwright.storage import COUNTERS
-from transforms.metrics import count, timed
+from transforms.metrics import count, count_written, timed
 from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
@@ -59,9 +59,6 @@ def _write(plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Sha
         count(f"storage_{name}", number)
     for name, number in summary.stats.get("fixes", {}).items():
         count(f"fixed_{name}", number)
-    count("shards_written")
-    count("records_out", summary.num_records)
-    count("bytes_out", summary.num_bytes)
-    PROGRESS.add(shards=1)
+    count_written(summary)
     yield summary
     yield from rejects

@@ -27,7 +27,7 @@ from apache_beam.pvalue import AsList, AsSingleton
 from shardwright.format.index import ShardSummary, write_sidecar
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
-from transforms.metrics import count, count_reject, timed
+from transforms.metrics import count, count_reject, count_written, timed
 from transforms.output_state import Clearance, is_beam_leftover
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
@@ -215,10 +215,7 @@ def _finish_shard(
     summary = replace(summary, rejects=dict(sorted(reasons.items())))
     write_rejects(job.root, name.rejects, placed)
     write_sidecar(job.root, summary, rows)
-    count("shards_written")
-    count("records_out", summary.num_records)
-    count("bytes_out", summary.num_bytes)
-    PROGRESS.add(shards=1)
+    count_written(summary)
     return summary
 
 

@@ -16,7 +16,7 @@ from shardwright.errors import NotADatasetError
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect import faults, shard_walk
 from shardwright.inspect.cli import main
-from shardwright.inspect.faults import Fault, Verification
+from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.inspect.verify import verify
 from shardwright.storage import Folder
 from tests.support.damage import (
@@ -90,14 +90,14 @@ def test_wrong_index_rows(column: str, value: Any, what: str, dataset: Path) -> 
     name = first_shard(dataset)
     offset = row_offsets(dataset, name)[2]
     edit_rows(dataset, name, lambda rows: rows[2].update({column: value}))
-    assert_fault(dataset, Fault(name.sidecar, 2, offset, what))
+    assert_fault(dataset, DatasetFault(name.sidecar, 2, offset, what))
     assert len(verify(str(dataset)).faults) == 1
 
 
 def test_rows_too_few(dataset: Path) -> None:
     name = first_shard(dataset)
     edit_rows(dataset, name, lambda rows: rows.pop())
-    assert_fault(dataset, Fault(name.sidecar, None, None, "it has 9 rows for 10 records"))
+    assert_fault(dataset, DatasetFault(name.sidecar, None, None, "it has 9 rows for 10 records"))
 
 
 @pytest.mark.parametrize(("file", "edit", "what"), [
@@ -120,7 +120,7 @@ def test_rows_too_few(dataset: Path) -> None:
 ])  # fmt: skip
 def test_files_that_disagree(file: str, edit: Edit, what: str, dataset: Path) -> None:
     edit_json(dataset / file, edit)
-    assert_fault(dataset, Fault(file, None, None, what))
+    assert_fault(dataset, DatasetFault(file, None, None, what))
 
 
 def test_stray_files_are_notes_and_no_faults(dataset: Path) -> None:
@@ -139,10 +139,10 @@ def test_stray_files_are_notes_and_no_faults(dataset: Path) -> None:
 
 
 def test_faults_above_the_limit_are_only_counted() -> None:
-    def many() -> Iterator[Fault]:
+    def many() -> Iterator[DatasetFault]:
         for number in range(faults.MAX_FAULTS_PER_FILE + 7):
-            yield Fault("a", number, 0, "x")
-        yield Fault("b", 0, 0, "y")
+            yield DatasetFault("a", number, 0, "x")
+        yield DatasetFault("b", 0, 0, "y")
 
     kept = list(faults.limit_faults(many()))
     assert len(kept) == faults.MAX_FAULTS_PER_FILE + 2
@@ -208,7 +208,7 @@ def set_feature(name: str, values: list[Any]) -> EditFeatures:
 def test_examples_that_do_not_fit(edit: EditFeatures, what: str, dataset: Path) -> None:
     name = first_shard(dataset)
     forge_shard(dataset, name, edit)
-    assert_fault(dataset, Fault(name.shard, 2, row_offsets(dataset, name)[2], what))
+    assert_fault(dataset, DatasetFault(name.shard, 2, row_offsets(dataset, name)[2], what))
     files = {fault.file for fault in verify(str(dataset)).faults if fault.record not in (None, 2)}
     assert files == set(), "no other record is blamed"
 
@@ -217,7 +217,9 @@ def test_a_record_that_is_no_example(dataset: Path) -> None:
     name = first_shard(dataset)
     records = [example(features) for features in read_features(dataset, name)]
     forge_records(dataset, name, [*records[:2], b"\xff\xff\xff", *records[3:]])
-    assert_fault(dataset, Fault(name.shard, 2, row_offsets(dataset, name)[2], "not a tf.Example"))
+    assert_fault(
+        dataset, DatasetFault(name.shard, 2, row_offsets(dataset, name)[2], "not a tf.Example")
+    )
 
 
 def test_an_id_twice_across_splits(dataset: Path) -> None:
@@ -226,7 +228,7 @@ def test_an_id_twice_across_splits(dataset: Path) -> None:
     forge_shard(dataset, train, lambda features: features[2].update({"id": taken}))
     assert isinstance(taken[0], bytes)
     what = f"the id {taken[0].decode()!r} is also that of record 1 of {test.shard}"
-    assert_fault(dataset, Fault(train.shard, 2, row_offsets(dataset, train)[2], what))
+    assert_fault(dataset, DatasetFault(train.shard, 2, row_offsets(dataset, train)[2], what))
     assert len(verify(str(dataset)).faults) == 1
 
 
@@ -256,7 +258,7 @@ def test_model_garden_text_and_sizes_are_compared(zoo_images: Path, tmp_path: Pa
         (name.sidecar, 3, "the record's 999"),
         (name.sidecar, 4, "the row's format is 'png', the record's 'tiff'"),
     ):
-        assert_fault(dataset, Fault(file, row, offsets[row], what))
+        assert_fault(dataset, DatasetFault(file, row, offsets[row], what))
 
 
 def test_a_raw_image_of_another_size(zoo_images: Path, tmp_path: Path) -> None:
@@ -264,4 +266,4 @@ def test_a_raw_image_of_another_size(zoo_images: Path, tmp_path: Path) -> None:
     name = first_shard(dataset)
     forge_shard(dataset, name, set_feature("image", [bytes(59)]))
     what = "feature 'image' has 59 bytes, a raw image of 5x4x3 has 60"
-    assert_fault(dataset, Fault(name.shard, 2, row_offsets(dataset, name)[2], what))
+    assert_fault(dataset, DatasetFault(name.shard, 2, row_offsets(dataset, name)[2], what))

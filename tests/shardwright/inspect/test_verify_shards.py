@@ -12,7 +12,7 @@ import pytest
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import HEADER_BYTES
-from shardwright.inspect.faults import Fault
+from shardwright.inspect.faults import DatasetFault
 from shardwright.inspect.verify import verify
 from shardwright.storage import Folder
 from tests.support.damage import assert_fault, edit_bytes, edit_json, first_shard, row_offsets
@@ -90,8 +90,12 @@ def test_a_record_too_many_is_an_id_twice(dataset: Path) -> None:
     name = first_shard(dataset)
     offsets, size = row_offsets(dataset, name), (dataset / name.shard).stat().st_size
     edit_bytes(dataset / name.shard, lambda data: add_a_record(data, offsets))
-    assert_fault(dataset, Fault(name.shard, None, None, "holds 11 records, the manifest says 10"))
-    assert_fault(dataset, Fault(name.shard, 10, size, f"is also that of record 0 of {name.shard}"))
+    assert_fault(
+        dataset, DatasetFault(name.shard, None, None, "holds 11 records, the manifest says 10")
+    )
+    assert_fault(
+        dataset, DatasetFault(name.shard, 10, size, f"is also that of record 0 of {name.shard}")
+    )
 
 
 def test_a_broken_length_without_an_index_ends_the_shard(dataset: Path) -> None:
@@ -99,9 +103,9 @@ def test_a_broken_length_without_an_index_ends_the_shard(dataset: Path) -> None:
     offsets = row_offsets(dataset, name)
     (dataset / name.sidecar).unlink()
     edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
-    assert_fault(dataset, Fault(name.shard, 3, offsets[3], LENGTH))
+    assert_fault(dataset, DatasetFault(name.shard, 3, offsets[3], LENGTH))
     what = "the last 6 records are cut off, or follow a broken record"
-    assert_fault(dataset, Fault(name.shard, None, None, what))
+    assert_fault(dataset, DatasetFault(name.shard, None, None, what))
     edit_bytes(dataset / name.shard, lambda data: flip_length(data, offsets))
     edit_bytes(dataset / name.shard, lambda data: flip_image_bit(data, offsets))
     found = [fault.record for fault in verify(str(dataset)).faults if fault.file == name.shard]

@@ -14,6 +14,7 @@ from shardwright.reader.class_encodings import MultiHot, OneHot
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.encodings import RawTensor
 from shardwright.reader.list_encodings import Dense, Sparse
+from shardwright.reader.options import features_of
 from shardwright.reader.values import SparseColumn
 from tests.support import damage
 from tests.support.column_records import GARDEN, RECORD, SCHEMA, fill, plain, record
@@ -112,14 +113,7 @@ def test_model_garden_names_stay_flat() -> None:
 
 
 @pytest.mark.parametrize(("features", "what"), [
-    ("label", "features='label' must be names, such as ['image', 'id'], or names with encodings"),
-    ([], "features=[] must be names"),
-    ({}, "features={} must be names"),
-    (5, "features=5 must be names"),
     (["labels"], "feature 'labels' is not in this dataset, which has image, id, label, count"),
-    ({"label": "one_hot"},
-     "feature 'label': 'one_hot' is not an encoding; pass one such as OneHot(), or None"),
-    ({"label": OneHot}, "is not an encoding"),
     ({"image": RawTensor("u1", 3)},
      "feature 'image' is the image, which takes no encoding: use image=... to decode it"),
     ({"tags": OneHot(3)}, "feature 'tags' holds bytes values, and OneHot takes integers"),
@@ -127,6 +121,20 @@ def test_model_garden_names_stay_flat() -> None:
 def test_features_that_cannot_be_wanted(features: Any, what: str) -> None:
     with pytest.raises(UsageError) as told:
         ColumnReader(SCHEMA, features)
+    assert what in str(told.value)
+
+
+@pytest.mark.parametrize(("features", "what"), [
+    ("label", "features='label' must be a list of one or more names, or {name: encoding}"),
+    ([], "features=[] must be a list of one or more names"),
+    ({}, "features={} must be a list of one or more names"),
+    (5, "features=5 must be a list of one or more names"),
+    ({"label": "one_hot"}, "features={'label': 'one_hot'}: an encoding must be sw.OneHot, "),
+    ({"label": OneHot}, "an encoding must be sw.OneHot, MultiHot, Dense, Sparse, Text, RawTensor"),
+])  # fmt: skip
+def test_features_are_names_or_names_with_encodings(features: Any, what: str) -> None:
+    with pytest.raises(UsageError) as told:
+        features_of(features)
     assert what in str(told.value)
 
 

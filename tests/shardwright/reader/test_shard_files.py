@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.reader import shard_files
-from shardwright.reader.corpus import ShardRef, Source
+from shardwright.reader.corpus import DatasetSource, ShardRef
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.storage import Folder
 from shardwright.tfdata.read_plan import plan_read
@@ -45,7 +45,7 @@ class Shards:
 
 
 def refs_of(folder: Path, times: int = 1) -> list[ShardRef]:
-    source = Source.open(Folder(str(folder)), None)
+    source = DatasetSource.open(Folder(str(folder)), None)
     names, infos = source.manifest.shard_names("train"), source.manifest.splits["train"].shards
     pairs = zip(names, infos, strict=True)
     return [ShardRef(source, name, info, 0, 1) for name, info in pairs] * times
@@ -200,7 +200,7 @@ def test_a_shard_of_another_length(tmp_path: Path, content: Any, error: Any, wha
             with pytest.raises(error, match=re.escape(f"{path} {what}, {STATED}")) as caught:
                 read(files, 1)
         with pytest.raises(StorageError, match=re.escape(str(caught.value))):
-            plan_read(Source.open(Folder(str(tmp_path)), None), "train", None)
+            plan_read(DatasetSource.open(Folder(str(tmp_path)), None), "train", None)
         assert num_open(str(tmp_path)) == 0
         path.write_bytes(whole)
         assert read(files, 1) == whole

@@ -109,7 +109,6 @@ def test_by_the_dataset_s_own_spec() -> None:
     assert lists_of(parsed, BATCH) == BATCH
     tensor = tf.io.parse_tensor(parsed["tensor"][1], tf.float32)
     assert tensor.numpy().tolist() == (2 * EYE).tolist()
-    assert list(parsing_spec(SCHEMA, ["age", "words"])) == ["age", "words"]
 
 
 def test_batches() -> None:

@@ -14,7 +14,7 @@ from shardwright.errors import NotADatasetError, StorageError, UsageError
 from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, write_json
 from shardwright.format.naming import MANIFEST, ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.reader.corpus import Source as Origin
+from shardwright.reader.corpus import DatasetSource
 from shardwright.storage import Folder
 from shardwright.tfdata.read_plan import plan_read
 from tests.support.small_datasets import Datasets, datasets_fixture, tensor_ids  # noqa: F401
@@ -147,7 +147,10 @@ def test_one_size_is_derived_from_statistics(
         if ends
     }
     write_manifest(tmp_path, SplitInfo("train", (ShardInfo(0, 4, 0, 0, ""),), stats))
-    assert plan_read(Origin.open(Folder(str(tmp_path)), None), "train", None).image_shape == shape
+    assert (
+        plan_read(DatasetSource.open(Folder(str(tmp_path)), None), "train", None).image_shape
+        == shape
+    )
 
 
 @pytest.mark.parametrize("shards", [(), (ShardInfo(0, 0, 0, 0, ""),)], ids=["none", "empty"])

@@ -20,7 +20,7 @@ from transforms.images import ImageFault
 from transforms.inputs import spool
 from transforms.inputs.spool import SpoolWriter, UnwrittenFolder, forget_lost_spools, spooled
 from transforms.rejects import Reject, RejectReason
-from transforms.write.image_reads import Place as Picture
+from transforms.write.image_reads import ImageLocation as Picture
 from transforms.write.image_reads import read_local_image, read_remote_image
 
 Parts = Iterator[pa.RecordBatch | Reject]

@@ -24,7 +24,7 @@ from transforms.inputs.archives.tars import TarSource
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.rejects import RejectReason
-from transforms.write.image_reads import Place as Picture
+from transforms.write.image_reads import ImageLocation as Picture
 from transforms.write.image_reads import read_remote_image
 
 

@@ -1,10 +1,9 @@
-"""Sizes estimated from a sample: the same in any order of arrival; shards keep to their cap."""
+"""Samples are the same in any order of arrival; builds and plans use the sizes found in them."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import pickle
 import random
@@ -27,19 +26,12 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage import Folder
 from tests.support.helpers import references
 from tests.support.random_tests import examples
-from transforms.plan.packing import ORDER_KEY, ShardPolicy, known_sizes, order_keys
+from transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from transforms.plan.size_errors import RecordBytes, average
-from transforms.plan.sizing import FEWEST_SAMPLED, MOST_SAMPLED, Sample, SizeEstimate
+from transforms.plan.sizing import FEWEST_SAMPLED, MOST_SAMPLED, ReferenceSample
 from transforms.references import PICTURE_TYPE
 
 Capture = pytest.CaptureFixture[str]
-
-
-def estimate_of(
-    made: np.ndarray, known: np.ndarray | None = None, num_records: int | None = None
-) -> SizeEstimate:
-    known = np.ones(len(made)) if known is None else known
-    return SizeEstimate.of(known, made, num_records=num_records or len(made), sample="s")
 
 
 @examples(25, 300)
@@ -47,9 +39,11 @@ def estimate_of(
 def test_a_sample_does_not_depend_on_arrival(cuts: list[int], order: random.Random) -> None:
     batch = references([f"{number}.png" for number in range(400)])
     ends = itertools.pairwise(sorted({0, 400, *cuts}))
-    parts = [Sample.of(batch.slice(start, stop - start), seed=3) for start, stop in ends]
+    parts = [ReferenceSample.of(batch.slice(start, stop - start), seed=3) for start, stop in ends]
     order.shuffle(parts)
-    merged = Sample.merged([Sample(), Sample.merged(parts[:2]), *parts[2:]])
+    merged = ReferenceSample.merged(
+        [ReferenceSample(), ReferenceSample.merged(parts[:2]), *parts[2:]]
+    )
     lowest = np.argsort(order_keys(batch.column("id"), 3))[:MOST_SAMPLED]
     assert (merged.num_records, merged.references is None) == (400, False)
     assert merged.references["id"].to_pylist() == [f"{number}.png" for number in lowest]
@@ -61,67 +55,11 @@ def test_a_sample_does_not_depend_on_arrival(cuts: list[int], order: random.Rand
     [(0, None), (1, 1), (64, 64), (65, FEWEST_SAMPLED), (5_000, 100), (20_000, MOST_SAMPLED)],
 )
 def test_sample_sizes(num_records: int, sampled: int | None) -> None:
-    chosen = Sample.of(references([str(number) for number in range(num_records)]), seed=0).chosen
+    chosen = ReferenceSample.of(
+        references([str(number) for number in range(num_records)]), seed=0
+    ).chosen
     assert (None if chosen is None else chosen.num_rows) == sampled
     assert chosen is None or ORDER_KEY not in chosen.schema.names
-
-
-def test_the_model_with_the_smaller_error_is_used() -> None:
-    """A ratio where records shrink in proportion, the mean where all have about one size."""
-    known = np.array([1000.0, 2000, 4000, 8000])
-    shrunk = estimate_of(known * 0.25, known)
-    assert (shrunk.ratio, shrunk.total(10, 100_000)) == (pytest.approx(0.25), 25_000)
-    alike = estimate_of(np.array([500.0, 501, 499, 500]), known)
-    assert (alike.ratio, alike.total(10, 100_000)) == (None, 5_000)
-
-
-def test_json_round_trip() -> None:
-    estimate = estimate_of(np.array([1.0, 2, 4]), np.array([2.0, 4, 8]), 10)
-    assert SizeEstimate.from_json(json.loads(json.dumps(estimate.to_json()))) == estimate
-
-
-@pytest.mark.parametrize(
-    ("made", "num_records", "num_bytes", "limit", "shards"),
-    [
-        # Records of one size need no margin.
-        (np.full(100, 1000.0), 10_000, 10_000_000, 100_000, 100),
-        (np.full(100, 1000.0), 10_000, 10_000_000, 99_999, math.ceil(10_000 / 99)),
-        # Neither does a split in one shard that was sampled completely.
-        (np.array([10.0, 1000, 500]), 3, 1510, 1510, 1),
-        (np.array([10.0, 1000, 500]), 3, 1510, 1509, 3),
-        # With a cap below one record, each has a shard.
-        (np.array([1000.0, 1200]), 50, 55_000, 1, 50),
-        (np.array([1000.0, 1200]), 50, 55_000, 100, 50),
-    ],
-)
-def test_number_of_shards(
-    made: np.ndarray, num_records: int, num_bytes: int, limit: int, shards: int
-) -> None:
-    estimate = estimate_of(made, num_records=num_records)
-    assert estimate.shards_under(limit, num_records=num_records, num_bytes=num_bytes) == shards
-
-
-@pytest.mark.parametrize(
-    ("per_shard", "spread", "most_margin"),
-    [(20, 0.1, 0.2), (20, 0.5, 0.65), (100, 0.5, 0.35), (1000, 0.1, 0.06), (1000, 0.5, 0.2),
-     (1000, 1.0, 0.35)],
-)  # fmt: skip
-def test_the_cap_holds(per_shard: int, spread: float, most_margin: float) -> None:
-    """In 100 datasets of 20,000 records, at most two have a shard above the cap.
-
-    Sizes are like those of photos. A cap of 20 records could be broken a thousand times in each.
-    """
-    rng, limit, over, margins = np.random.default_rng(7), per_shard * 10_000, 0, []
-    for _ in range(100):
-        sizes = rng.lognormal(math.log(10_000) - spread**2 / 2, spread, 20_000)
-        estimate = estimate_of(sizes[:256], num_records=len(sizes))
-        total = estimate.total(len(sizes), 0)
-        shards = ShardPolicy(num_bytes=limit).cut(len(sizes), total, estimate)
-        written = np.add.reduceat(sizes, shards.starts[:-1])
-        over += written.max() > limit
-        margins.append(1 - written.mean() / limit)
-    assert over <= 2
-    assert np.mean(margins) < most_margin
 
 
 def test_known_sizes() -> None:

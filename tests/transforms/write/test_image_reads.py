@@ -22,7 +22,7 @@ from tests.support.random_tests import examples
 from transforms.images import ImageFault
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
 from transforms.rejects import RejectReason as R
-from transforms.write.image_reads import Place, read_ahead, read_local_image, start_reads
+from transforms.write.image_reads import ImageLocation, read_ahead, read_local_image, start_reads
 
 PNG = png_of(0)
 CHANGED = (R.CHANGED, "the file changed between listing and reading: build again")
@@ -35,7 +35,7 @@ def write(path: Path, data: bytes = PNG) -> Path:
 
 def read(path: Path, etag: str | None = None, num_bytes: int = 1) -> bytes:
     """Read a file; without an etag it was not listed, and the length is a table's."""
-    return read_local_image(Place(str(path), None, num_bytes, etag))
+    return read_local_image(ImageLocation(str(path), None, num_bytes, etag))
 
 
 def fault_of(path: Path, etag: str | None = None, num_bytes: int = 1) -> tuple[R, str]:

@@ -20,7 +20,7 @@ from tests.support.helpers import TINY_PNG, make_files, references
 from transforms.images import ImageFault
 from transforms.references import REFERENCE_SCHEMA
 from transforms.rejects import RejectReason
-from transforms.write.image_reads import AHEAD_BYTES, Place, read_ahead, read_remote_image
+from transforms.write.image_reads import AHEAD_BYTES, ImageLocation, read_ahead, read_remote_image
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
 
@@ -106,7 +106,7 @@ def test_an_error_in_the_chunks_comes_through(gcs_bucket: Bucket) -> None:
 
 
 def read(uri: str, options: StorageOptions, num_bytes: int = 3, etag: str | None = None) -> bytes:
-    return read_remote_image(Place(uri, None, num_bytes, etag), options)
+    return read_remote_image(ImageLocation(uri, None, num_bytes, etag), options)
 
 
 @BOTH

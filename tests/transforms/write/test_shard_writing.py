@@ -105,7 +105,7 @@ def test_records_are_complete_and_in_plan_order_and_counted(written: Written) ->
     assert summary.num_bytes == len(written.data)
     assert summary.crc32c == google_crc32c.value(written.data)
     assert summary.digest == written.plan.digest
-    assert read_summary(Folder(str(written.root)), NAME) == replace(summary, reused=True)
+    assert read_summary(Folder(str(written.root)), NAME) == summary
 
 
 def test_the_index_points_at_every_image(written: Written) -> None:
@@ -148,7 +148,7 @@ def test_a_shard_of_rejects_only_is_an_empty_file(bad: Path, tmp_path: Path) -> 
     assert (summary.num_records, summary.num_bytes, summary.crc32c) == (0, 0, 0)
     assert (tmp_path / NAME.shard).read_bytes() == b""
     assert pq.read_table(tmp_path / NAME.sidecar).num_rows == 0
-    assert find_finished(Folder(str(tmp_path)), plan, retry=True) == replace(summary, reused=True)
+    assert find_finished(Folder(str(tmp_path)), plan, retry=True) == summary
 
 
 def test_rejects_of_an_earlier_attempt_are_removed(images: Paths, tmp_path: Path) -> None:

@@ -90,7 +90,6 @@ def test_finished_shards_are_reused_with_their_rejects(
     assert stamps_of(tmp_path / "out") == before
     assert again.rejects == first.rejects
     assert again.counters == FAULTS | {"shards_reused": 2}
-    assert [summary.reused for summary in summaries(again)] == [True, True]
     made, found = ([s.to_json() for s in summaries(run)] for run in (first, again))
     assert found == made
     assert (PROGRESS.images, PROGRESS.reused_images, PROGRESS.reused_shards) == (7, 7, 2)
