@@ -85,7 +85,7 @@ def _check_pixels(data: bytes, header: Header, *, stored: bool) -> ImageInfo:
     info = header.info
     if info.format == "png" and stored:
         with PIXELS.hold(info.width * info.height):
-            check_png(data, info)
+            check_png(data)
         return info
     # Pillow may have all the pixels it wants without the end, but TensorFlow requires the end.
     if stored and header.cut:

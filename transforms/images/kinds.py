@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from shardwright.images.formats import GIF_MAGICS, JPEG_MAGIC, MAX_PIXELS, RIFF_MAGIC
+from shardwright.images.formats.png import PNG_MAGIC
 from transforms.rejects import RejectReason
-
-MAX_PIXELS = 178_956_970
-"""The most pixels of an image: Pillow's limit for a decompression bomb (2 * MAX_IMAGE_PIXELS)."""
 
 MAX_GIF_PIXELS = MAX_PIXELS // 2
 """Lower for GIF: Pillow repeats its bomb check while decoding one, and warns from here on."""
@@ -33,8 +31,7 @@ class ImageFault(Exception):  # noqa: N818 - a fault of the file, not of the pro
         return ImageFault, (self.reason, self.detail)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageInfo:
+class ImageInfo(NamedTuple):
     """The properties of a stored image, before any EXIF rotation.
 
     Attributes:
@@ -139,7 +136,7 @@ _STRANGERS: tuple[tuple[bytes, str], ...] = (
     (b"{", "JSON or other text"),
 )
 
-_OWN_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"RIFF")
+_OWN_MAGIC = (JPEG_MAGIC, PNG_MAGIC, *GIF_MAGICS, RIFF_MAGIC)
 
 
 def fault_of_stranger(data: bytes) -> ImageFault:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from shardwright.images.formats.png import png_header
 from transforms.images.checks import check_header, look_at
 from transforms.images.encode import on_canvas, sized, upright
 from transforms.images.exif import orientation_of
@@ -49,7 +50,7 @@ def encode_mask(
         detail = "a mask as JPEG, whose compression changes the numbers: use the original PNG"
         raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
-    if header.info.format == "png" and data[25] == 0 and orientation == 1:
+    if header.info.format == "png" and png_header(data).color == 0 and orientation == 1:
         size = (header.info.width, header.info.height)
         if plan_geometry(size, options) == Geometry(size, size, size):
             info = check_header(data, header, check, stored=True)

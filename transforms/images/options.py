@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from transforms.images.kinds import MAX_PIXELS
+from shardwright.images.formats import MAX_PIXELS
 from transforms.images.policy import Action, ImagePolicy, PolicyFault
 
 Encode = Literal["keep", "jpeg", "png", "raw", "tensor"]

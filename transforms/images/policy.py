@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
-from transforms.images.kinds import MAX_PIXELS
+from shardwright.images.formats import MAX_PIXELS
 
 Action = Literal["keep", "fix", "reject"]
 

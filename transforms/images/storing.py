@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from transforms.images.checks import check_header, look_at
@@ -117,7 +116,7 @@ def _converts(data: bytes, header: Header, options: EncodeOptions) -> bool:
 def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> ImageToStore:
     info = check_header(data, header, check, stored=True)
     if options.tells_orientation:
-        info = replace(info, orientation=orientation_of(data, header))
+        info = info._replace(orientation=orientation_of(data, header))
     if options.strip_metadata or options.profile == "drop":
         data = strip(
             data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop"
