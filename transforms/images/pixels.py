@@ -15,7 +15,6 @@ from transforms.images.jpeg import essential_jpeg
 from transforms.images.kinds import Header, ImageFault, too_many_pixels
 from transforms.images.png import essential_png
 from transforms.rejects import RejectReason
-from transforms.write.read_ahead import note_idle
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,6 +31,11 @@ class PixelBudget:
     def __init__(self, num_pixels: int) -> None:
         self._free = self._all = num_pixels
         self._changed = threading.Condition()
+        self._waited = threading.local()
+
+    def seconds_waited(self) -> float:
+        """Return how long this thread has waited in total."""
+        return getattr(self._waited, "seconds", 0.0)
 
     @contextmanager
     def hold(self, num_pixels: int) -> Iterator[None]:
@@ -41,7 +45,7 @@ class PixelBudget:
             if self._free < taken:
                 start = time.monotonic()
                 self._changed.wait_for(lambda: self._free >= taken)
-                note_idle(time.monotonic() - start)
+                self._waited.seconds = self.seconds_waited() + time.monotonic() - start
             self._free -= taken
         try:
             yield
