@@ -1,8 +1,7 @@
 """Decode GIF frames that OpenCV rejects: with data after the last pixel, as some tools write.
 
-Pure Python, so slow, and rarely needed. An unknown code, or an end before the last pixel, is a
-fault; giflib, TensorFlow's decoder, renders some unknown codes as noise. Source: GIF89a
-(CompuServe, 1990), appendix F.
+An unknown code, or an end before the last pixel, is a fault; giflib, TensorFlow's decoder, renders
+some unknown codes as noise. Source: GIF89a (CompuServe, 1990), appendix F.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from numpy.typing import NDArray
 from shardwright.errors import ImageFault
 from shardwright.images.gif import FirstFrame
 
+# In Python, because the reader does not depend on Pillow, whose decoder gives the same pixels 10 to
+# 150 times faster (1 ms for 500 x 375 pixels). Such files are rare.
 _MAX_CODES, _MAX_CODE_BITS = 4096, 12
 _PASSES = ((0, 8), (4, 8), (2, 4), (1, 2))  # of interlaced rows: first row, step
 
