@@ -17,7 +17,7 @@ from __future__ import annotations
 from shardwright.images.formats import MAX_PIXELS
 from transforms.images.arrays import decode_rgb, encode_png
 from transforms.images.checks import CHECKS, check_image
-from transforms.images.kinds import MAX_GIF_PIXELS, ImageFault, ImageInfo
+from transforms.images.kinds import MAX_GIF_PIXELS, ImageInfo, RejectedImage
 from transforms.images.masks import encode_mask
 from transforms.images.options import Encode, EncodeOptions
 from transforms.images.policy import ImagePolicy, PolicyFault, policy_table
@@ -29,11 +29,11 @@ __all__ = [
     "MAX_PIXELS",
     "Encode",
     "EncodeOptions",
-    "ImageFault",
     "ImageInfo",
     "ImagePolicy",
     "ImageToStore",
     "PolicyFault",
+    "RejectedImage",
     "check_image",
     "decode_rgb",
     "encode_image",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from shardwright.images.formats.gif import IMAGE, TRAILER, first_gif_image, gif_blocks, gif_frame
-from transforms.images.kinds import Header, ImageFault, ImageInfo
+from transforms.images.kinds import Header, ImageInfo, RejectedImage
 from transforms.rejects import RejectReason
 
 _MAX_CODE_SIZE = 8  # giflib's limit, and the format's: an index into 256 colors
@@ -23,7 +23,7 @@ def read_gif(data: bytes) -> Header:
     if 0 in [data[start + 2] for start in extensions]:
         refusal = "a GIF with an empty extension before its first image"
     if data[pos] == TRAILER:
-        raise ImageFault(RejectReason.CORRUPT, "a GIF without an image")
+        raise RejectedImage(RejectReason.CORRUPT, "a GIF without an image")
     if data[pos] != IMAGE:
         strange = f"a GIF with byte 0x{data[pos]:02x} where its first image should start"
         return Header(ImageInfo("gif", width, height, 3), "", strange, strange)
@@ -44,8 +44,8 @@ def check_gif(data: bytes, highest_index: float) -> None:
     """Check what TensorFlow's giflib requires of a GIF with an image, and Pillow does not.
 
     Raises:
-        ImageFault: TRUNCATED if a block reaches beyond the file, UNSUPPORTED_FORMAT if a pixel of
-            the first frame has a higher index than its color table.
+        RejectedImage: TRUNCATED if a block reaches beyond the file, UNSUPPORTED_FORMAT if a pixel
+            of the first frame has a higher index than its color table.
     """
     pos, _ = first_gif_image(data)
     num_colours = gif_frame(data, pos).colors
@@ -54,11 +54,11 @@ def check_gif(data: bytes, highest_index: float) -> None:
             f"a GIF with color index {highest_index} in a table of {num_colours} colors: "
             "TensorFlow rejects it; encode to png or jpeg"
         )
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     try:
         _odd(data, pos)
     except IndexError as error:
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.TRUNCATED, "the blocks of the GIF reach beyond its end: fetch it again"
         ) from error
 

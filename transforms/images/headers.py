@@ -30,7 +30,7 @@ from shardwright.images.formats.jpeg import (
 from shardwright.images.formats.png import png_header
 from shardwright.images.formats.webp import is_animated, riff_end, webp_pixels, webp_size
 from transforms.images.gif import read_gif
-from transforms.images.kinds import Header, ImageFault, ImageInfo, fault_of_stranger
+from transforms.images.kinds import Header, ImageInfo, RejectedImage, fault_of_stranger
 from transforms.rejects import RejectReason
 
 _JPEG_EOI = b"\xff\xd9"
@@ -56,7 +56,7 @@ def read_header(data: bytes) -> Header:
     """Return the header of an image, by its content.
 
     Raises:
-        ImageFault: NOT_AN_IMAGE or UNSUPPORTED_FORMAT for another kind of file, TRUNCATED if the
+        RejectedImage: NOT_AN_IMAGE or UNSUPPORTED_FORMAT for another kind of file, TRUNCATED if the
             file ends inside its header, CORRUPT for an invalid header.
     """
     kind = true_format(data)
@@ -65,7 +65,7 @@ def read_header(data: bytes) -> Header:
     try:
         return _PARSERS[kind](data)
     except (IndexError, ValueError, struct.error) as error:
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.TRUNCATED,
             f"the {kind} file ends early, after {len(data):,} bytes: fetch it again",
         ) from error
@@ -106,13 +106,13 @@ def _jpeg_frame(data: bytes, marker: int, pos: int) -> tuple[ImageInfo, str, boo
             f"a JPEG of {components} x {bits} bits per pixel (1, 3 or 4 x 8 bits are supported): "
             "convert it first"
         )
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     if width > _LIBJPEG_MAX_SIDE or height > _LIBJPEG_MAX_SIDE:
         detail = (
             f"a JPEG of {width:,} x {height:,} pixels "
             f"(libjpeg takes at most {_LIBJPEG_MAX_SIDE:,} per side): convert it first"
         )
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     info = ImageInfo("jpeg", width, height, 1 if components == 1 else 3)
     refusal = ""
     if marker not in _JPEG_DECODABLE:
@@ -124,15 +124,15 @@ def _png(data: bytes) -> Header:
     kind, width, height, depth, color, compression, filters, interlace, is_intact = png_header(data)
     if kind == b"CgBI":
         detail = "an Xcode-optimized PNG (CgBI), which only Apple reads: use the original file"
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     channels = _PNG_CHANNELS.get((color, depth), 0)
     valid = is_intact and kind == b"IHDR" and not compression and not filters and interlace <= 1
     if not (valid and channels and width and height):
-        raise ImageFault(RejectReason.CORRUPT, "the PNG header is damaged (checksum or values)")
+        raise RejectedImage(RejectReason.CORRUPT, "the PNG header is damaged (checksum or values)")
     if color == 3:
         pixels = data.find(b"IDAT", 33)
         if data.find(b"PLTE", 33, pixels) < 0:
-            raise ImageFault(RejectReason.CORRUPT, "a PNG with a palette image, but no palette")
+            raise RejectedImage(RejectReason.CORRUPT, "a PNG with a palette image, but no palette")
         channels += data.find(b"tRNS", 33, pixels) > 0
     refusal = ""
     if max(width, height) > _LIBPNG_MAX_SIDE:
@@ -174,7 +174,7 @@ def _bmp(data: bytes) -> Header:
     header = bmp_header(data)
     width, height, bits = header.width, header.height, header.bits
     if width <= 0 or not height or bits > 32:
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.CORRUPT, f"the BMP header says {width} x {height} pixels of {bits} bits"
         )
     num_bytes = header.pixels + (width * bits + 31) // 32 * 4 * abs(height)
@@ -183,7 +183,7 @@ def _bmp(data: bytes) -> Header:
         num_bytes = int.from_bytes(data[2:6], "little")
         # Pillow would fill the missing pixels in Python, for minutes.
         if width * abs(height) > 256 * len(data):
-            raise ImageFault(
+            raise RejectedImage(
                 RejectReason.CORRUPT,
                 f"a BMP of {len(data):,} bytes cannot fill {width} x {height} pixels",
             )

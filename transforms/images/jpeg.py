@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shardwright.images.formats.jpeg import END, SCAN, jpeg_segments
-from transforms.images.kinds import ImageFault
+from transforms.images.kinds import RejectedImage
 from transforms.rejects import RejectReason
 
 # Colors depend on two application segments, JFIF's 0xE0 and Adobe's 0xEE. The others and comments
@@ -18,10 +18,10 @@ def check_jpeg(data: bytes) -> None:
     if a flipped byte in a scan looks like a segment that reaches beyond the file.
 
     Raises:
-        ImageFault: CORRUPT if the segments do not lead to an end marker.
+        RejectedImage: CORRUPT if the segments do not lead to an end marker.
     """
     if not any(marker == END for marker, _, _ in jpeg_segments(data)):
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.CORRUPT, "the segments of the JPEG lead beyond its end: a scan is damaged"
         )
 

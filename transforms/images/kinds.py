@@ -1,4 +1,4 @@
-"""Define image types, limits and faults, and recognize files of other kinds."""
+"""Define image types, limits and rejections, and recognize files of other kinds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_GIF_PIXELS = MAX_PIXELS // 2
 """Lower for GIF: Pillow repeats its bomb check while decoding one, and warns from here on."""
 
 
-class ImageFault(Exception):  # noqa: N818 - a fault of the file, not of the program
+class RejectedImage(Exception):  # noqa: N818 - a fault of the file, not of the program
     """An image that cannot go into a shard.
 
     Attributes:
@@ -26,9 +26,9 @@ class ImageFault(Exception):  # noqa: N818 - a fault of the file, not of the pro
         # A message may hold lone surrogates, which UTF-8, and so a reject's row, cannot.
         self.detail = detail.encode("utf-8", "backslashreplace").decode()
 
-    def __reduce__(self) -> tuple[type[ImageFault], tuple[RejectReason, str]]:
+    def __reduce__(self) -> tuple[type[RejectedImage], tuple[RejectReason, str]]:
         # By default exceptions pickle with their message only, and this one crosses processes.
-        return ImageFault, (self.reason, self.detail)
+        return RejectedImage, (self.reason, self.detail)
 
 
 class ImageInfo(NamedTuple):
@@ -74,13 +74,13 @@ class Header(NamedTuple):
     inks: bool = False
 
 
-def too_many_pixels(image_format: str, width: int, height: int) -> ImageFault | None:
+def too_many_pixels(image_format: str, width: int, height: int) -> RejectedImage | None:
     """Return the fault of an image with more pixels than the limit, or None."""
     limit = MAX_GIF_PIXELS if image_format == "gif" else MAX_PIXELS
     if width * height <= limit:
         return None
     found = f"{width:,} x {height:,} pixels; a {image_format} may have at most {limit:,}"
-    return ImageFault(RejectReason.TOO_MANY_PIXELS, f"{found}: scale it down first")
+    return RejectedImage(RejectReason.TOO_MANY_PIXELS, f"{found}: scale it down first")
 
 
 # (offset, magic bytes, name) of image formats that readers of shards need not decode. The first
@@ -139,10 +139,10 @@ _STRANGERS: tuple[tuple[bytes, str], ...] = (
 _OWN_MAGIC = (JPEG_MAGIC, PNG_MAGIC, *GIF_MAGICS, RIFF_MAGIC)
 
 
-def fault_of_stranger(data: bytes) -> ImageFault:
+def fault_of_stranger(data: bytes) -> RejectedImage:
     """Return the fault of bytes in none of the five formats: another image format, or no image."""
     if len(data) < 8 and any(magic.startswith(data) for magic in _OWN_MAGIC):
-        return ImageFault(
+        return RejectedImage(
             RejectReason.TRUNCATED,
             f"the file ends after {len(data)} bytes, inside its first marker",
         )
@@ -152,13 +152,13 @@ def fault_of_stranger(data: bytes) -> ImageFault:
             f"the file is {name}; jpeg, png, gif, bmp and webp are supported: "
             "convert it to PNG or JPEG first"
         )
-        return ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        return RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     guess = next(
         (what for magic, what in _STRANGERS if start.startswith(magic)),
         "not a known image format",
     )
-    return ImageFault(RejectReason.NOT_AN_IMAGE, f"the file starts with {data[:12]!r}: {guess}")
+    return RejectedImage(RejectReason.NOT_AN_IMAGE, f"the file starts with {data[:12]!r}: {guess}")
 
 
 def _other_image(data: bytes) -> str:

@@ -22,7 +22,7 @@ from shardwright.images.formats.jpeg import APP0, APP2, APP14, END, SCAN, jpeg_s
 from shardwright.images.formats.png import PNG_MAGIC, png_chunks
 from shardwright.images.formats.webp import riff_chunks, riff_end
 from transforms.images.jpeg import METADATA
-from transforms.images.kinds import ImageFault
+from transforms.images.kinds import RejectedImage
 from transforms.images.profiles import JPEG_PROFILE
 from transforms.rejects import RejectReason
 
@@ -39,11 +39,11 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
     A BMP is returned unchanged: it has no place for metadata.
 
     Raises:
-        ImageFault: CORRUPT for a file whose parts do not lead to its end, so that its other content
-            is unknown. NOT_AN_IMAGE for an unknown format.
+        RejectedImage: CORRUPT for a file whose parts do not lead to its end, so that its other
+            content is unknown. NOT_AN_IMAGE for an unknown format.
     """
     if image_format not in ("jpeg", "png", "webp", "gif", "bmp"):
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.NOT_AN_IMAGE, "metadata can be stripped from images only: this is not one"
         )
     try:
@@ -59,7 +59,7 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
             f"the parts of the {image_format} do not lead to its end, "
             "so metadata cannot be stripped: fetch it again"
         )
-        raise ImageFault(RejectReason.CORRUPT, detail) from error
+        raise RejectedImage(RejectReason.CORRUPT, detail) from error
 
 
 def _jpeg(data: bytes, metadata: bool, profile: bool) -> bytes:

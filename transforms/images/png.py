@@ -17,7 +17,7 @@ from shardwright.images.formats.png import (
     png_header,
     png_of_chunks,
 )
-from transforms.images.kinds import ImageFault
+from transforms.images.kinds import RejectedImage
 from transforms.rejects import RejectReason
 
 _KNOWN_CRITICAL = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND"))
@@ -39,19 +39,19 @@ def check_png(data: bytes) -> None:
     """Check every byte that libpng would check; this inflates the pixels, without the GIL.
 
     Raises:
-        ImageFault: TRUNCATED if the file ends early, CORRUPT for anything that libpng stops at.
+        RejectedImage: TRUNCATED if the file ends early, CORRUPT for anything that libpng stops at.
     """
     header, chunks = png_header(data), list(png_chunks(data))
     for chunk in chunks:
         _check_chunk(data, chunk)
     if chunks[-1].kind != b"IEND":
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.TRUNCATED,
             f"the PNG ends after {len(data):,} bytes without an IEND chunk: fetch it again",
         )
     kinds = [chunk.kind for chunk in chunks]
     if b"IDAT" not in kinds or (header.color == 3 and b"PLTE" not in kinds[: kinds.index(b"IDAT")]):
-        raise ImageFault(RejectReason.CORRUPT, "the PNG has no pixels, or no palette for them")
+        raise RejectedImage(RejectReason.CORRUPT, "the PNG has no pixels, or no palette for them")
     first = kinds.index(b"IDAT")
     # libpng ends the pixels at the first other chunk.
     last = next(number for number in range(first, len(kinds)) if kinds[number] != b"IDAT")
@@ -70,12 +70,12 @@ def essential_png(data: bytes) -> bytes:
 
 def _check_chunk(data: bytes, chunk: PngChunk) -> None:
     if not chunk.kind.isalpha() or (chunk.is_critical and chunk.kind not in _KNOWN_CRITICAL):
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.CORRUPT,
             f"the PNG has an unknown critical chunk, {chunk.kind!r}",
         )
     if chunk.is_critical and not chunk.is_intact(data):
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.CORRUPT, f"the checksum of a PNG chunk ({chunk.kind.decode()}) is wrong"
         )
 
@@ -90,19 +90,21 @@ def _check_pixels(compressed: bytes, header: PngHeader) -> None:
         while not inflate.eof and (tail := inflate.unconsumed_tail):
             inflate.decompress(tail, 1 << 20)
     except zlib.error as error:
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.CORRUPT, f"the pixels of the PNG do not inflate ({error})"
         ) from error
     if not inflate.eof:
-        raise ImageFault(RejectReason.CORRUPT, "the compressed pixels of the PNG do not end")
+        raise RejectedImage(RejectReason.CORRUPT, "the compressed pixels of the PNG do not end")
     if len(raw) < expected:
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.CORRUPT, f"the PNG holds {len(raw):,} of {expected:,} bytes of pixels"
         )
     pos = 0
     for stride, count in rows:
         if max(raw[pos : pos + stride * count : stride]) > 4:
-            raise ImageFault(RejectReason.CORRUPT, "the PNG uses a row filter that does not exist")
+            raise RejectedImage(
+                RejectReason.CORRUPT, "the PNG uses a row filter that does not exist"
+            )
         pos += stride * count
 
 
