@@ -56,7 +56,7 @@ def raised(error: Exception) -> RejectedImage:
 def test_the_detail_names_type_message_and_line(error: Exception, said: str) -> None:
     fault = raised(error)
     assert fault.reason == RejectReason.INTERNAL_ERROR
-    place = r" \([^/]+/tests/test_internal_errors\.py:\d+ in raised\)"
+    place = r" \(tests/transforms/test_internal_errors\.py:\d+ in raised\)"
     assert re.fullmatch(re.escape(said) + place, fault.detail)
 
 
