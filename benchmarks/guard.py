@@ -2,9 +2,10 @@
 """Compare the speed of this checkout with an earlier commit (`make bench-guard`).
 
 The earlier commit is checked out beside this one and runs in the same environment. Each round runs
-both, in alternating order, on the same input: a build of 40,000 photographs (photos.py), and a plan
-of 1,000,000 rows (plan.py). A ratio is the earlier wall time divided by this one's, so 0.80 means a
-quarter more time. Ratios of whole commands, start-up included, hardly depend on the machine.
+both, in alternating order, on the same input: a build of 40,000 photographs (photos.py), a plan of
+1,000,000 rows (plan.py), and two epochs of 4,000 training images (sw.Reader). A ratio is the
+earlier wall time divided by this one's, so 0.80 means a quarter more time. Ratios of whole
+commands, start-up included, hardly depend on the machine.
 
 Exit code 1 if the median of a ratio is below --fail-below, in a second run, too. Takes under 4
 minutes.
@@ -31,6 +32,15 @@ from report import spread
 
 BASELINE = page.REPO / "benchmarks" / "BASELINE"
 _PHOTOS, _ROWS = 4_000, 1_000_000
+# Two epochs, so that start-up is the smaller part.
+_READ = """
+import sys, shardwright as sw
+image = sw.TrainImage(224)
+reader = sw.Reader(
+    sys.argv[1], "train", global_batch_size=250, shuffle=True, epochs=2, image=image
+)
+print(sum(len(batch["image"]) for batch in reader))
+"""
 _PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
 
 
@@ -48,6 +58,7 @@ class Guard:
         self.trees, self.out, self.log = trees, folder / "out", folder / "log"
         self.photos = make_photos(folder, photos=_PHOTOS, names=names)
         self.rows, self.table = rows, make_table(folder, rows)
+        self.dataset = folder / "dataset"
         out_bytes = 0 if page.directory_kind(folder) == "disk" else int(1.1 * self.photos.num_bytes)
         self.ballast = Ballast(folder / "ballast", out_bytes)
 
@@ -74,6 +85,15 @@ class Guard:
         check_plan(usage.stdout.read_text(), self.rows)
         return usage
 
+    def read(self, tree: Path) -> Usage:
+        if not self.dataset.exists():
+            photos = make_photos(self.dataset.parent, photos=_PHOTOS).folder
+            self._run(tree, "-m", "pipelines.build_dataset", str(photos), str(self.dataset))
+        usage = self._run(tree, "-c", _READ, str(self.dataset))
+        if int(usage.stdout.read_text()) != 2 * _PHOTOS:
+            raise RunFailedError(f"read {usage.stdout.read_text()} images of {2 * _PHOTOS}")
+        return usage
+
     def ratios(self, run: Callable[[Path], Usage], rounds: int) -> list[float]:
         """Return earlier wall time / this one's for each round."""
         found = []
@@ -92,6 +112,7 @@ class Guard:
         works = {
             f"build of {self.photos.files:,} photographs": self.build,
             f"plan of {self.rows:,} rows": self.plan,
+            f"{2 * _PHOTOS:,} training images": self.read,
         }
         for name, run in works.items():
             ratios = self.ratios(run, rounds)

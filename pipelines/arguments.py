@@ -1,222 +1,244 @@
-"""The options of `build` and `plan`."""
+"""The options of `build` and `plan`: name, type, default, help and parsing of each."""
 
 from __future__ import annotations
 
-import argparse
+import re
+from dataclasses import MISSING, dataclass, field
+from typing import Any
 
-from pipelines.help_texts import HelpParser
-from pipelines.image_options import add_image_options
+from pipelines.option_parser import OptionParser
 from schemas.image_classification import FEATURE_NAMES
 from schemas.ready import READY_SCHEMAS
+from shardwright.format.naming import is_dataset_name
+from shardwright.sizes import parse_size
+from shardwright.storage import NO_OPTIONS, StorageOptions
+from transforms.images import CHECKS, EncodeOptions
+from transforms.images.options import IMAGES
 from transforms.inputs.tables.table import LABEL_KEYS
+from transforms.options import OptionGroup
 from transforms.output_state import IF_EXISTS
+from transforms.splits.split_rules import SplitRule, parse_split
+from transforms.user_code import UserTransform
 
-ROLES = ("image", "label", "id", "split", "group", "size")
-DUPLICATES = ("keep", "drop", "reject")
-WRITERS = ("planned", "beam")
+_PLACES = OptionGroup("")
+_INPUT = OptionGroup("input")
+_SHARDS = OptionGroup("splits and shards")
+_CODE = OptionGroup("your own code")
+_DATASET = OptionGroup("dataset")
+_STORAGE = OptionGroup(
+    "storage",
+    "Credentials: the AWS environment, profile or role; Google application default credentials.",
+)
 
 
-def make_parser(command: str) -> HelpParser:
-    """Return the parser of `build` or `plan`."""
-    parser = HelpParser(command)
-    parser.add_argument(
-        "input",
+def _column(text: str, *, usual: bool = False) -> Any:
+    return _INPUT.option(None, f"table column with {text}", metavar="NAME", usual=usual)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildArguments:
+    """The options of `build` and `plan`, not yet checked together."""
+
+    input: str = _PLACES.option(
+        MISSING,
+        "images and labels: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ...",
         metavar="INPUT",
-        help="images and labels: folders, a table, COCO, VOC, YOLO, tar, zip, TFRecord, ...",
+        usual=True,
     )
-    parser.add_argument(
-        "output",
+    output: str = _PLACES.option(
+        MISSING,
+        "folder or prefix of the dataset; created if missing",
         metavar="OUTPUT",
-        help="folder or prefix of the dataset; created if missing",
+        usual=True,
     )
-    _add_input_options(parser)
-    _add_shard_options(parser)
-    add_image_options(parser)
-    _add_code_options(parser)
-    _add_dataset_options(parser)
-    _add_storage_options(parser)
-    if command == "plan":
-        parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    return parser
-
-
-def _add_input_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("input")
-    group.add_argument(
-        "--input-format",
-        metavar="NAME",
-        help="format of INPUT, one of those listed below (default: detected)",
+    input_format: str | None = _INPUT.option(
+        None, "format of INPUT, one of those listed below (default: detected)", metavar="NAME"
     )
-    group.add_argument(
-        "--image-root",
+    image_root: str | None = _INPUT.option(
+        None,
+        "base folder of relative image paths (default: the folder of the file with them)",
         metavar="DIR",
-        help="base folder of relative image paths (default: the folder of the file with them)",
     )
-    group.add_argument(
-        "--labels",
-        metavar="TABLE",
-        help="table of any size with labels, splits and features for INPUT; all --*-column options "
+    labels: str | None = _INPUT.option(
+        None,
+        "table of any size with labels, splits and features for INPUT; all --*-column options "
         "except --size-column then refer to it",
+        metavar="TABLE",
+        usual=True,
     )
-    group.add_argument(
-        "--labels-key",
-        choices=LABEL_KEYS,
-        default="id",
-        help="join key of --labels: id (default: its id column, else its path column; the id of a "
+    labels_key: str = _INPUT.option(
+        "id",
+        "join key of --labels: id (default: its id column, else its path column; the id of a "
         "file is its path), path (even if it has ids), or stem (file name without extension)",
+        choices=LABEL_KEYS,
     )
-    group.add_argument(
-        "--class-names",
+    class_names: str | None = _INPUT.option(
+        None,
+        "class names in label order, one per line (default: the sorted labels)",
         metavar="FILE",
-        help="class names in label order, one per line (default: the sorted labels)",
     )
-    for role, text in (
-        ("image", "image paths (default: image, path, file_name, ...)"),
-        ("label", "labels (default: label, class, category, target, ...)"),
-        ("id", "ids (default: id, else the image path)"),
-        ("split", "split names (default: split, subset, ...)"),
-        ("group", "groups, such as patients: a group is never divided between splits"),
-        ("size", "file sizes in bytes, which saves one lookup per file"),
-    ):
-        group.add_argument(f"--{role}-column", metavar="NAME", help=f"table column with {text}")
-
-
-def _add_shard_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("splits and shards")
-    _add_split_options(group)
-    group.add_argument(
-        "--shard-size",
-        metavar="SIZE",
-        help="target shard size; the shards of a split are equal to within one record "
-        "(default: 150MB)",
+    image_column: str | None = _column("image paths (default: image, path, file_name, ...)")
+    label_column: str | None = _column(
+        "labels (default: label, class, category, target, ...)", usual=True
     )
-    group.add_argument(
-        "--records-per-shard",
-        type=int,
-        metavar="N",
-        help="exactly N records in every shard except the last of a split",
+    id_column: str | None = _column("ids (default: id, else the image path)")
+    split_column: str | None = _column("split names (default: split, subset, ...)")
+    group_column: str | None = _column(
+        "groups, such as patients: a group is never divided between splits"
     )
-    group.add_argument(
-        "--shard-count",
-        type=int,
-        metavar="N",
-        help="exactly N shards per split, equal to within one record",
-    )
-    group.add_argument(
-        "--shard-count-multiple-of",
-        type=int,
-        default=1,
-        metavar="N",
-        help="round the number of shards up to a multiple of N, for N readers (default: 1)",
-    )
-    group.add_argument(
-        "--seed", type=int, default=0, help="seed of the global shuffle (default: 0)"
-    )
-
-
-def _add_split_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--split",
-        metavar="NAME=FRACTION|COUNT|rest,...",
-        help="draw splits: train=0.8,test=0.2 by a stable hash of the id, so new images never move "
+    size_column: str | None = _column("file sizes in bytes, which saves one lookup per file")
+    split: SplitRule | None = _SHARDS.option(
+        None,
+        "draw splits: train=0.8,test=0.2 by a stable hash of the id, so new images never move "
         "others; test=5000,train=rest with exact sizes, where new images may move others "
         "(default: the splits of INPUT, else all train)",
+        metavar="NAME=FRACTION|COUNT|rest,...",
+        parse=parse_split,
+        usual=True,
     )
-    group.add_argument(
-        "--stratify",
-        action="store_true",
-        help="give every split the same class fractions: exact to one record, approximate with "
+    stratify: bool = _SHARDS.option(
+        False,
+        "give every split the same class fractions: exact to one record, approximate with "
         "--group-column; new images may move others",
+        usual=True,
     )
-    group.add_argument(
-        "--split-ids",
-        action="append",
-        default=[],
-        metavar="[NAME=]FILE",
-        help="ids of split NAME, one per line, or a table or JSON file of ids and splits; may be "
+    split_ids: tuple[str, ...] = _SHARDS.option(
+        (),
+        "ids of split NAME, one per line, or a table or JSON file of ids and splits; may be "
         "repeated. --split assigns all other ids",
+        action="append",
+        metavar="[NAME=]FILE",
+        parse=tuple,
     )
-    group.add_argument(
-        "--duplicates",
-        choices=DUPLICATES,
-        default="keep",
-        help="images with identical bytes: keep all (default), or keep the first by id and drop or "
+    duplicates: str = _SHARDS.option(
+        "keep",
+        "images with identical bytes: keep all (default), or keep the first by id and drop or "
         "reject the others. Drop and reject read images of equal size once more, also for a plan. "
         "Duplicates across splits are always reported",
+        choices=("keep", "drop", "reject"),
+        usual=True,
     )
-
-
-def _add_code_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("your own code")
-    group.add_argument(
-        "--transform",
-        action="append",
-        default=[],
-        metavar="MODULE|FILE.py:FUNCTION",
-        help="call your function on each record before it is written (transforms.Record "
+    shard_size: int | None = _SHARDS.option(
+        None,
+        "target shard size; the shards of a split are equal to within one record (default: 150MB)",
+        metavar="SIZE",
+        parse=lambda text: parse_size(text, "--shard-size"),
+        usual=True,
+    )
+    records_per_shard: int | None = _SHARDS.option(
+        None,
+        "exactly N records in every shard except the last of a split",
+        type=int,
+        metavar="N",
+        usual=True,
+    )
+    shard_count: int | None = _SHARDS.option(
+        None, "exactly N shards per split, equal to within one record", type=int, metavar="N"
+    )
+    shard_count_multiple_of: int = _SHARDS.option(
+        1,
+        "round the number of shards up to a multiple of N, for N readers (default: 1)",
+        type=int,
+        metavar="N",
+    )
+    seed: int = _SHARDS.option(0, "seed of the global shuffle (default: 0)", type=int, usual=True)
+    encode: EncodeOptions = field(default_factory=EncodeOptions)
+    check: str = IMAGES.option(
+        "header",
+        "check header and end of file (default), decode every image, or check nothing",
+        choices=CHECKS,
+        usual=True,
+    )
+    max_reject_fraction: float = IMAGES.option(
+        0.01,
+        "fail if more than this fraction of the inputs is rejected, 0 to 1 (default: 0.01)",
+        rule=("from 0 to 1", lambda fraction: 0 <= fraction <= 1),
+        type=float,
+        metavar="F",
+        usual=True,
+    )
+    transforms: tuple[UserTransform, ...] = _CODE.option(
+        (),
+        "call your function on each record before it is written (transforms.Record "
         "in; one record, several or none out); may be repeated. For workers on other machines, "
         "add its package with --setup_file",
-    )
-
-
-def _add_storage_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group(
-        "storage",
-        "Credentials: the AWS environment, profile or role; Google application default "
-        "credentials.",
-    )
-    group.add_argument(
-        "--storage-option",
+        name="transform",
         action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="such as endpoint=http://minio:9000, region=eu-west-1, anonymous=true, "
+        metavar="MODULE|FILE.py:FUNCTION",
+        parse=lambda specs: tuple(map(UserTransform.find, specs)),
+        usual=True,
+    )
+    schema: str | None = _DATASET.option(
+        None,
+        f"features of an example: {', '.join(READY_SCHEMAS)}, a .py file that defines SCHEMA "
+        "(an ExampleSchema), or its .json; other columns are left out (default: image, id, label "
+        "and every other column)",
+        metavar="NAME|FILE",
+        usual=True,
+    )
+    feature_names: str = _DATASET.option(
+        "tfds",
+        "names of the features: image, label, id (tfds, default), or those that TensorFlow "
+        "Model Garden reads",
+        choices=sorted(FEATURE_NAMES),
+    )
+    name: str = _DATASET.option(
+        "",
+        "prefix of the shards' file names (default: from OUTPUT)",
+        rule=(
+            "lower-case letters, digits and underscores and start with a letter",
+            is_dataset_name,
+        ),
+    )
+    version: str = _DATASET.option(
+        "1.0.0",
+        "version of the dataset (default: 1.0.0)",
+        rule=(
+            "three numbers, such as 1.0.0",
+            lambda text: re.fullmatch(r"\d+\.\d+\.\d+", text) is not None,
+        ),
+    )
+    if_exists: str = _DATASET.option(
+        "resume",
+        "if OUTPUT has a dataset: resume the same build (default), overwrite it, or fail",
+        choices=IF_EXISTS,
+        usual=True,
+    )
+    writer: str = _DATASET.option(
+        "planned",
+        "planned (default), or beam: Beam's stock WriteToTFRecord, with inexact sizes and order",
+        choices=("planned", "beam"),
+    )
+    threads: int | None = _DATASET.option(
+        None,
+        "threads per process that read and check images, or concurrent reads from a store "
+        "(default: automatic, at most 32 threads or 128 reads)",
+        rule=("at least 1", lambda count: count >= 1),
+        type=int,
+        metavar="N",
+    )
+    storage: StorageOptions = _STORAGE.option(
+        NO_OPTIONS,
+        "such as endpoint=http://minio:9000, region=eu-west-1, anonymous=true, "
         "path_style=true, deadline=60 (seconds of retries), or s3://BUCKET:KEY=VALUE for one "
         "bucket; may be repeated",
+        name="storage_option",
+        action="append",
+        metavar="KEY=VALUE",
+        parse=StorageOptions.parse,
+        usual=True,
     )
-    group.add_argument(
-        "--shared-filesystem",
-        action="store_true",
-        help="accept local paths with a cluster's runner: all its workers see them under the same "
+    shared_filesystem: bool = _STORAGE.option(
+        False,
+        "accept local paths with a cluster's runner: all its workers see them under the same "
         "names (NFS, or a cluster on this machine)",
     )
 
 
-def _add_dataset_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("dataset")
-    group.add_argument(
-        "--schema",
-        metavar="NAME|FILE",
-        help=f"features of an example: {', '.join(READY_SCHEMAS)}, a .py file that defines SCHEMA "
-        "(an ExampleSchema), or its .json; other columns are left out (default: image, id, label "
-        "and every other column)",
-    )
-    group.add_argument(
-        "--feature-names",
-        choices=sorted(FEATURE_NAMES),
-        default="tfds",
-        help="names of the features: image, label, id (tfds, default), or those that TensorFlow "
-        "Model Garden reads",
-    )
-    group.add_argument("--name", help="prefix of the shards' file names (default: from OUTPUT)")
-    group.add_argument("--version", default="1.0.0", help="version of the dataset (default: 1.0.0)")
-    group.add_argument(
-        "--if-exists",
-        choices=IF_EXISTS,
-        default="resume",
-        help="if OUTPUT has a dataset: resume the same build (default), overwrite it, or fail",
-    )
-    group.add_argument(
-        "--writer",
-        choices=WRITERS,
-        default="planned",
-        help="planned (default), or beam: Beam's stock WriteToTFRecord, with inexact sizes and "
-        "order",
-    )
-    group.add_argument(
-        "--threads",
-        type=int,
-        metavar="N",
-        help="threads per process that read and check images, or concurrent reads from a store "
-        "(default: automatic, at most 32 threads or 128 reads)",
-    )
+def make_parser(command: str) -> OptionParser:
+    """Return the parser of `build` or `plan`."""
+    parser = OptionParser(command)
+    parser.add_options(BuildArguments)
+    if command == "plan":
+        parser.add_argument("--json", action="store_true", help="print the plan as JSON")
+    return parser

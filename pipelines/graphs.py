@@ -61,7 +61,7 @@ def reference_graph(pipeline: beam.Pipeline, job: BuildJob) -> ReferenceGraph:
         options.split,
         given=job.splits_given,
         stratify=options.stratify,
-        grouped=options.columns.get("group") is not None,
+        grouped=options.group_column is not None,
         listed=job.split_lists,
     )  # references with a split
     encoded = split.main | "EncodeFeatures" >> EncodeFeatures(

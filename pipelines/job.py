@@ -248,7 +248,7 @@ def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
     """Return the column options for INPUT: with --labels, only --size-column is one of them."""
     if options.labels is None:
         return options.columns
-    return {**dict.fromkeys(options.columns), "size": options.columns.get("size")}
+    return {**dict.fromkeys(options.columns), "size": options.size_column}
 
 
 def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableSource:
@@ -261,13 +261,11 @@ def _detect_label_table(options: BuildOptions, labels: str, source: InputSource)
 
 
 def _class_names(options: BuildOptions) -> tuple[str, ...] | None:
-    if options.class_names_file is None:
+    if options.class_names is None:
         return None
     try:
-        path = absolute(options.class_names_file)
+        path = absolute(options.class_names)
         text = files_of(path, options.storage).read_bytes(path).decode()
     except (StorageError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"--class-names {options.class_names_file} cannot be read: {error}"
-        ) from error
-    return read_class_names(text, options.class_names_file)
+        raise UsageError(f"--class-names {options.class_names} cannot be read: {error}") from error
+    return read_class_names(text, options.class_names)

@@ -75,7 +75,7 @@ def _described(action: argparse.Action) -> dict[str, Any]:
 
 
 def _typed(action: argparse.Action) -> dict[str, Any]:
-    default = {} if action.default in (None, []) else {"defaultValue": str(action.default)}
+    default = {} if action.default in (None, [], "") else {"defaultValue": str(action.default)}
     if action.nargs == 0:
         return {"paramType": "BOOLEAN", "defaultValue": "false"}
     if action.choices:

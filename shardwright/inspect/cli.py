@@ -6,9 +6,13 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.util import module_from_spec
+from pathlib import Path
 
 _GROUP = "shardwright.commands"
+_BESIDE = ("pipelines", "schemas", "transforms")  # installed with this package
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 1, 2, 130, 141
 _SUMMARIES = {
     "build": "INPUT OUTPUT [options]    turn a folder or table of images into TFRecord shards",
@@ -72,6 +76,8 @@ def _run(args: list[str]) -> int:
     if args[0] not in commands:
         return _fail(_unknown_text(args[0], commands), _EXIT_USAGE)
     try:
+        if commands[args[0]].module.startswith(_BESIDE):
+            _import_packages_beside()
         command: Command = commands[args[0]].load()
     except ImportError as error:
         return _fail(_import_text(args[0], error), _EXIT_FAILED)
@@ -87,6 +93,27 @@ def _find_commands() -> dict[str, EntryPoint]:
     others = {point.name: point for point in entry_points(group=_GROUP) if point.name not in own}
     known = [name for name in _SUMMARIES if name in others]
     return {name: others[name] for name in [*known, *sorted(others.keys() - set(known))]} | own
+
+
+def _import_packages_beside() -> None:
+    """Import the application from beside this package, whatever else the path holds.
+
+    Its packages have common names, which the current folder, a folder on PYTHONPATH or another
+    distribution may have, too. Worker processes would find those first, so then the environment
+    makes them begin with our folder, and leave out the current one.
+    """
+    root = str(Path(__file__).parents[2])
+    for name in _BESIDE:
+        own = PathFinder.find_spec(name, [root])
+        if own is None or own.loader is None or name in sys.modules:
+            continue
+        sys.modules[name] = module_from_spec(own)
+        own.loader.exec_module(sys.modules[name])
+        first = PathFinder.find_spec(name, [os.getcwd(), *sys.path])
+        paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        if first is not None and first.origin != own.origin and paths[0] != root:
+            os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])
+            os.environ["PYTHONSAFEPATH"] = "1"
 
 
 def _usage(commands: Mapping[str, EntryPoint]) -> str:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from pipelines.arguments import make_parser
-from pipelines.help_texts import USUAL
 from pipelines.options import BuildOptions, parse_options
 from shardwright.errors import UsageError
 from transforms.inputs.detection import known_formats
+from transforms.options import options_of
 from transforms.plan.packing import ShardPolicy
 from transforms.splits.split_rules import SplitFractions
 
@@ -125,9 +125,19 @@ def test_settings_tell_builds_apart() -> None:
     assert parse_options(["in/cat", "elsewhere/out"]).settings == base
 
 
-def test_options_made_in_python_are_checked_too() -> None:
-    with pytest.raises(UsageError, match=r"--version must be three numbers, .*, got '1'"):
-        BuildOptions(input="in", output="out", name="x", version="1")
+@pytest.mark.parametrize(("values", "message"), [
+    ({"version": "1"}, r"--version must be three numbers, .*, got '1'"),
+    ({"check": "deep"}, "--check must be one of header, decode, none, got 'deep'"),
+    ({"max_reject_fraction": 1.5}, "--max-reject-fraction must be from 0 to 1, got 1.5"),
+    ({"shard_size": 1, "shard_count": 1}, "give one of --shard-size, .*, not 2"),
+])  # fmt: skip
+def test_options_made_in_python_are_checked_too(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        BuildOptions(input="in", output="out", name="x", **values)
+
+
+def test_defaults_made_in_python_are_those_of_the_command() -> None:
+    assert BuildOptions(input="in", output="out") == parsed("")
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,9 +155,10 @@ def test_help_fits_two_screens(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert left.value.code == 0
     assert len(text.splitlines()) <= 100
+    usual = {option.name for option in options_of(BuildOptions) if option.usual}
+    assert len(usual) == 18
     assert all(
-        f"--{name.replace('_', '-')} " in text
-        for name in USUAL - {"input", "output", "json", "stratify"} - {"help", "help_all"}
+        f"--{name.replace('_', '-')} " in text for name in usual - {"input", "output", "stratify"}
     )
     assert "--max-aspect" not in text
     assert "--help-all lists every option" in text

@@ -18,6 +18,7 @@ import transforms
 from shardwright.format.manifest import read_manifest
 from shardwright.storage import Folder
 from tests import ROOT
+from tests.support.build_helpers import make_images
 
 PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
 OUTSIDE = ("tests", "benchmarks", "examples", "deploy")
@@ -43,7 +44,7 @@ TRAINER_PACKAGES = {"tensorflow", "keras", "jax", "torch", "grain"}
 TRAINER_FILES = ("tfdata/", "trainers/")
 DEVICE_FILES = {"inspect/doctor.py"}  # looks, in functions, which accelerator is there
 NOUN_PACKAGES = READER_PACKAGES | {
-    *("shardwright", "schemas", "transforms", "tfx_bsl", "tensorflow_metadata")
+    *("shardwright", "schemas", "transforms", "tfx_bsl", "tensorflow_metadata", "yaml")
 }
 
 
@@ -209,11 +210,16 @@ assert not loaded, loaded
 """
 
 
-def run_python(code: str, *args: str, cwd: Path | None = None) -> str:
+def try_python(code: str, *args: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run code in a fresh interpreter; where `cwd` is given its folders come first on the path."""
     env = {**os.environ, "PYTHONPATH": str(cwd)} if cwd else dict(os.environ)
     command = [sys.executable, "-c", code, *args]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=env)
+
+
+def run_python(code: str, *args: str, cwd: Path | None = None) -> str:
+    """Run code as `try_python`, and return what it printed."""
+    done = try_python(code, *args, cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -277,13 +283,39 @@ print(sum(1 for example in sw.load(place, "train")))
 """
 
 
-def test_a_dataset_is_looked_at_and_read_beside_decoys(tmp_path: Path, zoo: Path) -> None:
-    """A trainer's folder has folders named like the application's, which break when imported."""
+def write_decoys(folder: Path) -> None:
+    """Write packages named like the application's, which break when they are imported."""
     for package in PACKAGES[1:]:
-        (tmp_path / package).mkdir()
+        (folder / package).mkdir(parents=True)
         code = f"raise RuntimeError('the decoy {package} was imported')\n"
-        (tmp_path / package / "__init__.py").write_text(code)
+        (folder / package / "__init__.py").write_text(code)
+
+
+def test_a_dataset_is_looked_at_and_read_beside_decoys(tmp_path: Path, zoo: Path) -> None:
+    """A trainer's folder has folders named like the application's."""
+    write_decoys(tmp_path)
     lines = run_python(LOOK, str(zoo), cwd=tmp_path).splitlines()
     assert lines[:3] == [f"the decoy {package} was imported" for package in PACKAGES[1:]]
     num_records = read_manifest(Folder(str(zoo))).splits["train"].num_records
     assert lines[-2:] == ["36", str(num_records)]
+
+
+BUILD = """
+import sys
+from shardwright.inspect.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("running", ["in_memory", "multi_processing"])
+def test_a_build_runs_beside_decoys(tmp_path: Path, running: str) -> None:
+    """Another distribution, or the current folder, has packages of the same names."""
+    write_decoys(tmp_path / "site")
+    make_images(tmp_path / "in", 6)
+    mode = () if running == "in_memory" else (f"--direct_running_mode={running}",)
+    args = ("build", str(tmp_path / "in"), str(tmp_path / "out"), *mode)
+    run_python(BUILD, *args, cwd=tmp_path / "site")
+    assert read_manifest(Folder(str(tmp_path / "out"))).num_records == 6
+    done = try_python(BUILD, *args, "--transform", "transforms:augment", cwd=tmp_path / "site")
+    assert done.returncode == 2
+    assert "give the path of your file instead, such as --transform ./transforms.py" in done.stderr

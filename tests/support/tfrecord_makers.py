@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.arguments import ROLES
 from shardwright.format.example import parse_example
 from shardwright.format.records import scan_records
 from shardwright.storage import Folder
 from tests.support.build_helpers import png_of, shards_of
 from transforms.inputs.detection import detect_source
 from transforms.inputs.source import InputSource
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
-NONE: dict[str, str | None] = dict.fromkeys(ROLES)
+NONE: dict[str, str | None] = dict.fromkeys(ROLE_COLUMNS)
 
 
 def example(**features: Any) -> bytes:

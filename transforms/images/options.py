@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
+from shardwright.errors import UsageError
 from shardwright.images.formats import MAX_PIXELS
 from transforms.images.policy import Action, ImagePolicy, PolicyFault
+from transforms.options import OptionGroup, check_values, option_of
 
 Encode = Literal["keep", "jpeg", "png", "raw", "tensor"]
 Fit = Literal["cover", "contain", "stretch"]
@@ -15,8 +18,15 @@ TensorType = Literal["uint8", "float32"]
 ColorProfile = Literal["keep", "drop", "srgb"]
 
 MAX_JPEG_SIDE = 65_500  # libjpeg's limit; the other encodings allow at least as much
-_CHOICES = {"encode": Encode, "fit": Fit, "tensor_dtype": TensorType, "color_profile": ColorProfile}
 _BARE = ("raw", "tensor")
+IMAGES = OptionGroup("images")
+
+
+def _parse_resize(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([1-9][0-9]*)x([1-9][0-9]*)", text.lower())
+    if not match:
+        raise UsageError(f"--resize must be WIDTHxHEIGHT in pixels, such as 224x224, got {text!r}")
+    return int(match[1]), int(match[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,24 +34,6 @@ class EncodeOptions:
     """Options that decide how images are stored.
 
     Attributes:
-        encode: 'keep' stores the bytes of the file, 'jpeg' and 'png' re-encode, 'raw' stores bare
-            pixels, 'tensor' a serialized TensorProto of them, [height, width, channels].
-        resize: (width, height) in pixels of every stored image; None for no change.
-        quality: JPEG quality, 1 to 100. The loss at 90 is invisible at training sizes, at about
-            half the bytes of 95.
-        fit: 'cover' scales an image of another aspect ratio to cover `resize` and crops the middle,
-            'contain' scales it to fit in and pads with black (as `tf.image.resize_with_pad`),
-            'stretch' distorts it.
-        max_side: Without `resize`, the longer side is scaled down to at most this many pixels;
-            None for no limit.
-        grayscale: Store every image with one channel of brightness.
-        tensor_dtype: For 'tensor': 'uint8', 0 to 255, or 'float32', 0 to 1, as from
-            `tf.image.convert_image_dtype`.
-        policy: The actions for images with faults.
-        strip_metadata: With 'keep', cut EXIF, XMP, comments, thumbnails and all else but pixels
-            out of the bytes. Re-encoded images never carry any.
-        color_profile: 'keep' keeps ICC profiles, 'drop' cuts them out, pixels untouched, and
-            'srgb' converts images with another one. None: 'keep' with `encode` 'keep', else 'drop'.
         actions: Every fault's action; follows from `policy` and `encode`.
         watched: The faults to look for in each image; follows from `actions`.
 
@@ -49,16 +41,60 @@ class EncodeOptions:
         ValueError: A value breaks its rule, or the values do not go together.
     """
 
-    encode: Encode = "keep"
-    resize: tuple[int, int] | None = None
-    quality: int = 90
-    fit: Fit = "stretch"
-    max_side: int | None = None
-    grayscale: bool = False
-    tensor_dtype: TensorType = "uint8"
+    # A stored tensor is [height, width, channels].
+    encode: Encode = IMAGES.option(
+        "keep",
+        "keep the bytes of the file (default), or re-encode; raw is uint8 RGB, tensor a "
+        "serialized TensorProto for tf.io.parse_tensor",
+        choices=get_args(Encode),
+        usual=True,
+    )
+    # (width, height).
+    resize: tuple[int, int] | None = IMAGES.option(
+        None,
+        "resize to exactly this size in pixels; needs --encode jpeg, png, raw or tensor",
+        metavar="WxH",
+        parse=_parse_resize,
+        usual=True,
+    )
+    # `contain` is `tf.image.resize_with_pad`.
+    fit: Fit = IMAGES.option(
+        "stretch",
+        "resize to another aspect ratio: stretch distorts (default), cover crops the center, "
+        "contain pads with black",
+        choices=get_args(Fit),
+    )
+    max_side: int | None = IMAGES.option(
+        None,
+        "scale images down until the longer side has at most N pixels; never up",
+        rule=(
+            f"a whole number of pixels from 1 to {MAX_JPEG_SIDE:,}",
+            lambda side: type(side) is int and 1 <= side <= MAX_JPEG_SIDE,
+        ),
+        type=int,
+        metavar="N",
+    )
+    # The loss at 90 is invisible at training sizes, at about half the bytes of 95.
+    quality: int = IMAGES.option(90, "JPEG quality, 1 to 100 (default: 90)", type=int)
+    grayscale: bool = IMAGES.option(False, "store one channel, brightness")
+    # The same range of float32 as from `tf.image.convert_image_dtype`.
+    tensor_dtype: TensorType = IMAGES.option(
+        "uint8",
+        "type of --encode tensor: uint8, 0 to 255 (default), or float32, 0 to 1",
+        choices=get_args(TensorType),
+    )
+    strip_metadata: bool = IMAGES.option(
+        False,
+        "remove EXIF, GPS, XMP, comments and thumbnails, pixels unchanged; the orientation "
+        "becomes a feature, unless --on exif=fix applies it",
+    )
+    color_profile: ColorProfile | None = IMAGES.option(
+        None,
+        "keep color profiles (default with --encode keep), drop them (default otherwise), or "
+        "convert pixels to sRGB",
+        choices=get_args(ColorProfile),
+    )
     policy: ImagePolicy = field(default_factory=ImagePolicy)
-    strip_metadata: bool = False
-    color_profile: ColorProfile | None = None
     actions: Mapping[PolicyFault, Action] = field(init=False, repr=False, compare=False)
     watched: tuple[PolicyFault, ...] = field(init=False, repr=False, compare=False)
 
@@ -81,13 +117,7 @@ class EncodeOptions:
         object.__setattr__(self, "watched", watched)
 
     def _check_values(self) -> None:
-        for name, kind in _CHOICES.items():
-            value = getattr(self, name)
-            if value not in get_args(kind) and not (name == "color_profile" and value is None):
-                raise ValueError(
-                    f"{name.replace('_', '-')} must be one of {', '.join(get_args(kind))}, "
-                    f"got {value!r}"
-                )
+        check_values(self)
         if type(self.quality) is not int or not 1 <= self.quality <= 100:
             raise ValueError(
                 f"quality must be a whole number from 1 to 100, got {self.quality!r}: "
@@ -95,27 +125,23 @@ class EncodeOptions:
             )
         if self.resize is not None:
             _check_resize(self.resize)
-        if self.max_side is not None and (
-            type(self.max_side) is not int or not 1 <= self.max_side <= MAX_JPEG_SIDE
+
+    def _check_unchanged(self) -> None:
+        size = "x".join(map(str, self.resize or ()))
+        for given, what in (
+            (size, f"resize {size}"),
+            (self.max_side, f"max-side {self.max_side}"),
+            (self.grayscale, "grayscale"),
         ):
-            raise ValueError(
-                f"max-side must be a whole number of pixels from 1 to {MAX_JPEG_SIDE:,}, "
-                f"got {self.max_side!r}"
-            )
+            if given:
+                raise ValueError(
+                    f"encode 'keep' stores files unchanged, got {what}: "
+                    "choose jpeg, png, raw or tensor"
+                )
 
     def _check_together(self) -> None:
         if self.encode == "keep":
-            size = "x".join(map(str, self.resize or ()))
-            for given, what in (
-                (size, f"resize {size}"),
-                (self.max_side, f"max-side {self.max_side}"),
-                (self.grayscale, "grayscale"),
-            ):
-                if given:
-                    raise ValueError(
-                        f"encode 'keep' stores files unchanged, got {what}: "
-                        "choose jpeg, png, raw or tensor"
-                    )
+            self._check_unchanged()
         if self.encode == "raw" and self.resize is None:
             raise ValueError(
                 "encode 'raw' needs one shape for all images, got no resize: give a width and "
@@ -189,17 +215,10 @@ class EncodeOptions:
             "resize": list(self.resize or []),
             "quality": self.quality,
         }
-        usual = EncodeOptions()
-        for name in (
-            "fit",
-            "max_side",
-            "grayscale",
-            "tensor_dtype",
-            "strip_metadata",
-            "color_profile",
-        ):
-            if getattr(self, name) != getattr(usual, name):
-                record[name] = getattr(self, name)
+        for option in filter(None, map(option_of, fields(self))):
+            value = getattr(self, option.name)
+            if option.name not in record and value != option.default:
+                record[option.name] = value
         return record | ({"policy": policy} if (policy := self.policy.to_json()) else {})
 
 

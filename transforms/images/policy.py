@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
+from shardwright.errors import UsageError
 from shardwright.images.formats import MAX_PIXELS
+from transforms.options import OptionGroup, check_values
 
 Action = Literal["keep", "fix", "reject"]
 
@@ -64,25 +66,82 @@ _FORCED: Mapping[str, frozenset[PolicyFault]] = {
 }
 
 
+def policy_table() -> str:
+    """Return a table of the faults, their default actions with `--encode keep`, and their fixes."""
+    lines = [
+        f"  {fault:<10} {_DEFAULTS.get(fault, 'keep'):<7} {what:<42} {fix}"
+        for fault, (what, fix) in MEANINGS.items()
+    ]
+    return "\n".join([f"  {'FAULT':<10} {'default':<7} {'what it is':<42} what fix does", *lines])
+
+
+def _parse_actions(texts: Sequence[str]) -> dict[PolicyFault, Action]:
+    actions: dict[PolicyFault, Action] = {}
+    for text in texts:
+        fault, _, action = text.partition("=")
+        if fault not in list(PolicyFault) or action not in get_args(Action):
+            rule = (
+                f"expected FAULT=ACTION; faults: {', '.join(PolicyFault)}; actions: "
+                f"{', '.join(get_args(Action))}"
+            )
+            raise UsageError(f"--on {text!r}: {rule}")
+        if actions.setdefault(PolicyFault(fault), action) != action:  # type: ignore[arg-type]
+            raise UsageError(
+                f"--on {fault} is both {actions[PolicyFault(fault)]} and {action}: choose one"
+            )
+    return actions
+
+
+_RULES = f"""\
+--on FAULT=keep|fix|reject sets what happens to images that a training set should not have. With
+--encode keep, `fix` re-encodes only such images: JPEG as JPEG, all others as PNG. By default,
+faults that --encode cannot store are fixed, and so is exif if images are re-encoded. The report
+counts fixes. TensorFlow cannot decode WebP with alpha or animation, nor most BMPs: these are
+rejected unless one of their faults is fixed.
+{policy_table()}"""
+_GROUP = OptionGroup("image policy", _RULES)
+
+
 @dataclass(frozen=True, slots=True)
 class ImagePolicy:
     """The actions for faults of images, and their limits.
 
     Attributes:
         actions: Non-default actions.
-        max_pixels: Width times height of the largest image, at most `MAX_PIXELS`, whatever the
-            action.
-        max_aspect: The longer side over the shorter one, at least 1; None for any.
-        min_side: Pixels of the shorter side, at least 1; None for any.
 
     Raises:
         ValueError: A value breaks its rule, or the values do not go together.
     """
 
-    actions: Mapping[PolicyFault, Action] = field(default_factory=dict)
-    max_pixels: int = MAX_PIXELS
-    max_aspect: float | None = None
-    min_side: int | None = None
+    actions: Mapping[PolicyFault, Action] = _GROUP.option(
+        dict,
+        "such as exif=fix; may be repeated",
+        name="on",
+        action="append",
+        metavar="FAULT=ACTION",
+        parse=_parse_actions,
+    )
+    # The limit of pixels counts whatever the action.
+    max_pixels: int = _GROUP.option(
+        MAX_PIXELS,
+        f"limit for bomb: width times height (default and maximum: {MAX_PIXELS:,})",
+        type=int,
+        metavar="N",
+    )
+    max_aspect: float | None = _GROUP.option(
+        None,
+        "limit for aspect: longer side divided by shorter side (default: none)",
+        rule=("at least 1, the longer side over the shorter one", lambda ratio: ratio >= 1),
+        type=float,
+        metavar="R",
+    )
+    min_side: int | None = _GROUP.option(
+        None,
+        "limit for small: pixels of the shorter side (default: none)",
+        rule=("at least 1 pixel", lambda side: side >= 1),
+        type=int,
+        metavar="N",
+    )
 
     def __post_init__(self) -> None:
         for fault, action in self.actions.items():
@@ -96,13 +155,7 @@ class ImagePolicy:
             raise ValueError(
                 f"max-pixels must be from 1 to {MAX_PIXELS:,}, got {self.max_pixels:,}"
             )
-        if self.max_aspect is not None and not self.max_aspect >= 1:
-            raise ValueError(
-                "max-aspect must be at least 1, the longer side over the shorter one, "
-                f"got {self.max_aspect:g}"
-            )
-        if self.min_side is not None and self.min_side < 1:
-            raise ValueError(f"min-side must be at least 1 pixel, got {self.min_side}")
+        check_values(self)
         for fault, limit, option in (
             (PolicyFault.ASPECT, self.max_aspect, "--max-aspect"),
             (PolicyFault.SMALL, self.min_side, "--min-side"),
@@ -134,13 +187,9 @@ class ImagePolicy:
                 "on extension=fix stores a file as its name says, "
                 f"and encode '{encode}' stores all alike: choose one"
             )
-        usual: dict[PolicyFault, Action] = dict.fromkeys(
-            forced | (frozenset() if encode == "keep" else {PolicyFault.EXIF}), "fix"
-        )
-        return {
-            fault: self.actions.get(fault) or usual.get(fault) or _DEFAULTS.get(fault, "keep")
-            for fault in PolicyFault
-        }
+        fixed = forced if encode == "keep" else forced | {PolicyFault.EXIF}
+        usual: dict[PolicyFault, Action] = {**_DEFAULTS, **dict.fromkeys(fixed, "fix")}
+        return {fault: self.actions.get(fault) or usual.get(fault, "keep") for fault in PolicyFault}
 
     def to_json(self) -> dict[str, Any]:
         """Return the non-default values."""
@@ -154,12 +203,3 @@ class ImagePolicy:
             for name in ("max_aspect", "min_side")
             if (value := getattr(self, name)) is not None
         }
-
-
-def policy_table() -> str:
-    """Return a table of the faults, their default actions with `--encode keep`, and their fixes."""
-    lines = [
-        f"  {fault:<10} {_DEFAULTS.get(fault, 'keep'):<7} {what:<42} {fix}"
-        for fault, (what, fix) in MEANINGS.items()
-    ]
-    return "\n".join([f"  {'FAULT':<10} {'default':<7} {'what it is':<42} what fix does", *lines])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import apache_beam as beam
 import numpy as np
@@ -12,7 +12,15 @@ from apache_beam.pvalue import AsSingleton
 from transforms.hashing import joined
 from transforms.routing import Route, Routed
 from transforms.splits import grouped_splits, stratified
-from transforms.splits.split_lists import ListedIds, SplitLists, read_lists, reject_others
+from transforms.splits.split_lists import (
+    SplitLists,
+    find_used,
+    read_lists,
+    reject_others,
+    reject_unused,
+    take_listed,
+    take_others,
+)
 from transforms.splits.split_rules import SplitFractions, SplitRule, assign_splits
 
 
@@ -56,17 +64,17 @@ class AssignSplits(beam.PTransform):
             | "ReadLists" >> beam.Map(read_lists)
         )  # one ListedIds
         known = references | "Listed" >> beam.FlatMap(
-            _take_listed, ids=AsSingleton(ids)
+            take_listed, ids=AsSingleton(ids)
         ).with_output_types(pa.RecordBatch)
         others = references | "Others" >> beam.FlatMap(
-            _take_others, ids=AsSingleton(ids)
+            take_others, ids=AsSingleton(ids)
         ).with_output_types(pa.RecordBatch)
         used = (
             references
-            | "Used" >> beam.Map(_find_used, ids=AsSingleton(ids))
+            | "Used" >> beam.Map(find_used, ids=AsSingleton(ids))
             | "AllUsed" >> beam.CombineGlobally(_union)
         )
-        unused = used | "Unused" >> Route(_unused, pa.RecordBatch, ids=AsSingleton(ids))
+        unused = used | "Unused" >> Route(reject_unused, pa.RecordBatch, ids=AsSingleton(ids))
         drawn = (
             others | "RejectOthers" >> Route(reject_others, pa.RecordBatch)
             if self._rule is None
@@ -132,26 +140,5 @@ class AssignSplits(beam.PTransform):
         ).with_output_types(pa.RecordBatch)
 
 
-def _take_listed(batch: pa.RecordBatch, *, ids: ListedIds) -> Iterator[pa.RecordBatch]:
-    taken = ids.take_listed(batch)
-    if taken.num_rows:
-        yield taken
-
-
-def _take_others(batch: pa.RecordBatch, *, ids: ListedIds) -> Iterator[pa.RecordBatch]:
-    taken = ids.take_others(batch)
-    if taken.num_rows:
-        yield taken
-
-
-def _find_used(batch: pa.RecordBatch, *, ids: ListedIds) -> np.ndarray:
-    found = np.unique(ids.find(batch.column("id")))
-    return found[found >= 0]
-
-
 def _union(parts: Iterable[np.ndarray]) -> np.ndarray:
     return np.unique(joined(parts, np.int64))
-
-
-def _unused(used: np.ndarray, *, ids: ListedIds) -> Iterable[object]:
-    return ids.unused(used)

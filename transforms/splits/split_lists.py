@@ -131,28 +131,43 @@ class ListedIds:
             )
         return found
 
-    def take_listed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the listed rows, with their split."""
-        found = self.find(batch.column("id"))
-        return set_column(
-            keep_rows(batch, found >= 0), "split", self._splits.take(pa.array(found[found >= 0]))
-        )
+    def splits_at(self, positions: np.ndarray) -> pa.Array:
+        """Return the splits of the ids at these positions."""
+        return self._splits.take(pa.array(positions))
 
-    def take_others(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that are not listed."""
-        return keep_rows(batch, self.find(batch.column("id")) < 0)
+    def ids_without(self, positions: np.ndarray) -> list[str]:
+        """Return the ids at all other positions."""
+        others = np.ones(len(self), bool)
+        others[positions] = False
+        return self._ids.filter(pa.array(others)).to_pylist()
 
-    def unused(self, used: np.ndarray) -> Iterator[Reject]:
-        """Yield a reject for each listed id without an image; `used` are the other positions."""
-        missing = np.ones(len(self), bool)
-        missing[used] = False
-        for image_id in self._ids.filter(pa.array(missing)).to_pylist():
-            yield Reject(
-                image_id,
-                "",
-                RejectReason.UNUSED_ID,
-                "--split-ids lists this id, but INPUT has no image with it",
-            )
+
+def take_listed(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
+    """Yield the listed rows, if any, with their split."""
+    found = ids.find(batch.column("id"))
+    listed = keep_rows(batch, found >= 0)
+    if listed.num_rows:
+        yield set_column(listed, "split", ids.splits_at(found[found >= 0]))
+
+
+def take_others(batch: pa.RecordBatch, ids: ListedIds) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that are not listed, if any."""
+    others = keep_rows(batch, ids.find(batch.column("id")) < 0)
+    if others.num_rows:
+        yield others
+
+
+def find_used(batch: pa.RecordBatch, ids: ListedIds) -> np.ndarray:
+    """Return the positions of the listed ids that the batch has."""
+    found = np.unique(ids.find(batch.column("id")))
+    return found[found >= 0]
+
+
+def reject_unused(used: np.ndarray, ids: ListedIds) -> Iterator[Reject]:
+    """Yield a reject for each listed id without an image; `used` are the other positions."""
+    detail = "--split-ids lists this id, but INPUT has no image with it"
+    for image_id in ids.ids_without(used):
+        yield Reject(image_id, "", RejectReason.UNUSED_ID, detail)
 
 
 def reject_others(batch: pa.RecordBatch) -> Iterator[Reject]:

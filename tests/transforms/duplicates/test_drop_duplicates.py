@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from pipelines import plan_dataset
-from pipelines.arguments import ROLES
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
@@ -16,6 +15,7 @@ from tests.support.build_helpers import build, make_images, manifest_of, png_of,
 from tests.support.helpers import make_files, run_transform
 from transforms.duplicates.drop_duplicates import DropDuplicates
 from transforms.inputs.detection import detect_source, list_source
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
 Capture = pytest.CaptureFixture[str]
 COPIES = {"bird/copy.png": 0, "cat/a.png": 0, "cat/b.png": 1}  # of the image of this number
@@ -38,7 +38,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def listed(uri: str, storage: StorageOptions = NO_OPTIONS) -> list[pa.RecordBatch]:
-    parts = list_source(detect_source(uri, dict.fromkeys(ROLES), storage=storage))
+    parts = list_source(detect_source(uri, dict.fromkeys(ROLE_COLUMNS), storage=storage))
     return [part for part in parts if isinstance(part, pa.RecordBatch)]
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.arguments import ROLES
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import columns_of
 from transforms.inputs.detection import detect_source
 from transforms.inputs.list_images import ListImages
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
-NONE = dict.fromkeys(ROLES)
+NONE = dict.fromkeys(ROLE_COLUMNS)
 
 
 def test_a_table(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pipelines.arguments import ROLES
 from shardwright.errors import StorageError, UsageError
 from shardwright.storage import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
@@ -18,9 +17,10 @@ from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.rejects import Reject, RejectReason
 
-NONE = dict.fromkeys(ROLES)
+NONE = dict.fromkeys(ROLE_COLUMNS)
 FILES = {
     "cat/1.png": TINY_PNG, "cat/2.PNG": TINY_PNG, "dog/deep/er/3.jpg": b"no jpeg",
     "loose.png": TINY_PNG, "no-extension": TINY_PNG, "cat/ü #%41?+.png": TINY_PNG,

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.arguments import ROLES
 from shardwright.errors import BuildError, UsageError
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
@@ -25,9 +24,10 @@ from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_files import table_format
 from transforms.inputs.tables.table_references import stems_of
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.inputs.tables.table_schemas import read_table_schema
 
-NONE = dict.fromkeys(ROLES)
+NONE = dict.fromkeys(ROLE_COLUMNS)
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.arguments import ROLES
 from shardwright.errors import UsageError
 from tests.support.helpers import make_files, rows_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.tables.table import TableSource
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.references import REFERENCE_SCHEMA
 
-NONE = dict.fromkeys(ROLES)
+NONE = dict.fromkeys(ROLE_COLUMNS)
 
 
 def test_folders(tmp_path: Path) -> None:

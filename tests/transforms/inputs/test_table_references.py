@@ -10,17 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.arguments import ROLES
 from shardwright.errors import BuildError
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
 from transforms.inputs.file_rules import etag_of
 from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_references import list_table, reference_schema_of, resolve_paths
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.inputs.tables.table_source import detect_table
 from transforms.references import REFERENCE_SCHEMA
 
-NONE = dict.fromkeys(ROLES)
+NONE = dict.fromkeys(ROLE_COLUMNS)
 
 
 @pytest.mark.parametrize(("relative", "uri", "forms"), [

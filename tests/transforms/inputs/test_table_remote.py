@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.arguments import ROLES
 from shardwright.errors import CredentialsError, StorageError, UsageError
 from shardwright.storage import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
@@ -19,10 +18,11 @@ from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_references import resolve_paths
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.rejects import Reject
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
-NONE = dict.fromkeys(ROLES)
+NONE = dict.fromkeys(ROLE_COLUMNS)
 ROOT = "s3://bucket/data/set"
 
 

@@ -8,15 +8,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.arguments import ROLES
 from shardwright.errors import BuildError, UsageError
 from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_files import read_table_file
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.inputs.tables.table_source import detect_table
 
 
 def detect(path: Path, **columns: str) -> TableSource:
-    return detect_table(str(path), {**dict.fromkeys(ROLES), **columns})
+    return detect_table(str(path), {**dict.fromkeys(ROLE_COLUMNS), **columns})
 
 
 def csv(tmp_path: Path, *lines: str, name: str = "t.csv") -> Path:
@@ -31,7 +31,9 @@ def parquet(tmp_path: Path, **columns: object) -> Path:
 
 
 def roles_of(source: TableSource) -> dict[str, str]:
-    return {role: getattr(source, role) for role in ROLES if getattr(source, role) is not None}
+    return {
+        role: getattr(source, role) for role in ROLE_COLUMNS if getattr(source, role) is not None
+    }
 
 
 GROUP_AND_SIZE = {"group": "patient", "size": "bytes"}

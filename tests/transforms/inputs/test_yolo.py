@@ -16,9 +16,8 @@ from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.listings import columns_of
 from transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
-from transforms.inputs.annotations.plain_yaml import read_plain_yaml
 from transforms.inputs.annotations.yolo_labels import BadLine, parse_yolo, read_config
-from transforms.inputs.detection import list_source
+from transforms.inputs.detection import detect_source, list_source
 
 YAML = "nc: 3\nnames: [cat, dog, zebra]\n"
 
@@ -255,8 +254,9 @@ def test_any_bytes_are_objects_or_a_bad_line(data: bytes) -> None:
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_read_as_yaml_of_some_kind(text: str) -> None:
-    assert all(isinstance(key, str) for key in read_plain_yaml(text))
+def test_any_text_is_a_config_or_told_to_be_none(text: str) -> None:
+    with contextlib.suppress(UsageError):
+        assert all(isinstance(name, str) for name in read_config(text, "data.yaml").names)
 
 
 NAMES = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=8)
@@ -270,19 +270,32 @@ def test_names_in_quotes_come_back(names: list[str], flow: bool) -> None:
     assert read_config(text, "data.yaml").names == tuple(names)
 
 
-@pytest.mark.parametrize(("text", "expected"), [
-    ("a: 1 # one\n# b: 2\n\nc:  x # y#z\nd: x#y\n", {"a": "1", "c": "x", "d": "x#y"}),
-    ("a: 'it''s' # it's\nb: \"\\u00e4 \\\"q\\\"\"\n", {"a": "it's", "b": 'ä "q"'}),
-    ("a:\n  - x\n  -  y # z\nb: dog's # best\n", {"a": ["x", "y"], "b": "dog's"}),
-    ("a: [\n'x',\n'y, z'\n]\nb: 2", {"a": ["x", "y, z"], "b": "2"}),
-    ("a: {x: 1, 'y: z': 2}\nb:\n  0: p\n  -1: q\n",
-     {"a": {"x": "1", "y: z": "2"}, "b": {"0": "p", "-1": "q"}}),
-    ("---\nurl: https://x/y?z#w\n'a b': c\n", {"url": "https://x/y?z#w", "a b": "c"}),
-    ("download: |\n  import os\n  x: 1\nnames: [a]\n",
-     {"download": "| import os x: 1", "names": ["a"]}),
-    ("a:\nb: 1", {"a": "", "b": "1"}),
-    ("a: [open, 1", {"a": ["open", "1"]}),
-    ("", {}),
+@pytest.mark.parametrize(("text", "names"), [
+    ("names: [cat, 'it''s', \"\\u00e4 \\\"q\\\"\", x#y] # z\n", ("cat", "it's", 'ä "q"', "x#y")),
+    ("names:\n- cat\n-  no # z\n", ("cat", "no")),
+    ("names: {0: cat, 1: 'y: z'}\n", ("cat", "y: z")),
+    ("names:\n  1: 1.50\n  0: yes\n", ("yes", "1.50")),
+    ("download: |\n  import os\n  names: [b]\nnames: [\n  a\n]\n", ("a",)),
+    ("\ufeff---\nnames: !!python/object/apply:os.system [a]\n", ("a",)),
+    ("names: &all [a, b]\ntrain: *all\n", ("a", "b")),
+    ("names: cat", ()), ("- names", ()), ("", ()),
 ])  # fmt: skip
-def test_plain_yaml(text: str, expected: dict[str, Any]) -> None:
-    assert read_plain_yaml(text) == expected
+def test_names_as_yaml_writes_them(text: str, names: tuple[str, ...]) -> None:
+    assert read_config(text, "data.yaml").names == names
+
+
+@pytest.mark.parametrize(("text", "told"), [
+    ("names: [open, 1", "data.yaml is not valid YAML: while parsing a flow sequence"),
+    ("names: &a [*a]", "recursive"),
+    ("names: " + "[" * 10_000, "data.yaml is not valid YAML: it is nested too deeply"),
+    ("names: [[cat], dog]", r"class name \['cat'\] is not a text"),
+])  # fmt: skip
+def test_other_configs_are_refused(text: str, told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        read_config(text, "data.yaml")
+
+
+def test_a_long_config_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data.yaml").write_text("names: [a]\n" + "#" * (1 << 20))
+    with pytest.raises(UsageError, match=r"data\.yaml is longer than 1,048,576 bytes"):
+        detect_source(f"{tmp_path}/data.yaml", columns={})

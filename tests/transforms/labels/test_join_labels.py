@@ -9,11 +9,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.arguments import ROLES
 from tests.support.build_helpers import build, make_images, manifest_of, reasons_of
 from tests.support.helpers import Run, references, run_transform
 from tests.support.listings import columns_of
 from transforms.inputs.detection import make_request
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.inputs.tables.table_source import open_label_table
 from transforms.labels.join_labels import BROADCAST_BYTES, JoinLabels
 
@@ -27,7 +27,7 @@ def join(
     for number, text in enumerate(texts):
         (folder / f"labels-{number}.csv").write_text(text)
     uri = str(folder / ("labels-*.csv" if len(texts) > 1 else "labels-0.csv"))
-    request = make_request(uri, dict.fromkeys(ROLES), argument="--labels")
+    request = make_request(uri, dict.fromkeys(ROLE_COLUMNS), argument="--labels")
     table = open_label_table(request, key=key, root="/in")
     return run_transform(JoinLabels(table, broadcast_bytes=limit), batches)
 

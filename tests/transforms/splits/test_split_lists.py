@@ -14,7 +14,16 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from tests.support.helpers import references
 from transforms.splits import split_lists
-from transforms.splits.split_lists import ListedIds, SplitLists, read_lists, reject_others
+from transforms.splits.split_lists import (
+    ListedIds,
+    SplitLists,
+    find_used,
+    read_lists,
+    reject_others,
+    reject_unused,
+    take_listed,
+    take_others,
+)
 
 WANTED = {"cat/1.png": "train", "007": "test", "ünï": "validation"}
 ROWS = [{"id": image_id, "split": split} for image_id, split in WANTED.items()]
@@ -33,7 +42,8 @@ def read(*values: object) -> dict[str, str]:
     """Return id -> split by the lists."""
     listed = read_lists(SplitLists.parse([str(value) for value in values]))
     batch = references([*WANTED, "another"])
-    return {row["id"]: row["split"] for row in listed.take_listed(batch).to_pylist()}
+    rows = [row for part in take_listed(batch, listed) for row in part.to_pylist()]
+    return {row["id"]: row["split"] for row in rows}
 
 
 @pytest.mark.parametrize(
@@ -140,10 +150,9 @@ def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
     listed = ListedIds(pa.array(["1", "2", "1"]), pa.array(["a", "b", "a"]))
     batch = references(["0", "1", "3"])
     assert len(listed) == 2
-    others = listed.take_others(batch)
+    [others] = take_others(batch, listed)
     assert others["id"].to_pylist() == ["0", "3"]
-    used = listed.find(batch["id"])
-    rejects = [*listed.unused(used[used >= 0]), *reject_others(others)]
+    rejects = [*reject_unused(find_used(batch, listed), listed), *reject_others(others)]
     assert [(reject.id, str(reject.reason)) for reject in rejects] == [
         ("2", "unused_id"),
         ("0", "unknown_split"),
@@ -153,5 +162,5 @@ def test_ids_not_listed_and_listed_ids_without_an_image() -> None:
 
 def test_no_ids_at_all() -> None:
     listed = ListedIds(pa.array([], pa.string()), pa.array([], pa.string()))
-    assert listed.take_listed(references(["1"])).num_rows == 0
-    assert listed.take_others(references(["1"])).num_rows == 1
+    assert list(take_listed(references(["1"]), listed)) == []
+    assert [others.num_rows for others in take_others(references(["1"]), listed)] == [1]

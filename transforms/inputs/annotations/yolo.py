@@ -142,7 +142,15 @@ class YoloFormat(SourceFormat):
 
 
 def _read_config(uri: str, storage: StorageOptions) -> YoloConfig:
-    return read_config(read_start(uri, storage, _CONFIG_BYTES).decode("utf-8", "replace"), uri)
+    return read_config(_config_text(uri, storage), uri)
+
+
+def _config_text(uri: str, storage: StorageOptions) -> str:
+    """Return a data.yaml's text; "" if there is none."""
+    start = read_start(uri, storage, _CONFIG_BYTES + 1)
+    if len(start) > _CONFIG_BYTES:
+        raise UsageError(f"{uri} is longer than {_CONFIG_BYTES:,} bytes; expected a data.yaml")
+    return start.decode("utf-8", "replace")
 
 
 def _root_of(config: YoloConfig, uri: str) -> str:
@@ -157,13 +165,7 @@ def _find_config(root: str, storage: StorageOptions) -> YoloConfig:
     found = look_in(root, storage)
     # A store's folder with many images is listed in part only: try the usual names, too.
     configs = dict.fromkeys([*filter(is_config, found.files), "data.yaml", "dataset.yaml"])
-    texts = (
-        (
-            f"{root}/{name}",
-            read_start(f"{root}/{name}", storage, _CONFIG_BYTES).decode("utf-8", "replace"),
-        )
-        for name in configs
-    )
+    texts = ((f"{root}/{name}", _config_text(f"{root}/{name}", storage)) for name in configs)
     config = next(
         (config for uri, text in texts if text and (config := read_config(text, uri)).names), None
     )

@@ -6,11 +6,13 @@ Formats: https://docs.ultralytics.com/datasets/detect/ and .../segment/, which e
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+import yaml
+
 from shardwright.errors import UsageError
-from transforms.inputs.annotations.plain_yaml import read_plain_yaml
 
 _MARGIN = 0.01  # tools let boxes exceed their image by this fraction
 
@@ -127,13 +129,13 @@ def read_names(text: str) -> tuple[str, ...]:
 
 
 def read_config(text: str, path: str) -> YoloConfig:
-    """Parse a data.yaml, within the limits of `plain_yaml`.
+    """Parse a data.yaml.
 
     Raises:
-        UsageError: `nc` is not the number of `names`, a number has no name, or a name is empty or
-            used twice.
+        UsageError: It is not YAML, `nc` is not the number of `names`, a number has no name, or a
+            name is empty, no text, or used twice.
     """
-    values = read_plain_yaml(text)
+    values = _parse_yaml(text, path)
     names = _names(values.get("names"), path)
     count = values.get("nc")
     if names and isinstance(count, str) and count.isdecimal() and int(count) != len(names):
@@ -157,6 +159,19 @@ def read_config(text: str, path: str) -> YoloConfig:
     )
 
 
+def _parse_yaml(text: str, path: str) -> dict[str, Any]:
+    """Return the outermost map of a YAML document; {} for a document of another kind."""
+    try:
+        # It makes texts, lists and maps only, so numbers stay as written, and tags make nothing.
+        # Not CBaseLoader: deep nesting ends the process there.
+        values = yaml.load(text.removeprefix("\ufeff"), Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
+    except RecursionError as error:
+        raise UsageError(f"{path} is not valid YAML: it is nested too deeply") from error
+    return values if isinstance(values, dict) else {}
+
+
 def _names(value: Any, path: str) -> tuple[str, ...]:
     if isinstance(value, dict):
         missing = next(
@@ -167,8 +182,11 @@ def _names(value: Any, path: str) -> tuple[str, ...]:
                 f"{path}: names has {len(value)} classes, but none with number {missing}"
             )
         value = [value[str(number)] for number in range(len(value))]
-    names = tuple(str(name).strip() for name in value) if isinstance(value, list) else ()
-    doubled = next((name for name in names if not name or names.count(name) > 1), None)
-    if doubled is not None:
-        raise UsageError(f"{path}: class name {doubled!r} is empty or used twice: rename the class")
+    written = value if isinstance(value, list) else []
+    if odd := [name for name in written if not isinstance(name, str)]:
+        raise UsageError(f"{path}: class name {odd[0]!r} is not a text")
+    names = tuple(name.strip() for name in written)
+    for name, count in Counter(names).items():
+        if not name or count > 1:
+            raise UsageError(f"{path}: class name {name!r} is empty or used twice: rename it")
     return names
