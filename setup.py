@@ -13,6 +13,7 @@ setup(
         "shardwright.cache",
         "shardwright.format",
         "shardwright.images",
+        "shardwright.images.formats",
         "shardwright.inspect",
         "shardwright.reader",
         "shardwright.storage",

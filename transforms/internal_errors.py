@@ -7,27 +7,27 @@ from concurrent.futures import CancelledError
 from pathlib import Path
 
 from shardwright.errors import ShardwrightError
-from transforms.images.kinds import ImageFault
+from transforms.images.kinds import RejectedImage
 from transforms.rejects import RejectReason
 
 _MESSAGE_LENGTH = 300  # characters; an exception may quote the bytes of the image
 _PATH_PARTS = 3  # of the raising file: enough to find it, without the installation folder
 
 
-def fault_of(error: Exception) -> ImageFault:
+def fault_of(error: Exception) -> RejectedImage:
     """Return the fault that rejects one image, for an exception raised while processing it.
 
     Call it in an `except Exception` block around the work on one image.
 
     Returns:
-        An ImageFault unchanged. Any other exception becomes INTERNAL_ERROR with its type, its
+        A RejectedImage unchanged. Any other exception becomes INTERNAL_ERROR with its type, its
         message and the line that raised it.
 
     Raises:
         ShardwrightError: As given; a store fails or the build must stop, whatever the image.
         CancelledError: As given; the build is stopping.
     """
-    if isinstance(error, ImageFault):
+    if isinstance(error, RejectedImage):
         return error
     if isinstance(error, ShardwrightError | CancelledError):
         raise error
@@ -38,7 +38,7 @@ def fault_of(error: Exception) -> ImageFault:
         if frames
         else ""
     )
-    return ImageFault(RejectReason.INTERNAL_ERROR, said + place)
+    return RejectedImage(RejectReason.INTERNAL_ERROR, said + place)
 
 
 def _short(filename: str) -> str:

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
-from transforms.images import ImageFault, decode_rgb
+from transforms.images import RejectedImage, decode_rgb
 from transforms.rejects import RejectReason
 
 _OUR_PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
@@ -69,7 +69,7 @@ class Record:
         """Return the image as upright uint8 [height, width, 3].
 
         Raises:
-            ImageFault: The image cannot be decoded.
+            RejectedImage: The image cannot be decoded.
         """
         return self.image if isinstance(self.image, np.ndarray) else decode_rgb(self.image)
 
@@ -123,22 +123,22 @@ class UserTransform:
         """Return the records made from a record.
 
         Raises:
-            ImageFault: The function returned no record or an invalid one, or it failed.
+            RejectedImage: The function returned no record or an invalid one, or it failed.
         """
         try:
             found = _loaded(self.spec, self.path)(record)
             results = [found] if isinstance(found, Record) else list(found or ())
         except RejectRecord as left_out:
-            raise ImageFault(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
-        except ImageFault:
+            raise RejectedImage(RejectReason.TRANSFORM, f"{self.spec}: {left_out}") from left_out
+        except RejectedImage:
             raise
         # SystemExit, too: a user's function never ends the build.
         except (Exception, SystemExit) as error:
-            raise ImageFault(
+            raise RejectedImage(
                 RejectReason.TRANSFORM, f"{self.spec} failed: {type(error).__name__}: {error}"
             ) from error
         if not results:
-            raise ImageFault(RejectReason.TRANSFORM, f"{self.spec} returned no record")
+            raise RejectedImage(RejectReason.TRANSFORM, f"{self.spec} returned no record")
         return _checked(self.spec, record, results)
 
 
@@ -146,7 +146,7 @@ def apply_all(transforms: Sequence[UserTransform], record: Record) -> list[Recor
     """Apply each function to the records that the one before it returned.
 
     Raises:
-        ImageFault: As `UserTransform.apply`, for the whole record.
+        RejectedImage: As `UserTransform.apply`, for the whole record.
     """
     records = [record]
     for transform in transforms:
@@ -157,14 +157,14 @@ def apply_all(transforms: Sequence[UserTransform], record: Record) -> list[Recor
 def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     for result in results:
         if not isinstance(result, Record):
-            raise ImageFault(
+            raise RejectedImage(
                 RejectReason.TRANSFORM,
                 f"{spec} returned a {type(result).__name__}; expected Record",
             )
         if problem := _type_problem(result):
-            raise ImageFault(RejectReason.TRANSFORM, f"{spec} returned {problem}")
+            raise RejectedImage(RejectReason.TRANSFORM, f"{spec} returned {problem}")
         if not result.id.startswith(given.id):
-            raise ImageFault(
+            raise RejectedImage(
                 RejectReason.TRANSFORM,
                 f"{spec} returned the id {result.id!r}, which must begin with {given.id!r}",
             )
@@ -172,7 +172,7 @@ def _checked(spec: str, given: Record, results: list[Record]) -> list[Record]:
     if len(results) > 1 and len(set(ids)) == 1:
         return [result.replace(id=f"{result.id}#{number}") for number, result in enumerate(results)]
     if len(set(ids)) < len(ids):
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.TRANSFORM,
             f"{spec} returned equal ids: give each record its own id, or leave all ids unchanged",
         )

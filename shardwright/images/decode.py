@@ -21,9 +21,10 @@ from shardwright.errors import ImageFault
 from shardwright.format.example import ExampleFault
 from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop
+from shardwright.images.formats import image_format
 from shardwright.images.gif import first_frame
 from shardwright.images.gif_lzw import decode_frame
-from shardwright.images.headers import check_size, essential_png, image_format, read_size
+from shardwright.images.headers import check_size, essential_png, read_size
 from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
 from shardwright.images.libraries import cv2
 
@@ -198,32 +199,24 @@ def _open_tensor(data: bytes) -> OpenedImage:
 
 
 def _open_gif(data: bytes) -> OpenedImage:
-    frame = first_frame(data)
-    check_size("gif", frame.frame_height, frame.frame_width)
+    first = first_frame(data)
+    frame, height, width = first.frame, first.height, first.width
     check_size("gif", frame.height, frame.width)
+    check_size("gif", height, width)
 
     def decode(_: int) -> Pixels:
-        size = (frame.frame_height, frame.frame_width)
         try:
-            pixels = _decode_by_opencv("gif", frame.data, *size)
+            pixels = _decode_by_opencv("gif", first.data, frame.height, frame.width)
         except ImageFault:
-            pixels = decode_frame(
-                frame.codes,
-                table=frame.table,
-                height=size[0],
-                width=size[1],
-                is_interlaced=frame.is_interlaced,
-            )
-        if (frame.top, frame.left, frame.height, frame.width) == (0, 0, *pixels.shape[:2]):
+            pixels = decode_frame(first)
+        if (frame.top, frame.left, height, width) == (0, 0, *pixels.shape[:2]):
             return pixels
-        canvas = np.zeros((frame.height, frame.width, 3), np.uint8)
-        seen = canvas[
-            frame.top : frame.top + frame.frame_height, frame.left : frame.left + frame.frame_width
-        ]
+        canvas = np.zeros((height, width, 3), np.uint8)
+        seen = canvas[frame.top : frame.top + frame.height, frame.left : frame.left + frame.width]
         seen[...] = pixels[: seen.shape[0], : seen.shape[1]]
         return canvas
 
-    return OpenedImage(frame.height, frame.width, 1, decode)
+    return OpenedImage(height, width, 1, decode)
 
 
 def _decode_by_opencv(kind: str, data: bytes, height: int, width: int) -> Pixels:

@@ -1,8 +1,7 @@
 """Decode GIF frames that OpenCV rejects: with data after the last pixel, as some tools write.
 
-Pure Python, so slow, and rarely needed. An unknown code, or an end before the last pixel, is a
-fault; giflib, TensorFlow's decoder, renders some unknown codes as noise. Source: GIF89a
-(CompuServe, 1990), appendix F.
+An unknown code, or an end before the last pixel, is a fault; giflib, TensorFlow's decoder, renders
+some unknown codes as noise. Source: GIF89a (CompuServe, 1990), appendix F.
 """
 
 from __future__ import annotations
@@ -11,38 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
+from shardwright.images.gif import FirstFrame
 
+# In Python, because the reader does not depend on Pillow, whose decoder gives the same pixels 10 to
+# 150 times faster (1 ms for 500 x 375 pixels). Such files are rare.
 _MAX_CODES, _MAX_CODE_BITS = 4096, 12
 _PASSES = ((0, 8), (4, 8), (2, 4), (1, 2))  # of interlaced rows: first row, step
 
 
-def decode_frame(
-    data: bytes, *, table: bytes, height: int, width: int, is_interlaced: bool
-) -> NDArray[np.uint8]:
-    """Decode the pixels of one frame.
-
-    Args:
-        data: The code size and the blocks after it.
-        table: The colors, 3 bytes each.
-        height: In pixels.
-        width: In pixels.
-        is_interlaced: Whether rows are stored in four passes.
-
-    Returns:
-        uint8 [height, width, 3], RGB.
+def decode_frame(first: FirstFrame) -> NDArray[np.uint8]:
+    """Return the pixels of a frame, uint8 [height, width, 3], RGB.
 
     Raises:
         ImageFault: The codes are damaged or end early, or a color is not in the table.
     """
+    height, width, data = first.frame.height, first.frame.width, first.codes
     indices = np.frombuffer(_decode_codes(_join_blocks(data), data[0], height * width), np.uint8)
-    colours = np.frombuffer(table, np.uint8).reshape(-1, 3)
-    if indices.max() >= len(colours):
+    colors = np.frombuffer(first.table, np.uint8).reshape(-1, 3)
+    if indices.max() >= len(colors):
         raise ImageFault(
-            f"the gif image has a pixel of color {indices.max()}, but only {len(colours)} colors"
+            f"the gif image has a pixel of color {indices.max()}, but only {len(colors)} colors"
         )
-    pixels = colours[indices].reshape(height, width, 3)
-    if is_interlaced:
-        order = [row for first, step in _PASSES for row in range(first, height, step)]
+    pixels = colors[indices].reshape(height, width, 3)
+    if first.frame.is_interlaced:
+        order = [row for first_row, step in _PASSES for row in range(first_row, height, step)]
         pixels = pixels[np.argsort(order)]
     return pixels
 

@@ -4,26 +4,32 @@
 settings simplejpeg returns the same pixels bit for bit. Every libjpeg warning is a fault, because a
 truncated file would be gray from there on. Two warnings lose no pixel, and TensorFlow ignores them
 too: stray bytes between segments or at the end, and an unknown JFIF revision.
-Format: ITU-T T.81, annex B.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import ImageFault
+from shardwright.images.formats.jpeg import (
+    APP0,
+    APP14,
+    END,
+    FRAMES,
+    SCAN,
+    header_segments,
+    jpeg_frame,
+)
 from shardwright.images.headers import check_size
 from shardwright.images.libraries import cv2, simplejpeg
 
 MAX_REDUCTION = 8
 """The largest reduction: libjpeg decodes at 1/2, 1/4 and 1/8 of the size for much less work."""
 
-_SOS, _EOI, _APP0, _ADOBE = 0xDA, 0xD9, 0xE0, 0xEE
-_BARE = frozenset((0x01, *range(0xD0, 0xD9)))
 _STRAY_BYTES, _REVISION = "extraneous bytes before marker", "unknown JFIF revision"
 _ODD_SAMPLING = "Could not determine subsampling"
 # Each scan of a progressive file covers all pixels but may take a dozen bytes, so that a small file
@@ -143,54 +149,28 @@ def _check_scans(header: JpegHeader) -> None:
             )
 
 
-class _Segment(NamedTuple):
-    """One segment of a header, at bytes [start, end); for a scan, its header only."""
-
-    marker: int
-    start: int
-    end: int
-
-
-def _segments(data: bytes) -> Iterator[_Segment]:
-    """Yield the segments up to the first scan, skipping stray bytes as libjpeg does."""
-    pos = 2
-    while 0 <= (pos := data.find(b"\xff", pos)) < len(data) - 3:
-        marker = data[pos + 1]
-        if marker in (0x00, 0xFF):  # stray byte or fill byte
-            pos += 1
-            continue
-        end = (
-            pos + 2 if marker in _BARE else pos + 2 + int.from_bytes(data[pos + 2 : pos + 4], "big")
-        )
-        yield _Segment(marker, pos, end)
-        if marker == _SOS:
-            return
-        pos = end
-
-
 def _repaired(data: bytes) -> bytes:
     """Return the file without stray bytes in its header, and with a JFIF revision libjpeg knows."""
     kept, end = [data[:2]], 2
-    for segment in _segments(data):
-        body = data[segment.start : segment.end]
-        if segment.marker == _APP0 and body[4:9] == b"JFIF\0":
+    for marker, start, end in header_segments(data):
+        body = data[start:end]
+        if marker == APP0 and body[4:9] == b"JFIF\0":
             body = body[:9] + b"\1" + body[10:]
         kept.append(body)
-        end = segment.end
     return b"".join((*kept, data[end:]))
 
 
 def _has_end(data: bytes) -> bool:
     """Return whether an end-of-image marker, not a thumbnail's, follows the first scan."""
-    scan = next((segment.end for segment in _segments(data) if segment.marker == _SOS), len(data))
-    return data.find(bytes((0xFF, _EOI)), scan) >= 0
+    scan = next((end for marker, _, end in header_segments(data) if marker == SCAN), len(data))
+    return data.find(bytes((0xFF, END)), scan) >= 0
 
 
 def _rgb_of_cmyk(cmyk: NDArray[np.uint8], data: bytes) -> NDArray[np.uint8]:
     """Convert CMYK as TensorFlow does: files by Adobe hold inverted ink."""
     adobe = any(
-        segment.marker == _ADOBE and data[segment.start + 4 : segment.start + 9] == b"Adobe"
-        for segment in _segments(data)
+        marker == APP14 and data.startswith(b"Adobe", start + 4)
+        for marker, start, _ in header_segments(data)
     )
     wide = (cmyk if adobe else ~cmyk).astype(np.uint16)
     return (wide[..., :3] * wide[..., 3:] // 255).astype(np.uint8)
@@ -198,14 +178,14 @@ def _rgb_of_cmyk(cmyk: NDArray[np.uint8], data: bytes) -> NDArray[np.uint8]:
 
 def _read_odd(data: bytes) -> JpegHeader:
     """Read the header of a JPEG with other chroma subsampling than the six that turbojpeg knows."""
-    for segment in _segments(data):
-        if 0xC0 <= segment.marker <= 0xCF and segment.marker not in (0xC4, 0xC8, 0xCC):
-            height, width = (
-                int.from_bytes(data[segment.start + at : segment.start + at + 2], "big")
-                for at in (5, 7)
-            )
-            return JpegHeader(data, height, width, "")
-    raise ImageFault("the jpeg image is damaged or cut short: it has no frame header")
+    starts = (start for marker, start, _ in header_segments(data) if marker in FRAMES)
+    try:
+        _, height, width, _ = jpeg_frame(data, next(starts, len(data)))
+    except struct.error as error:
+        raise ImageFault(
+            "the jpeg image is damaged or cut short: it has no frame header"
+        ) from error
+    return JpegHeader(data, height, width, "")
 
 
 def _decode_odd(data: bytes | memoryview) -> NDArray[np.uint8]:

@@ -43,9 +43,11 @@ def test_no_more_is_held_than_there_is(sizes: list[int]) -> None:
 
 def test_small_ones_pass_while_there_is_room_and_room_comes_back_after_an_error() -> None:
     budget, passed = PixelBudget(100), threading.Event()
+    waited: list[float] = []
 
     def wait() -> None:
         with budget.hold(1):
+            waited.append(budget.seconds_waited())
             passed.set()
 
     waiting = threading.Thread(target=wait)
@@ -54,6 +56,7 @@ def test_small_ones_pass_while_there_is_room_and_room_comes_back_after_an_error(
         assert not passed.wait(0.05)
     assert passed.wait(5)
     waiting.join()
+    assert waited[0] > 0 == budget.seconds_waited()
     with pytest.raises(ZeroDivisionError), budget.hold(99):
         _ = 1 / 0
     with budget.hold(100):

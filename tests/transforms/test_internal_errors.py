@@ -11,7 +11,7 @@ import pytest
 
 from shardwright.errors import BuildError, StorageError
 from tests.support.build_helpers import build, make_images, manifest_of, record_ids, rejects_of
-from transforms.images import ImageFault
+from transforms.images import RejectedImage
 from transforms.internal_errors import fault_of
 from transforms.rejects import RejectReason
 from transforms.user_code import Record, UserTransform
@@ -36,7 +36,7 @@ class OddError(Exception):
         raise RuntimeError("no text")
 
 
-def raised(error: Exception) -> ImageFault:
+def raised(error: Exception) -> RejectedImage:
     try:
         raise error
     except Exception as caught:
@@ -56,12 +56,12 @@ def raised(error: Exception) -> ImageFault:
 def test_the_detail_names_type_message_and_line(error: Exception, said: str) -> None:
     fault = raised(error)
     assert fault.reason == RejectReason.INTERNAL_ERROR
-    place = r" \([^/]+/tests/test_internal_errors\.py:\d+ in raised\)"
+    place = r" \(tests/transforms/test_internal_errors\.py:\d+ in raised\)"
     assert re.fullmatch(re.escape(said) + place, fault.detail)
 
 
 def test_an_image_fault_stays_itself() -> None:
-    fault = ImageFault(RejectReason.CORRUPT, "cut")
+    fault = RejectedImage(RejectReason.CORRUPT, "cut")
     assert raised(fault) is fault
 
 
@@ -91,7 +91,7 @@ def test_a_record_of_a_transform_has_the_stated_types(
 ) -> None:
     spec = "tests.transforms.test_internal_errors:changed"
     monkeypatch.setitem(CHANGE, "replace", change)
-    with pytest.raises(ImageFault) as caught:
+    with pytest.raises(RejectedImage) as caught:
         UserTransform(spec, "").apply(Record("a", b"x"))
     assert caught.value.reason == RejectReason.TRANSFORM
     assert caught.value.detail == f"{spec} returned {problem}"

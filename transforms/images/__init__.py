@@ -1,9 +1,8 @@
 """Check images, apply the image policy, and make the bytes to store in a shard.
 
-Modules, each built on those before it:
-kinds       types, limits, other kinds of file
-gif         GIF block by block                      headers     format, size, channels, undecoded
-jpeg, png   as strict as libjpeg and libpng         exif        orientation
+Modules, each built on those before it and on the parsers in shardwright/images/formats/:
+kinds       types, limits, other kinds of file      headers     format, size, channels, undecoded
+gif, jpeg, png  as strict as TensorFlow's decoders  exif        orientation
 policy      faults and actions                      options     EncodeOptions
 faults      the policy's faults of one image        geometry    crop, scale, canvas
 pixels      Pillow, and its memory budget           modes       Pillow's modes
@@ -15,9 +14,10 @@ arrays      pixels as arrays, for user code
 
 from __future__ import annotations
 
+from shardwright.images.formats import MAX_PIXELS
 from transforms.images.arrays import decode_rgb, encode_png
 from transforms.images.checks import CHECKS, check_image
-from transforms.images.kinds import MAX_GIF_PIXELS, MAX_PIXELS, ImageFault, ImageInfo
+from transforms.images.kinds import MAX_GIF_PIXELS, ImageInfo, RejectedImage
 from transforms.images.masks import encode_mask
 from transforms.images.options import Encode, EncodeOptions
 from transforms.images.policy import ImagePolicy, PolicyFault, policy_table
@@ -29,11 +29,11 @@ __all__ = [
     "MAX_PIXELS",
     "Encode",
     "EncodeOptions",
-    "ImageFault",
     "ImageInfo",
     "ImagePolicy",
     "ImageToStore",
     "PolicyFault",
+    "RejectedImage",
     "check_image",
     "decode_rgb",
     "encode_image",

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from transforms.images.encode import upright
 from transforms.images.exif import orientation_of
 from transforms.images.headers import read_header
-from transforms.images.kinds import ImageFault
+from transforms.images.kinds import RejectedImage
 from transforms.images.modes import in_mode, opaque
 from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
 from transforms.rejects import RejectReason
@@ -25,7 +25,7 @@ def decode_rgb(data: bytes) -> npt.NDArray[np.uint8]:
     Of an animation, this is the first frame.
 
     Raises:
-        ImageFault: It does not decode.
+        RejectedImage: It does not decode.
     """
     header = read_header(data)
     image = open_pixels(data, header)
@@ -40,7 +40,7 @@ def encode_png(pixels: npt.NDArray[Any]) -> bytes:
     It is compressed lightly, because it may be decoded again at once.
 
     Raises:
-        ImageFault: BAD_VALUE for an array of another shape or dtype.
+        RejectedImage: BAD_VALUE for an array of another shape or dtype.
     """
     from PIL import Image
 
@@ -53,7 +53,7 @@ def encode_png(pixels: npt.NDArray[Any]) -> bytes:
         or 0 in shown.shape
     ):
         found = f"{list(pixels.shape)} of {pixels.dtype}"
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.BAD_VALUE,
             f"pixels must be uint8 [height, width] or [height, width, 1, 3 or 4], got {found}",
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from transforms.images.gif import check_gif
 from transforms.images.headers import read_header, true_format
 from transforms.images.jpeg import check_jpeg
-from transforms.images.kinds import Header, ImageFault, ImageInfo, too_many_pixels
+from transforms.images.kinds import Header, ImageInfo, RejectedImage, too_many_pixels
 from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
 from transforms.images.png import check_png
 from transforms.rejects import RejectReason
@@ -41,7 +41,7 @@ def check_image(data: bytes, check: str, *, stored: bool = True) -> ImageInfo:
         channels.
 
     Raises:
-        ImageFault: The image is rejected. EMPTY_FILE for no bytes, whatever the check.
+        RejectedImage: The image is rejected. EMPTY_FILE for no bytes, whatever the check.
         ValueError: `check` is unknown.
     """
     header = look_at(data, check)
@@ -52,13 +52,13 @@ def look_at(data: bytes, check: str) -> Header:
     """Return the header of an image, for the rest of the check.
 
     Raises:
-        ImageFault: As `check_image`, as far as the header shows.
+        RejectedImage: As `check_image`, as far as the header shows.
         ValueError: `check` is unknown.
     """
     if check not in CHECKS:
         raise ValueError(f"check must be one of {', '.join(CHECKS)}, got {check!r}")
     if not data:
-        raise ImageFault(RejectReason.EMPTY_FILE, "the file has no bytes")
+        raise RejectedImage(RejectReason.EMPTY_FILE, "the file has no bytes")
     if check == "none":
         return _header_if_any(data)
     header = read_header(data)
@@ -75,7 +75,7 @@ def check_header(data: bytes, header: Header, check: str, *, stored: bool) -> Im
         return info
     if stored and header.refusal:
         detail = f"{header.refusal}: TensorFlow does not decode it; encode to png or jpeg"
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     if header.cut or header.odd or check == "decode":
         return _check_pixels(data, header, stored=stored)
     return info
@@ -85,11 +85,11 @@ def _check_pixels(data: bytes, header: Header, *, stored: bool) -> ImageInfo:
     info = header.info
     if info.format == "png" and stored:
         with PIXELS.hold(info.width * info.height):
-            check_png(data, info)
+            check_png(data)
         return info
     # Pillow may have all the pixels it wants without the end, but TensorFlow requires the end.
     if stored and header.cut:
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.TRUNCATED, f"the {info.format} file has {header.cut}: fetch it again"
         )
     image = open_pixels(data, header)
@@ -114,5 +114,5 @@ def _highest_index(image: ImageFile) -> float:
 def _header_if_any(data: bytes) -> Header:
     try:
         return read_header(data)
-    except ImageFault:  # the check 'none' rejects nothing for its content
+    except RejectedImage:  # the check 'none' rejects nothing for its content
         return Header(ImageInfo(true_format(data), 0, 0, 0))

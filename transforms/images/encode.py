@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from transforms.images.exif import orientation_of
 from transforms.images.geometry import Geometry, Size, plan_geometry
 from transforms.images.headers import read_header
-from transforms.images.kinds import Header, ImageFault, ImageInfo
+from transforms.images.kinds import Header, ImageInfo, RejectedImage
 from transforms.images.modes import for_png, in_mode, opaque, plain
 from transforms.images.options import MAX_JPEG_SIDE, EncodeOptions
 from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
@@ -59,7 +59,7 @@ def encode_pixels(
     """Decode, convert, crop, scale, rotate and encode one image.
 
     Raises:
-        ImageFault: The image does not decode, or is too large for a JPEG.
+        RejectedImage: The image does not decode, or is too large for a JPEG.
     """
     image: Image = open_pixels(data, header)
     source: Size = image.size
@@ -70,7 +70,7 @@ def encode_pixels(
             f"{geometry.canvas[0]:,} x {geometry.canvas[1]:,} pixels; "
             f"a JPEG may have at most {MAX_JPEG_SIDE:,} per side: use resize"
         )
-        raise ImageFault(RejectReason.TOO_MANY_PIXELS, detail)
+        raise RejectedImage(RejectReason.TOO_MANY_PIXELS, detail)
     lying = geometry.turned() if sideways else geometry
     with decoder_faults(header):  # covers conversion: a missing palette fails only when applied
         if header.info.format == "jpeg":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from transforms.images.headers import EXIF_START, riff_chunks
+from shardwright.images.formats.jpeg import EXIF_START
+from shardwright.images.formats.png import png_chunks
+from shardwright.images.formats.webp import riff_chunks
 from transforms.images.kinds import Header
-from transforms.images.png import png_chunks
 
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
 
@@ -30,7 +31,7 @@ def orientation_of(data: bytes, header: Header) -> int:
                 (
                     chunk.body(data)
                     for chunk in png_chunks(data)
-                    if chunk.kind == b"eXIf" and chunk.intact
+                    if chunk.kind == b"eXIf" and chunk.is_intact(data)
                 ),
                 b"",
             )

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from shardwright.images.formats.bmp import bmp_header
+from shardwright.images.formats.gif import GRAPHIC_CONTROL, IMAGE, gif_blocks
+from shardwright.images.formats.png import png_header
+from shardwright.images.formats.webp import is_animated
 from transforms.images.exif import orientation_of
-from transforms.images.gif import GRAPHIC_CONTROL, IMAGE, gif_blocks
 from transforms.images.kinds import Header
 from transforms.images.options import EncodeOptions
 from transforms.images.policy import ImagePolicy, PolicyFault
@@ -58,17 +61,18 @@ def _cmyk(look: Look) -> str:
 
 
 def _deep(look: Look) -> str:
-    return "16 bits a sample" if look.header.info.format == "png" and look.data[24] == 16 else ""
+    is_deep = look.header.info.format == "png" and png_header(look.data).depth == 16
+    return "16 bits a sample" if is_deep else ""
 
 
 def _palette(look: Look) -> str:
     data, info = look.data, look.header.info
     if info.format == "png":
-        return "a palette" if data[25] == 3 else ""
+        return "a palette" if png_header(data).color == 3 else ""
     if info.format != "bmp":  # a GIF always has one
         return ""
-    bits = data[24] if data[14] == 12 else data[28]
-    return "a palette" if bits <= 8 and info.channels == 3 else ""  # a BMP of gray needs none
+    # A BMP of gray needs none.
+    return "a palette" if bmp_header(data).bits <= 8 and info.channels == 3 else ""
 
 
 def _alpha(look: Look) -> str:
@@ -100,7 +104,7 @@ def _animation(look: Look) -> str:
         frames = sum(data[start] == IMAGE for start, _ in _gif_blocks(data))
         return f"{frames} frames" if frames > 1 else ""
     if image_format == "webp":
-        return "an animation" if data[12:16] == b"VP8X" and data[20] & 2 else ""
+        return "an animation" if is_animated(data) else ""
     return (
         "an animation"
         if image_format == "png" and data.find(b"acTL", 33, data.find(b"IDAT", 33)) > 0

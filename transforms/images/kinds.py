@@ -1,20 +1,18 @@
-"""Define image types, limits and faults, and recognize files of other kinds."""
+"""Define image types, limits and rejections, and recognize files of other kinds."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from shardwright.images.formats import GIF_MAGICS, JPEG_MAGIC, MAX_PIXELS, RIFF_MAGIC
+from shardwright.images.formats.png import PNG_MAGIC
 from transforms.rejects import RejectReason
-
-MAX_PIXELS = 178_956_970
-"""The most pixels of an image: Pillow's limit for a decompression bomb (2 * MAX_IMAGE_PIXELS)."""
 
 MAX_GIF_PIXELS = MAX_PIXELS // 2
 """Lower for GIF: Pillow repeats its bomb check while decoding one, and warns from here on."""
 
 
-class ImageFault(Exception):  # noqa: N818 - a fault of the file, not of the program
+class RejectedImage(Exception):  # noqa: N818 - a fault of the file, not of the program
     """An image that cannot go into a shard.
 
     Attributes:
@@ -28,13 +26,12 @@ class ImageFault(Exception):  # noqa: N818 - a fault of the file, not of the pro
         # A message may hold lone surrogates, which UTF-8, and so a reject's row, cannot.
         self.detail = detail.encode("utf-8", "backslashreplace").decode()
 
-    def __reduce__(self) -> tuple[type[ImageFault], tuple[RejectReason, str]]:
+    def __reduce__(self) -> tuple[type[RejectedImage], tuple[RejectReason, str]]:
         # By default exceptions pickle with their message only, and this one crosses processes.
-        return ImageFault, (self.reason, self.detail)
+        return RejectedImage, (self.reason, self.detail)
 
 
-@dataclass(frozen=True, slots=True)
-class ImageInfo:
+class ImageInfo(NamedTuple):
     """The properties of a stored image, before any EXIF rotation.
 
     Attributes:
@@ -77,13 +74,13 @@ class Header(NamedTuple):
     inks: bool = False
 
 
-def too_many_pixels(image_format: str, width: int, height: int) -> ImageFault | None:
+def too_many_pixels(image_format: str, width: int, height: int) -> RejectedImage | None:
     """Return the fault of an image with more pixels than the limit, or None."""
     limit = MAX_GIF_PIXELS if image_format == "gif" else MAX_PIXELS
     if width * height <= limit:
         return None
     found = f"{width:,} x {height:,} pixels; a {image_format} may have at most {limit:,}"
-    return ImageFault(RejectReason.TOO_MANY_PIXELS, f"{found}: scale it down first")
+    return RejectedImage(RejectReason.TOO_MANY_PIXELS, f"{found}: scale it down first")
 
 
 # (offset, magic bytes, name) of image formats that readers of shards need not decode. The first
@@ -139,13 +136,13 @@ _STRANGERS: tuple[tuple[bytes, str], ...] = (
     (b"{", "JSON or other text"),
 )
 
-_OWN_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"RIFF")
+_OWN_MAGIC = (JPEG_MAGIC, PNG_MAGIC, *GIF_MAGICS, RIFF_MAGIC)
 
 
-def fault_of_stranger(data: bytes) -> ImageFault:
+def fault_of_stranger(data: bytes) -> RejectedImage:
     """Return the fault of bytes in none of the five formats: another image format, or no image."""
     if len(data) < 8 and any(magic.startswith(data) for magic in _OWN_MAGIC):
-        return ImageFault(
+        return RejectedImage(
             RejectReason.TRUNCATED,
             f"the file ends after {len(data)} bytes, inside its first marker",
         )
@@ -155,13 +152,13 @@ def fault_of_stranger(data: bytes) -> ImageFault:
             f"the file is {name}; jpeg, png, gif, bmp and webp are supported: "
             "convert it to PNG or JPEG first"
         )
-        return ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        return RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     start = data[:64].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     guess = next(
         (what for magic, what in _STRANGERS if start.startswith(magic)),
         "not a known image format",
     )
-    return ImageFault(RejectReason.NOT_AN_IMAGE, f"the file starts with {data[:12]!r}: {guess}")
+    return RejectedImage(RejectReason.NOT_AN_IMAGE, f"the file starts with {data[:12]!r}: {guess}")
 
 
 def _other_image(data: bytes) -> str:

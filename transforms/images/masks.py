@@ -5,12 +5,13 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from shardwright.images.formats.png import png_header
 from transforms.images.checks import check_header, look_at
 from transforms.images.encode import on_canvas, sized, upright
 from transforms.images.exif import orientation_of
 from transforms.images.geometry import Geometry, plan_geometry
 from transforms.images.headers import read_header
-from transforms.images.kinds import Header, ImageFault, ImageInfo
+from transforms.images.kinds import Header, ImageInfo, RejectedImage
 from transforms.images.metadata import strip
 from transforms.images.options import EncodeOptions
 from transforms.images.pixels import PIXELS, decoder_faults, open_pixels, pixels_held
@@ -40,16 +41,16 @@ def encode_mask(
         check: As for `check_image`; 'none' acts as 'header'.
 
     Raises:
-        ImageFault: The mask does not decode, is in color, or is a JPEG, whose lossy compression
+        RejectedImage: The mask does not decode, is in color, or is a JPEG, whose lossy compression
             changes numbers.
     """
     check = "decode" if check == "decode" else "header"
     header = look_at(data, check)
     if header.info.format == "jpeg":
         detail = "a mask as JPEG, whose compression changes the numbers: use the original PNG"
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     orientation = orientation_of(data, header) if options.actions[PolicyFault.EXIF] == "fix" else 1
-    if header.info.format == "png" and data[25] == 0 and orientation == 1:
+    if header.info.format == "png" and png_header(data).color == 0 and orientation == 1:
         size = (header.info.width, header.info.height)
         if plan_geometry(size, options) == Geometry(size, size, size):
             info = check_header(data, header, check, stored=True)
@@ -94,5 +95,5 @@ def _numbers(image: Image) -> Image:
         detail = (
             "a mask in color, without class numbers: store the numbers as gray or with a palette"
         )
-        raise ImageFault(RejectReason.UNSUPPORTED_FORMAT, detail)
+        raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)
     return channels[0]

@@ -2,34 +2,34 @@
 
 An allow list keeps the parts that pixels depend on. The rest is dropped: EXIF, GPS, XMP, comments,
 thumbnails, resolutions, dates, makers' data, and bytes after the image's end. Sources: as in
-`headers`; JFIF 1.02; PNG's registered chunks; APNG 1.0.
+`shardwright.images.formats`; JFIF 1.02; PNG's registered chunks; APNG 1.0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from transforms.images.gif import (
+from shardwright.images.formats.gif import (
     APPLICATION,
     EXTENSION,
     GRAPHIC_CONTROL,
     IMAGE,
+    PLAIN_TEXT,
     first_gif_block,
     gif_blocks,
 )
-from transforms.images.headers import PNG_MAGIC, riff_chunks
-from transforms.images.jpeg import END, METADATA, SCAN, jpeg_segments
-from transforms.images.kinds import ImageFault
-from transforms.images.png import png_chunks
+from shardwright.images.formats.jpeg import APP0, APP2, APP14, END, SCAN, jpeg_segments
+from shardwright.images.formats.png import PNG_MAGIC, png_chunks
+from shardwright.images.formats.webp import riff_chunks, riff_end
+from transforms.images.jpeg import METADATA
+from transforms.images.kinds import RejectedImage
 from transforms.images.profiles import JPEG_PROFILE
 from transforms.rejects import RejectReason
 
-_APP0, _APP2, _APP14 = 0xE0, 0xE2, 0xEE
 _PNG_PIXELS = frozenset((b"IHDR", b"PLTE", b"IDAT", b"IEND", b"tRNS", b"acTL", b"fcTL", b"fdAT"))
 _PNG_PROFILE = frozenset((b"iCCP", b"sRGB", b"gAMA", b"cHRM", b"cICP"))
 _WEBP_PIXELS = frozenset((b"VP8X", b"VP8 ", b"VP8L", b"ALPH", b"ANIM", b"ANMF"))
 _WEBP_HAS_PROFILE, _WEBP_HAS_METADATA = 0x20, 0x0C  # flags in VP8X; the latter are EXIF and XMP
-_PLAIN_TEXT = 0x01
 _GIF_LOOPS = (b"NETSCAPE2.0", b"ANIMEXTS1.0")
 
 
@@ -39,11 +39,11 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
     A BMP is returned unchanged: it has no place for metadata.
 
     Raises:
-        ImageFault: CORRUPT for a file whose parts do not lead to its end, so that its other content
-            is unknown. NOT_AN_IMAGE for an unknown format.
+        RejectedImage: CORRUPT for a file whose parts do not lead to its end, so that its other
+            content is unknown. NOT_AN_IMAGE for an unknown format.
     """
     if image_format not in ("jpeg", "png", "webp", "gif", "bmp"):
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.NOT_AN_IMAGE, "metadata can be stripped from images only: this is not one"
         )
     try:
@@ -59,7 +59,7 @@ def strip(data: bytes, image_format: str, *, metadata: bool, profile: bool) -> b
             f"the parts of the {image_format} do not lead to its end, "
             "so metadata cannot be stripped: fetch it again"
         )
-        raise ImageFault(RejectReason.CORRUPT, detail) from error
+        raise RejectedImage(RejectReason.CORRUPT, detail) from error
 
 
 def _jpeg(data: bytes, metadata: bool, profile: bool) -> bytes:
@@ -79,11 +79,11 @@ def _segment(
     data: bytes, marker: int, start: int, end: int, *, metadata: bool, profile: bool
 ) -> bytes:
     """Return the part of a segment to keep."""
-    if marker == _APP2 and data.startswith(JPEG_PROFILE, start + 4):
+    if marker == APP2 and data.startswith(JPEG_PROFILE, start + 4):
         return b"" if profile else data[start:end]
-    if metadata and marker == _APP0:
+    if metadata and marker == APP0:
         return _jfif(data[start + 4 : end])
-    strange = marker == _APP14 and not data.startswith(b"Adobe", start + 4)
+    strange = marker == APP14 and not data.startswith(b"Adobe", start + 4)
     return b"" if metadata and (marker in METADATA or strange) else data[start:end]
 
 
@@ -113,7 +113,7 @@ def _png(data: bytes, metadata: bool, profile: bool) -> bytes:
 
 def _webp(data: bytes, metadata: bool, profile: bool) -> bytes:
     body = b"".join(_webp_kept(data, metadata, profile))
-    behind = b"" if metadata else data[8 + int.from_bytes(data[4:8], "little") :]
+    behind = b"" if metadata else data[riff_end(data) :]
     if not body:
         raise ValueError("no chunk")
     return b"RIFF" + (4 + len(body)).to_bytes(4, "little") + b"WEBP" + body + behind
@@ -141,5 +141,5 @@ def _gif(data: bytes) -> bytes:
         elif data[start + 1] == APPLICATION and data.startswith(_GIF_LOOPS, start + 3):
             kept.append(data[start:end])
         else:
-            control = b"" if data[start + 1] == _PLAIN_TEXT else control
+            control = b"" if data[start + 1] == PLAIN_TEXT else control
     return b"".join(kept) + b";"

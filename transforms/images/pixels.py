@@ -12,10 +12,9 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from transforms.images.jpeg import essential_jpeg
-from transforms.images.kinds import Header, ImageFault, too_many_pixels
+from transforms.images.kinds import Header, RejectedImage, too_many_pixels
 from transforms.images.png import essential_png
 from transforms.rejects import RejectReason
-from transforms.write.read_ahead import note_idle
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -32,6 +31,11 @@ class PixelBudget:
     def __init__(self, num_pixels: int) -> None:
         self._free = self._all = num_pixels
         self._changed = threading.Condition()
+        self._waited = threading.local()
+
+    def seconds_waited(self) -> float:
+        """Return how long this thread has waited in total."""
+        return getattr(self._waited, "seconds", 0.0)
 
     @contextmanager
     def hold(self, num_pixels: int) -> Iterator[None]:
@@ -41,7 +45,7 @@ class PixelBudget:
             if self._free < taken:
                 start = time.monotonic()
                 self._changed.wait_for(lambda: self._free >= taken)
-                note_idle(time.monotonic() - start)
+                self._waited.seconds = self.seconds_waited() + time.monotonic() - start
             self._free -= taken
         try:
             yield
@@ -61,7 +65,7 @@ def open_pixels(data: bytes, header: Header) -> ImageFile:
     """Open an image with Pillow; `load`, in `decoder_faults` and `PIXELS.hold`, decodes it.
 
     Raises:
-        ImageFault: As `decoder_faults`; TOO_MANY_PIXELS above the limit.
+        RejectedImage: As `decoder_faults`; TOO_MANY_PIXELS above the limit.
     """
     image_format, source = header.info.format, data
     if image_format == "jpeg":
@@ -83,15 +87,15 @@ def pixels_held(image: Image) -> int:
 
 @contextmanager
 def decoder_faults(header: Header) -> Iterator[None]:
-    """Turn what Pillow raises over an image's bytes into an ImageFault.
+    """Turn what Pillow raises over an image's bytes into a RejectedImage.
 
     Raises:
-        ImageFault: TRUNCATED if the file lacks its end or the decoder reports that,
+        RejectedImage: TRUNCATED if the file lacks its end or the decoder reports that,
             UNSUPPORTED_FORMAT for a known variant that Pillow lacks, CORRUPT for all else.
     """
     try:
         yield
-    except (ImageFault, MemoryError):
+    except (RejectedImage, MemoryError):
         raise
     # Decoders raise any exception over hostile bytes, and one image must not end a build.
     except Exception as error:
@@ -131,14 +135,16 @@ def _openers() -> dict[str, Callable[[BytesIO], ImageFile]]:
     }
 
 
-def _fault_of_decoder(error: Exception, header: Header) -> ImageFault:
+def _fault_of_decoder(error: Exception, header: Header) -> RejectedImage:
     message = " ".join(str(error).split())[:200] or type(error).__name__
     said = f"the {header.info.format} file does not decode ({message})"
     if header.refusal or message.startswith("Unsupported"):
         variant = header.refusal or f"a {header.info.format} variant"
-        return ImageFault(RejectReason.UNSUPPORTED_FORMAT, f"{variant}: {said}: convert it first")
+        return RejectedImage(
+            RejectReason.UNSUPPORTED_FORMAT, f"{variant}: {said}: convert it first"
+        )
     if header.cut or isinstance(error, EOFError) or "truncated" in message.lower():
-        return ImageFault(
+        return RejectedImage(
             RejectReason.TRUNCATED, f"{said}; {header.cut or 'it is truncated'}: fetch it again"
         )
-    return ImageFault(RejectReason.CORRUPT, f"{said}; {header.odd}" if header.odd else said)
+    return RejectedImage(RejectReason.CORRUPT, f"{said}; {header.odd}" if header.odd else said)

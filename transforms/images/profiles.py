@@ -7,10 +7,10 @@ import zlib
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
-from transforms.images.headers import riff_chunks
-from transforms.images.jpeg import SCAN, jpeg_segments
+from shardwright.images.formats.jpeg import APP2, header_segments
+from shardwright.images.formats.png import png_chunks, png_header
+from shardwright.images.formats.webp import riff_chunks
 from transforms.images.kinds import Header
-from transforms.images.png import png_chunks
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,7 +31,7 @@ def profile_of(data: bytes, image_format: str) -> bytes:
             (
                 _inflated(chunk.body(data))
                 for chunk in png_chunks(data)
-                if chunk.kind == b"iCCP" and chunk.intact
+                if chunk.kind == b"iCCP" and chunk.is_intact(data)
             ),
             b"",
         )
@@ -58,7 +58,7 @@ def space_of(data: bytes, header: Header) -> bytes:
     """Return the ICC.1 name of the color space; b"" for 16-bit gray, which is not converted."""
     if header.info.channels not in (1, 2):
         return b"CMYK" if header.inks else b"RGB "
-    return b"" if header.info.format == "png" and data[24] == 16 else b"GRAY"
+    return b"" if header.info.format == "png" and png_header(data).depth == 16 else b"GRAY"
 
 
 def fits(profile: bytes, mode: str) -> bool:
@@ -112,10 +112,8 @@ def _srgb() -> Any:
 
 def _of_jpeg(data: bytes) -> bytes:
     parts = {}
-    for marker, start, end in jpeg_segments(data):
-        if marker == SCAN:
-            break
-        if marker == 0xE2 and data.startswith(JPEG_PROFILE, start + 4) and end - start > 18:
+    for marker, start, end in header_segments(data):
+        if marker == APP2 and data.startswith(JPEG_PROFILE, start + 4) and end - start > 18:
             parts[data[start + 16]] = data[start + 18 : end]
     return b"".join(parts[number] for number in sorted(parts))
 

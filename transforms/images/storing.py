@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 from transforms.images.checks import check_header, look_at
@@ -10,7 +9,7 @@ from transforms.images.encode import encode_pixels, target_of
 from transforms.images.exif import orientation_of
 from transforms.images.faults import find_faults, named_format
 from transforms.images.headers import read_header
-from transforms.images.kinds import Header, ImageFault, ImageInfo, too_many_pixels
+from transforms.images.kinds import Header, ImageInfo, RejectedImage, too_many_pixels
 from transforms.images.metadata import strip
 from transforms.images.options import EncodeOptions
 from transforms.images.policy import PolicyFault
@@ -45,7 +44,7 @@ def store_image(
         name: The image's name, whose extension may differ from its format; "" for none.
 
     Raises:
-        ImageFault: The image is rejected.
+        RejectedImage: The image is rejected.
     """
     header = look_at(data, check)
     fixes = _apply_policy(data, header, name, options) if options.watched else ()
@@ -77,7 +76,7 @@ def encode_image(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]
         The bytes, and their format ('raw' or 'tensor' for bare pixels), size and channels.
 
     Raises:
-        ImageFault: The image does not decode. With 'keep' only EMPTY_FILE.
+        RejectedImage: The image does not decode. With 'keep' only EMPTY_FILE.
     """
     header = look_at(data, "none")
     if options.encode == "keep":
@@ -91,7 +90,7 @@ def _apply_policy(
     """Return the faults to fix.
 
     Raises:
-        ImageFault: The policy rejects a fault.
+        RejectedImage: The policy rejects a fault.
     """
     # Without a size, the file is damaged or unchecked, and the policy does not apply.
     if not header.info.width:
@@ -99,7 +98,7 @@ def _apply_policy(
     found = find_faults(data, header, name, options)
     for fault, text in found.items():
         if options.actions[fault] == "reject":
-            raise ImageFault(_REASONS[fault], f"{text} (--on {fault}=reject)")
+            raise RejectedImage(_REASONS[fault], f"{text} (--on {fault}=reject)")
     return tuple(map(str, found))
 
 
@@ -117,7 +116,7 @@ def _converts(data: bytes, header: Header, options: EncodeOptions) -> bool:
 def _kept(data: bytes, header: Header, check: str, options: EncodeOptions) -> ImageToStore:
     info = check_header(data, header, check, stored=True)
     if options.tells_orientation:
-        info = replace(info, orientation=orientation_of(data, header))
+        info = info._replace(orientation=orientation_of(data, header))
     if options.strip_metadata or options.profile == "drop":
         data = strip(
             data, info.format, metadata=options.strip_metadata, profile=options.profile == "drop"
@@ -154,5 +153,5 @@ def _format_of_fix(header: Header, fixes: tuple[str, ...], name: str) -> str:
             f"the name says {named}, the content is {header.info.format}; "
             "only JPEG and PNG are written: rename the file"
         )
-        raise ImageFault(_REASONS[PolicyFault.EXTENSION], detail)
+        raise RejectedImage(_REASONS[PolicyFault.EXTENSION], detail)
     return named

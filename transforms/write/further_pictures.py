@@ -9,9 +9,9 @@ import pyarrow as pa
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from transforms.images import (
     EncodeOptions,
-    ImageFault,
     ImageInfo,
     ImageToStore,
+    RejectedImage,
     encode_mask,
     store_image,
 )
@@ -61,15 +61,15 @@ def take_pictures(
     An image that the record lacks has no bytes.
 
     Raises:
-        ImageFault: An image is rejected, and its record with it; the detail has the feature.
+        RejectedImage: An image is rejected, and its record with it; the detail has the feature.
     """
     taken = {}
     for feature, of_feature in reads:
         try:
             read = of_feature[row]
             data = None if read is NO_PICTURE else read()
-        except ImageFault as fault:
-            raise ImageFault(fault.reason, f"{feature.name}: {fault.detail}") from fault
+        except RejectedImage as fault:
+            raise RejectedImage(fault.reason, f"{feature.name}: {fault.detail}") from fault
         taken[feature.name] = take_picture(data, feature, check, options)
     return taken
 
@@ -80,7 +80,7 @@ def take_picture(
     """Return one additional image to store, without bytes if the record lacks it.
 
     Raises:
-        ImageFault: The image is rejected; the detail has the feature.
+        RejectedImage: The image is rejected; the detail has the feature.
     """
     if data is None:
         return _NOTHING
@@ -88,5 +88,5 @@ def take_picture(
         if feature.kind == FeatureKind.MASK:
             return ImageToStore(*encode_mask(data, options, check=check))
         return store_image(data, options, check=check)
-    except ImageFault as fault:
-        raise ImageFault(fault.reason, f"{feature.name}: {fault.detail}") from fault
+    except RejectedImage as fault:
+        raise RejectedImage(fault.reason, f"{feature.name}: {fault.detail}") from fault

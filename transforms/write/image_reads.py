@@ -15,7 +15,7 @@ import pyarrow as pa
 from shardwright.errors import StorageError
 from shardwright.storage import StorageOptions, is_remote, read_object, read_object_part
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, start_read
-from transforms.images import ImageFault
+from transforms.images import RejectedImage
 from transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
 from transforms.references import picture_columns, record_bytes
 from transforms.rejects import RejectReason, reason_of
@@ -37,7 +37,7 @@ class ImageLocation(NamedTuple):
     etag: str | None
 
 
-ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises ImageFault
+ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises RejectedImage
 NO_PICTURE: ImageRead = bytes  # the read of an image that a record lacks
 
 AHEAD_BYTES = 64 << 20  # of objects read ahead, per shard being written
@@ -136,7 +136,7 @@ def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
     """Return an image's bytes from a store, if they are unchanged since they were listed.
 
     Raises:
-        ImageFault: The object is missing, denied, changed, or fails while others are served.
+        RejectedImage: The object is missing, denied, changed, or fails while others are served.
         StorageError: The whole store fails.
     """
     uri, offset, num_bytes, etag = place
@@ -153,9 +153,9 @@ def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
         reason = reason_of(error)
         if reason is None:
             raise
-        raise ImageFault(reason, str(error)) from error
+        raise RejectedImage(reason, str(error)) from error
     if problem := size_problem(len(data)):
-        raise ImageFault(*problem)
+        raise RejectedImage(*problem)
     return data
 
 
@@ -163,7 +163,7 @@ def read_local_image(place: ImageLocation) -> bytes:
     """Return an image's bytes from disk, if they are unchanged since they were listed.
 
     Raises:
-        ImageFault: The file is missing, denied, or changed.
+        RejectedImage: The file is missing, denied, or changed.
         StorageError: This process has run out of file descriptors or memory.
     """
     uri = place.uri
@@ -180,16 +180,16 @@ def read_local_image(place: ImageLocation) -> bytes:
         finally:
             os.close(descriptor)
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise ImageFault(RejectReason.MISSING_FILE, "there is no such file") from error
+        raise RejectedImage(RejectReason.MISSING_FILE, "there is no such file") from error
     except ValueError as error:  # a path with a NUL character
-        raise ImageFault(RejectReason.UNREADABLE, str(error)) from error
+        raise RejectedImage(RejectReason.UNREADABLE, str(error)) from error
     except OSError as error:
         if error.errno in _OUT_OF_RESOURCES:
             raise StorageError(
                 f"cannot read {uri}: {error.strerror}; lower --threads or raise the limit "
                 "(ulimit -n)"
             ) from error
-        raise ImageFault(RejectReason.UNREADABLE, error.strerror or str(error)) from error
+        raise RejectedImage(RejectReason.UNREADABLE, error.strerror or str(error)) from error
     return data
 
 
@@ -197,7 +197,7 @@ def _checked_span(place: ImageLocation, status: os.stat_result) -> tuple[int, in
     """Return (start, length) of the image in its file, if the file is unchanged."""
     if place.offset is None and place.etag is None:  # the file was not looked up before
         if problem := file_problem(status):
-            raise ImageFault(*problem)
+            raise RejectedImage(*problem)
         return 0, status.st_size
     start = place.offset or 0
     is_cut = (
@@ -208,7 +208,7 @@ def _checked_span(place: ImageLocation, status: os.stat_result) -> tuple[int, in
     if is_cut or (
         not _is_spooled(place) and place.etag is not None and etag_of(status) != place.etag
     ):
-        raise ImageFault(
+        raise RejectedImage(
             RejectReason.CHANGED, "the file changed between listing and reading: build again"
         )
     return start, place.num_bytes

@@ -59,7 +59,7 @@ class StoredRows:
         self._further = further_reads(references, reads, job.schema)
 
     def records_of(self, row: int) -> list[MadeRecord]:
-        """Return the record of a row, or raise ImageFault if it is rejected."""
+        """Return the record of a row, or raise RejectedImage if it is rejected."""
         job, image_id = self._job, self._ids[row]
         name = image_name(image_id, self._uris[row])
         image = store_image(self._reads[row](), job.encode, check=job.check, name=name)

@@ -9,7 +9,6 @@ known beforehand. The third shows in finished tasks, whose wall time exceeds the
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,25 +24,25 @@ _SMOOTHING = 0.3  # the weight of the newest task in the running mean
 _WAITS_BELOW = 2.0
 
 
-_idle = threading.local()
-
-
-def note_idle(seconds: float) -> None:
-    """Report time that this thread's task waited for memory, which more threads do not shorten."""
-    _idle.seconds = getattr(_idle, "seconds", 0.0) + seconds
-
-
 class ReadAhead(Generic[T]):
     """A runner of tasks in threads of this process that measures how many threads to use.
 
     Args:
         computing: Number of threads that tasks can keep busy by computing alone.
         fixed: Run exactly this many tasks at a time, and measure nothing.
+        seconds_waited: Returns how long this thread has waited in total for what more threads do
+            not shorten, such as memory.
     """
 
-    def __init__(self, computing: int, fixed: int | None = None) -> None:
+    def __init__(
+        self,
+        computing: int,
+        fixed: int | None = None,
+        seconds_waited: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._computing = computing
         self._fixed = fixed
+        self._seconds_waited = seconds_waited
         self._wall_per_cpu = 1.0
 
     @property
@@ -62,9 +61,10 @@ class ReadAhead(Generic[T]):
         return results_in_order(begun, lambda: self.num_threads + 2)
 
     def _timed(self, task: Callable[[], T]) -> T:
-        wall, cpu, _idle.seconds = time.monotonic(), time.thread_time(), 0.0
+        wall, cpu, waited = time.monotonic(), time.thread_time(), self._seconds_waited()
         result = task()
-        taken = (time.monotonic() - wall - _idle.seconds) / max(time.thread_time() - cpu, 1e-6)
+        wall, waited = time.monotonic() - wall, self._seconds_waited() - waited
+        taken = (wall - waited) / max(time.thread_time() - cpu, 1e-6)
         self._wall_per_cpu += _SMOOTHING * (taken - self._wall_per_cpu)
         return result
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
 from shardwright.format.records import crc32c_of
 from shardwright.storage import Folder, is_remote
+from transforms.images.pixels import PIXELS
 from transforms.output_state import check_owner
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
@@ -148,7 +149,7 @@ class _IndexRows:
 @functools.cache
 def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
     """Return one ReadAhead per process, so that later shards reuse its measurements."""
-    return ReadAhead(computing, fixed)
+    return ReadAhead(computing, fixed, PIXELS.seconds_waited)
 
 
 def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:

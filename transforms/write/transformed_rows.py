@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.images import ImageFault, check_image, encode_png, store_image
+from transforms.images import RejectedImage, check_image, encode_png, store_image
 from transforms.references import LABEL_INDEX, extra_columns, name_of_extra, picture_columns
 from transforms.rejects import RejectReason
 from transforms.user_code import Picture, Record, apply_all
@@ -41,7 +41,7 @@ class TransformedRows:
         """Return the records made of a row.
 
         Raises:
-            ImageFault: The row is rejected, with all records made of it.
+            RejectedImage: The row is rejected, with all records made of it.
         """
         given = self._references.slice(row, 1).to_pylist()[0]
         return [
@@ -82,7 +82,7 @@ class TransformedRows:
     def _refuse_unknown(self, record: Record) -> None:
         unknown = record.features.keys() - set(map(name_of_extra, self._keys))
         if unknown:
-            raise ImageFault(
+            raise RejectedImage(
                 RejectReason.TRANSFORM,
                 f"a transform returned the feature {min(unknown)!r}, which the dataset does not "
                 "have: declare it in --schema",
@@ -92,7 +92,7 @@ class TransformedRows:
         if not self._class_names:
             return None
         if record.label not in self._class_names:
-            raise ImageFault(
+            raise RejectedImage(
                 RejectReason.UNKNOWN_LABEL,
                 f"a transform returned the label {record.label!r}, which is not a known class name",
             )
@@ -107,7 +107,7 @@ class TransformedRows:
                 raise ValueError("it is missing")
             return pa.array([value], kind)[0].as_py()
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise ImageFault(
+            raise RejectedImage(
                 RejectReason.BAD_VALUE,
                 f"a transform returned {value!r} for feature {key!r}, which is {kind}: {error}",
             ) from error

@@ -16,8 +16,7 @@ from shardwright.images import DecodedImage, EvalImage, ImageTransform, StoredIm
 from shardwright.images.crops import evaluation_crop
 from tests.support import image_makers as make
 from tests.support.image_corpus import BMP, GIF, JPEG, PNG, PROGRESSIVE, WEBP, all_samples
-from transforms.images import EncodeOptions, check_image, encode_image
-from transforms.images import ImageFault as BuildFault
+from transforms.images import EncodeOptions, RejectedImage, check_image, encode_image
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
@@ -85,7 +84,7 @@ def test_a_build_stores_exactly_what_tensorflow_decodes(name: str) -> None:
     data = SAMPLES[name].data
     try:
         info = check_image(data, "decode")
-    except BuildFault:
+    except RejectedImage:
         assert (theirs(data) is not None) == (name in REJECTED)
         return
     assert name not in REJECTED

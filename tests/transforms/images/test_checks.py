@@ -1,4 +1,4 @@
-"""check_image: what passes, what is rejected and why; nothing but an ImageFault is ever raised."""
+"""check_image: what passes, what is rejected and why; only a RejectedImage is ever raised."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.support.random_tests import examples
 from transforms.images import (
     CHECKS,
     EncodeOptions,
-    ImageFault,
     ImageInfo,
     ImagePolicy,
     PolicyFault,
+    RejectedImage,
     check_image,
     encode_image,
     store_image,
@@ -41,11 +41,11 @@ STORED = (
 )
 
 
-def fault_of(call: Callable[[], object]) -> ImageFault | None:
+def fault_of(call: Callable[[], object]) -> RejectedImage | None:
     """Return the fault that a call ends with; any other exception fails the test."""
     try:
         call()
-    except ImageFault as raised:
+    except RejectedImage as raised:
         fault = raised
     else:
         return None
@@ -95,12 +95,12 @@ def test_none_returns_as_much_as_the_header_tells_and_there_is_no_full() -> None
     ("gif-half", "fetch it again"), ("jpeg-bomb", "65,280 x 65,280 pixels"),
 ])  # fmt: skip
 def test_the_detail_names_the_format_or_the_fix(name: str, words: str) -> None:
-    with pytest.raises(ImageFault, match=words):
+    with pytest.raises(RejectedImage, match=words):
         check_image(SAMPLES[name].data, "decode")
 
 
 def test_a_fault_survives_pickling() -> None:
-    fault = pickle.loads(pickle.dumps(ImageFault(R.CORRUPT, "broken")))
+    fault = pickle.loads(pickle.dumps(RejectedImage(R.CORRUPT, "broken")))
     assert (fault.reason, fault.detail, str(fault)) == (R.CORRUPT, "broken", "corrupt: broken")
 
 

@@ -20,7 +20,7 @@ from tests.support.image_makers import (
     png,
     saved,
 )
-from transforms.images import EncodeOptions, ImageFault, ImageInfo, check_image, encode_image
+from transforms.images import EncodeOptions, ImageInfo, RejectedImage, check_image, encode_image
 from transforms.images.exif import exif_orientation
 from transforms.rejects import RejectReason as R
 
@@ -36,7 +36,7 @@ def test_keep_returns_the_very_bytes_and_rejects_the_empty_file_only() -> None:
     assert data is JPEG
     assert info == ImageInfo("jpeg", 61, 47, 3)
     assert encode_image(b"hello", EncodeOptions())[0] == b"hello"
-    with pytest.raises(ImageFault, match="empty_file"):
+    with pytest.raises(RejectedImage, match="empty_file"):
         encode_image(b"", EncodeOptions())
 
 
@@ -56,7 +56,7 @@ def test_without_resize_the_size_stays(sample: Sample, encode: Any) -> None:
     info = sample.info
     size = (info.width, info.height) if info else opened(sample.data).size
     if max(size) > 65_500 and encode == "jpeg":
-        with pytest.raises(ImageFault, match="use resize"):
+        with pytest.raises(RejectedImage, match="use resize"):
             encode_image(sample.data, EncodeOptions(encode))
         return
     data, info = encode_image(sample.data, EncodeOptions(encode))
@@ -171,7 +171,7 @@ def test_quality_and_metadata() -> None:
 )  # fmt: skip
 def test_reasons_of_what_does_not_decode(data: bytes, reason: R) -> None:
     for encode in ("jpeg", "png", "raw"):
-        with pytest.raises(ImageFault, match=f"^{reason}: "):
+        with pytest.raises(RejectedImage, match=f"^{reason}: "):
             encode_image(data, EncodeOptions(encode, (8, 8)))  # type: ignore[arg-type]
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from shardwright.errors import ImageFault
 from shardwright.images import DecodedImage, EvalImage, StoredImage, TrainImage
-from shardwright.images.headers import MAX_PIXELS, essential_png
+from shardwright.images.formats import MAX_PIXELS
+from shardwright.images.headers import essential_png
 from tests.support.image_corpus import (
     BMP,
     FRAME,

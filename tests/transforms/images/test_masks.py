@@ -15,9 +15,9 @@ from tests.support.image_makers import Size, drawn, exif_block, opened, picture,
 from tests.support.policy_images import policy_of
 from transforms.images import (
     EncodeOptions,
-    ImageFault,
     ImageInfo,
     PolicyFault,
+    RejectedImage,
     check_image,
     encode_mask,
     store_image,
@@ -79,7 +79,7 @@ def test_reasons_of_what_is_no_mask(check: str) -> None:
         (b"", R.EMPTY_FILE, "no bytes"),
         (b"hello", R.NOT_AN_IMAGE, "starts with"),
     ):
-        with pytest.raises(ImageFault, match=f"^{reason}: .*{message}"):
+        with pytest.raises(RejectedImage, match=f"^{reason}: .*{message}"):
             encode_mask(data, KEEP, check=check)
 
 
@@ -140,7 +140,7 @@ def test_any_file_is_a_mask_or_a_typed_fault(sample: Sample) -> None:
     for options in (KEEP, EncodeOptions("jpeg", (9, 7))):
         try:
             stored, info = encode_mask(sample.data, options)
-        except ImageFault:
+        except RejectedImage:
             continue
         assert (info.format, info.channels) == ("png", 1)
         assert options is KEEP or check_image(stored, "decode") == info

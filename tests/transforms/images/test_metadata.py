@@ -18,7 +18,7 @@ from tests.support import image_corpus as corpus
 from tests.support import image_makers as make
 from tests.support.policy_images import policy_of
 from tests.support.random_tests import examples
-from transforms.images import EncodeOptions, ImageFault, PolicyFault, check_image, store_image
+from transforms.images import EncodeOptions, PolicyFault, RejectedImage, check_image, store_image
 from transforms.images.metadata import strip
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -196,12 +196,12 @@ def test_an_applied_orientation_is_no_feature() -> None:
     (corpus.GIF[:-1] + b"?;", "gif"),
 ])  # fmt: skip
 def test_parts_that_do_not_lead_to_the_end(data: bytes, image_format: str) -> None:
-    with pytest.raises(ImageFault, match=r"^corrupt: .*metadata cannot be stripped"):
+    with pytest.raises(RejectedImage, match=r"^corrupt: .*metadata cannot be stripped"):
         strip(data, image_format, metadata=True, profile=False)
 
 
 def test_a_file_that_is_no_image_is_rejected_even_unchecked() -> None:
-    with pytest.raises(ImageFault, match=r"^not_an_image: "):
+    with pytest.raises(RejectedImage, match=r"^not_an_image: "):
         store_image(b"hello " + SECRET, STRIP, check="none")
 
 
@@ -215,6 +215,6 @@ def test_damage_is_a_typed_fault(sample: corpus.Sample, check: str, share: float
     for data in (sample.data, sample.data[: int(share * len(sample.data))]):
         try:
             stored = store_image(data, STRIP, check=check)
-        except ImageFault:
+        except RejectedImage:
             continue
         assert store_image(stored.data, STRIP, check=check).data == stored.data

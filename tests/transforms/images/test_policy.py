@@ -16,10 +16,10 @@ from tests.support.image_makers import opened, picture, png, saved
 from tests.support.policy_images import FAULTY, Faulty, policy_of
 from transforms.images import (
     EncodeOptions,
-    ImageFault,
     ImagePolicy,
     ImageToStore,
     PolicyFault,
+    RejectedImage,
     check_image,
     policy_table,
     store_image,
@@ -67,7 +67,7 @@ def assert_decodes(stored: ImageToStore) -> None:
 def test_rejected(image: Faulty) -> None:
     is_bomb = image.fault == PolicyFault.BOMB
     reason = R.TOO_MANY_PIXELS if is_bomb else R(f"policy_{image.fault}")
-    with pytest.raises(ImageFault, match=rf"^{reason}: .*\(--on {image.fault}=reject\)$"):
+    with pytest.raises(RejectedImage, match=rf"^{reason}: .*\(--on {image.fault}=reject\)$"):
         checked(image, options_of("reject", image.fault))
 
 
@@ -76,7 +76,9 @@ def test_kept(image: Faulty) -> None:
     options = options_of("keep")
     assert options == options_of("keep", image.fault)
     if image.name in NEVER_KEPT:
-        with pytest.raises(ImageFault, match=r"^unsupported_format: .*TensorFlow does not decode"):
+        with pytest.raises(
+            RejectedImage, match=r"^unsupported_format: .*TensorFlow does not decode"
+        ):
             checked(image, options)
         return
     stored = checked(image, options)
@@ -126,7 +128,7 @@ def test_every_stored_sample_decodes_in_tensorflow(sample: Sample) -> None:
         options = EncodeOptions(policy=ImagePolicy(dict.fromkeys(PolicyFault, action), **limits))
         try:
             stored = store_image(sample.data, options, check="decode", name=name)
-        except ImageFault as fault:
+        except RejectedImage as fault:
             assert action != "keep" or fault.reason == sample.decode  # noqa: PT017
             continue
         assert action != "keep" or sample.decode is None
@@ -187,7 +189,7 @@ def test_sizes_after_a_fix(name: str, size: tuple[int, int]) -> None:
 def test_a_name_of_a_format_that_is_not_written() -> None:
     for named in ("gif", "webp", "tiff"):
         message = f"the name says {named}, the content is jpeg; only JPEG and PNG are written"
-        with pytest.raises(ImageFault, match=f"^policy_extension: {message}"):
+        with pytest.raises(RejectedImage, match=f"^policy_extension: {message}"):
             store_image(JPEG, options_of("fix", PolicyFault.EXTENSION), name=f"a.{named}")
 
 
@@ -202,13 +204,13 @@ def test_named_formats(name: str, named: str) -> None:
 def test_check_none_does_not_reject_unchecked_bytes() -> None:
     options = options_of("reject")
     assert store_image(b"hello", options, check="none", name="x.jpg").data == b"hello"
-    with pytest.raises(ImageFault, match=r"^policy_grayscale: "):
+    with pytest.raises(RejectedImage, match=r"^policy_grayscale: "):
         store_image(png((1, 1)), options, check="none", name="x.png")
 
 
 def test_a_damaged_image_is_rejected_as_damaged_and_not_fixed() -> None:
     for data in (JPEG[:-100], PNG[: len(PNG) // 2], WEBP[:-30]):
-        with pytest.raises(ImageFault, match=r"^truncated: "):
+        with pytest.raises(RejectedImage, match=r"^truncated: "):
             store_image(data, options_of("fix"), name="x")
 
 

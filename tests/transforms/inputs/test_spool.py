@@ -16,7 +16,7 @@ from shardwright.storage.options import StorageOptions
 from tests.support.helpers import references, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
 from tests.support.store_places import STORES, Kind, Places
-from transforms.images import ImageFault
+from transforms.images import RejectedImage
 from transforms.inputs import spool
 from transforms.inputs.spool import SpoolWriter, UnwrittenFolder, forget_lost_spools, spooled
 from transforms.rejects import Reject, RejectReason
@@ -103,10 +103,10 @@ def test_references_do_not_depend_on_when_it_was_written(folder: Folder, source:
 def test_a_spool_that_was_cut_or_is_gone_is_a_fault(folder: Folder, source: str) -> None:
     row = spooled_rows(folder, source, Listing())[2]
     os.truncate(row["uri"], 100)
-    with pytest.raises(ImageFault) as cut:
+    with pytest.raises(RejectedImage) as cut:
         pictures([row])
     os.unlink(row["uri"])
-    with pytest.raises(ImageFault) as gone:
+    with pytest.raises(RejectedImage) as gone:
         pictures([row])
     assert cut.value.reason == RejectReason.CHANGED
     assert gone.value.reason == RejectReason.MISSING_FILE

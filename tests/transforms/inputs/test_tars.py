@@ -17,7 +17,7 @@ from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, listed
 from tests.support.store_places import STORES, Kind, Places
-from transforms.images import ImageFault
+from transforms.images import RejectedImage
 from transforms.inputs.archives import archive_source as archives
 from transforms.inputs.archives.tar_members import is_tar_name, tar_stem
 from transforms.inputs.archives.tars import TarSource
@@ -140,7 +140,7 @@ def test_an_archive_that_is_replaced_or_gone(tmp_path: Path) -> None:
     row = rows_of(list_source(source))[0]
     pack_tar(path, {"b.png": TINY_PNG})
     os.utime(path, ns=(1, 1))
-    with pytest.raises(ImageFault) as changed:
+    with pytest.raises(RejectedImage) as changed:
         read_row(row)
     assert changed.value.reason == RejectReason.CHANGED
     path.unlink()
@@ -239,6 +239,6 @@ def test_an_archive_in_a_store(places: Places, tmp_path: Path, kind: Kind) -> No
     (location,) = columns_of(rows[7:8], "uri", "offset", "num_bytes", "etag")
     assert read_remote_image(Picture(*location), options) == png(7)
     place.put("a-000.tar", data[::-1])
-    with pytest.raises(ImageFault) as replaced:
+    with pytest.raises(RejectedImage) as replaced:
         read_remote_image(Picture(*location), options)
     assert replaced.value.reason == RejectReason.CHANGED

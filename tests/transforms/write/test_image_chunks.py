@@ -18,7 +18,7 @@ from shardwright.storage import Folder
 from tests.support.helpers import references
 from tests.support.random_tests import examples
 from tests.transforms.write.test_image_reads import PNG, batch_of, write
-from transforms.images import EncodeOptions, ImageFault
+from transforms.images import EncodeOptions, RejectedImage
 from transforms.rejects import Reject
 from transforms.rejects import RejectReason as R
 from transforms.write.examples import ExampleEncoder
@@ -106,7 +106,7 @@ def test_images_are_read_one_after_another() -> None:
     def read(name: str) -> bytes:
         taken.append(name)
         if name == "b":
-            raise ImageFault(R.CHANGED, "it is another one now")
+            raise RejectedImage(R.CHANGED, "it is another one now")
         return PNG
 
     batch = references(list("abc"), labelled=True)

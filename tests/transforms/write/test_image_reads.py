@@ -19,7 +19,7 @@ from shardwright.storage import NO_OPTIONS
 from tests.support.build_helpers import png_of
 from tests.support.helpers import references
 from tests.support.random_tests import examples
-from transforms.images import ImageFault
+from transforms.images import RejectedImage
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
 from transforms.rejects import RejectReason as R
 from transforms.write.image_reads import ImageLocation, read_ahead, read_local_image, start_reads
@@ -39,7 +39,7 @@ def read(path: Path, etag: str | None = None, num_bytes: int = 1) -> bytes:
 
 
 def fault_of(path: Path, etag: str | None = None, num_bytes: int = 1) -> tuple[R, str]:
-    with pytest.raises(ImageFault) as caught:
+    with pytest.raises(RejectedImage) as caught:
         read(path, etag, num_bytes)
     return caught.value.reason, caught.value.detail
 
@@ -160,10 +160,10 @@ def test_local_files_are_not_read_ahead(tmp_path: Path) -> None:
     path = write(tmp_path / "a")
     (read_it,) = start_reads(batch_of(path), NO_OPTIONS)
     write(path, PNG + b"!")
-    with pytest.raises(ImageFault, match="changed between listing and reading"):
+    with pytest.raises(RejectedImage, match="changed between listing and reading"):
         read_it()
     path.unlink()
-    with pytest.raises(ImageFault, match="there is no such file"):
+    with pytest.raises(RejectedImage, match="there is no such file"):
         read_it()
 
 

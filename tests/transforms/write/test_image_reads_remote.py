@@ -17,7 +17,7 @@ from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.cached_datasets import downloads, wait_until
 from tests.support.helpers import TINY_PNG, make_files, references
-from transforms.images import ImageFault
+from transforms.images import RejectedImage
 from transforms.references import REFERENCE_SCHEMA
 from transforms.rejects import RejectReason
 from transforms.write.image_reads import AHEAD_BYTES, ImageLocation, read_ahead, read_remote_image
@@ -123,7 +123,7 @@ def test_faults_of_one_image(bucket: Bucket, proxy: FaultProxy) -> None:
     assert read(x, options, 3, found.etag) == read(x, options, 0) == b"old"
 
     def fault(uri: str, num_bytes: int = 3, etag: str | None = None) -> tuple[RejectReason, str]:
-        with pytest.raises(ImageFault) as caught:
+        with pytest.raises(RejectedImage) as caught:
             read(uri, options, num_bytes, etag)
         return caught.value.reason, caught.value.detail
 
@@ -151,7 +151,7 @@ def test_an_image_that_fails_while_others_do_not(s3_bucket: Bucket, s3_proxy: Fa
     while time.monotonic() < deadline:
         assert next(others)[1][0]() == b"000"
     message = r"001 cannot be read: .* returned 503 SlowDown, while other objects are served"
-    with pytest.raises(ImageFault, match=message) as caught:
+    with pytest.raises(RejectedImage, match=message) as caught:
         given[0][1]()
     assert caught.value.reason is RejectReason.UNREADABLE
     assert (given[0][0](), given[0][2]()) == (b"000", b"002")

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from transforms.write import read_ahead
-from transforms.write.read_ahead import MAX_THREADS, ReadAhead, note_idle
+from transforms.write.read_ahead import MAX_THREADS, ReadAhead
 
 
 class Clock:
-    """Wall and CPU seconds of each thread, as its tasks say: those of a busy machine vary."""
+    """Seconds of each thread, as its tasks say: those of a busy machine vary."""
 
     def __init__(self) -> None:
         self._own = threading.local()
@@ -24,8 +24,12 @@ class Clock:
     def thread_time(self) -> float:
         return getattr(self._own, "cpu", 0.0)
 
-    def spend(self, *, wall: float, cpu: float) -> None:
+    def seconds_waited(self) -> float:
+        return getattr(self._own, "waited", 0.0)
+
+    def spend(self, *, wall: float, cpu: float, waited: float = 0.0) -> None:
         self._own.wall, self._own.cpu = self.monotonic() + wall, self.thread_time() + cpu
+        self._own.waited = self.seconds_waited() + waited
 
 
 @pytest.fixture
@@ -77,11 +81,10 @@ def test_threads_by_wall_and_cpu_time(wall: float, threads: int, clock: Clock) -
 
 def test_waiting_for_memory_is_no_reason_for_more_threads(clock: Clock) -> None:
     def task() -> None:
-        clock.spend(wall=10, cpu=1)
-        note_idle(4)
-        note_idle(4)
+        clock.spend(wall=5, cpu=0.5, waited=4)
+        clock.spend(wall=5, cpu=0.5, waited=4)
 
-    ahead = ReadAhead[None](1)
+    ahead = ReadAhead[None](1, seconds_waited=clock.seconds_waited)
     list(ahead.run(task for _ in range(20)))
     assert ahead.num_threads == 1
 

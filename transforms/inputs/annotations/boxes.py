@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import StorageOptions, files_of
 from transforms.images.headers import read_header
-from transforms.images.kinds import ImageFault
+from transforms.images.kinds import RejectedImage
 from transforms.references import extra_name
 from transforms.rejects import Reject, RejectReason
 
@@ -191,7 +191,7 @@ def read_size(uri: str, storage: StorageOptions) -> ImageSize | None:
     try:
         try:
             info = read_header(files.read_range(uri, 0, _HEADER_BYTES)).info
-        except ImageFault:  # the header may be longer
+        except RejectedImage:  # the header may be longer
             info = read_header(files.read_bytes(uri)).info
     except Exception:  # the writer hits the same error, and rejects the image with its reason
         return None

@@ -28,7 +28,7 @@ from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from transforms.rejects import Reject, RejectReason, reason_of
 
 
-class ArchiveFault(Exception):  # noqa: N818 - a fault of the data, as ImageFault
+class ArchiveFault(Exception):  # noqa: N818 - a fault of the data, as RejectedImage
     """An archive, or the rest of it, that cannot be read.
 
     Attributes:
