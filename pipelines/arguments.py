@@ -8,7 +8,7 @@ from pipelines.help_texts import HelpParser
 from pipelines.image_options import add_image_options
 from schemas.image_classification import FEATURE_NAMES
 from schemas.ready import READY_SCHEMAS
-from transforms.inputs.tables.table import LABEL_KEYS
+from transforms.inputs.tables.table_layout import LABEL_KEYS
 from transforms.output_state import IF_EXISTS
 
 ROLES = ("image", "label", "id", "split", "group", "size")

@@ -28,7 +28,7 @@ def listing(root: Path) -> tuple[Places, dict[str, str]]:
 
 
 def ids_of(root: Path) -> list[str]:
-    source = FolderSource(str(root), find_split_folders(str(root)))
+    source = FolderSource.at(str(root), find_split_folders(str(root)))
     return [row["id"] for row in rows_of(list_source(source))]
 
 
@@ -189,7 +189,7 @@ def test_batches_end_at_their_size(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/0.png")
     for number in range(1, BATCH_ROWS + 1):
         os.link(tmp_path / "cat" / "0.png", tmp_path / "cat" / f"{number}.png")
-    batches = list(list_source(FolderSource(str(tmp_path))))
+    batches = list(list_source(FolderSource.at(str(tmp_path))))
     assert [batch.num_rows for batch in batches] == [BATCH_ROWS, 1]  # type: ignore[union-attr]
     assert len({row["id"] for row in rows_of(batches)}) == BATCH_ROWS + 1
 

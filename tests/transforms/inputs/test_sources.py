@@ -12,7 +12,7 @@ from shardwright.errors import UsageError
 from tests.support.helpers import make_files, rows_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.tables.table_source import TableSource
 from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLES)
@@ -23,12 +23,12 @@ def test_folders(tmp_path: Path) -> None:
     make_files(tmp_path / "split", "val/cat/1.png", "Train/cat/2.png")
     plain = detect_source(f"{tmp_path}/plain", NONE)
     split = detect_source(f"file://{tmp_path}/split/", NONE)
-    assert plain == FolderSource(f"{tmp_path}/plain")
-    assert split == FolderSource(f"{tmp_path}/split", ("Train", "val"))
-    assert [source.states_splits for source in (plain, split)] == [False, True]
-    assert plain.describe() == f"a folder at {tmp_path}/plain"
-    assert split.describe() == f"split folders (Train, val) at {tmp_path}/split"
-    assert plain.schema == REFERENCE_SCHEMA
+    assert plain == FolderSource.at(f"{tmp_path}/plain")
+    assert split == FolderSource.at(f"{tmp_path}/split", ("Train", "val"))
+    assert [source.facts.states_splits for source in (plain, split)] == [False, True]
+    assert plain.facts.description == f"a folder at {tmp_path}/plain"
+    assert split.facts.description == f"split folders (Train, val) at {tmp_path}/split"
+    assert plain.facts.schema == REFERENCE_SCHEMA
     assert [row["split"] for row in rows_of(list_source(split))] == ["train", "validation"]
 
 
@@ -37,12 +37,12 @@ def test_tables(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,label,subset,n,m\n1.png,cat,train,1,x\n")
     source = detect_source(str(tmp_path / "t.csv"), NONE)
     assert isinstance(source, TableSource)
-    assert source.states_splits
-    assert source.describe() == (
+    assert source.facts.states_splits
+    assert source.facts.description == (
         f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; "
         "features from n, m"
     )
-    assert source.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
+    assert source.facts.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
     assert [row["id"] for row in rows_of(list_source(source))] == ["1.png"]
 
 
@@ -50,7 +50,7 @@ def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.M
     """Workers may run in another folder."""
     make_files(tmp_path / "in", "1.png")
     monkeypatch.chdir(tmp_path)
-    assert detect_source("in", NONE) == FolderSource(f"{tmp_path}/in")
+    assert detect_source("in", NONE) == FolderSource.at(f"{tmp_path}/in")
 
 
 @pytest.mark.parametrize(("uri", "columns", "message"), [

@@ -10,12 +10,12 @@ import pytest
 
 from pipelines.arguments import ROLES
 from shardwright.errors import BuildError, UsageError
-from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_files import read_table_file
-from transforms.inputs.tables.table_source import detect_table
+from transforms.inputs.tables.table_layout import TableLayout
+from transforms.inputs.tables.table_look import detect_table
 
 
-def detect(path: Path, **columns: str) -> TableSource:
+def detect(path: Path, **columns: str) -> TableLayout:
     return detect_table(str(path), {**dict.fromkeys(ROLES), **columns})
 
 
@@ -30,7 +30,7 @@ def parquet(tmp_path: Path, **columns: object) -> Path:
     return tmp_path / "t.parquet"
 
 
-def roles_of(source: TableSource) -> dict[str, str]:
+def roles_of(source: TableLayout) -> dict[str, str]:
     return {role: getattr(source, role) for role in ROLES if getattr(source, role) is not None}
 
 
@@ -104,7 +104,7 @@ def test_types_of_roles_of_a_csv(tmp_path: Path, column: str, values: list[str |
 ])  # fmt: skip
 def test_integer_labels(tmp_path: Path, columns: dict[str, pa.Array], integers: bool) -> None:
     source = detect(parquet(tmp_path, image=["a", "b"], **columns))
-    assert source.has_integer_labels is integers
+    assert source.facts.has_integer_labels is integers
 
 
 @pytest.mark.parametrize(("role", "column", "message"), [

@@ -25,7 +25,7 @@ from transforms.inputs.archives.webdataset_samples import (
 from transforms.inputs.file_rules import SPLIT_FOLDERS
 from transforms.inputs.tables.table_columns import extra_feature
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.references import PICTURE_TYPE, REFERENCE_SCHEMA, extra_name
+from transforms.references import PICTURE_TYPE, reference_schema
 
 _JSON_ROLES = ("label", "id", "split", "group")
 _TAKEN_NAMES = frozenset({"image", "id", "label"})  # features of every dataset
@@ -75,9 +75,7 @@ class SampleLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema(
-            [*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in self.columns)]
-        )
+        return reference_schema(self.columns)
 
     @property
     def features(self) -> tuple[Feature, ...]:

@@ -6,21 +6,21 @@ The images lie in compressed pages and cannot be read by offset, so they go thro
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
 from shardwright.errors import BuildError, UsageError
-from shardwright.format.schema import Feature
 from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
 from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
 from transforms.inputs.embedded.embedded_references import list_rows
 from transforms.inputs.input_files import InputFile, common_split_names, find_files, state_of
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
-from transforms.references import REFERENCE_SCHEMA, extra_name
+from transforms.inputs.tables.table_columns import features_or_problem
+from transforms.references import reference_schema
 from transforms.rejects import Reject, RejectReason
 
 _ROLES = ("image", "label", "id", "split", "group")
@@ -34,23 +34,11 @@ class EmbeddedSource(InputSource):
         request: The request for INPUT.
         root: The folder that the files' names are relative to.
         layout: The role of each column.
-        num_files: The number of files at detection.
-        names_state_splits: True if every file's name states a split.
     """
 
     request: SourceRequest
     root: str
     layout: EmbeddedLayout
-    num_files: int
-    names_state_splits: bool
-
-    def describe(self) -> str:
-        roles = ", ".join(
-            f"{role}={column!r}" for role in _ROLES if (column := getattr(self.layout, role))
-        )
-        extras = f"; features from {', '.join(self.layout.extras)}" if self.layout.extras else ""
-        files = "a file" if self.num_files == 1 else f"{self.num_files} files"
-        return f"{files} with images in a column at {self.request.uri}, columns {roles}{extras}"
 
     def parts(self) -> Iterator[str]:
         for file in find_files(self.request, is_embedded_name):
@@ -73,43 +61,6 @@ class EmbeddedSource(InputSource):
         yield from spooled(
             self.request.spool, part, f"{state.etag}-{state.num_bytes}-{rules}", storage, make
         )
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema(
-            [
-                *REFERENCE_SCHEMA,
-                *(
-                    pa.field(extra_name(name), self.layout.type_of(name))
-                    for name in self.layout.extras
-                ),
-            ]
-        )
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        return tuple(map(self.layout.feature_of, self.layout.extras))
-
-    @property
-    def states_splits(self) -> bool:
-        return self.layout.split is not None or self.names_state_splits
-
-    @property
-    def splits_can_be_redrawn(self) -> bool:
-        return self.layout.split is None
-
-    @property
-    def has_integer_labels(self) -> bool:
-        label = self.layout.label
-        return (
-            label is not None
-            and label not in self.layout.class_names
-            and pa.types.is_integer(self.layout.columns.field(label).type)
-        )
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.layout.class_names.get(self.layout.label or "")
 
 
 class EmbeddedFormat(SourceFormat):
@@ -146,7 +97,7 @@ class EmbeddedFormat(SourceFormat):
                 f"but {request.argument} {request.uri} holds the images themselves"
             )
         root = files[0].uri.removesuffix(files[0].name).rstrip("/")
-        return EmbeddedSource(request, root, layout, len(files), common_split_names(files))
+        return EmbeddedSource(_facts_of(request, files, layout), request, root, layout)
 
 
 def _look(
@@ -165,3 +116,28 @@ def _look(
     if forced:
         raise UsageError(f"the files of {request.argument} {request.uri} have no rows")
     return None
+
+
+def _facts_of(
+    request: SourceRequest, files: Sequence[InputFile], layout: EmbeddedLayout
+) -> SourceFacts:
+    features, unstorable = features_or_problem(lambda: tuple(map(layout.feature_of, layout.extras)))
+    return SourceFacts(
+        description=_describe(request, files, layout),
+        schema=reference_schema((name, layout.type_of(name)) for name in layout.extras),
+        features=features,
+        unstorable=unstorable,
+        states_splits=layout.split is not None or common_split_names(files),
+        splits_can_be_redrawn=layout.split is None,
+        has_integer_labels=layout.label is not None
+        and layout.label not in layout.class_names
+        and pa.types.is_integer(layout.columns.field(layout.label).type),
+        class_names=layout.class_names.get(layout.label or ""),
+    )
+
+
+def _describe(request: SourceRequest, files: Sequence[InputFile], layout: EmbeddedLayout) -> str:
+    roles = ", ".join(f"{role}={column!r}" for role in _ROLES if (column := getattr(layout, role)))
+    extras = f"; features from {', '.join(layout.extras)}" if layout.extras else ""
+    number = "a file" if len(files) == 1 else f"{len(files)} files"
+    return f"{number} with images in a column at {request.uri}, columns {roles}{extras}"

@@ -14,7 +14,7 @@ from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote
 from transforms.inputs.file_rules import FileRow
 from transforms.inputs.folders.local_folders import find_split_folders, list_folder
 from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
 from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from transforms.rejects import Reject
 
@@ -33,20 +33,18 @@ class FolderSource(InputSource):
     split_folders: tuple[str, ...] = ()
     storage: StorageOptions = NO_OPTIONS
 
-    @property
-    def states_splits(self) -> bool:
-        return bool(self.split_folders)
-
-    def describe(self) -> str:
-        kind = (
-            f"split folders ({', '.join(self.split_folders)})" if self.split_folders else "a folder"
-        )
-        return f"{kind} at {self.root}"
+    @classmethod
+    def at(
+        cls, root: str, split_folders: tuple[str, ...] = (), storage: StorageOptions = NO_OPTIONS
+    ) -> FolderSource:
+        """Return the source of a folder."""
+        facts = SourceFacts(describe_folder(root, split_folders), states_splits=bool(split_folders))
+        return cls(facts, root, split_folders, storage)
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
         del part  # there is only one
         pending: list[FileRow] = []
-        for found in self._files():
+        for found in list_files(self.root, self.split_folders, self.storage):
             if isinstance(found, Reject):
                 yield found
                 continue
@@ -56,11 +54,6 @@ class FolderSource(InputSource):
                 pending = []
         if pending:
             yield file_references(pending)
-
-    def _files(self) -> Iterator[FileRow | Reject]:
-        if is_remote(self.root):
-            return list_prefix(self.root, self.split_folders, self.storage)
-        return list_folder(self.root, self.split_folders)
 
 
 class FolderFormat(SourceFormat):
@@ -77,12 +70,32 @@ class FolderFormat(SourceFormat):
                 raise UsageError(f"{request.argument} {root} is not a folder")
             return None
         request.refuse_columns("a folder")
-        splits = (
-            find_split_prefixes(root, request.storage)
-            if request.is_remote
-            else find_split_folders(root)
-        )
-        return FolderSource(root, splits, request.storage)
+        return FolderSource.at(root, find_splits(root, request.storage), request.storage)
+
+
+def find_splits(root: str, storage: StorageOptions) -> tuple[str, ...]:
+    """Return the first-level folders if all have split names and no image is beside them, else ().
+
+    Raises:
+        UsageError: The folder cannot be listed, or does not exist.
+        StorageError: The store cannot be listed.
+    """
+    return find_split_prefixes(root, storage) if is_remote(root) else find_split_folders(root)
+
+
+def list_files(
+    root: str, split_folders: Sequence[str], storage: StorageOptions
+) -> Iterator[FileRow | Reject]:
+    """Yield a row or a reject for every file below a folder; in a store, in no order."""
+    if is_remote(root):
+        return list_prefix(root, split_folders, storage)
+    return list_folder(root, split_folders)
+
+
+def describe_folder(root: str, split_folders: Sequence[str]) -> str:
+    """Return a folder in words, for the log."""
+    kind = f"split folders ({', '.join(split_folders)})" if split_folders else "a folder"
+    return f"{kind} at {root}"
 
 
 def file_references(rows: Sequence[FileRow]) -> pa.RecordBatch:

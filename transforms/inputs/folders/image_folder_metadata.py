@@ -19,16 +19,15 @@ import pyarrow.compute as pc
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import Folder, is_remote
+from shardwright.storage import Folder
 from transforms.inputs.detection import has_wildcard
 from transforms.inputs.file_rules import FileRow, place_of
-from transforms.inputs.folders.local_folders import find_split_folders, list_folder
-from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.folders.folder_source import describe_folder, find_splits, list_files
+from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
 from transforms.inputs.tables.table_files import table_format
+from transforms.inputs.tables.table_look import detect_tables
 from transforms.inputs.tables.table_schemas import read_table_schema
-from transforms.inputs.tables.table_source import detect_tables
+from transforms.inputs.tables.table_source import TableSource
 from transforms.references import picture_columns, set_column
 from transforms.rejects import Reject, RejectReason
 
@@ -51,17 +50,31 @@ class MetadataFolderSource(InputSource):
     table: TableSource
     split_folders: tuple[str, ...] = ()
 
-    def describe(self) -> str:
-        kind = (
-            f"split folders ({', '.join(self.split_folders)})" if self.split_folders else "a folder"
+    @classmethod
+    def of(
+        cls, root: str, table: TableSource, split_folders: tuple[str, ...]
+    ) -> MetadataFolderSource:
+        """Return the source of a folder and the table of its metadata files."""
+        pictures = table.layout.pictures
+        taken = _OWN_NAMES | set(table.layout.columns.names)
+        facts = SourceFacts(
+            f"{describe_folder(root, split_folders)} with {table.facts.description}",
+            table.facts.schema,
+            tuple(
+                _picture_feature(feature.name, taken) if feature.name in pictures else feature
+                for feature in table.facts.features
+            ),
+            table.facts.unstorable,
+            states_splits=table.facts.states_splits or bool(split_folders),
+            has_integer_labels=table.facts.has_integer_labels,
         )
-        return f"{kind} at {self.root} with {self.table.describe()}"
+        return cls(facts, root, table, split_folders)
 
     def parts(self) -> Iterator[str]:
         yield from self.table.parts()
         for folder in self.split_folders:  # without metadata: all its images are rejects
             if not any(
-                name.startswith(f"{folder}/") or "/" not in name for name in self.table.files
+                name.startswith(f"{folder}/") or "/" not in name for name in self.table.layout.files
             ):
                 yield f"{folder}/"
 
@@ -96,10 +109,9 @@ class MetadataFolderSource(InputSource):
         """Yield a reject for each file without a metadata row."""
         folder = posixpath.dirname(part)
         root = f"{self.root}/{folder}" if folder else self.root
-        known = named | set(map(self.table.path_of, self.table.files))
-        for row in (
-            list_prefix(root, (), self.table.storage) if is_remote(root) else list_folder(root, ())
-        ):
+        table = self.table.layout
+        known = named | set(map(table.path_of, table.files))
+        for row in list_files(root, (), table.storage):
             if row.uri in known:
                 continue
             row_id = f"{folder}/{row.id}" if folder else row.id
@@ -109,29 +121,8 @@ class MetadataFolderSource(InputSource):
             else:
                 yield dataclasses.replace(row, id=row_id)
 
-    @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        taken = _OWN_NAMES | set(self.table.columns.names)
-        pictures = self.table.pictures
-        return tuple(
-            _picture_feature(feature.name, taken) if feature.name in pictures else feature
-            for feature in self.table.features
-        )
-
     def for_features(self, features: Sequence[Feature]) -> MetadataFolderSource:
-        return dataclasses.replace(self, table=self.table.for_features(features))
-
-    @property
-    def states_splits(self) -> bool:
-        return self.table.states_splits or bool(self.split_folders)
-
-    @property
-    def has_integer_labels(self) -> bool:
-        return self.table.has_integer_labels
+        return self.of(self.root, self.table.for_features(features), self.split_folders)
 
 
 class MetadataFolderFormat(SourceFormat):
@@ -169,7 +160,7 @@ class MetadataFolderFormat(SourceFormat):
         table = dataclasses.replace(
             table, pictures=tuple(name for name in pictures if name not in roles)
         )
-        return MetadataFolderSource(request.uri, table, splits)
+        return MetadataFolderSource.of(request.uri, TableSource.of(table), splits)
 
 
 def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -178,11 +169,7 @@ def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str,
         return (), ()
     folder = Folder(request.uri, request.storage)
     here = _metadata_in(folder, "")
-    splits = (
-        find_split_prefixes(request.uri, request.storage)
-        if request.is_remote
-        else find_split_folders(request.uri)
-    )
+    splits = find_splits(request.uri, request.storage)
     if here:
         return (here,), splits
     below = (_metadata_in(folder, f"{split}/") for split in splits)

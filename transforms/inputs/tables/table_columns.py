@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -147,3 +147,13 @@ def extra_feature(name: str, kind: pa.DataType) -> Feature:
     else:
         feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
     return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(stored) else ())
+
+
+def features_or_problem(
+    features: Callable[[], tuple[Feature, ...]],
+) -> tuple[tuple[Feature, ...], str]:
+    """Return the features and "", or () and the message if tf.Example cannot hold a column."""
+    try:
+        return features(), ""
+    except BuildError as error:
+        return (), str(error)

@@ -7,7 +7,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,18 +32,14 @@ from transforms.inputs.tables.table_columns import (
     settle_sizes,
 )
 from transforms.inputs.tables.table_files import read_table_file
+from transforms.inputs.tables.table_layout import TableLayout
 from transforms.references import (
-    PICTURE_TYPE,
-    REFERENCE_SCHEMA,
     extra_name,
     keep_rows,
     reject_rows,
     set_column,
 )
 from transforms.rejects import Reject, RejectReason, reason_of
-
-if TYPE_CHECKING:
-    from transforms.inputs.tables.table import TableSource
 
 # Paths to resolve one by one: with dots, doubled slashes, a home folder, or the scheme file.
 _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"
@@ -54,75 +50,63 @@ _IMAGE_ENDING = rf"(?is)(.)\.({'|'.join(sorted(IMAGE_EXTENSIONS))})$"
 _OBJECT = rf"(?s){_STORE}[^/]+/+([^/])"  # a bucket and a key: only such an address can be read
 
 
-def list_table(source: TableSource, name: str = "") -> Iterator[pa.RecordBatch | Reject]:
+def list_table(table: TableLayout, name: str = "") -> Iterator[pa.RecordBatch | Reject]:
     """Yield the rows of one of the table's files as reference batches, and rejects of bad rows.
 
     Args:
-        name: One of `source.files`; "" for a table in one file. Rows are numbered per file.
+        name: One of `table.files`; "" for a table in one file. Rows are numbered per file.
     """
     first_row = 0
-    for part in read_table_file(
-        source.path_of(name), source.format, source.columns, source.storage
-    ):
+    for part in read_table_file(table.path_of(name), table.format, table.columns, table.storage):
         if isinstance(part, Reject):
             yield part
             continue
-        for found in table_references(source, part, first_row, name):
+        for found in table_references(table, part, first_row, name):
             told_file = isinstance(found, Reject) and name and found.detail.startswith("row ")
             yield replace(found, detail=f"{name}: {found.detail}") if told_file else found
         first_row += part.num_rows
 
 
 def table_references(
-    source: TableSource, raw: pa.RecordBatch, first_row: int, name: str = ""
+    table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str = ""
 ) -> Iterator[pa.RecordBatch | Reject]:
     """Yield the references and rejects of one raw batch."""
-    for part in _references(source, raw, first_row, name):
+    for part in _references(table, raw, first_row, name):
         if isinstance(part, Reject) or part.num_rows:
             yield part
 
 
-def reference_schema_of(source: TableSource) -> pa.Schema:
-    """Return the columns of a table's reference batches."""
-    types = {
-        name: PICTURE_TYPE if name in source.pictures else source.columns.field(name).type
-        for name in source.extra_columns
-    }
-    extras = [pa.field(extra_name(name), kind) for name, kind in types.items()]
-    return pa.schema([*REFERENCE_SCHEMA, *extras])
-
-
 def _references(
-    source: TableSource, raw: pa.RecordBatch, first_row: int, name: str
+    table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str
 ) -> Iterator[pa.RecordBatch | Reject]:
     """Yield references whose extra columns still have the table's types."""
-    batch = _raw_references(source, raw, first_row, name)
-    for column, pattern, reason, detail in _text_rules(source):
+    batch = _raw_references(table, raw, first_row, name)
+    for column, pattern, reason, detail in _text_rules(table):
         values = pc.replace_substring_regex(batch.column(column), _OBJECT, r"/\2")
         mask = pc.match_substring_regex(values, pattern).to_numpy(zero_copy_only=False)
         yield from reject_rows(batch, mask, reason, detail)
         batch = keep_rows(batch, ~mask)
-    if source.size is not None:
+    if table.size is not None:
         yield from settle_sizes(batch)
-    elif source.names_files:
-        problems, batch = look_at_files(batch, source.storage)
+    elif table.names_files:
+        problems, batch = look_at_files(batch, table.storage)
         yield from problems
         yield batch
     else:  # a row of labels is found by its table, not by an image's path
-        yield set_column(batch, "uri", pa.repeat(source.path_of(name), batch.num_rows))
+        yield set_column(batch, "uri", pa.repeat(table.path_of(name), batch.num_rows))
 
 
-def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, str]]:
+def _text_rules(table: TableLayout) -> Iterator[tuple[str, str, RejectReason, str]]:
     """Yield (column, forbidden pattern, reason, detail)."""
-    if source.names_files or source.id is None or source.key != "id":
+    if table.names_files or table.id is None or table.key != "id":
         yield (
             "uri",
             _EMPTY,
             RejectReason.BAD_VALUE,
-            f"row {{row}}: the image column {in_detail(source.image)} is empty",
+            f"row {{row}}: the image column {in_detail(table.image)} is empty",
         )
     yield "id", _EMPTY, RejectReason.BAD_ID, "row {row}: the id is empty"
-    if source.names_files:
+    if table.names_files:
         yield (
             "uri",
             _SCHEME,
@@ -133,7 +117,7 @@ def _text_rules(source: TableSource) -> Iterator[tuple[str, str, RejectReason, s
 
 
 def _raw_references(
-    source: TableSource, raw: pa.RecordBatch, first_row: int, name: str
+    table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str
 ) -> pa.RecordBatch:
     def text(column: str | None) -> pa.Array:
         return (
@@ -142,32 +126,32 @@ def _raw_references(
             else as_text(raw.column(column), column)
         )
 
-    folder = source.folder_of(name)
-    relative, uris = resolve_paths(pc.fill_null(text(source.image), ""), folder)
-    if folder != source.root:  # two folders may each have their a.png
-        relative, _ = resolve_paths(uris, source.root)
+    folder = table.folder_of(name)
+    relative, uris = resolve_paths(pc.fill_null(text(table.image), ""), folder)
+    if folder != table.root:  # two folders may each have their a.png
+        relative, _ = resolve_paths(uris, table.root)
     columns = {
-        "id": _ids(source, relative, text(source.id)),
+        "id": _ids(table, relative, text(table.id)),
         "uri": uris,
         "offset": pa.nulls(raw.num_rows, pa.int64()),
         "num_bytes": pa.nulls(raw.num_rows, pa.int64())
-        if source.size is None
-        else raw.column(source.size),
+        if table.size is None
+        else raw.column(table.size),
         "etag": pa.nulls(raw.num_rows, pa.string()),
         "row": pa.array(np.arange(first_row, first_row + raw.num_rows)),
-        "split": canonical_splits(text(source.split)),
-        "group": empty_as_null(text(source.group)),
-        "label": empty_as_null(text(source.label)),
-        **{extra_name(name): raw.column(name) for name in source.extra_columns},
+        "split": canonical_splits(text(table.split)),
+        "group": empty_as_null(text(table.group)),
+        "label": empty_as_null(text(table.label)),
+        **{extra_name(name): raw.column(name) for name in table.extra_columns},
     }
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _ids(source: TableSource, paths: pa.Array, stated: pa.Array) -> pa.Array:
+def _ids(table: TableLayout, paths: pa.Array, stated: pa.Array) -> pa.Array:
     """Return the id of each row; for a table of labels, its join key."""
-    if source.key == "stem":
+    if table.key == "stem":
         return stems_of(paths)
-    return paths if source.id is None or source.key == "path" else pc.fill_null(stated, "")
+    return paths if table.id is None or table.key == "path" else pc.fill_null(stated, "")
 
 
 def stems_of(paths: pa.Array) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import BinaryIO, ClassVar
@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from shardwright.errors import RecordFault, UsageError
 from shardwright.format.records import RecordSpan
-from shardwright.format.schema import Feature
 from shardwright.storage import Folder, StorageOptions
 from transforms.inputs.input_files import (
     FileState,
@@ -21,14 +20,14 @@ from transforms.inputs.input_files import (
     find_files,
     state_of,
 )
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
 from transforms.inputs.tfrecords.record_statistics import look_at
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
 from transforms.inputs.tfrecords.tfrecord_files import is_tfrecord_name, open_tfrecord, read_frames
 from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout, make_layout
 from transforms.inputs.tfrecords.tfrecord_references import list_records
-from transforms.references import REFERENCE_SCHEMA, extra_name
+from transforms.references import reference_schema
 from transforms.rejects import Reject, RejectReason
 
 LOOK_FILES, LOOK_RECORDS = 3, 100  # the first records of the first non-empty files are examined
@@ -43,27 +42,11 @@ class TFRecordSource(InputSource):
         request: The request for INPUT.
         root: The folder that file names are relative to.
         layout: The roles and types of the features.
-        num_files: Number of files.
-        names_state_splits: True if every file's name states a split.
     """
 
     request: SourceRequest
     root: str
     layout: RecordLayout
-    num_files: int
-    names_state_splits: bool
-
-    def describe(self) -> str:
-        layout = self.layout
-        roles = ", ".join(
-            f"{role}={key!r}"
-            for role in ("image", "label", "id", "split", "group")
-            if (key := getattr(layout, role))
-        )
-        extras = f"; features from {', '.join(layout.columns)}" if layout.columns else ""
-        anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
-        files = "a TFRecord file" if self.num_files == 1 else f"{self.num_files} TFRecord files"
-        return f"{files} at {self.request.uri}, {roles}{extras}{anew}"
 
     def parts(self) -> Iterator[str]:
         for file in _files_of(self.request)[0]:
@@ -84,7 +67,7 @@ class TFRecordSource(InputSource):
             if compression is None:
                 frames = read_frames(stream, state.num_bytes)
                 yield from list_records(
-                    frames, file, self.layout, schema=self.schema, uri=file.uri, state=state
+                    frames, file, self.layout, schema=self.facts.schema, uri=file.uri, state=state
                 )
             else:
                 yield from self._list_compressed(file, state, stream)
@@ -98,7 +81,7 @@ class TFRecordSource(InputSource):
             place = FileState(0, writer.etag)
             yield from list_records(
                 read_frames(stream), file, self.layout,
-                schema=self.schema, uri=writer.uri, state=place,
+                schema=self.facts.schema, uri=writer.uri, state=place,
                 keep=lambda record, _, span: writer.add(record[span[0] : span[1]]),
             )  # fmt: skip
 
@@ -110,52 +93,6 @@ class TFRecordSource(InputSource):
             self.request.storage,
             make,
         )
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema(
-            [
-                *REFERENCE_SCHEMA,
-                *(pa.field(extra_name(key), kind) for key, kind in self.layout.columns.items()),
-            ]
-        )
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        return self.layout.features
-
-    @property
-    def states_splits(self) -> bool:
-        return self.layout.split is not None or self.names_state_splits
-
-    @property
-    def splits_can_be_redrawn(self) -> bool:
-        return self.layout.split is None
-
-    @property
-    def feature_names(self) -> str | None:
-        return (
-            "model-garden"
-            if any(feature.name.startswith(_MODEL_GARDEN) for feature in self.layout.features)
-            else None
-        )
-
-    @property
-    def has_integer_labels(self) -> bool:
-        layout = self.layout
-        return (
-            layout.label is not None
-            and layout.class_names is None
-            and layout.types[layout.label] == pa.int64()
-        )
-
-    @property
-    def labels_are_indices(self) -> bool:
-        return self.has_integer_labels
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.layout.class_names
 
 
 class TFRecordFormat(SourceFormat):
@@ -190,7 +127,41 @@ class TFRecordFormat(SourceFormat):
         look = look_at(_first_records(files, request.storage), request.uri)
         layout = make_layout(look, request.columns, request.uri, stated, kinds=request.kinds)
         root = files[0].uri.removesuffix(files[0].name).rstrip("/")
-        return TFRecordSource(request, root, layout, len(files), common_split_names(files))
+        return TFRecordSource(_facts_of(request, files, layout), request, root, layout)
+
+
+def _facts_of(
+    request: SourceRequest, files: Sequence[InputFile], layout: RecordLayout
+) -> SourceFacts:
+    has_indices = (
+        layout.label is not None
+        and layout.class_names is None
+        and layout.types[layout.label] == pa.int64()
+    )
+    is_model_garden = any(feature.name.startswith(_MODEL_GARDEN) for feature in layout.features)
+    return SourceFacts(
+        description=_describe(request, files, layout),
+        schema=reference_schema(layout.columns.items()),
+        features=layout.features,
+        states_splits=layout.split is not None or common_split_names(files),
+        splits_can_be_redrawn=layout.split is None,
+        feature_names="model-garden" if is_model_garden else None,
+        has_integer_labels=has_indices,
+        labels_are_indices=has_indices,
+        class_names=layout.class_names,
+    )
+
+
+def _describe(request: SourceRequest, files: Sequence[InputFile], layout: RecordLayout) -> str:
+    roles = ", ".join(
+        f"{role}={key!r}"
+        for role in ("image", "label", "id", "split", "group")
+        if (key := getattr(layout, role))
+    )
+    extras = f"; features from {', '.join(layout.columns)}" if layout.columns else ""
+    anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
+    number = "a TFRecord file" if len(files) == 1 else f"{len(files)} TFRecord files"
+    return f"{number} at {request.uri}, {roles}{extras}{anew}"
 
 
 def _files_of(
