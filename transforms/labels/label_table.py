@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from transforms.hashing import hash64, spread_rows
+from transforms.inputs.image_paths import resolve_paths, stems_of
 from transforms.inputs.tables.table_columns import empty_as_null
 from transforms.inputs.tables.table_layout import TableLayout
-from transforms.inputs.tables.table_references import resolve_paths, stems_of
 from transforms.references import (
     BATCH_ROWS,
     REFERENCE_SCHEMA,

@@ -22,8 +22,8 @@ from tests.support.listings import columns_of
 from tests.support.random_tests import examples
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.image_paths import stems_of
 from transforms.inputs.tables.table_files import table_format
-from transforms.inputs.tables.table_references import stems_of
 from transforms.inputs.tables.table_schemas import read_table_schema
 from transforms.inputs.tables.table_source import TableSource
 

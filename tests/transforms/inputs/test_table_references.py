@@ -16,9 +16,10 @@ from shardwright.errors import BuildError
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
 from transforms.inputs.file_rules import etag_of
+from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.tables.table_layout import TableLayout
 from transforms.inputs.tables.table_look import detect_table
-from transforms.inputs.tables.table_references import list_table, resolve_paths
+from transforms.inputs.tables.table_references import list_table
 from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLES)

@@ -17,7 +17,7 @@ from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.tables.table_references import resolve_paths
+from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.tables.table_source import TableSource
 from transforms.rejects import Reject
 

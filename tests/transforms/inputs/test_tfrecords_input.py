@@ -27,7 +27,7 @@ from tests.support.tfrecord_makers import (
     write_records,
 )
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.tfrecords import tfrecord_source
+from transforms.inputs.tfrecords import tfrecord_look
 from transforms.inputs.tfrecords.tfrecord_source import TFRecordSource
 
 
@@ -197,7 +197,7 @@ def made_of(record: Record) -> bytes:
 def test_a_later_record_that_does_not_fit(
     tmp_path: Path, record: Record, reason: str, detail: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfrecord_source, "LOOK_RECORDS", 3)
+    monkeypatch.setattr(tfrecord_look, "LOOK_RECORDS", 3)
     records = [*pictures(3), made_of(record), *pictures(1, 4)]
     path = write_records(tmp_path / "x.tfrecord", records)
     source = source_of(path)

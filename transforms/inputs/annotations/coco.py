@@ -10,7 +10,7 @@ json of 92 MB with 140,000 polygons, so about 1 GB for the 450 MB of COCO's trai
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -25,8 +25,9 @@ from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.coco_files import number_of
 from transforms.inputs.annotations.coco_look import CAPTIONS, IMAGE_ID, CocoFacts, CocoSet, look
 from transforms.inputs.annotations.coco_table import CocoImage, CocoReader, RowsOfImages
+from transforms.inputs.file_lookups import look_up_batch
+from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.inputs.tables.table_references import look_at_files, resolve_paths
 from transforms.references import BATCH_ROWS, extra_name
 from transforms.rejects import Reject, RejectReason
 
@@ -158,16 +159,12 @@ class _SetListing:
                 yield Reject(
                     batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *fault
                 )
-        missing, batch = look_at_files(
-            batch.take(pa.array(places, pa.int64())), self._facts.storage
+        missing, batch = look_up_batch(
+            batch.take(pa.array(places, pa.int64())),
+            self._facts.storage,
+            listed_in=self._set.files[0],
         )
-        for reject in missing:
-            yield replace(
-                reject,
-                detail=reject.detail.replace(
-                    "listed in the table", f"listed in {self._set.files[0]}"
-                ),
-            )
+        yield from missing
         if self._facts.has_boxes:
             for part in self._with_objects(batch):
                 yield self._with_captions(part) if isinstance(part, pa.RecordBatch) else part

@@ -97,8 +97,7 @@ def list_records(
 
 
 def _broken(fault: RecordFault, file: InputFile, number: int) -> Reject:
-    ends = "the file ends" in fault.what or "unpacked" in fault.what
-    reason = RejectReason.TRUNCATED if ends else RejectReason.CORRUPT
+    reason = RejectReason.TRUNCATED if fault.is_truncated else RejectReason.CORRUPT
     rest = "" if fault.next_offset is not None else "; it and the rest of the file are skipped"
     return _reject(file, number, reason, f", {str(fault).removeprefix('record ')}{rest}")
 
