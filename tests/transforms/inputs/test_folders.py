@@ -11,9 +11,10 @@ import pytest
 from shardwright.errors import UsageError
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import list_source
-from transforms.inputs.file_rules import MAX_IMAGE_BYTES, FileRow, etag_of
+from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.folders.local_folders import find_split_folders, list_folder
+from transforms.inputs.image_rows import ImageRow
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject
 
@@ -64,7 +65,7 @@ def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
     path = make_files(tmp_path, "cat/1.png") / "cat" / "1.png"
     (row,) = list_folder(str(tmp_path), ())
     etag = etag_of(path.stat())
-    assert row == FileRow("cat/1.png", str(path), len(TINY_PNG), etag, split=None, label="cat")
+    assert row == ImageRow("cat/1.png", str(path), len(TINY_PNG), etag, split=None, label="cat")
     os.utime(path, ns=(0, 12345))
     assert etag_of(path.stat()) == "3039"
 

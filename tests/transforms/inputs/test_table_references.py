@@ -17,8 +17,9 @@ from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
 from transforms.inputs.file_rules import etag_of
 from transforms.inputs.image_paths import resolve_paths
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_layout import TableLayout
-from transforms.inputs.tables.table_look import detect_table
+from transforms.inputs.tables.table_look import table_of
 from transforms.inputs.tables.table_references import list_table
 from transforms.references import REFERENCE_SCHEMA
 
@@ -58,9 +59,13 @@ def test_paths_below_the_root_of_all() -> None:
     ]
 
 
+def table_at(path: Path, **columns: str) -> TableLayout:
+    return table_of(SourceRequest(str(path), columns={**NONE, **columns}), str(path))
+
+
 def source_of(tmp_path: Path, text: str, **columns: str) -> TableLayout:
     (tmp_path / "t.csv").write_text(text)
-    return detect_table(str(tmp_path / "t.csv"), {**NONE, **columns})
+    return table_at(tmp_path / "t.csv", **columns)
 
 
 def listed(source: TableLayout) -> tuple[Rows, dict[str, str]]:
@@ -87,7 +92,7 @@ def test_batches_have_the_stated_schema(tmp_path: Path) -> None:
     numbers, texts = pa.array([1], pa.uint8()), pa.array([["a"]], pa.large_list(pa.string()))
     table = pa.table({"image": ["1.png"], "n": numbers, "s": texts, "d": pa.nulls(1)})
     pq.write_table(table, tmp_path / "t.parquet")
-    source = detect_table(str(tmp_path / "t.parquet"), NONE)
+    source = table_at(tmp_path / "t.parquet")
     (batch,) = list_table(source)
     assert isinstance(batch, pa.RecordBatch)
     schema = source.facts.schema
@@ -191,7 +196,7 @@ def test_no_empty_batches(tmp_path: Path) -> None:
 def test_a_column_without_a_feature(tmp_path: Path) -> None:
     when = pa.array([1], pa.timestamp("s"))
     pq.write_table(pa.table({"image": ["1.png"], "when": when}), tmp_path / "t.parquet")
-    source = detect_table(str(tmp_path / "t.parquet"), NONE)
+    source = table_at(tmp_path / "t.parquet")
     told = r"column 'when' is of type timestamp\[ms\], which tf.Example cannot hold"
     with pytest.raises(BuildError, match=told):
         _ = source.features

@@ -10,13 +10,15 @@ import pytest
 
 from pipelines.arguments import ROLES
 from shardwright.errors import BuildError, UsageError
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_files import read_table_file
 from transforms.inputs.tables.table_layout import TableLayout
-from transforms.inputs.tables.table_look import detect_table
+from transforms.inputs.tables.table_look import table_of
 
 
 def detect(path: Path, **columns: str) -> TableLayout:
-    return detect_table(str(path), {**dict.fromkeys(ROLES), **columns})
+    request = SourceRequest(str(path), columns={**dict.fromkeys(ROLES), **columns})
+    return table_of(request, str(path))
 
 
 def csv(tmp_path: Path, *lines: str, name: str = "t.csv") -> Path:

@@ -15,7 +15,6 @@ from shardwright.storage.listing import first_page, list_folder, list_pages
 from shardwright.storage.reads import map_reads
 from transforms.inputs.file_rules import (
     SPLIT_FOLDERS,
-    FileRow,
     Problem,
     etag_of,
     file_problem,
@@ -23,8 +22,8 @@ from transforms.inputs.file_rules import (
     is_litter,
     size_problem,
 )
-from transforms.inputs.folders.folder_source import file_references
 from transforms.inputs.folders.local_folders import walk
+from transforms.inputs.image_rows import ImageRow, image_references
 from transforms.rejects import Reject, RejectReason, reason_of
 
 MAX_LABEL_BYTES = 16 << 20
@@ -236,10 +235,10 @@ def tree_references(
 ) -> pa.RecordBatch:
     """Return a tree's images as a reference batch, followed by the columns of `extras`."""
     rows = [
-        FileRow(image.path, image.uri, image.num_bytes, image.etag, split, None)
+        ImageRow(image.path, image.uri, image.num_bytes, image.etag, split, None)
         for image, split in zip(images, splits, strict=True)
     ]
-    batch = file_references(rows)
+    batch = image_references(rows)
     return pa.RecordBatch.from_arrays(
         [*batch.columns, *extras.values()], [*batch.schema.names, *extras]
     )

@@ -8,11 +8,9 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, NamedTuple
-
-import pyarrow as pa
 
 from shardwright.errors import StorageError
 from transforms.inputs.file_rules import (
@@ -24,7 +22,6 @@ from transforms.inputs.file_rules import (
     size_problem,
 )
 from transforms.inputs.spool import SpoolWriter
-from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from transforms.rejects import Reject, RejectReason, reason_of
 
 
@@ -60,19 +57,6 @@ class Member(NamedTuple):
     open: Callable[[], IO[bytes]]
     problem: Problem | None = None
     stands_alone: bool = False
-
-
-class MemberRow(NamedTuple):
-    """An image member: the columns of a reference batch that it fills."""
-
-    id: str
-    uri: str
-    offset: int
-    num_bytes: int
-    etag: str | None
-    row: int
-    split: str | None
-    label: str | None
 
 
 @contextmanager
@@ -189,29 +173,3 @@ def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> 
     if writer is None:
         raise AssertionError("a compressed member needs a spool")
     return Place(writer.uri, writer.add(data), writer.etag)
-
-
-def member_batches(rows: Iterable[MemberRow | Reject]) -> Iterator[pa.RecordBatch | Reject]:
-    """Yield rows as reference batches, and rejects unchanged."""
-    pending: list[MemberRow] = []
-    for row in rows:
-        if isinstance(row, Reject):
-            yield row
-            continue
-        pending.append(row)
-        if len(pending) == BATCH_ROWS:
-            yield member_references(pending)
-            pending = []
-    if pending:
-        yield member_references(pending)
-
-
-def member_references(rows: Sequence[MemberRow]) -> pa.RecordBatch:
-    """Return rows as one reference batch."""
-    columns: dict[str, Sequence[object]] = dict(
-        zip(MemberRow._fields, zip(*rows, strict=True), strict=True)
-    )
-    columns["group"] = [None] * len(rows)
-    return pa.RecordBatch.from_pydict(
-        {field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA
-    )

@@ -14,13 +14,12 @@ from transforms.inputs.archives.archive_look import ArchiveFacts
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,
-    MemberRow,
     Place,
-    member_batches,
     member_problem,
     member_reject,
     place_member,
 )
+from transforms.inputs.image_rows import ImageRow, image_references, in_batches
 from transforms.inputs.input_files import FileState, InputFile, find_files, state_of
 from transforms.inputs.source import InputSource
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
@@ -73,7 +72,7 @@ class ArchiveSource(InputSource):
     ) -> Rows:
         """Yield members as references and rejects, and a reject if the archive is cut short."""
         rows = self._rows(archive, Place(archive.uri, 0, state.etag), members, writer)
-        return member_batches(with_fault(archive, rows))
+        return in_batches(with_fault(archive, rows), image_references)
 
     def spooled(
         self, archive: InputFile, state: FileState, make: Callable[[SpoolWriter], Rows]
@@ -94,20 +93,20 @@ class ArchiveSource(InputSource):
         place: Place,
         members: Iterable[Member],
         writer: SpoolWriter | None,
-    ) -> Iterator[MemberRow | Reject]:
+    ) -> Iterator[ImageRow | Reject]:
         for number, member in enumerate(members):
             found = member_problem(member) or place_member(member, place, writer)
             if isinstance(found, Place):
                 split, label = self.facts.layout.place_of(archive, member.path)
-                yield MemberRow(
+                yield ImageRow(
                     f"{archive.name}/{member.path}",
                     found.uri,
-                    found.offset,
                     member.num_bytes,
                     found.etag,
-                    number,
                     split,
                     label,
+                    found.offset,
+                    number,
                 )
             else:
                 yield member_reject(archive.name, archive.uri, member.path, found)

@@ -16,11 +16,14 @@ from transforms.inputs.archives.webdataset_layout import SampleRow
 from transforms.inputs.archives.webdataset_look import WebDatasetFacts, look
 from transforms.inputs.archives.webdataset_samples import Sample, read_samples
 from transforms.inputs.file_rules import Problem
+from transforms.inputs.image_rows import in_batches
 from transforms.inputs.input_files import FileState, InputFile
 from transforms.inputs.source import SourceFormat, SourceRequest
 from transforms.inputs.spool import SpoolWriter
-from transforms.references import BATCH_ROWS, extra_name
+from transforms.references import extra_name
 from transforms.rejects import Reject, RejectReason
+
+_NumberedRow = tuple[int, str, SampleRow]  # number of the sample, key, row
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +39,16 @@ class WebDatasetSource(TarSource):
         members: Iterable[Member],
         writer: SpoolWriter | None,
     ) -> Rows:
-        pending: list[tuple[int, Sample, SampleRow]] = []
-        found = read_samples(members, Place(archive.uri, 0, state.etag), writer)
-        for number, sample in enumerate(with_fault(archive, found)):
-            row = self._row(archive, sample)
-            if isinstance(row, Reject):
-                yield row
-                continue
-            assert isinstance(sample, Sample)
-            pending.append((number, sample, row))
-            if len(pending) == BATCH_ROWS:
-                yield self._references(archive, pending)
-                pending = []
-        if pending:
-            yield self._references(archive, pending)
+        samples = read_samples(members, Place(archive.uri, 0, state.etag), writer)
+        rows = (
+            self._row(archive, number, sample)
+            for number, sample in enumerate(with_fault(archive, samples))
+        )
+        return in_batches(rows, lambda found: self._references(archive, found))
 
     def _row(
-        self, archive: InputFile, sample: Sample | tuple[str, Problem] | Reject
-    ) -> SampleRow | Reject:
+        self, archive: InputFile, number: int, sample: Sample | tuple[str, Problem] | Reject
+    ) -> _NumberedRow | Reject:
         if isinstance(sample, Reject):
             return sample
         if isinstance(sample, tuple):
@@ -61,24 +56,20 @@ class WebDatasetSource(TarSource):
         problem = sample.problem
         if problem is None:
             try:
-                return self.facts.samples.row_of(sample)
+                return number, sample.key, self.facts.samples.row_of(sample)
             except ValueError as error:
                 missing = self.facts.samples.main_image(sample) is None
-                problem = (
-                    (RejectReason.NOT_AN_IMAGE if missing else RejectReason.BAD_VALUE),
-                    str(error),
-                )
+                reason = RejectReason.NOT_AN_IMAGE if missing else RejectReason.BAD_VALUE
+                problem = reason, str(error)
         return Reject(
             f"{tar_stem(archive.name)}/{sample.key}", f"{archive.uri}#{sample.key}", *problem
         )
 
-    def _references(
-        self, archive: InputFile, found: Sequence[tuple[int, Sample, SampleRow]]
-    ) -> pa.RecordBatch:
+    def _references(self, archive: InputFile, found: Sequence[_NumberedRow]) -> pa.RecordBatch:
         rows = [row for _, _, row in found]
-        places = [self.facts.layout.place_of(archive, f"{sample.key}.") for _, sample, _ in found]
+        places = [self.facts.layout.place_of(archive, f"{key}.") for _, key, _ in found]
         stem = tar_stem(archive.name)
-        ids = [row.texts.get("id") or f"{stem}/{sample.key}" for _, sample, row in found]
+        ids = [row.texts.get("id") or f"{stem}/{key}" for _, key, row in found]
         has_label = self.facts.samples.has_labels or "label" in dict(self.facts.samples.roles)
         columns = {
             "id": ids,

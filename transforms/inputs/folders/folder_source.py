@@ -11,11 +11,10 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote
-from transforms.inputs.file_rules import FileRow
 from transforms.inputs.folders.local_folders import find_split_folders, list_folder
 from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
+from transforms.inputs.image_rows import ImageRow, image_references, in_batches
 from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
-from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from transforms.rejects import Reject
 
 
@@ -43,17 +42,8 @@ class FolderSource(InputSource):
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
         del part  # there is only one
-        pending: list[FileRow] = []
-        for found in list_files(self.root, self.split_folders, self.storage):
-            if isinstance(found, Reject):
-                yield found
-                continue
-            pending.append(found)
-            if len(pending) == BATCH_ROWS:
-                yield file_references(pending)
-                pending = []
-        if pending:
-            yield file_references(pending)
+        files = list_files(self.root, self.split_folders, self.storage)
+        yield from in_batches(files, image_references)
 
 
 class FolderFormat(SourceFormat):
@@ -85,7 +75,7 @@ def find_splits(root: str, storage: StorageOptions) -> tuple[str, ...]:
 
 def list_files(
     root: str, split_folders: Sequence[str], storage: StorageOptions
-) -> Iterator[FileRow | Reject]:
+) -> Iterator[ImageRow | Reject]:
     """Yield a row or a reject for every file below a folder; in a store, in no order."""
     if is_remote(root):
         return list_prefix(root, split_folders, storage)
@@ -96,15 +86,3 @@ def describe_folder(root: str, split_folders: Sequence[str]) -> str:
     """Return a folder in words, for the log."""
     kind = f"split folders ({', '.join(split_folders)})" if split_folders else "a folder"
     return f"{kind} at {root}"
-
-
-def file_references(rows: Sequence[FileRow]) -> pa.RecordBatch:
-    """Return listed files as a reference batch of whole files."""
-    columns: dict[str, Sequence[object]] = dict(
-        zip(FileRow._fields, zip(*rows, strict=True), strict=True)
-    )
-    nothing = [None] * len(rows)
-    columns |= {"offset": nothing, "row": [0] * len(rows), "group": nothing}
-    return pa.RecordBatch.from_pydict(
-        {field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA
-    )

@@ -21,11 +21,12 @@ from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import Folder
 from transforms.inputs.detection import has_wildcard
-from transforms.inputs.file_rules import FileRow, place_of
+from transforms.inputs.file_rules import place_of
 from transforms.inputs.folders.folder_source import describe_folder, find_splits, list_files
+from transforms.inputs.image_rows import ImageRow
 from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
 from transforms.inputs.tables.table_files import table_format
-from transforms.inputs.tables.table_look import detect_tables
+from transforms.inputs.tables.table_look import table_of
 from transforms.inputs.tables.table_schemas import read_table_schema
 from transforms.inputs.tables.table_source import TableSource
 from transforms.references import picture_columns, set_column
@@ -115,7 +116,7 @@ class MetadataFolderSource(InputSource):
             if row.uri in known:
                 continue
             row_id = f"{folder}/{row.id}" if folder else row.id
-            if isinstance(row, FileRow):
+            if isinstance(row, ImageRow):
                 told = "the metadata has no row for it" if named else "it has no metadata file"
                 yield Reject(row_id, row.uri, RejectReason.MISSING_LABEL, told)
             else:
@@ -152,10 +153,8 @@ class MetadataFolderFormat(SourceFormat):
                 f"--image-root needs a table, but {request.argument} {request.uri} is a folder "
                 f"with metadata files: give the metadata file itself as {request.argument}"
             )
-        columns = {**request.columns, "image": image}
-        table = detect_tables(
-            request.uri, files, columns, argument=request.argument, storage=request.storage
-        )
+        given = dataclasses.replace(request, columns={**request.columns, "image": image})
+        table = table_of(given, request.uri, files)
         roles = {table.image, table.label, table.id, table.split, table.group, table.size}
         table = dataclasses.replace(
             table, pictures=tuple(name for name in pictures if name not in roles)

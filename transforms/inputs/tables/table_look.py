@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 from shardwright.errors import UsageError
-from shardwright.storage import NO_OPTIONS, StorageOptions, files_of, parse_address
+from shardwright.storage import StorageOptions, files_of, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page
 from transforms.inputs.detection import has_wildcard
@@ -52,119 +51,82 @@ def _is_table_name(name: str) -> bool:
 
 
 def open_table(request: SourceRequest, *, needs_image: bool) -> TableLayout:
-    """Return the layout of INPUT's table; arguments and errors as for `detect_table`."""
-    if not has_wildcard(request.uri) and (
-        request.is_file if request.is_remote else os.path.isfile(request.uri)
-    ):
-        source = detect_table(
-            request.uri,
-            request.columns,
-            argument=request.argument,
-            storage=request.storage,
-            needs_image=needs_image,
-        )
-        return replace(source, image_root=request.image_root)
+    """Return the layout of INPUT's table.
+
+    Args:
+        request: The request for INPUT.
+        needs_image: As for `table_of`.
+
+    Raises:
+        UsageError: There is no table, there are several formats, or as for `table_of`.
+        BuildError: As for `table_of`.
+    """
+    uri = request.uri
+    if not has_wildcard(uri) and (request.is_file if request.is_remote else os.path.isfile(uri)):
+        return table_of(request, uri, needs_image=needs_image)
     found = find_files(request, _is_table_name)
     if not found:
         raise UsageError(
-            f"{request.argument} {request.uri} holds no table; a table's name ends in {_ENDINGS}"
+            f"{request.argument} {uri} holds no table; a table's name ends in {_ENDINGS}"
         )
     kinds = {table_format(file.uri) for file in found}
     if len(kinds) > 1:
         raise UsageError(
-            f"{request.argument} {request.uri} matches tables of several formats "
+            f"{request.argument} {uri} matches tables of several formats "
             f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
         )
-    source = _detect(
-        [file.uri for file in found],
-        request.columns,
-        argument=request.argument,
-        storage=request.storage,
-        needs_image=needs_image,
-    )
     folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
-    return replace(
-        source, path=folder, files=tuple(file.name for file in found), image_root=request.image_root
-    )
+    return table_of(request, folder, [file.name for file in found], needs_image=needs_image)
 
 
-def detect_table(
-    path: str,
-    columns: Mapping[str, str | None],
-    *,
-    argument: str = "INPUT",
-    storage: StorageOptions = NO_OPTIONS,
-    needs_image: bool = True,
+def table_of(
+    request: SourceRequest, path: str, files: Sequence[str] = (), *, needs_image: bool = True
 ) -> TableLayout:
     """Read a table's columns and types, and assign columns to roles.
 
     Args:
-        columns: Role -> column given by an option, or None to look for a usual name.
-        argument: The argument's name in messages.
-        storage: Options of its store.
+        request: The request for INPUT.
+        path: The table's file, or the common folder of several.
+        files: The names of several files below `path`; () for a table in one file.
         needs_image: Require a column of image paths; if False, one of ids is enough.
 
     Raises:
         UsageError: A given column is missing, or no column can be the image's.
-        BuildError: The file cannot be read as a table, or a column's type does not suit its role.
+        BuildError: A file cannot be read as a table, or a column's type does not suit its role.
     """
-    return _detect([path], columns, argument=argument, storage=storage, needs_image=needs_image)
-
-
-def detect_tables(
-    root: str,
-    names: Sequence[str],
-    columns: Mapping[str, str | None],
-    *,
-    argument: str = "INPUT",
-    storage: StorageOptions = NO_OPTIONS,
-) -> TableLayout:
-    """Do the same as `detect_table` for several files below a folder that form one table."""
-    paths = [f"{root.rstrip('/')}/{name}" for name in names]
-    return replace(
-        _detect(paths, columns, argument=argument, storage=storage, needs_image=True),
-        path=root,
-        files=tuple(names),
-    )
-
-
-def _detect(
-    paths: Sequence[str],
-    columns: Mapping[str, str | None],
-    *,
-    argument: str,
-    storage: StorageOptions,
-    needs_image: bool,
-) -> TableLayout:
-    """Return a source of the first file, with the columns and types of all."""
-    kind = table_format(paths[0])
-    if kind is None:
-        hint = (
-            "; a .json must be COCO's, with a list of `images`"
-            if paths[0].lower().endswith(".json")
-            else ""
-        )
-        raise UsageError(
-            f"{argument} {paths[0]} is a file without a table's extension ({_ENDINGS}); "
-            f"give a folder or a table{hint}"
-        )
-    schema = read_table_schema(paths, kind, storage)
-    roles = find_roles(paths[0], schema, columns, needs_image=needs_image)
+    paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
+    kind = _format_of(request, paths[0])
+    schema = read_table_schema(paths, kind, request.storage)
+    roles = find_roles(paths[0], schema, request.columns, needs_image=needs_image)
     if kind in ("csv", "tsv"):
         schema = roles_as_text(schema, roles)
     check_roles(schema, roles)
     return TableLayout(
-        path=paths[0],
-        format=kind,
-        columns=schema,
+        path,
+        kind,
+        schema,
         image=roles["image"] or "",  # never None here: `find_roles` raises
         label=roles["label"],
         id=roles["id"],
         split=roles["split"],
         group=roles["group"],
         size=roles["size"],
-        storage=storage,
-        num_bytes=sum(_num_bytes(path, kind, storage) for path in paths),
+        storage=request.storage,
+        image_root=request.image_root,
+        files=tuple(files),
+        num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
+    )
+
+
+def _format_of(request: SourceRequest, path: str) -> str:
+    kind = table_format(path)
+    if kind is not None:
+        return kind
+    is_json = path.lower().endswith(".json")
+    hint = "; a .json must be COCO's, with a list of `images`" if is_json else ""
+    raise UsageError(
+        f"{request.argument} {path} is a file without a table's extension ({_ENDINGS}); "
+        f"give a folder or a table{hint}"
     )
 
 
