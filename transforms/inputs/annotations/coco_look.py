@@ -191,26 +191,13 @@ def _features(names: Sequence[str], has_boxes: bool, has_captions: bool) -> tupl
 def _sets_of(
     request: SourceRequest, files: Sequence[str]
 ) -> tuple[tuple[CocoSet, ...], str, list[str]]:
-    """Return the sets of json files, the folder of their ids, and the names of skipped files.
-
-    A skipped file annotates the images of another one again.
-    """
-    by_set: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for uri in files:
-        folder, kind, name = _named(uri)
-        by_set[folder, name][kind] = uri
-    chosen, left_out = {}, []
-    # Of a set, the first file in the order of `_KINDS` is read, and its captions.
-    for key, kinds in by_set.items():
-        objects = next((kind for kind in ("", *_KINDS[:-1]) if kind in kinds), None)
-        read = [kinds[kind] for kind in (objects, "captions") if kind is not None and kind in kinds]
-        chosen[key] = tuple(read)
-        left_out += [os.path.basename(uri) for uri in kinds.values() if uri not in read]
+    """Return the sets of json files, the folder of their ids, and the names of skipped files."""
+    chosen, left_out = _chosen_files(files)
     has_root = not (has_wildcard(request.uri) or request.uri.lower().endswith(_ENDING))
     root = request.image_root or (
         request.uri if has_root else _common(_home(folder) for folder, _ in chosen)
     )
-    sets = tuple(
+    sets = (
         CocoSet(
             name,
             read,
@@ -219,7 +206,28 @@ def _sets_of(
         )
         for (folder, name), read in chosen.items()
     )
-    return sets, root, left_out
+    return tuple(sets), root, left_out
+
+
+def _chosen_files(
+    files: Sequence[str],
+) -> tuple[dict[tuple[str, str], tuple[str, ...]], list[str]]:
+    """Return the files to read by (folder, name) of their set, and the names of the other files.
+
+    Of a set, the first file in the order of `_KINDS` is read, and its captions: the others annotate
+    the same images again.
+    """
+    by_set: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
+    for uri in files:
+        folder, kind, name = _named(uri)
+        by_set[folder, name][kind] = uri
+    chosen, left_out = {}, []
+    for key, kinds in by_set.items():
+        objects = next((kind for kind in ("", *_KINDS[:-1]) if kind in kinds), None)
+        read = [kinds[kind] for kind in (objects, "captions") if kind is not None and kind in kinds]
+        chosen[key] = tuple(read)
+        left_out += [os.path.basename(uri) for uri in kinds.values() if uri not in read]
+    return chosen, left_out
 
 
 def _named(uri: str) -> tuple[str, str, str]:

@@ -71,6 +71,10 @@ def look(request: SourceRequest, *, forced: bool) -> VocFacts | None:
             )
         return None
     request.refuse_columns("Pascal VOC")
+    return _facts_of(root, bases, storage)
+
+
+def _facts_of(root: str, bases: Sequence[str], storage: StorageOptions) -> VocFacts:
     insides = {base: look_in(base, storage).folders for base in bases}
     has_masks = any(folder.lower() in MASKS for folders in insides.values() for folder in folders)
     first = insides[bases[0]]

@@ -78,8 +78,12 @@ def look(request: SourceRequest, *, forced: bool) -> YoloFacts | None:
             f"{request.uri} has YOLO labels but no class names: "
             "add data.yaml with `names`, or classes.txt with one name per line"
         )
+    return _facts_of(config, root, request.storage)
+
+
+def _facts_of(config: YoloConfig, root: str, storage: StorageOptions) -> YoloFacts:
     places = _places(config, root)
-    has_split_folders = _has_split_folders(root, request.storage)
+    has_split_folders = _has_split_folders(root, storage)
     return YoloFacts(
         _describe(config, root, bool(places), has_split_folders),
         _SCHEMA,
@@ -89,7 +93,7 @@ def look(request: SourceRequest, *, forced: bool) -> YoloFacts | None:
         names=config.names,
         places=places,
         has_keypoints=config.has_keypoints,
-        storage=request.storage,
+        storage=storage,
     )
 
 

@@ -16,7 +16,7 @@ from transforms.references import PICTURE_TYPE, extra_name, keep_rows, set_colum
 from transforms.rejects import Reject
 
 
-def look_at_pictures(
+def look_up_pictures(
     batch: pa.RecordBatch, names: Sequence[str], folder: str, storage: StorageOptions
 ) -> Iterator[pa.RecordBatch | Reject]:
     """Yield references with their path columns `x/NAME` converted to `PICTURE_TYPE`.

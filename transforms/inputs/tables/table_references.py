@@ -19,6 +19,7 @@ from transforms.inputs.tables.table_columns import (
 )
 from transforms.inputs.tables.table_files import read_table_file
 from transforms.inputs.tables.table_layout import TableLayout
+from transforms.inputs.tables.table_pictures import look_up_pictures
 from transforms.references import extra_name, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
@@ -38,8 +39,11 @@ def list_table(table: TableLayout, name: str = "") -> Iterator[pa.RecordBatch | 
             yield part
             continue
         for found in _references(table, part, first_row, name):
-            if isinstance(found, Reject) or found.num_rows:
+            if isinstance(found, Reject) or (found.num_rows and not table.pictures):
                 yield found
+            elif found.num_rows:
+                folder = table.folder_of(name)
+                yield from look_up_pictures(found, table.pictures, folder, table.storage)
         first_row += part.num_rows
 
 

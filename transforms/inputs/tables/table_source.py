@@ -14,7 +14,6 @@ from transforms.inputs.detection import has_wildcard
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.inputs.tables.table_layout import TableLayout
 from transforms.inputs.tables.table_look import is_table, open_table
-from transforms.inputs.tables.table_pictures import look_at_pictures
 from transforms.inputs.tables.table_references import list_table
 from transforms.rejects import Reject
 
@@ -37,14 +36,7 @@ class TableSource(InputSource):
         yield from self.layout.files or ("",)
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        layout = self.layout
-        for found in list_table(layout, part):
-            if isinstance(found, Reject) or not layout.pictures:
-                yield found
-            else:
-                yield from look_at_pictures(
-                    found, layout.pictures, layout.folder_of(part), layout.storage
-                )
+        return list_table(self.layout, part)
 
     def for_features(self, features: Sequence[Feature]) -> TableSource:
         return TableSource.of(self.layout.for_features(features))
