@@ -114,6 +114,11 @@ def state_of(uri: str, storage: StorageOptions) -> FileState:
     return FileState(status.st_size, etag_of(status))
 
 
+def base_of(files: Sequence[InputFile]) -> str:
+    """Return the folder that the names of files are relative to, with a trailing slash."""
+    return files[0].uri.removesuffix(files[0].name)
+
+
 def common_split_names(files: Sequence[InputFile]) -> bool:
     """Return whether every file's name states a split."""
     return bool(files) and all(file.split for file in files)

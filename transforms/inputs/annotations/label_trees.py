@@ -13,6 +13,7 @@ from shardwright.storage import StorageOptions, files_of, is_remote, key_problem
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder, list_pages
 from shardwright.storage.reads import map_reads
+from transforms.inputs.annotations.boxes import ObjectRows, object_columns
 from transforms.inputs.file_rules import (
     SPLIT_FOLDERS,
     Problem,
@@ -228,6 +229,18 @@ def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:
         return files_of(uri, storage).read_range(uri, 0, num_bytes)
     except StorageError:
         return b""
+
+
+def tree_batch(
+    images: Sequence[TreeFile],
+    splits: Sequence[str | None],
+    objects: ObjectRows,
+    extras: Mapping[str, pa.Array],
+) -> Iterator[pa.RecordBatch | Reject]:
+    """Yield a reject for each box without area, and the images with their objects and `extras`."""
+    columns, empty = object_columns(objects, [image.uri for image in images])
+    yield from empty
+    yield tree_references(images, splits, {**columns, **extras})
 
 
 def tree_references(

@@ -25,7 +25,7 @@ from transforms.inputs.annotations.label_trees import (
     read_labels,
     read_lists,
     split_of,
-    tree_references,
+    tree_batch,
 )
 from transforms.inputs.annotations.voc_labels import BadLabel, VocLabel, parse_voc
 from transforms.inputs.annotations.voc_look import MASKS, SPLIT_LISTS, VocFacts, look
@@ -202,16 +202,12 @@ def _batch(
         split_of(image.path.split("/")[:1]) if of_folder else splits.get(key)
         for image, key in zip(images, keys, strict=True)
     ]
-    columns, empty = boxes.object_columns(
-        _objects_of(images, labels), [image.uri for image in images]
-    )
-    yield from empty
-    if facts.has_masks:
-        columns |= {
-            extra_name(name): _pictures([masks.get(key) for key in keys])
-            for name, masks in tree.masks.items()
-        }
-    yield tree_references(images, states, columns)
+    pictures = {
+        extra_name(name): _pictures([masks.get(key) for key in keys])
+        for name, masks in tree.masks.items()
+        if facts.has_masks
+    }
+    yield from tree_batch(images, states, _objects_of(images, labels), pictures)
 
 
 def _label_of(

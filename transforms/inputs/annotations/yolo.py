@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -26,11 +26,11 @@ from transforms.inputs.annotations.label_trees import (
     read_labels,
     read_lists,
     split_of,
-    tree_references,
+    tree_batch,
 )
 from transforms.inputs.annotations.yolo_labels import BadLine, YoloObject, parse_yolo
 from transforms.inputs.annotations.yolo_look import NAME_FILES, YoloFacts, is_config, look
-from transforms.inputs.file_rules import has_image_name
+from transforms.inputs.file_rules import Problem, has_image_name
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject, RejectReason
@@ -146,38 +146,36 @@ def _batch(
 ) -> Iterator[pa.RecordBatch | Reject]:
     found = [labels.get(label_key(image.path), []) for image in images]
     contents = dict(read_labels([files[0] for files in found if files], facts.storage))
-    kept, objects = [], []
+    kept: list[TreeFile] = []
+    objects: list[list[YoloObject]] = []
     for image, files in zip(images, found, strict=True):
-        content = contents[files[0]] if files else b""
-        if len(files) > 1:
-            told = f"it has several label files: {', '.join(file.path for file in files)}"
-            yield Reject(image.path, image.uri, RejectReason.BAD_VALUE, told)
-        elif not isinstance(content, bytes):
-            yield Reject(image.path, image.uri, *content)
+        parsed = _parse(facts, files, contents)
+        if isinstance(parsed, list):
+            kept.append(image)
+            objects.append(parsed)
         else:
-            try:
-                objects.append(
-                    list(
-                        parse_yolo(
-                            content,
-                            num_classes=len(facts.names),
-                            has_keypoints=facts.has_keypoints,
-                        )
-                    )
-                )
-                kept.append(image)
-            except BadLine as fault:
-                yield Reject(
-                    image.path, image.uri, RejectReason.BAD_VALUE, f"{files[0].path}, {fault}"
-                )
-    if not kept:
-        return
-    splits = [find_split(image.path) if facts.states_splits else None for image in kept]
-    columns, empty = boxes.object_columns(
-        _objects_of(facts, kept, objects), [image.uri for image in kept]
-    )
-    yield from empty
-    yield tree_references(kept, splits, columns)
+            yield Reject(image.path, image.uri, *parsed)
+    if kept:
+        splits = [find_split(image.path) if facts.states_splits else None for image in kept]
+        yield from tree_batch(kept, splits, _objects_of(facts, kept, objects), {})
+
+
+def _parse(
+    facts: YoloFacts, files: Sequence[TreeFile], contents: Mapping[TreeFile, bytes | Problem]
+) -> list[YoloObject] | Problem:
+    """Return the objects in an image's label files, or why it does not have one valid file."""
+    content = contents[files[0]] if files else b""
+    if len(files) > 1:
+        told = f"it has several label files: {', '.join(file.path for file in files)}"
+        return RejectReason.BAD_VALUE, told
+    if not isinstance(content, bytes):
+        return content
+    try:
+        return list(
+            parse_yolo(content, num_classes=len(facts.names), has_keypoints=facts.has_keypoints)
+        )
+    except BadLine as fault:
+        return RejectReason.BAD_VALUE, f"{files[0].path}, {fault}"
 
 
 def _objects_of(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from shardwright.errors import UsageError
 from transforms.inputs.archives.archive_members import ArchiveFault, Member, path_problem
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, place_of
-from transforms.inputs.input_files import InputFile, common_split_names, find_files
+from transforms.inputs.input_files import InputFile, base_of, common_split_names, find_files
 from transforms.inputs.source import SourceFacts, SourceRequest
 
 # Detection stops here: it need not read a large archive to its end.
@@ -80,7 +80,7 @@ def look(
         what: An archive in words, such as "tar archive".
         is_archive: A test of a file's name.
         read_start: Reads the paths of an archive's first files.
-        forced: The user chose this format: never return None.
+        forced: As for `SourceFormat.open`.
 
     Raises:
         UsageError: As for `find_archives`, or an option gives a column.
@@ -179,11 +179,6 @@ def find_archives(
 def first_and_last(archives: Sequence[InputFile]) -> Iterable[InputFile]:
     """Return the archives that detection reads."""
     return dict.fromkeys((archives[0], archives[-1]))
-
-
-def base_of(archives: Sequence[InputFile]) -> str:
-    """Return the folder that archives' names are relative to, with a trailing slash."""
-    return archives[0].uri.removesuffix(archives[0].name)
 
 
 def describe_archives(request: SourceRequest, archives: Sequence[InputFile], what: str) -> str:

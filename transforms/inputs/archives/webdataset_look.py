@@ -12,7 +12,6 @@ from transforms.inputs.archives.archive_look import (
     LOOK_BYTES,
     ArchiveFacts,
     ArchiveStart,
-    base_of,
     describe_archives,
     find_archives,
     first_and_last,
@@ -22,7 +21,7 @@ from transforms.inputs.archives.archive_members import ArchiveFault, Place
 from transforms.inputs.archives.tar_members import TarReader, is_tar_name
 from transforms.inputs.archives.webdataset_layout import SampleLayout, learn_layout
 from transforms.inputs.archives.webdataset_samples import Sample, is_webdataset, read_samples
-from transforms.inputs.input_files import InputFile, state_of
+from transforms.inputs.input_files import InputFile, base_of, state_of
 from transforms.inputs.source import SourceRequest
 
 _LOOK_SAMPLES = 1000

@@ -10,12 +10,17 @@ import pyarrow as pa
 from shardwright.errors import BuildError, UsageError
 from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
 from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
-from transforms.inputs.input_files import InputFile, common_split_names, find_files, state_of
+from transforms.inputs.input_files import (
+    InputFile,
+    base_of,
+    common_split_names,
+    find_files,
+    state_of,
+)
 from transforms.inputs.source import SourceFacts, SourceRequest
 from transforms.inputs.tables.table_columns import features_or_problem
+from transforms.inputs.tables.table_roles import describe_columns
 from transforms.references import reference_schema
-
-_ROLES = ("image", "label", "id", "split", "group")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +29,12 @@ class EmbeddedFacts(SourceFacts):
 
     Attributes:
         request: The request for INPUT.
-        root: The folder that the files' names are relative to.
+        base: The folder that the files' names are relative to, with a trailing slash.
         layout: The role of each column.
     """
 
     request: SourceRequest
-    root: str
+    base: str
     layout: EmbeddedLayout
 
 
@@ -41,12 +46,12 @@ def look(request: SourceRequest, *, forced: bool) -> EmbeddedFacts | None:
         BuildError: A file that no other format reads is invalid.
         StorageError: A file cannot be read.
     """
+    place = f"{request.argument} {request.uri}"
     files = find_files(request, is_embedded_name)
     if not files:
         if forced:
             raise UsageError(
-                f"{request.argument} {request.uri} holds no Parquet or Arrow files "
-                "(.parquet, .arrow, .feather)"
+                f"{place} holds no Parquet or Arrow files (.parquet, .arrow, .feather)"
             )
         return None
     only_here = forced or is_arrow_name(files[0].uri)
@@ -60,8 +65,7 @@ def look(request: SourceRequest, *, forced: bool) -> EmbeddedFacts | None:
         return None
     if request.columns.get("size") is not None:
         raise UsageError(
-            "--size-column is for a table of paths, "
-            f"but {request.argument} {request.uri} holds the images themselves"
+            f"--size-column is for a table of paths, but {place} holds the images themselves"
         )
     return _facts_of(request, files, layout)
 
@@ -70,8 +74,10 @@ def _facts_of(
     request: SourceRequest, files: Sequence[InputFile], layout: EmbeddedLayout
 ) -> EmbeddedFacts:
     features, unstorable = features_or_problem(lambda: tuple(map(layout.feature_of, layout.extras)))
+    number = "a file" if len(files) == 1 else f"{len(files)} files"
+    columns = describe_columns(layout, layout.extras)
     return EmbeddedFacts(
-        _describe(request, files, layout),
+        f"{number} with images in a column at {request.uri}, columns {columns}",
         reference_schema((name, layout.type_of(name)) for name in layout.extras),
         features,
         unstorable,
@@ -82,16 +88,9 @@ def _facts_of(
         and pa.types.is_integer(layout.columns.field(layout.label).type),
         class_names=layout.class_names.get(layout.label or ""),
         request=request,
-        root=files[0].uri.removesuffix(files[0].name).rstrip("/"),
+        base=base_of(files),
         layout=layout,
     )
-
-
-def _describe(request: SourceRequest, files: Sequence[InputFile], layout: EmbeddedLayout) -> str:
-    roles = ", ".join(f"{role}={column!r}" for role in _ROLES if (column := getattr(layout, role)))
-    extras = f"; features from {', '.join(layout.extras)}" if layout.extras else ""
-    number = "a file" if len(files) == 1 else f"{len(files)} files"
-    return f"{number} with images in a column at {request.uri}, columns {roles}{extras}"
 
 
 def _layout_of(

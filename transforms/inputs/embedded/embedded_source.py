@@ -32,7 +32,7 @@ class EmbeddedSource(InputSource):
             yield file.uri
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        file = InputFile(part, part.removeprefix(f"{self.facts.root}/"))
+        file = InputFile(part, part.removeprefix(self.facts.base))
         storage = self.facts.request.storage
         state = state_of(part, storage)
         if not state.num_bytes:

@@ -12,6 +12,7 @@ from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from transforms.inputs.source import SourceFacts
 from transforms.inputs.tables.table_columns import extra_feature, features_or_problem
+from transforms.inputs.tables.table_roles import describe_columns
 from transforms.references import PICTURE_TYPE, reference_schema
 
 _TEXT_KINDS = frozenset(
@@ -113,15 +114,12 @@ class TableLayout:
         )
 
     def _describe(self) -> str:
-        names = ("image", "label", "id", "split", "group", "size")
-        roles = [f"{role}={getattr(self, role)!r}" for role in names if getattr(self, role)]
-        extras = f"; features from {', '.join(self.extra_columns)}" if self.extra_columns else ""
         place = (
             f"table of {len(self.files)} files below {self.path}"
             if self.files
             else f"table at {self.path}"
         )
-        return f"a {self.format} {place}, columns {', '.join(roles)}{extras}"
+        return f"a {self.format} {place}, columns {describe_columns(self, self.extra_columns)}"
 
     def for_features(self, features: Sequence[Feature]) -> TableLayout:
         """Return the table with only the columns of these features.

@@ -12,8 +12,9 @@ import pyarrow as pa
 from shardwright.errors import RecordFault, UsageError
 from shardwright.format.records import RecordSpan
 from shardwright.storage import Folder, StorageOptions
-from transforms.inputs.input_files import InputFile, common_split_names, find_files
+from transforms.inputs.input_files import InputFile, base_of, common_split_names, find_files
 from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.tables.table_roles import describe_columns
 from transforms.inputs.tfrecords.record_statistics import statistics_of
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
 from transforms.inputs.tfrecords.tfrecord_files import is_tfrecord_name, open_tfrecord, read_frames
@@ -30,12 +31,12 @@ class TFRecordFacts(SourceFacts):
 
     Attributes:
         request: The request for INPUT.
-        root: The folder that file names are relative to.
+        base: The folder that file names are relative to, with a trailing slash.
         layout: The roles and types of the features.
     """
 
     request: SourceRequest
-    root: str
+    base: str
     layout: RecordLayout
 
 
@@ -90,21 +91,15 @@ def _facts_of(
         labels_are_indices=has_indices,
         class_names=layout.class_names,
         request=request,
-        root=files[0].uri.removesuffix(files[0].name).rstrip("/"),
+        base=base_of(files),
         layout=layout,
     )
 
 
 def _describe(request: SourceRequest, files: Sequence[InputFile], layout: RecordLayout) -> str:
-    roles = ", ".join(
-        f"{role}={key!r}"
-        for role in ("image", "label", "id", "split", "group")
-        if (key := getattr(layout, role))
-    )
-    extras = f"; features from {', '.join(layout.columns)}" if layout.columns else ""
     anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
     number = "a TFRecord file" if len(files) == 1 else f"{len(files)} TFRecord files"
-    return f"{number} at {request.uri}, {roles}{extras}{anew}"
+    return f"{number} at {request.uri}, {describe_columns(layout, layout.columns)}{anew}"
 
 
 def files_of(

@@ -28,7 +28,7 @@ class TFRecordSource(InputSource):
             yield file.uri
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        file = InputFile(part, part.removeprefix(f"{self.facts.root}/"))
+        file = InputFile(part, part.removeprefix(self.facts.base))
         state = state_of(file.uri, self.facts.request.storage)
         if not state.num_bytes:
             told = "the file is empty: it has no records"
