@@ -209,9 +209,7 @@ def _sets_of(
     return tuple(sets), root, left_out
 
 
-def _chosen_files(
-    files: Sequence[str],
-) -> tuple[dict[tuple[str, str], tuple[str, ...]], list[str]]:
+def _chosen_files(files: Sequence[str]) -> tuple[dict[tuple[str, str], tuple[str, ...]], list[str]]:
     """Return the files to read by (folder, name) of their set, and the names of the other files.
 
     Of a set, the first file in the order of `_KINDS` is read, and its captions: the others annotate

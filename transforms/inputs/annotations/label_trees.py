@@ -40,6 +40,9 @@ class TreeFile(NamedTuple):
     num_bytes: int
     etag: str | None
 
+    def reject(self, reason: RejectReason, detail: str) -> Reject:
+        return Reject(self.path, self.uri, reason, detail)
+
 
 class Shallow(NamedTuple):
     """The sorted names in a folder; of a store's folder with loose images, the first ones only."""
@@ -98,9 +101,7 @@ def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[
         _objects(root, storage) if is_remote(root) else _files(root), key=lambda item: item[0].path
     )
     files = [file for file, problem in found if problem is None]
-    return files, [
-        Reject(file.path, file.uri, *problem) for file, problem in found if problem is not None
-    ]
+    return files, [file.reject(*problem) for file, problem in found if problem is not None]
 
 
 def _files(root: str) -> Iterator[tuple[TreeFile, Problem | None]]:

@@ -83,16 +83,11 @@ def list_voc(facts: VocFacts) -> Iterator[pa.RecordBatch | Reject]:
     for image in tree.images:
         found = tree.labels.get(label_key(image.path), [])
         if facts.has_lists and label_key(image.path) not in splits:
-            yield Reject(
-                image.path,
-                image.uri,
-                RejectReason.OTHER_FILE,
-                "in none of the lists of ImageSets/Main",
-            )
+            yield image.reject(RejectReason.OTHER_FILE, "in none of the lists of ImageSets/Main")
         elif len(found) == 1:
             wanted.append((image, found[0]))
         else:
-            yield Reject(image.path, image.uri, *_label_problem(found))
+            yield image.reject(*_label_problem(found))
     for start in range(0, len(wanted), BATCH_ROWS):
         yield from _batch(facts, tree, splits, wanted[start : start + BATCH_ROWS])
 
@@ -110,16 +105,9 @@ def _without_image(facts: VocFacts, tree: _Tree, splits: Mapping[_Key, str]) -> 
             )
     for key, labels in tree.labels.items():
         if key not in keys:
-            yield Reject(
-                labels[0].path,
-                labels[0].uri,
-                RejectReason.MISSING_FILE,
-                "there is no image of this name",
-            )
+            yield labels[0].reject(RejectReason.MISSING_FILE, "there is no image of this name")
     for file in tree.others:
-        yield Reject(
-            file.path, file.uri, RejectReason.OTHER_FILE, "neither an image nor an annotation"
-        )
+        yield file.reject(RejectReason.OTHER_FILE, "neither an image nor an annotation")
 
 
 def _label_problem(found: Sequence[TreeFile]) -> Problem:
@@ -193,7 +181,7 @@ def _batch(
             images.append(image)
             labels.append(label)
         else:
-            yield Reject(image.path, image.uri, *label)
+            yield image.reject(*label)
     if not images:
         return
     keys = [label_key(image.path) for image in images]

@@ -105,13 +105,9 @@ def _left_over(
             if label_key(file.path) in keys:
                 continue
             if any(folder.lower() == "labels" for folder in file.path.split("/")[:-1]):
-                yield Reject(
-                    file.path, file.uri, RejectReason.MISSING_FILE, "there is no image of this name"
-                )
+                yield file.reject(RejectReason.MISSING_FILE, "there is no image of this name")
                 continue
-        yield Reject(
-            file.path, file.uri, RejectReason.OTHER_FILE, "neither an image nor the labels of one"
-        )
+        yield file.reject(RejectReason.OTHER_FILE, "neither an image nor the labels of one")
 
 
 def _splits_by_place(facts: YoloFacts, lists: Sequence[TreeFile]) -> Callable[[str], str | None]:
@@ -154,7 +150,7 @@ def _batch(
             kept.append(image)
             objects.append(parsed)
         else:
-            yield Reject(image.path, image.uri, *parsed)
+            yield image.reject(*parsed)
     if kept:
         splits = [find_split(image.path) if facts.states_splits else None for image in kept]
         yield from tree_batch(kept, splits, _objects_of(facts, kept, objects), {})

@@ -116,15 +116,16 @@ def _open_config(request: SourceRequest, *, forced: bool) -> tuple[YoloConfig | 
     """Return the settings and the folder of the data set; None if INPUT is something else."""
     uri, storage = request.uri, request.storage
     if is_config(uri) and request.is_file:
-        config = _read_config(uri, storage)
+        config = read_config(_read_text(uri, storage), uri)
         return config, request.image_root or _root_of(config, uri)
     if not request.is_remote and not os.path.isdir(uri):
         return None, ""
     return (_find_config(uri, storage) if forced or _has_labels(uri, storage) else None), uri
 
 
-def _read_config(uri: str, storage: StorageOptions) -> YoloConfig:
-    return read_config(read_start(uri, storage, _CONFIG_BYTES).decode("utf-8", "replace"), uri)
+def _read_text(uri: str, storage: StorageOptions) -> str:
+    """Return the text of a small file; "" if it cannot be read."""
+    return read_start(uri, storage, _CONFIG_BYTES).decode("utf-8", "replace")
 
 
 def _root_of(config: YoloConfig, uri: str) -> str:
@@ -139,30 +140,14 @@ def _find_config(root: str, storage: StorageOptions) -> YoloConfig:
     found = look_in(root, storage)
     # A store's folder with many images is listed in part only: try the usual names, too.
     configs = dict.fromkeys([*filter(is_config, found.files), "data.yaml", "dataset.yaml"])
-    texts = (
-        (
-            f"{root}/{name}",
-            read_start(f"{root}/{name}", storage, _CONFIG_BYTES).decode("utf-8", "replace"),
-        )
-        for name in configs
-    )
-    config = next(
-        (config for uri, text in texts if text and (config := read_config(text, uri)).names), None
-    )
-    if config is not None:
-        return config
-    for folder in (
-        root,
-        *(
-            f"{root}/{name}"
-            for name in found.folders
-            if name.lower() == "labels" or split_of([name])
-        ),
-    ):
+    for uri in (f"{root}/{name}" for name in configs):
+        text = _read_text(uri, storage)
+        if text and (config := read_config(text, uri)).names:
+            return config
+    below = [name for name in found.folders if name.lower() == "labels" or split_of([name])]
+    for folder in (root, *(f"{root}/{name}" for name in below)):
         for name in NAME_FILES:
-            if names := read_names(
-                read_start(f"{folder}/{name}", storage, _CONFIG_BYTES).decode("utf-8", "replace")
-            ):
+            if names := read_names(_read_text(f"{folder}/{name}", storage)):
                 return YoloConfig(names, {}, "", False)
     return YoloConfig((), {}, "", False)
 
