@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from pipelines.arguments import ROLES
 from shardwright.errors import UsageError
+from tests import ROOT
+from tests.structure import imports_of, module_name
 from tests.support.helpers import make_files, rows_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
@@ -74,3 +77,21 @@ def test_invalid_inputs(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
         detect_source(uri, {**NONE, **columns})
+
+
+def test_looking_imports_no_listing() -> None:
+    """A file that recognizes a format imports, however far away, no file that lists one."""
+    folder = ROOT / "transforms" / "inputs"
+    trees = {module_name(path, ROOT): ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+    imports = {
+        name: {other for other, _ in imports_of(tree, set(trees))} for name, tree in trees.items()
+    }
+    listing = {name for name, tree in trees.items() if "def list_part(" in ast.unparse(tree)}
+    listing.remove("transforms.inputs.source")
+    looking = {name for name in trees if name.endswith("_look")}
+    assert looking
+    assert listing
+    reached = set(looking)
+    while more := set().union(*(imports[name] for name in reached)) - reached:
+        reached |= more
+    assert not reached & listing

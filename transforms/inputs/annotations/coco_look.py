@@ -17,8 +17,7 @@ from shardwright.storage import StorageOptions, is_remote
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.coco_files import look_at_coco, merge_categories
 from transforms.inputs.annotations.label_trees import look_in, read_start, split_of
-from transforms.inputs.detection import has_wildcard
-from transforms.inputs.input_files import find_files
+from transforms.inputs.input_files import find_files, has_wildcard
 from transforms.inputs.source import SourceFacts, SourceRequest
 from transforms.references import reference_schema
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import Folder
-from transforms.inputs.detection import has_wildcard
 from transforms.inputs.folders.folder_files import describe_folder, find_splits
+from transforms.inputs.input_files import has_wildcard
 from transforms.inputs.source import SourceFacts, SourceRequest
 from transforms.inputs.tables.table_files import table_format
 from transforms.inputs.tables.table_layout import TableLayout

@@ -9,9 +9,8 @@ from shardwright.errors import UsageError
 from shardwright.storage import StorageOptions, files_of, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page
-from transforms.inputs.detection import has_wildcard
 from transforms.inputs.file_rules import is_litter
-from transforms.inputs.input_files import find_files
+from transforms.inputs.input_files import find_files, has_wildcard
 from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
 from transforms.inputs.tables.table_layout import TableLayout

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature
-from transforms.inputs.detection import has_wildcard
+from transforms.inputs.input_files import has_wildcard
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.inputs.tables.table_layout import TableLayout
 from transforms.inputs.tables.table_look import is_table, open_table
