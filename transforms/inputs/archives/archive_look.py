@@ -76,11 +76,9 @@ def look(
     """Return the facts about archives of images; None if INPUT is something else.
 
     Args:
-        request: The request for INPUT.
         what: An archive in words, such as "tar archive".
         is_archive: A test of a file's name.
         read_start: Reads the paths of an archive's first files.
-        forced: As for `SourceFormat.open`.
 
     Raises:
         UsageError: As for `find_archives`, or an option gives a column.

@@ -132,7 +132,7 @@ def member_reject(archive_name: str, uri: str, path: str, problem: Problem) -> R
     return Reject("" if problem[0] == RejectReason.BAD_ID else shown, f"{uri}#{shown}", *problem)
 
 
-class Place(NamedTuple):
+class MemberPlace(NamedTuple):
     """The position of a member's bytes, in the archive or in the spool."""
 
     uri: str
@@ -140,7 +140,9 @@ class Place(NamedTuple):
     etag: str | None
 
 
-def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> Place | Problem:
+def place_member(
+    member: Member, archive: MemberPlace, writer: SpoolWriter | None
+) -> MemberPlace | Problem:
     """Return where an image's bytes are, or why the member is not an image.
 
     Bytes that cannot be read in the archive are copied into the spool.
@@ -155,14 +157,14 @@ def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> 
     """
     named = has_image_name(member.path)
     if member.offset is not None and named:
-        return Place(archive.uri, member.offset, archive.etag)
+        return MemberPlace(archive.uri, member.offset, archive.etag)
     try:
         with archive_faults(), member.open() as file:
             start = b"" if named else file.read(MAGIC_BYTES)
             if not named and (problem := magic_problem(start)):
                 return problem
             if member.offset is not None:
-                return Place(archive.uri, member.offset, archive.etag)
+                return MemberPlace(archive.uri, member.offset, archive.etag)
             data = start + file.read(member.num_bytes - len(start))
     except ArchiveFault as fault:
         if member.stands_alone:
@@ -172,4 +174,4 @@ def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> 
         return RejectReason.TRUNCATED, f"only {len(data)} of {member.num_bytes} bytes are there"
     if writer is None:
         raise AssertionError("a compressed member needs a spool")
-    return Place(writer.uri, writer.add(data), writer.etag)
+    return MemberPlace(writer.uri, writer.add(data), writer.etag)

@@ -14,7 +14,7 @@ from transforms.inputs.archives.archive_look import ArchiveFacts
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,
-    Place,
+    MemberPlace,
     member_problem,
     member_reject,
     place_member,
@@ -71,7 +71,7 @@ class ArchiveSource(InputSource):
         writer: SpoolWriter | None,
     ) -> Rows:
         """Yield members as references and rejects, and a reject if the archive is cut short."""
-        rows = self._rows(archive, Place(archive.uri, 0, state.etag), members, writer)
+        rows = self._rows(archive, MemberPlace(archive.uri, 0, state.etag), members, writer)
         return in_batches(with_fault(archive, rows), image_references)
 
     def spooled(
@@ -90,13 +90,13 @@ class ArchiveSource(InputSource):
     def _rows(
         self,
         archive: InputFile,
-        place: Place,
+        place: MemberPlace,
         members: Iterable[Member],
         writer: SpoolWriter | None,
     ) -> Iterator[ImageRow | Reject]:
         for number, member in enumerate(members):
             found = member_problem(member) or place_member(member, place, writer)
-            if isinstance(found, Place):
+            if isinstance(found, MemberPlace):
                 split, label = self.facts.layout.place_of(archive, member.path)
                 yield ImageRow(
                     f"{archive.name}/{member.path}",

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from transforms.inputs.archives.archive_members import Member, Place, member_reject
+from transforms.inputs.archives.archive_members import Member, MemberPlace, member_reject
 from transforms.inputs.archives.archive_source import Rows, with_fault
 from transforms.inputs.archives.tar_members import tar_stem
 from transforms.inputs.archives.tars import TarSource
@@ -39,7 +39,7 @@ class WebDatasetSource(TarSource):
         members: Iterable[Member],
         writer: SpoolWriter | None,
     ) -> Rows:
-        samples = read_samples(members, Place(archive.uri, 0, state.etag), writer)
+        samples = read_samples(members, MemberPlace(archive.uri, 0, state.etag), writer)
         rows = (
             self._row(archive, number, sample)
             for number, sample in enumerate(with_fault(archive, samples))

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from transforms.inputs.archives.archive_members import Place
+from transforms.inputs.archives.archive_members import MemberPlace
 from transforms.inputs.archives.webdataset_samples import (
     CAPTION,
     COMPANIONS,
@@ -35,7 +35,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
 class SampleRow(NamedTuple):
     """A sample as columns: its image's place and length, its texts, its extras in layout order."""
 
-    picture: Place
+    picture: MemberPlace
     num_bytes: int
     texts: Mapping[str, str | None]  # of label, id, split and group, if stated
     extras: tuple[Any, ...]

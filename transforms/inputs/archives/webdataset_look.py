@@ -17,7 +17,7 @@ from transforms.inputs.archives.archive_look import (
     first_and_last,
     layout_of,
 )
-from transforms.inputs.archives.archive_members import ArchiveFault, Place
+from transforms.inputs.archives.archive_members import ArchiveFault, MemberPlace
 from transforms.inputs.archives.tar_members import TarReader, is_tar_name
 from transforms.inputs.archives.webdataset_layout import SampleLayout, learn_layout
 from transforms.inputs.archives.webdataset_samples import Sample, is_webdataset, read_samples
@@ -83,7 +83,7 @@ def _first_samples(archive: InputFile, request: SourceRequest) -> Iterator[Sampl
         state = state_of(archive.uri, request.storage)
         members = TarReader(archive.uri, request.storage, state.num_bytes).members()
         num_bytes = 0
-        found = read_samples(members, Place(archive.uri, 0, state.etag), None, places=False)
+        found = read_samples(members, MemberPlace(archive.uri, 0, state.etag), None, places=False)
         for number, sample in enumerate(islice(found, _LOOK_SAMPLES)):
             if isinstance(sample, Sample):
                 yield sample

@@ -102,12 +102,6 @@ def statistics_of(records: Iterable[bytes], place: str) -> RecordStatistics:
         for key, (kind, values) in features.items():
             found.setdefault(key, FeatureStatistics()).add(kind, values)
     if not good:
-        raise UsageError(
-            f"{place}: "
-            + (
-                f"none of the first {total} records is a tf.Example with features"
-                if total
-                else "no valid record"
-            )
-        )
+        told = f"none of the first {total} records is a tf.Example with features"
+        raise UsageError(f"{place}: {told if total else 'no valid record'}")
     return RecordStatistics(good, dict(sorted(found.items())))

@@ -25,7 +25,6 @@ _KINDS = {
     pa.int64(): "int64_list",
     pa.string(): "int64_list",
 }
-Place = tuple[int, int]  # offset, number of bytes
 # (record, its offset, the span of an image in it) -> the image's offset in the file to read later
 Keep = Callable[[bytes, int, Span], int]
 
@@ -168,8 +167,8 @@ class _RowMaker:
 
     def _picture(
         self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan
-    ) -> Place:
-        """Return the place of an image in the file to read later."""
+    ) -> tuple[int, int]:
+        """Return the offset and the length in bytes of an image in the file to read later."""
         found = spans.get(key.encode())
         span = None if found is None else bytes_span(block, found)
         if span is None:
