@@ -32,6 +32,19 @@ SPLIT_LISTS: Mapping[str, str] = {
     "test.txt": "test",
     "trainval.txt": "train",
 }
+_OBJECT_TYPES = {
+    boxes.BOX: boxes.BOX_TYPE,
+    boxes.LABEL: pa.string(),
+    boxes.POSE: pa.string(),
+    boxes.IS_TRUNCATED: pa.int64(),
+    boxes.IS_DIFFICULT: pa.int64(),
+}
+_FEATURES = (
+    *boxes.box_features(()),
+    Feature(boxes.POSE, FeatureKind.CLASS_LABEL, shape=(None,), sequence="objects"),
+    boxes.flag_feature(boxes.IS_TRUNCATED),
+    boxes.flag_feature(boxes.IS_DIFFICULT),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,21 +119,6 @@ def _columns(has_masks: bool) -> Iterator[tuple[str, pa.DataType]]:
         yield name, pa.list_(kind)
     if has_masks:
         yield from ((name, PICTURE_TYPE) for name in MASKS.values())
-
-
-_OBJECT_TYPES = {
-    boxes.BOX: boxes.BOX_TYPE,
-    boxes.LABEL: pa.string(),
-    boxes.POSE: pa.string(),
-    boxes.IS_TRUNCATED: pa.int64(),
-    boxes.IS_DIFFICULT: pa.int64(),
-}
-_FEATURES = (
-    *boxes.box_features(()),
-    Feature(boxes.POSE, FeatureKind.CLASS_LABEL, shape=(None,), sequence="objects"),
-    boxes.flag_feature(boxes.IS_TRUNCATED),
-    boxes.flag_feature(boxes.IS_DIFFICULT),
-)
 
 
 def _bases(root: str, storage: StorageOptions) -> list[str]:
