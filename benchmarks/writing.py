@@ -110,7 +110,7 @@ def shuffled_references(photos: Path) -> pa.RecordBatch:
     """Return the references of all photos in a shuffled order, as a build reads them."""
     batches = [
         batch
-        for batch in list_source(FolderSource(str(photos)))
+        for batch in list_source(FolderSource.at(str(photos)))
         if isinstance(batch, pa.RecordBatch)
     ]
     batch = pa.concat_batches(batches)

@@ -14,7 +14,7 @@ from shardwright.sizes import parse_size
 from shardwright.storage import NO_OPTIONS, StorageOptions
 from transforms.images import CHECKS, EncodeOptions
 from transforms.images.options import IMAGES
-from transforms.inputs.tables.table import LABEL_KEYS
+from transforms.inputs.tables.table_layout import LABEL_KEYS
 from transforms.options import OptionGroup
 from transforms.output_state import IF_EXISTS
 from transforms.splits.split_rules import SplitRule, parse_split

@@ -19,10 +19,9 @@ from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.storage import Folder, absolute, files_of
 from transforms.features.vocabularies import read_class_names
 from transforms.inputs.detection import detect_source, make_request
-from transforms.inputs.source import InputSource
+from transforms.inputs.source import InputSource, SourceFacts
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
-from transforms.inputs.tables.table import TableSource
-from transforms.inputs.tables.table_source import open_label_table
+from transforms.inputs.tables.table_source import TableSource, open_label_table
 from transforms.output_state import OutputRequest, check_output
 from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
@@ -51,12 +50,12 @@ class BuildJob:
 
     @property
     def splits_given(self) -> bool:
-        if self.label_table is not None and self.label_table.states_splits:
+        if self.label_table is not None and self.label_table.facts.states_splits:
             return True
         redrawn = (
             self.options.split is not None or bool(self.options.split_ids)
-        ) and self.source.splits_can_be_redrawn
-        return self.source.states_splits and not redrawn
+        ) and self.source.facts.splits_can_be_redrawn
+        return self.source.facts.states_splits and not redrawn
 
     @cached_property
     def split_lists(self) -> SplitLists | None:
@@ -68,11 +67,11 @@ class BuildJob:
 
     @property
     def integer_labels(self) -> bool:
-        return _label_source(self.source, self.label_table).has_integer_labels
+        return _label_facts(self.source, self.label_table).has_integer_labels
 
     @property
     def label_indices(self) -> bool:
-        return _label_source(self.source, self.label_table).labels_are_indices
+        return _label_facts(self.source, self.label_table).labels_are_indices
 
     @property
     def num_buckets(self) -> int:
@@ -125,8 +124,12 @@ class BuildJob:
     def describe_inputs(self) -> str:
         """Return the detected format of INPUT and the table of labels, for the log."""
         table = self.label_table
-        labels = "" if table is None else f"; by {table.key}, labels from {table.describe()}"
-        return f"INPUT is {self.source.describe()}{labels}"
+        labels = (
+            ""
+            if table is None
+            else f"; by {table.layout.key}, labels from {table.facts.description}"
+        )
+        return f"INPUT is {self.source.facts.description}{labels}"
 
     @property
     def samples_sizes(self) -> bool:
@@ -199,7 +202,7 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
     class_names = (
         _class_names(options)
         or (declared and declared.class_names)
-        or _label_source(source, table).class_names
+        or _label_facts(source, table).class_names
     )
     job = BuildJob(
         options, source, table, class_names, declared and replace(declared, class_names=())
@@ -209,9 +212,9 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
     return job
 
 
-def _label_source(source: InputSource, table: TableSource | None) -> InputSource:
-    """Return the input that labels come from: the label table if it has a label column."""
-    return source if table is None or table.label is None else table
+def _label_facts(source: InputSource, table: TableSource | None) -> SourceFacts:
+    """Return the facts about where labels come from: the label table if it has a label column."""
+    return source.facts if table is None or table.layout.label is None else table.facts
 
 
 def _check_splits(job: BuildJob) -> None:
@@ -253,7 +256,7 @@ def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
 
 def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableSource:
     """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
-    root = options.image_root or source.label_paths_root or options.input
+    root = options.image_root or source.facts.label_paths_root or options.input
     request = make_request(
         labels, {**options.columns, "size": None}, argument="--labels", storage=options.storage
     )

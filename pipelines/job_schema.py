@@ -13,8 +13,8 @@ from schemas.ready import READY_SCHEMAS, WITH_ALL_COLUMNS
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature
 from transforms.features.rows import column_features
-from transforms.inputs.source import InputSource
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.source import InputSource, SourceFacts
+from transforms.inputs.tables.table_source import TableSource
 
 
 def default_schema(
@@ -29,7 +29,7 @@ def default_schema(
             "--label-column"
         )
     return image_classification(
-        feature_names=source.feature_names or options.feature_names,
+        feature_names=source.facts.feature_names or options.feature_names,
         image_encoding=None if encode.encode == "keep" else encode.encode,
         image_shape=encode.shape,
         image_dtype=encode.image_dtype,
@@ -58,14 +58,14 @@ def fit_schema(
         UsageError: An option contradicts the schema, or a column is missing.
         BuildError: The type of a column does not fit its feature.
     """
-    known = [*source.column_names, *(table.column_names if table else ())]
+    known = [*source.facts.column_names, *(table.facts.column_names if table else ())]
     schema = _declared_schema(options, given, read, source, table, known)
     features = column_features(schema)
     source = source.for_features(features)
     table = table and table.for_features(features)
-    inputs = [each for each in (source, table) if each is not None]
-    has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in inputs)
-    check_columns(schema, _joined_columns(inputs), known=known, has_label=has_label)
+    facts = [each.facts for each in (source, table) if each is not None]
+    has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in facts)
+    check_columns(schema, _joined_columns(facts), known=known, has_label=has_label)
     return schema, source, table
 
 
@@ -91,20 +91,33 @@ def _declared_schema(
     return load_schema(
         given,
         read,
-        feature_names=source.feature_names or options.feature_names,
+        feature_names=source.facts.feature_names or options.feature_names,
         columns=columns,
         extras=extras,
     )
 
 
 def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:
-    """Return the features of extra columns; the label table's replace those of the source."""
-    of_table = () if table is None else table.features
+    """Return the features of extra columns; the label table's replace those of the source.
+
+    Raises:
+        BuildError: tf.Example cannot hold a column.
+    """
+    of_table = () if table is None else _features_of(table.facts)
     replaced = {feature.name for feature in of_table}
-    return (*(feature for feature in source.features if feature.name not in replaced), *of_table)
+    return (
+        *(feature for feature in _features_of(source.facts) if feature.name not in replaced),
+        *of_table,
+    )
 
 
-def _joined_columns(inputs: Sequence[InputSource]) -> pa.Schema:
+def _features_of(facts: SourceFacts) -> tuple[Feature, ...]:
+    if facts.unstorable:
+        raise BuildError(facts.unstorable)
+    return facts.features
+
+
+def _joined_columns(inputs: Sequence[SourceFacts]) -> pa.Schema:
     """Return the columns of references after the join of INPUT with the label table."""
     columns = {field.name: field.type for each in inputs for field in each.schema}
     return pa.schema(list(columns.items()))

@@ -90,14 +90,22 @@ class RecordFault(ShardwrightError):  # noqa: N818 - a fault of the data, as the
         offset: Start of the bad record, in bytes.
         what: Description of the fault.
         next_offset: Start of the next record, in bytes; None if the record's length is unreliable.
+        is_truncated: True if the file ends inside the record.
     """
 
-    def __init__(self, offset: int, what: str, next_offset: int | None = None) -> None:
+    def __init__(
+        self,
+        offset: int,
+        what: str,
+        next_offset: int | None = None,
+        is_truncated: bool = False,
+    ) -> None:
         # Pickling calls the class with `args`, so these must be the constructor's arguments.
-        super().__init__(offset, what, next_offset)
+        super().__init__(offset, what, next_offset, is_truncated)
         self.offset = offset
         self.what = what
         self.next_offset = next_offset
+        self.is_truncated = is_truncated
 
     def __str__(self) -> str:
         return f"record at byte {self.offset}: {self.what}"

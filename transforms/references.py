@@ -10,7 +10,7 @@ binary, or lists of one) and without nulls. Additional images of a record are co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,13 @@ def extra_name(column: str) -> str:
 def name_of_extra(column: str) -> str:
     """Return the feature or source column that a column of a reference batch holds."""
     return column.removeprefix(EXTRA_PREFIX)
+
+
+def reference_schema(extras: Iterable[tuple[str, pa.DataType]]) -> pa.Schema:
+    """Return the columns of references with these extra columns, given by name and type."""
+    return pa.schema(
+        [*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in extras)]
+    )
 
 
 def extra_columns(schema: pa.Schema) -> list[str]:

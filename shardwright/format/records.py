@@ -90,7 +90,9 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
         return None
     if len(header) < HEADER_BYTES:
         raise RecordFault(
-            offset, f"the file ends inside the record's header, after {len(header)} of 12 bytes"
+            offset,
+            f"the file ends inside the record's header, after {len(header)} of 12 bytes",
+            is_truncated=True,
         )
     length, length_crc = _HEADER.unpack(header)
     if mask_crc(google_crc32c.value(header[:8])) != length_crc:
@@ -100,11 +102,19 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
             offset, f"the record claims {length} bytes, more than an example can have"
         )
     if num_bytes is not None and offset + FRAME_BYTES + length > num_bytes:
-        raise RecordFault(offset, f"the file ends inside the record, which claims {length} bytes")
+        raise RecordFault(
+            offset,
+            f"the file ends inside the record, which claims {length} bytes",
+            is_truncated=True,
+        )
     data = file.read(length)
     footer = file.read(FOOTER_BYTES)
     if len(data) + len(footer) < length + FOOTER_BYTES:
-        raise RecordFault(offset, f"the file ends inside the record, which claims {length} bytes")
+        raise RecordFault(
+            offset,
+            f"the file ends inside the record, which claims {length} bytes",
+            is_truncated=True,
+        )
     if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
         raise RecordFault(
             offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + length

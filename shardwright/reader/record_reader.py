@@ -120,6 +120,8 @@ class RecordReader:
             ) from error
         if len(data) < length:
             raise RecordFault(
-                offset, f"the file ends inside the record: {len(data)} of {length} bytes are left"
+                offset,
+                f"the file ends inside the record: {len(data)} of {length} bytes are left",
+                is_truncated=True,
             )
         return data

@@ -12,7 +12,7 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from tests.support.build_helpers import png_of, write_table
 from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.tables.table_source import TableSource
 
 COLUMNS = {"age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}
 ROW = {"path": "a.png", "label": "x", **COLUMNS}
@@ -114,17 +114,17 @@ def test_labels_of_a_table(table: Path) -> None:
     assert [feature.name for feature in job.schema.features] == [*names, "extra"]
     assert job.integer_labels
     assert job.label_table is not None
-    assert (job.label_table.root, job.label_table.key) == (str(table.parent), "id")
+    assert (job.label_table.layout.root, job.label_table.layout.key) == (str(table.parent), "id")
 
 
 def test_columns_are_those_of_the_labels_but_for_sizes(table: Path) -> None:
     (table.parent / "second.csv").write_text("file_name,kind\na.png,7\n")
     options = f"--labels {table.parent}/second.csv --label-column kind --size-column age"
     job = job_of(table, *options.split())
-    labels = job.label_table
     assert isinstance(job.source, TableSource)
-    assert labels is not None
-    assert (job.source.label, job.source.size) == ("label", "age")
+    assert job.label_table is not None
+    source, labels = job.source.layout, job.label_table.layout
+    assert (source.label, source.size) == ("label", "age")
     assert (labels.image, labels.label, labels.size) == ("file_name", "kind", None)
 
 
@@ -133,10 +133,10 @@ def test_the_root_of_paths_of_labels(table: Path, options: str, root: str) -> No
     here = table.parent
     labels = job_of(here / "in", "--labels", str(table), *options.format(here=here).split())
     assert labels.label_table is not None
-    assert labels.label_table.root == str(here / root)
+    assert labels.label_table.layout.root == str(here / root)
     source = job_of(table, "--image-root", str(here / root)).source
     assert isinstance(source, TableSource)
-    assert source.root == str(here / root)
+    assert source.layout.root == str(here / root)
 
 
 def test_a_folder_as_forced_with_labels_and_splits(table: Path) -> None:

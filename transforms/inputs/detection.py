@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 
@@ -13,11 +12,11 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, absolute, is_remote
+from transforms.inputs.input_files import has_wildcard
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.rejects import Reject
 
 ENTRY_POINTS = "shardwright.sources"
-WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
 
 
 @functools.cache
@@ -154,14 +153,6 @@ def _check_path(request: SourceRequest, written: str) -> None:
         raise UsageError(f"{request.argument} {written} does not exist")
     if not os.path.isdir(request.uri) and not os.path.isfile(request.uri):
         raise UsageError(f"{request.argument} {written} is neither a folder nor a file")
-
-
-def has_wildcard(uri: str) -> bool:
-    """Return whether an address has a wildcard: `*`, `?`, `[...]`, `{000..012}` or `{a,b}`.
-
-    An existing local path with such a name has none.
-    """
-    return WILDCARD.search(uri) is not None and (is_remote(uri) or not os.path.lexists(uri))
 
 
 def list_source(source: InputSource) -> Iterator[pa.RecordBatch | Reject]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from transforms.rejects import RejectReason
 
@@ -33,17 +32,6 @@ SPOOL_ETAG = "spool:"
 _IMAGE_MAGICS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF")
 Problem = tuple[RejectReason, str]  # why an input cannot be a record, and one line for a person
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
-
-
-class FileRow(NamedTuple):
-    """A listed file: the columns of a reference batch that a folder fills."""
-
-    id: str
-    uri: str
-    num_bytes: int
-    etag: str | None
-    split: str | None
-    label: str | None
 
 
 def place_of(split_folders: Sequence[str], relative: str) -> tuple[str | None, str | None]:

@@ -14,11 +14,11 @@ from shardwright.storage import StorageOptions, is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder, list_pages
 from shardwright.storage.objects import head_object
-from transforms.inputs.detection import WILDCARD, has_wildcard
 from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
 from transforms.inputs.folder_contents import has_folders_of_images, look_into
 from transforms.inputs.source import SourceRequest
 
+_WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
 _HIDDEN = re.compile(r"(^|/)\.")
 _BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
 # A wildcard that also matches such files is an error; a README.md or a list is skipped.
@@ -67,6 +67,14 @@ class FileState(NamedTuple):
     etag: str | None
 
 
+def has_wildcard(uri: str) -> bool:
+    """Return whether an address has a wildcard: `*`, `?`, `[...]`, `{000..012}` or `{a,b}`.
+
+    An existing local path with such a name has none.
+    """
+    return _WILDCARD.search(uri) is not None and (is_remote(uri) or not os.path.lexists(uri))
+
+
 def find_files(
     request: SourceRequest, is_one: Callable[[str], bool], *, alone: bool = False
 ) -> tuple[InputFile, ...]:
@@ -112,6 +120,11 @@ def state_of(uri: str, storage: StorageOptions) -> FileState:
     except OSError as error:
         raise MissingError(f"{uri}: {error.strerror or error}") from error
     return FileState(status.st_size, etag_of(status))
+
+
+def base_of(files: Sequence[InputFile]) -> str:
+    """Return the folder that the names of files are relative to, with a trailing slash."""
+    return files[0].uri.removesuffix(files[0].name)
 
 
 def common_split_names(files: Sequence[InputFile]) -> bool:
@@ -210,7 +223,7 @@ def _matching_objects(uri: str, storage: StorageOptions) -> list[InputFile]:
 
 def _fixed_part(uri: str) -> tuple[str, str]:
     """Split an address into the folder above the first part with a wildcard, and the rest."""
-    found = WILDCARD.search(uri)
+    found = _WILDCARD.search(uri)
     assert found is not None  # has_wildcard
     folder = uri[: found.start()].rpartition("/")[0]
     return folder, uri[len(folder) + 1 :]

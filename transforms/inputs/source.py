@@ -76,19 +76,70 @@ class SourceRequest:
             )
 
 
-class InputSource(ABC):
-    """A detected input; small and picklable, because workers list its parts."""
+@dataclass(frozen=True, slots=True)
+class SourceFacts:
+    """The facts about INPUT that a build depends on, known before any worker starts.
 
-    @abstractmethod
-    def describe(self) -> str:
-        """Return one line for the log, such as "a folder at /data/photos"."""
+    Attributes:
+        description: One line for the log, such as "a folder at /data/photos".
+        schema: The columns of its reference batches: `REFERENCE_SCHEMA`, then `x/` columns of
+            extras.
+        features: The features of its extra columns if the user gives no schema, in writing order.
+        unstorable: The problem of a column that tf.Example cannot hold, which leaves `features`
+            empty; "" if there is none. An error unless a schema leaves that column out.
+        columns: The columns that can fill a schema's features; None for the extras of `schema`.
+        states_splits: True if the column `split` is filled, so that no splits are drawn.
+        splits_can_be_redrawn: True if `--split` may replace the splits that the source states.
+        feature_names: The `--feature-names` that its extra features require; None for any.
+        may_have_labels: True if references may have labels; for a folder only its listing shows
+            that.
+        has_integer_labels: True if labels are whole numbers, so that class names are ordered by
+            value.
+        labels_are_indices: True if labels are class indices, kept even if some classes have no
+            image.
+        class_names: The class names in label order, if the source states them; None to learn them.
+        label_paths_root: The folder that relative paths in a `--labels` table start from; None for
+            INPUT.
+    """
+
+    description: str
+    schema: pa.Schema = REFERENCE_SCHEMA
+    features: tuple[Feature, ...] = ()
+    unstorable: str = ""
+    columns: tuple[str, ...] | None = None
+    states_splits: bool = False
+    splits_can_be_redrawn: bool = False
+    feature_names: str | None = None
+    may_have_labels: bool = True
+    has_integer_labels: bool = False
+    labels_are_indices: bool = False
+    class_names: tuple[str, ...] | None = None
+    label_paths_root: str | None = None
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns that can fill a schema's features."""
+        if self.columns is not None:
+            return self.columns
+        return tuple(map(name_of_extra, extra_columns(self.schema)))
+
+
+@dataclass(frozen=True, slots=True)
+class InputSource(ABC):
+    """A detected input; small and picklable, because workers list its parts.
+
+    Attributes:
+        facts: The facts about it.
+    """
+
+    facts: SourceFacts
 
     @abstractmethod
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
         """Yield the references of a part, and a reject for each input that cannot be a record.
 
-        Batches have the columns of `schema` and at most `references.BATCH_ROWS` rows. The same
-        part always gives the same rows; `row` numbers them where their order has a meaning.
+        Batches have the columns of `facts.schema` and at most `references.BATCH_ROWS` rows. The
+        same part always gives the same rows; `row` numbers them where their order has a meaning.
 
         Raises:
             StorageError, BuildError: The part cannot be listed at all.
@@ -98,26 +149,6 @@ class InputSource(ABC):
         """Yield the parts that workers can list separately, mostly files; "" for one part."""
         yield ""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of its reference batches: `REFERENCE_SCHEMA`, then `x/` columns of extras."""
-        return REFERENCE_SCHEMA
-
-    @property
-    def column_names(self) -> list[str]:
-        """The columns that can fill a schema's features; of a table, that is any column."""
-        return [name_of_extra(name) for name in extra_columns(self.schema)]
-
-    @property
-    def label_paths_root(self) -> str | None:
-        """The folder that relative paths in a `--labels` table start from; None for INPUT."""
-        return None
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        """The features of its extra columns if the user gives no schema, in writing order."""
-        return ()
-
     def for_features(self, features: Sequence[Feature]) -> InputSource:
         """Return the source that fills these features and need not bring other extra columns.
 
@@ -126,41 +157,6 @@ class InputSource(ABC):
         """
         del features
         return self
-
-    @property
-    def states_splits(self) -> bool:
-        """True if the column `split` is filled, so that no splits are drawn."""
-        return False
-
-    @property
-    def splits_can_be_redrawn(self) -> bool:
-        """True if `--split` may replace the splits that the source states."""
-        return False
-
-    @property
-    def feature_names(self) -> str | None:
-        """The `--feature-names` that its extra features require; None for any."""
-        return None
-
-    @property
-    def may_have_labels(self) -> bool:
-        """True if references may have labels; for a folder only its listing shows that."""
-        return True
-
-    @property
-    def has_integer_labels(self) -> bool:
-        """True if labels are whole numbers, so that class names are ordered by value."""
-        return False
-
-    @property
-    def labels_are_indices(self) -> bool:
-        """True if labels are class indices, kept even if some classes have no image."""
-        return False
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """The class names in label order, if the source states them; None to learn them."""
-        return None
 
 
 class SourceFormat(ABC):

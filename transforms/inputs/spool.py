@@ -166,10 +166,7 @@ def _write_spool(
     """Write the images of a part, and their listing."""
     before = state_of(source_uri, storage)
     # Sinks close in reverse order, so the bytes are in place before their listing.
-    with (
-        folder.open_sink(f"{name}.parquet") as rows_sink,
-        folder.open_sink(f"{name}.bin") as sink,
-    ):
+    with folder.open_sink(f"{name}.parquet") as rows_sink, folder.open_sink(f"{name}.bin") as sink:
         writer = SpoolWriter(folder.path(f"{name}.bin"), etag, sink)
         _write_listing(rows_sink, make(writer))
         writer.flush()

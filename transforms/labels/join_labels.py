@@ -10,7 +10,7 @@ import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from transforms.hashing import joined
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.tables.table_source import TableSource
 from transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
 from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
@@ -32,7 +32,7 @@ class JoinLabels(beam.PTransform):
     of one stem meet.
 
     Args:
-        table: The table, from `TableSource.of_labels`.
+        table: The table, from `open_label_table`.
         broadcast_bytes: Largest table that every worker holds in memory, in bytes.
     """
 
@@ -50,7 +50,7 @@ class JoinLabels(beam.PTransform):
             | "Spread" >> beam.Reshuffle()
             | "ReadLabels" >> Route(_list, pa.RecordBatch, table=table)  # rows with their key as id
         )
-        is_small = table.num_bytes <= self._broadcast_bytes and table.key != "stem"
+        is_small = table.layout.num_bytes <= self._broadcast_bytes and table.layout.key != "stem"
         join = _broadcast if is_small else _join_by_key
         joined, rejects = join(references, listed.main, table)
         return Routed(joined, (listed.rejects, *rejects) | "Rejects" >> beam.Flatten())
@@ -62,7 +62,7 @@ def _broadcast(
     loaded = (
         rows
         | "AllRows" >> beam.combiners.ToList()
-        | "Load" >> beam.Map(LabelTable, LabelRules.of(table))
+        | "Load" >> beam.Map(LabelTable, LabelRules.of(table.layout))
     )  # one LabelTable
     joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsSingleton(loaded))
     matched = (
@@ -77,7 +77,7 @@ def _broadcast(
 def _join_by_key(
     references: beam.PCollection, rows: beam.PCollection, table: TableSource
 ) -> tuple[beam.PCollection, list[beam.PCollection]]:
-    rules, num_buckets = LabelRules.of(table), _num_buckets(table.num_bytes)
+    rules, num_buckets = LabelRules.of(table.layout), _num_buckets(table.layout.num_bytes)
     sides = {
         "references": references
         | "SpreadImages"

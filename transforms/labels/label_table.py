@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
 from transforms.hashing import hash64, spread_rows
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.image_paths import resolve_paths, stems_of
 from transforms.inputs.tables.table_columns import empty_as_null
-from transforms.inputs.tables.table_references import resolve_paths, stems_of
+from transforms.inputs.tables.table_layout import TableLayout
 from transforms.references import (
     BATCH_ROWS,
     REFERENCE_SCHEMA,
@@ -49,7 +49,7 @@ class LabelRules:
     columns: tuple[str, ...] = _ROLES
 
     @classmethod
-    def of(cls, table: TableSource) -> LabelRules:
+    def of(cls, table: TableLayout) -> LabelRules:
         return cls(
             table.key,
             table.root,

@@ -86,6 +86,7 @@ def test_any_cut_inside_a_record_is_a_fault(records: list[bytes], data: st.DataO
     with pytest.raises(RecordFault, match="the file ends inside the record") as caught:
         list(scan_records(BytesIO(content[:cut])))
     assert caught.value.offset == max(end for end in ends if end < cut)
+    assert caught.value.is_truncated
 
 
 def test_only_a_sound_length_gives_the_next_offset() -> None:
@@ -118,6 +119,7 @@ def test_an_empty_file_has_no_records() -> None:
 
 
 def test_a_fault_crosses_processes() -> None:
-    fault = pickle.loads(pickle.dumps(RecordFault(7, "it is cut", 40)))
+    fault = pickle.loads(pickle.dumps(RecordFault(7, "it is cut", 40, True)))
     assert (fault.offset, fault.what, fault.next_offset) == (7, "it is cut", 40)
+    assert fault.is_truncated
     assert str(fault) == "record at byte 7: it is cut"

@@ -21,7 +21,7 @@ from tests.support.tfrecord_makers import NONE, examples_of, read_back, source_o
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.embedded.embedded_files import ROWS_AT_A_TIME
 from transforms.inputs.embedded.embedded_source import EmbeddedSource
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.tables.table_source import TableSource
 
 HUB_IMAGE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 
@@ -65,10 +65,10 @@ def test_hub_layout(tmp_path: Path, name: str) -> None:
     number = ROWS_AT_A_TIME + 7
     source = source_of(write(tmp_path / name, hub(number), rows=30), tmp_path / "spool")
     assert isinstance(source, EmbeddedSource)
-    assert source.describe() == (
+    assert source.facts.description == (
         f"a file with images in a column at {tmp_path}/{name}, columns image='image', label='label'"
     )
-    assert (source.class_names, source.has_integer_labels) == (CLASSES, False)
+    assert (source.facts.class_names, source.facts.has_integer_labels) == (CLASSES, False)
     rows = rows_of(list_source(source))
     assert read_back(rows) == [png_of(index) for index in range(number)]
     expected = [(f"{name}#{index}", CLASSES[index % 3]) for index in range(number)]
@@ -92,7 +92,7 @@ def mixed_table() -> pa.Table:
 def test_columns(tmp_path: Path) -> None:
     path = write(tmp_path / "x.parquet", mixed_table())
     source = source_of(path, tmp_path / "spool", id="key")
-    assert {f.name: (f.kind, f.shape, f.names) for f in source.features} == {
+    assert {f.name: (f.kind, f.shape, f.names) for f in source.facts.features} == {
         "mask": (FeatureKind.IMAGE, (), ()),
         "sex": (FeatureKind.CLASS_LABEL, (), ("f", "m")),
         "parts": (FeatureKind.CLASS_LABEL, (None,), ("x", "y")),
@@ -100,7 +100,10 @@ def test_columns(tmp_path: Path) -> None:
     }
     (batch,) = list_source(source)
     assert isinstance(batch, pa.RecordBatch)
-    assert (batch.schema.names, batch.schema.types) == (source.schema.names, source.schema.types)
+    assert (batch.schema.names, batch.schema.types) == (
+        source.facts.schema.names,
+        source.facts.schema.types,
+    )
     rows = rows_of([batch])
     assert columns_of(rows, "id", "label", "x/sex", "x/parts", "x/text") == [
         ("7", "a", "m", ["x", "y"], "BM not an image"),
@@ -137,8 +140,8 @@ def test_splits_from_file_names(tmp_path: Path) -> None:
     write(folder / "data" / "train-00001-of-00002-def.parquet", hub(2, 2))
     write(folder / "data" / "validation-00000-of-00001.parquet", hub(1, 4))
     source = source_of(folder, spool)
-    assert source.states_splits
-    assert source.splits_can_be_redrawn
+    assert source.facts.states_splits
+    assert source.facts.splits_can_be_redrawn
     assert len(list(source.parts())) == 3
     rows = rows_of(list_source(source))
     assert [row["split"] for row in rows] == ["train"] * 4 + ["validation"]
@@ -151,7 +154,7 @@ def test_a_split_column_goes_first(tmp_path: Path) -> None:
     table = hub(2, split=pa.array(["Val", "test"]))
     source = source_of(write(tmp_path / "train.parquet", table), tmp_path / "spool")
     assert [row["split"] for row in rows_of(list_source(source))] == ["validation", "test"]
-    assert not source.splits_can_be_redrawn
+    assert not source.facts.splits_can_be_redrawn
 
 
 def test_tables_of_paths_are_left_to_the_table(tmp_path: Path) -> None:

@@ -11,9 +11,10 @@ import pytest
 from shardwright.errors import UsageError
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import list_source
-from transforms.inputs.file_rules import MAX_IMAGE_BYTES, FileRow, etag_of
+from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.folders.local_folders import find_split_folders, list_folder
+from transforms.inputs.image_rows import ImageRow
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject
 
@@ -28,7 +29,7 @@ def listing(root: Path) -> tuple[Places, dict[str, str]]:
 
 
 def ids_of(root: Path) -> list[str]:
-    source = FolderSource(str(root), find_split_folders(str(root)))
+    source = FolderSource.at(str(root), find_split_folders(str(root)))
     return [row["id"] for row in rows_of(list_source(source))]
 
 
@@ -64,7 +65,7 @@ def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
     path = make_files(tmp_path, "cat/1.png") / "cat" / "1.png"
     (row,) = list_folder(str(tmp_path), ())
     etag = etag_of(path.stat())
-    assert row == FileRow("cat/1.png", str(path), len(TINY_PNG), etag, split=None, label="cat")
+    assert row == ImageRow("cat/1.png", str(path), len(TINY_PNG), etag, split=None, label="cat")
     os.utime(path, ns=(0, 12345))
     assert etag_of(path.stat()) == "3039"
 
@@ -189,7 +190,7 @@ def test_batches_end_at_their_size(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/0.png")
     for number in range(1, BATCH_ROWS + 1):
         os.link(tmp_path / "cat" / "0.png", tmp_path / "cat" / f"{number}.png")
-    batches = list(list_source(FolderSource(str(tmp_path))))
+    batches = list(list_source(FolderSource.at(str(tmp_path))))
     assert [batch.num_rows for batch in batches] == [BATCH_ROWS, 1]  # type: ignore[union-attr]
     assert len({row["id"] for row in rows_of(batches)}) == BATCH_ROWS + 1
 

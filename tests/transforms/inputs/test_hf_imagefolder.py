@@ -44,9 +44,9 @@ def test_metadata_in_the_folder_itself(tmp_path: Path, ending: str) -> None:
     write_metadata(tmp_path, table, ending)
     source = source_of(tmp_path)
     assert isinstance(source, MetadataFolderSource)
-    assert source.describe().startswith(f"a folder at {tmp_path} with a {ending} table of")
-    assert not source.states_splits
-    assert [(f.name, f.kind) for f in source.features] == [("n", FeatureKind.INT64)]
+    assert source.facts.description.startswith(f"a folder at {tmp_path} with a {ending} table of")
+    assert not source.facts.states_splits
+    assert [(f.name, f.kind) for f in source.facts.features] == [("n", FeatureKind.INT64)]
     rows, rejects = listed(source)
     assert columns_of(rows, "id", "label", "x/n") == [
         ("images/2.png", "b", 2),
@@ -64,8 +64,8 @@ def test_metadata_in_split_folders(tmp_path: Path) -> None:
     }.items():
         write_metadata(tmp_path / folder, table)
     source = source_of(tmp_path)
-    assert source.states_splits
-    assert source.has_integer_labels
+    assert source.facts.states_splits
+    assert source.facts.has_integer_labels
     assert sorted(columns_of(rows_of(list_source(source)), "id", "split", "label")) == [
         ("Val/1.png", "validation", "1"),
         ("train/1.png", "train", "0"),
@@ -92,7 +92,7 @@ def test_further_pictures(tmp_path: Path) -> None:
     table = [{"file_name": f"{name}.png", "depth_file_name": depths[name]} for name in depths]
     write_metadata(tmp_path, table, "jsonl")
     source = source_of(tmp_path)
-    (feature,) = source.features
+    (feature,) = source.facts.features
     found = (feature.name, feature.kind, feature.column_name)
     assert found == ("depth", FeatureKind.IMAGE, "depth_file_name")
     rows, rejects = listed(source)

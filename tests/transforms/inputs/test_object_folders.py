@@ -118,7 +118,7 @@ def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
         ("val/dog/deep/3.png", "validation", "dog"),
     ]
     source = detect_source(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options())
-    assert source.describe() == f"split folders (Train, val) at {gcs_bucket.uri}/in"
+    assert source.facts.description == f"split folders (Train, val) at {gcs_bucket.uri}/in"
 
 
 @pytest.mark.parametrize("bucket", ["moto_server", "gcs_server"], indirect=True)
@@ -185,7 +185,7 @@ def test_an_empty_prefix(bucket: Bucket) -> None:
         message = rf"^INPUT {uri} does not exist: there are no objects below it$"
         with pytest.raises(UsageError, match=message):
             detect_source(uri, NONE, storage=options)
-    source = FolderSource(bucket.uri, storage=options)
+    source = FolderSource.at(bucket.uri, storage=options)
     assert detect_source(bucket.uri, NONE, storage=options) == source
 
 

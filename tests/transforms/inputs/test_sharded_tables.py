@@ -21,11 +21,11 @@ from tests.support.listings import columns_of
 from tests.support.random_tests import examples
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.image_paths import stems_of
 from transforms.inputs.tables.table_files import table_format
-from transforms.inputs.tables.table_references import stems_of
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.inputs.tables.table_schemas import read_table_schema
+from transforms.inputs.tables.table_source import TableSource
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
 
@@ -60,9 +60,13 @@ def found_in(source: TableSource, *names: str) -> list[tuple[Any, ...]]:
 def test_one_table(tmp_path: Path, others: list[str], uri: str, named: tuple[str, ...]) -> None:
     write(tmp_path, dict.fromkeys([*others, *reversed(named)], "path,label\na.png,cat\n"))
     source = detect(tmp_path / uri)
-    assert (source.path, source.files, list(source.parts())) == (str(tmp_path), named, list(named))
+    assert (source.layout.path, source.layout.files, list(source.parts())) == (
+        str(tmp_path),
+        named,
+        list(named),
+    )
     told = f"a csv table of {len(named)} files below {tmp_path}, columns image='path'"
-    assert told in source.describe()
+    assert told in source.facts.description
 
 
 def test_a_folder_with_anything_else_is_no_table(tmp_path: Path) -> None:
@@ -132,8 +136,9 @@ def test_common_types_of_parquet(tmp_path: Path, values: list[pa.Array], kind: p
     for number, column in enumerate(values):
         table = pa.table({"path": [f"{number}.png"], "c": column})
         pq.write_table(table, tmp_path / f"{number}.parquet")
-    source = detect(tmp_path, input_format="table").of_labels()
-    assert source.columns.field("c").type == kind
+    table = detect(tmp_path, input_format="table").layout.of_labels()
+    source = TableSource.of(table)
+    assert table.columns.field("c").type == kind
     batches = [part for part in list_source(source) if isinstance(part, pa.RecordBatch)]
     assert [batch.schema.field("x/c").type for batch in batches] == [kind, kind]
 
@@ -146,7 +151,7 @@ def test_common_types_of_parquet(tmp_path: Path, values: list[pa.Array], kind: p
 def test_columns_that_differ(
     tmp_path: Path, files: dict[str, str], labels: tuple[Any, str]
 ) -> None:
-    source = detect(write(tmp_path, files)).of_labels()
+    source = TableSource.of(detect(write(tmp_path, files)).layout.of_labels())
     assert found_in(source, "id", "label") == [("a.png", labels[0]), ("b.png", labels[1])]
 
 

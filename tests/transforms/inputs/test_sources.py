@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import os
 from pathlib import Path
 
 import pytest
 
 from shardwright.errors import UsageError
+from tests import ROOT
+from tests.structure import imports_of, module_name
 from tests.support.helpers import make_files, rows_of
 from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.tables.table import TableSource
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from transforms.inputs.tables.table_source import TableSource
 from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
@@ -23,12 +26,12 @@ def test_folders(tmp_path: Path) -> None:
     make_files(tmp_path / "split", "val/cat/1.png", "Train/cat/2.png")
     plain = detect_source(f"{tmp_path}/plain", NONE)
     split = detect_source(f"file://{tmp_path}/split/", NONE)
-    assert plain == FolderSource(f"{tmp_path}/plain")
-    assert split == FolderSource(f"{tmp_path}/split", ("Train", "val"))
-    assert [source.states_splits for source in (plain, split)] == [False, True]
-    assert plain.describe() == f"a folder at {tmp_path}/plain"
-    assert split.describe() == f"split folders (Train, val) at {tmp_path}/split"
-    assert plain.schema == REFERENCE_SCHEMA
+    assert plain == FolderSource.at(f"{tmp_path}/plain")
+    assert split == FolderSource.at(f"{tmp_path}/split", ("Train", "val"))
+    assert [source.facts.states_splits for source in (plain, split)] == [False, True]
+    assert plain.facts.description == f"a folder at {tmp_path}/plain"
+    assert split.facts.description == f"split folders (Train, val) at {tmp_path}/split"
+    assert plain.facts.schema == REFERENCE_SCHEMA
     assert [row["split"] for row in rows_of(list_source(split))] == ["train", "validation"]
 
 
@@ -37,12 +40,12 @@ def test_tables(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,label,subset,n,m\n1.png,cat,train,1,x\n")
     source = detect_source(str(tmp_path / "t.csv"), NONE)
     assert isinstance(source, TableSource)
-    assert source.states_splits
-    assert source.describe() == (
+    assert source.facts.states_splits
+    assert source.facts.description == (
         f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; "
         "features from n, m"
     )
-    assert source.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
+    assert source.facts.schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/m"]
     assert [row["id"] for row in rows_of(list_source(source))] == ["1.png"]
 
 
@@ -50,7 +53,7 @@ def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.M
     """Workers may run in another folder."""
     make_files(tmp_path / "in", "1.png")
     monkeypatch.chdir(tmp_path)
-    assert detect_source("in", NONE) == FolderSource(f"{tmp_path}/in")
+    assert detect_source("in", NONE) == FolderSource.at(f"{tmp_path}/in")
 
 
 @pytest.mark.parametrize(("uri", "columns", "message"), [
@@ -74,3 +77,21 @@ def test_invalid_inputs(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
         detect_source(uri, {**NONE, **columns})
+
+
+def test_looking_imports_no_listing() -> None:
+    """A file that recognizes a format imports, however far away, no file that lists one."""
+    folder = ROOT / "transforms" / "inputs"
+    trees = {module_name(path, ROOT): ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+    imports = {
+        name: {other for other, _ in imports_of(tree, set(trees))} for name, tree in trees.items()
+    }
+    listing = {name for name, tree in trees.items() if "def list_part(" in ast.unparse(tree)}
+    listing.remove("transforms.inputs.source")
+    looking = {name for name in trees if name.endswith("_look")}
+    assert looking
+    assert listing
+    reached = set(looking)
+    while more := set().union(*(imports[name] for name in reached)) - reached:
+        reached |= more
+    assert not reached & listing

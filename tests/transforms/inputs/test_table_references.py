@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from shardwright.errors import BuildError
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
 from transforms.inputs.file_rules import etag_of
-from transforms.inputs.tables.table import TableSource
-from transforms.inputs.tables.table_references import list_table, reference_schema_of, resolve_paths
+from transforms.inputs.image_paths import resolve_paths
+from transforms.inputs.source import SourceRequest
+from transforms.inputs.tables.table_layout import TableLayout
+from transforms.inputs.tables.table_look import table_of
+from transforms.inputs.tables.table_references import list_table
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.inputs.tables.table_source import detect_table
 from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
@@ -56,12 +59,16 @@ def test_paths_below_the_root_of_all() -> None:
     ]
 
 
-def source_of(tmp_path: Path, text: str, **columns: str) -> TableSource:
+def table_at(path: Path, **columns: str) -> TableLayout:
+    return table_of(SourceRequest(str(path), columns={**NONE, **columns}), str(path))
+
+
+def source_of(tmp_path: Path, text: str, **columns: str) -> TableLayout:
     (tmp_path / "t.csv").write_text(text)
-    return detect_table(str(tmp_path / "t.csv"), {**NONE, **columns})
+    return table_at(tmp_path / "t.csv", **columns)
 
 
-def listed(source: TableSource) -> tuple[Rows, dict[str, str]]:
+def listed(source: TableLayout) -> tuple[Rows, dict[str, str]]:
     """Return rows, and id -> reason of the rejects."""
     parts = list(list_table(source))
     return rows_of(parts), {reject.id: str(reject.reason) for reject in rejects_of(parts)}
@@ -85,10 +92,10 @@ def test_batches_have_the_stated_schema(tmp_path: Path) -> None:
     numbers, texts = pa.array([1], pa.uint8()), pa.array([["a"]], pa.large_list(pa.string()))
     table = pa.table({"image": ["1.png"], "n": numbers, "s": texts, "d": pa.nulls(1)})
     pq.write_table(table, tmp_path / "t.parquet")
-    source = detect_table(str(tmp_path / "t.parquet"), NONE)
+    source = table_at(tmp_path / "t.parquet")
     (batch,) = list_table(source)
     assert isinstance(batch, pa.RecordBatch)
-    schema = reference_schema_of(source)
+    schema = source.facts.schema
     assert (batch.schema.names, batch.schema.types) == (schema.names, schema.types)
     assert schema.names == [*REFERENCE_SCHEMA.names, "x/n", "x/s", "x/d"]
 
@@ -189,7 +196,9 @@ def test_no_empty_batches(tmp_path: Path) -> None:
 def test_a_column_without_a_feature(tmp_path: Path) -> None:
     when = pa.array([1], pa.timestamp("s"))
     pq.write_table(pa.table({"image": ["1.png"], "when": when}), tmp_path / "t.parquet")
-    source = detect_table(str(tmp_path / "t.parquet"), NONE)
+    source = table_at(tmp_path / "t.parquet")
     told = r"column 'when' is of type timestamp\[ms\], which tf.Example cannot hold"
     with pytest.raises(BuildError, match=told):
         _ = source.features
+    assert re.match(told, source.facts.unstorable)
+    assert source.facts.features == ()

@@ -16,9 +16,9 @@ from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.tables.table import TableSource
-from transforms.inputs.tables.table_references import resolve_paths
+from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from transforms.inputs.tables.table_source import TableSource
 from transforms.rejects import Reject
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
@@ -97,7 +97,7 @@ def test_table_formats(bucket: Bucket, suffix: str) -> None:
     source = detect_source(table, NONE, storage=bucket.options())
     assert isinstance(source, TableSource)
     described = f"a {source.format} table at {table}, columns image='path', label='label'"
-    assert source.describe().startswith(described)
+    assert source.facts.description.startswith(described)
     found, rejects = listed(table, bucket.options())
     assert rejects == []
     assert [(row["id"], row["uri"], row["num_bytes"], row["label"]) for row in found] == [

@@ -9,14 +9,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import BuildError, UsageError
-from transforms.inputs.tables.table import TableSource
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_files import read_table_file
+from transforms.inputs.tables.table_layout import TableLayout
+from transforms.inputs.tables.table_look import table_of
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.inputs.tables.table_source import detect_table
 
 
-def detect(path: Path, **columns: str) -> TableSource:
-    return detect_table(str(path), {**dict.fromkeys(ROLE_COLUMNS), **columns})
+def detect(path: Path, **columns: str) -> TableLayout:
+    request = SourceRequest(str(path), columns={**dict.fromkeys(ROLE_COLUMNS), **columns})
+    return table_of(request, str(path))
 
 
 def csv(tmp_path: Path, *lines: str, name: str = "t.csv") -> Path:
@@ -30,7 +32,7 @@ def parquet(tmp_path: Path, **columns: object) -> Path:
     return tmp_path / "t.parquet"
 
 
-def roles_of(source: TableSource) -> dict[str, str]:
+def roles_of(source: TableLayout) -> dict[str, str]:
     return {
         role: getattr(source, role) for role in ROLE_COLUMNS if getattr(source, role) is not None
     }
@@ -106,7 +108,7 @@ def test_types_of_roles_of_a_csv(tmp_path: Path, column: str, values: list[str |
 ])  # fmt: skip
 def test_integer_labels(tmp_path: Path, columns: dict[str, pa.Array], integers: bool) -> None:
     source = detect(parquet(tmp_path, image=["a", "b"], **columns))
-    assert source.has_integer_labels is integers
+    assert source.facts.has_integer_labels is integers
 
 
 @pytest.mark.parametrize(("role", "column", "message"), [

@@ -18,7 +18,7 @@ from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, listed
 from tests.support.store_places import STORES, Kind, Places
 from transforms.images import RejectedImage
-from transforms.inputs.archives import archive_source as archives
+from transforms.inputs.archives import archive_look as archives
 from transforms.inputs.archives.tar_members import is_tar_name, tar_stem
 from transforms.inputs.archives.tars import TarSource
 from transforms.inputs.detection import detect_source, list_source
@@ -159,8 +159,8 @@ def test_several_archives_are_several_parts(tmp_path: Path) -> None:
     assert isinstance(source, TarSource)
     names = ["train-000.tar", "train-001.tar", "val-000.tar"]
     assert [os.path.basename(part) for part in source.parts()] == names
-    assert source.states_splits
-    assert source.describe() == f"3 tar archives at {tmp_path}, splits by their names"
+    assert source.facts.states_splits
+    assert source.facts.description == f"3 tar archives at {tmp_path}, splits by their names"
     splits = zip(names, ("train", "train", "validation"), strict=True)
     assert columns_of(rows_of(list_source(source)), "id", "split", "label") == [
         (f"{name}/cat/{name}.png", split, "cat") for name, split in splits

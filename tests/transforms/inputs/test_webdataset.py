@@ -49,7 +49,9 @@ def opened(
 def listed(source: WebDatasetSource) -> tuple[list[Values], dict[str, str], dict[str, str]]:
     """Return rows, and reasons and details by id; every batch has the source's schema."""
     parts = list(list_source(source))
-    assert all(part.schema == source.schema for part in parts if isinstance(part, pa.RecordBatch))
+    assert all(
+        part.schema == source.facts.schema for part in parts if isinstance(part, pa.RecordBatch)
+    )
     rejects = rejects_of(parts)
     reasons = {reject.id: str(reject.reason) for reject in rejects}
     return rows_of(parts), reasons, {reject.id: reject.detail for reject in rejects}
@@ -77,13 +79,13 @@ def test_samples_are_rows(tmp_path: Path, ending: str, mode: str) -> None:
         (f"train-000/{n:06d}", str(n % 2), "train", n, f"ein Löwe {n}", n / 2, n) for n in range(4)
     ]
     assert [read_row(row) for row in rows] == [png(number) for number in range(4)]
-    assert source.has_integer_labels
-    assert source.features == (
+    assert source.facts.has_integer_labels
+    assert source.facts.features == (
         Feature("txt", FeatureKind.TEXT),
         Feature("score", FeatureKind.FLOAT32),
         Feature("n", FeatureKind.INT64),
     )
-    assert source.describe() == (
+    assert source.facts.description == (
         f"a WebDataset shard at {path}, labels from .cls, features txt, score, n, "
         "splits by their names"
     )
@@ -153,7 +155,7 @@ def test_samples_that_can_be_no_record(tmp_path: Path) -> None:
 
 
 def test_values_unlike_the_first_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("transforms.inputs.archives.webdataset._LOOK_SAMPLES", 1)
+    monkeypatch.setattr("transforms.inputs.archives.webdataset_look._LOOK_SAMPLES", 1)
     labels_and_fields: dict[str, tuple[object, Values | None]] = {
         "first": ("007", {"n": 1, "w": 0.5, "t": ["a"], "b": True}),
         "fine": (8, {"n": 2, "w": 1, "t": [], "b": None, "more": 1}), "none": (9, None),
@@ -190,8 +192,8 @@ def test_roles_of_json_fields(tmp_path: Path) -> None:
     source = opened(path, {"label": "kind", "group": "who", "id": "key", "image": None})
     rows, _, _ = listed(source)
     assert columns_of(rows, "id", "label", "group") == [("k0", "0", "x"), ("k1", "1", "x")]
-    assert source.has_integer_labels
-    assert source.states_splits
+    assert source.facts.has_integer_labels
+    assert source.facts.states_splits
     told = "--label-column 'nope' is not a field of the samples' json, which has label, "
     with pytest.raises(UsageError, match=told):
         opened(path, {"label": "nope"})
@@ -203,9 +205,9 @@ def test_members_and_fields_without_a_feature(tmp_path: Path) -> None:
     fields = {"label": 5, "id": 1, "d": {}, "mix": [1, "a"], "none": None, "n": 1}
     sample = {"jpg": TINY_PNG, "cls": 1, "npy": b"x", "json": fields}
     source = opened(shard(tmp_path / "a.tar", {"0": sample}))
-    assert [feature.name for feature in source.features] == ["n"]
+    assert [feature.name for feature in source.facts.features] == ["n"]
     ignored = (f"the json's {name}" for name in ("label", "id", "d", "mix", "none"))
-    assert source.samples.ignored == (".npy", *ignored)
+    assert source.facts.samples.ignored == (".npy", *ignored)
 
 
 def test_further_pictures_of_a_sample(tmp_path: Path) -> None:
@@ -215,8 +217,8 @@ def test_further_pictures_of_a_sample(tmp_path: Path) -> None:
         "2": {"seg.png": png(4), "jpg": png(5), "cls": 1},
     }
     source = opened(shard(tmp_path / "a.tar", samples))
-    assert source.features == (Feature("seg", FeatureKind.MASK),)
-    assert source.schema.field("x/seg").type == PICTURE_TYPE
+    assert source.facts.features == (Feature("seg", FeatureKind.MASK),)
+    assert source.facts.schema.field("x/seg").type == PICTURE_TYPE
     rows, _, _ = listed(source)
     assert [read_row(row) for row in rows] == [png(1), png(3), png(5)]
     assert [row["x/seg"] and read_row(row["x/seg"]) for row in rows] == [png(2), None, png(4)]

@@ -40,11 +40,15 @@ def ultralytics(root: Path) -> Path:
 @pytest.mark.parametrize("given", ["", "data.yaml"])
 def test_the_layout_of_ultralytics(tmp_path: Path, given: str) -> None:
     source, rows, rejects = det.listed(ultralytics(tmp_path) / given)
-    assert source.describe() == (
+    assert source.facts.description == (
         f"YOLO labels at {tmp_path}: images with a .txt of boxes for each, 3 classes, "
         "splits from data.yaml"
     )
-    assert (source.states_splits, source.features[1].names, rejects) == (True, det.CLASSES, [])
+    assert (source.facts.states_splits, source.facts.features[1].names, rejects) == (
+        True,
+        det.CLASSES,
+        [],
+    )
     assert columns_of(rows, "id", "split") == [
         ("images/train2017/a.png", "train"),
         ("images/train2017/b.png", "train"),
@@ -67,7 +71,7 @@ def test_layouts(tmp_path: Path, images: str, labels: str, splits: tuple[Any, An
         det.write(tmp_path, det.pictures(images.format(split), [name]))
         det.write(tmp_path, txts(labels.format(split), name))
     source, rows, rejects = det.listed(tmp_path)
-    assert (source.states_splits, rejects) == (splits[0] is not None, [])
+    assert (source.facts.states_splits, rejects) == (splits[0] is not None, [])
     found = {(*row["x/objects/label"], row["split"]) for row in rows}
     assert found == {("zebra", "cat", splits[0]), ("dog", splits[1])}
 
@@ -85,7 +89,7 @@ def test_layouts(tmp_path: Path, images: str, labels: str, splits: tuple[Any, An
 def test_names_of_classes(tmp_path: Path, name: str, text: str) -> None:
     files = {**det.pictures("images"), **txts("labels"), name: text}
     source, rows, rejects = det.listed(det.write(tmp_path, files))
-    assert (source.features[1].names, rejects) == (det.CLASSES, [])
+    assert (source.facts.features[1].names, rejects) == (det.CLASSES, [])
     assert rows[0]["x/objects/label"] == ["zebra", "cat"]
 
 
@@ -109,7 +113,10 @@ def test_in_stores(bucket: Bucket, tmp_path: Path) -> None:
     _, local, _ = det.listed(tmp_path)
     for place in (uri, f"{uri}/data.yaml"):
         source, rows, rejects = det.listed(place, bucket.options())
-        assert (source.describe().startswith(f"YOLO labels at {uri}: "), rejects) == (True, [])
+        assert (source.facts.description.startswith(f"YOLO labels at {uri}: "), rejects) == (
+            True,
+            [],
+        )
         det.assert_same_in_store(rows, local, uri)
 
 
@@ -132,7 +139,7 @@ def test_splits_of_data_yaml(tmp_path: Path, places: str, splits: list[str | Non
     det.write(tmp_path, {"data.yaml": YAML + places.replace("ROOT", str(tmp_path))})
     source, rows, rejects = det.listed(tmp_path)
     assert ([row["split"] for row in rows], rejects) == (splits, [])
-    assert source.states_splits == (splits[0] is not None)
+    assert source.facts.states_splits == (splits[0] is not None)
 
 
 def test_a_split_list_is_read_whole_or_the_build_fails(tmp_path: Path) -> None:
@@ -175,7 +182,7 @@ def test_rejects_of_a_folder(tmp_path: Path) -> None:
 def test_folders_and_files_that_are_not_yolo(tmp_path: Path) -> None:
     det.write(tmp_path, {"a.png": det.picture(), "a.txt": "1 2 3 4 5 once I caught a fish alive"})
     det.write(tmp_path, {"labels/x.txt": "1 320 240 10 10"})
-    assert det.listed(tmp_path)[0].describe() == f"a folder at {tmp_path}"
+    assert det.listed(tmp_path)[0].facts.description == f"a folder at {tmp_path}"
     with pytest.raises(UsageError, match="has YOLO labels but no class names"):
         det.listed(tmp_path, input_format="yolo")
     message = r"is not a folder: give the folder of images/ and labels/, or data\.yaml"
@@ -244,7 +251,7 @@ def test_keypoints_are_no_polygons(tmp_path: Path) -> None:
     source, [row], _ = list_lines(tmp_path, line, config)
     assert row["x/objects/bbox"] == [pytest.approx([0.4, 0.4, 0.6, 0.6])]
     assert row["x/objects/segmentation"] == [""]
-    assert source.describe().endswith("; keypoints are left out")
+    assert source.facts.description.endswith("; keypoints are left out")
 
 
 @given(st.binary(max_size=200))

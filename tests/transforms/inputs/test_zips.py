@@ -20,7 +20,7 @@ from tests.support.helpers import TINY_PNG, make_files, rows_of
 from tests.support.listings import Rows, listed
 from tests.support.random_tests import examples
 from tests.support.store_places import STORES, Kind, Places
-from transforms.inputs.archives import zips
+from transforms.inputs.archives import zip_members
 from transforms.inputs.archives.zips import ZipSource
 from transforms.inputs.detection import detect_source, list_source
 
@@ -151,7 +151,7 @@ def test_a_folder_of_zips(tmp_path: Path) -> None:
     for name in ("test", "train"):
         pack_zip(tmp_path / "in" / f"{name}.zip", FILES)
     source = detect_source(str(tmp_path / "in"), {})
-    assert source.describe() == f"2 zip archives at {tmp_path}/in, splits by their names"
+    assert source.facts.description == f"2 zip archives at {tmp_path}/in, splits by their names"
     assert {(row["split"], row["label"]) for row in rows_of(list_source(source))} == {
         (split, label) for split in ("test", "train") for label in ("cat", "dog", "Löwe")
     }
@@ -164,7 +164,7 @@ def test_a_folder_of_zips(tmp_path: Path) -> None:
 def test_a_zip_in_a_store(
     places: Places, tmp_path: Path, kind: Kind, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(zips, "_LOOKED_UP", 2)
+    monkeypatch.setattr(zip_members, "_LOOKED_UP", 2)
     place = places.make(kind)
     data = pack_zip(tmp_path / "a.zip", FILES, METHODS[method]).read_bytes()
     place.put("a.zip", data)

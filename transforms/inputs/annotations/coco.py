@@ -9,132 +9,42 @@ json of 92 MB with 140,000 polygons, so about 1 GB for the 450 MB of COCO's trai
 
 from __future__ import annotations
 
-import os
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from shardwright.errors import UsageError
-from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote
+from shardwright.errors import BuildError, StorageError
+from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage.reads import map_reads
 from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.coco_files import look_at_coco, merge_categories
-from transforms.inputs.annotations.coco_listing import CAPTIONS, IMAGE_ID, list_set
-from transforms.inputs.annotations.label_trees import look_in, read_start, split_of
-from transforms.inputs.detection import has_wildcard
-from transforms.inputs.input_files import find_files
+from transforms.inputs.annotations.coco_files import number_of
+from transforms.inputs.annotations.coco_look import CAPTIONS, IMAGE_ID, CocoFacts, CocoSet, look
+from transforms.inputs.annotations.coco_table import CocoImage, CocoReader, RowsOfImages
+from transforms.inputs.file_lookups import look_up_batch
+from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.references import REFERENCE_SCHEMA, extra_name
-from transforms.rejects import Reject
+from transforms.references import BATCH_ROWS, extra_name
+from transforms.rejects import Reject, RejectReason
 
-_ENDING = ".json"
-_SECTIONS = re.compile(rb'"(images|annotations|categories)"\s*:')
-_START_BYTES = 1 << 16
-# Prefixes of COCO's own file names. Roboflow writes `_BESIDE` next to the images.
-_KINDS = ("instances", "person_keypoints", "stuff", "panoptic", "image_info", "captions")
-_NAME = re.compile(rf"(?:(?P<kind>{'|'.join(_KINDS)})_)?(?P<set>.+)\.json", re.IGNORECASE)
-_BESIDE = "_annotations.coco.json"
-
-
-class CocoSet(NamedTuple):
-    """Json files that annotate the same images.
-
-    Attributes:
-        name: The common part of their names, such as "train2017"; often the images' folder.
-        files: Their addresses.
-        split: The split that the name states, or None.
-        folders: The folders that may hold the images, most likely first.
-    """
-
-    name: str
-    files: tuple[str, ...]
-    split: str | None
-    folders: tuple[str, ...]
+_PROBES = 5  # images looked up to find the folder of a set
 
 
 @dataclass(frozen=True, slots=True)
 class CocoSource(InputSource):
-    """Json files and the images that they list.
+    """Json files and the images that they list."""
 
-    Attributes:
-        uri: INPUT.
-        sets: The parts.
-        root: The folder that ids, which are paths, are relative to.
-        names: Category names in label order.
-        has_boxes: True if a file has boxes.
-        has_captions: True if a file has captions.
-        left_out: Names of skipped files, which annotate the same images again.
-        storage: Options of the stores that hold the files.
-    """
-
-    uri: str
-    sets: tuple[CocoSet, ...]
-    root: str
-    names: tuple[str, ...]
-    has_boxes: bool
-    has_captions: bool
-    left_out: tuple[str, ...] = ()
-    storage: StorageOptions = NO_OPTIONS
-
-    def describe(self) -> str:
-        what = [f"boxes of {len(self.names)} classes"] * self.has_boxes + [
-            "captions"
-        ] * self.has_captions
-        files = ", ".join(
-            file.rpartition("/")[2] for found in self.sets[:3] for file in found.files
-        )
-        more = f" and those of {len(self.sets) - 3} more sets" if len(self.sets) > 3 else ""
-        ignored = f"; {', '.join(self.left_out)} left out" if self.left_out else ""
-        return (
-            f"COCO json at {self.uri} ({files}{more}) "
-            f"with {' and '.join(what) or 'images only'}{ignored}"
-        )
+    facts: CocoFacts
 
     def parts(self) -> Iterator[str]:
-        yield from map(str, range(len(self.sets)))
-
-    @property
-    def schema(self) -> pa.Schema:
-        fields = [(IMAGE_ID, pa.int64())]
-        if self.has_boxes:
-            numbers = (boxes.AREA, pa.float64()), (boxes.IS_CROWD, pa.int64())
-            fields += [(boxes.BOX, pa.list_(boxes.BOX_TYPE)), (boxes.LABEL, pa.list_(pa.string()))]
-            fields += [(name, pa.list_(kind)) for name, kind in numbers] + [
-                (boxes.SEGMENTATION, pa.list_(pa.large_string()))
-            ]
-        if self.has_captions:
-            fields.append((CAPTIONS, pa.list_(pa.large_string())))
-        return pa.schema(
-            [*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in fields)]
-        )
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        found: tuple[Feature, ...] = ()
-        if self.has_boxes:
-            area = Feature(boxes.AREA, FeatureKind.FLOAT32, shape=(None,), sequence="objects")
-            found = (
-                *boxes.box_features(self.names),
-                area,
-                boxes.flag_feature(boxes.IS_CROWD),
-                boxes.SEGMENTATION_FEATURE,
-            )
-        return (
-            (*found, Feature(CAPTIONS, FeatureKind.TEXT, shape=(None,)))
-            if self.has_captions
-            else found
-        )
-
-    @property
-    def states_splits(self) -> bool:
-        return len(self.sets) > 1 and all(found.split for found in self.sets)
+        yield from map(str, range(len(self.facts.sets)))
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        yield from list_set(self, self.sets[int(part)])
+        yield from list_set(self.facts, self.facts.sets[int(part)])
 
 
 class CocoFormat(SourceFormat):
@@ -145,140 +55,233 @@ class CocoFormat(SourceFormat):
     rank: ClassVar[int] = 20
 
     def open(self, request: SourceRequest, *, forced: bool) -> CocoSource | None:
-        files = _find(request, forced=forced)
-        if not forced:
-            files = [
-                uri
-                for uri in files
-                if _SECTIONS.search(read_start(uri, request.storage, _START_BYTES))
-            ]
-        if not files:
-            if forced:
-                raise UsageError(
-                    f"{request.argument} {request.uri} has no COCO json: "
-                    "give the .json, or a folder with annotations/*.json"
+        facts = look(request, forced=forced)
+        return None if facts is None else CocoSource(facts)
+
+
+def list_set(facts: CocoFacts, found: CocoSet) -> Iterator[pa.RecordBatch | Reject]:
+    """Yield a set's images as references, in the order of its first file, and rejects.
+
+    Raises:
+        BuildError: A file is not COCO json.
+        StorageError: A file cannot be read.
+    """
+    yield from _SetListing(facts, found).list()
+
+
+class _SetListing:
+    """The listing of one set."""
+
+    def __init__(self, facts: CocoFacts, found: CocoSet) -> None:
+        self._facts, self._set = facts, found
+        reader = CocoReader(facts.storage)
+        for uri in found.files:
+            reader.read(uri)
+        self._table = reader.finish()
+        # Image number -> row in `images`; -1 for ids that only annotations have.
+        row_of = np.full(len(self._table.numbers), -1)
+        row_of[[self._table.numbers[image.key] for image in self._table.images]] = np.arange(
+            len(self._table.images)
+        )
+        self._row_of = row_of
+        self._objects = RowsOfImages(self._table.objects, row_of)
+        self._captions = RowsOfImages(self._table.captions, row_of)
+        names = [self._table.categories.get(key) for key in reader.category_keys]
+        self._class_of = pa.array(names, pa.string())
+        self._check_features()
+        for number, key in enumerate(reader.category_keys):
+            if names[number] is None:
+                self._note_unknown(number, key)
+
+    def list(self) -> Iterator[pa.RecordBatch | Reject]:
+        yield from self._table.rejects
+        yield from self._strangers()
+        folder = self._image_folder()
+        for start in range(0, len(self._table.images), BATCH_ROWS):
+            yield from self._batch(folder, start)
+
+    def _check_features(self) -> None:
+        """Raise an error if the files hold more than detection found: it would be lost silently."""
+        strange = sorted(
+            {name for name in self._class_of.to_pylist() if name is not None}
+            - set(self._facts.names)
+        )
+        if (
+            strange
+            or (len(self._captions) and not self._facts.has_captions)
+            or (len(self._objects) and not self._facts.has_boxes)
+        ):
+            what = f"the category {strange[0]!r}" if strange else "boxes and captions in one file"
+            raise BuildError(
+                f"{', '.join(self._set.files)}: found {what} only in the middle of the file: "
+                "write `categories` first or last"
+            )
+
+    def _note_unknown(self, number: int, key: str) -> None:
+        images = self._objects.column("image").filter(
+            pc.equal(self._objects.column("category"), number)
+        )
+        for image in images.unique().to_pylist():
+            detail = (
+                f"an annotation in {self._set.files[0]} has category_id {key}, "
+                "which is not in `categories`"
+            )
+            self._table.faults.setdefault(image, (RejectReason.UNKNOWN_LABEL, detail))
+
+    def _strangers(self) -> Iterator[Reject]:
+        """Yield a reject for each image id of annotations that is not in `images`."""
+        for key, number in self._table.numbers.items():
+            if self._row_of[number] < 0:
+                detail = (
+                    f"annotations have image_id {key}, which is not in `images`: "
+                    "remove them, or add the image"
                 )
-            return None
-        request.refuse_columns("COCO json")
-        return _source(request, files)
+                yield Reject(key, self._set.files[0], RejectReason.BAD_ID, detail)
 
+    def _image_folder(self) -> str:
+        """Return the first candidate folder that holds one of the first images."""
+        names = pa.array([image.file_name for image in self._table.images[:_PROBES]], pa.string())
+        for folder in self._set.folders:
+            if any(
+                _exists(uri, self._facts.storage)
+                for uri in resolve_paths(names, folder)[1].to_pylist()
+            ):
+                return folder
+        return self._set.folders[0]
 
-def _find(request: SourceRequest, *, forced: bool) -> list[str]:
-    """Return the addresses of the json files that may be COCO's, in name order."""
-    uri, storage = request.uri, request.storage
-    if has_wildcard(uri) or uri.lower().endswith(_ENDING):
-        return [
-            file.uri for file in find_files(request, lambda name: name.lower().endswith(_ENDING))
+    def _batch(self, folder: str, start: int) -> Iterator[pa.RecordBatch | Reject]:
+        images = self._table.images[start : start + BATCH_ROWS]
+        batch = self._references(images, folder, start)
+        faults = [self._table.faults.get(self._table.numbers[image.key]) for image in images]
+        places = [place for place, fault in enumerate(faults) if fault is None]
+        for place, fault in enumerate(faults):
+            if fault:
+                yield Reject(
+                    batch.column("id")[place].as_py(), batch.column("uri")[place].as_py(), *fault
+                )
+        missing, batch = look_up_batch(
+            batch.take(pa.array(places, pa.int64())),
+            self._facts.storage,
+            listed_in=self._set.files[0],
+        )
+        yield from missing
+        if self._facts.has_boxes:
+            for part in self._with_objects(batch):
+                yield self._with_captions(part) if isinstance(part, pa.RecordBatch) else part
+        elif batch.num_rows:
+            yield self._with_captions(batch)
+
+    def _references(self, images: Sequence[CocoImage], folder: str, start: int) -> pa.RecordBatch:
+        _, uris = resolve_paths(
+            pa.array([image.file_name for image in images], pa.string()), folder
+        )
+        nothing = pa.nulls(len(images), pa.string())
+        keys = [number_of(image.key) for image in images]
+        columns = {
+            "id": resolve_paths(uris, self._facts.root)[0],
+            "uri": uris,
+            "offset": pa.nulls(len(images), pa.int64()),
+            "num_bytes": pa.nulls(len(images), pa.int64()),
+            "etag": nothing,
+            "row": pa.array(np.arange(start, start + len(images))),
+            "split": pa.array(
+                [self._set.split if self._facts.states_splits else None] * len(images), pa.string()
+            ),
+            "group": nothing,
+            "label": nothing,
+            extra_name(IMAGE_ID): pa.array(keys, pa.int64()),
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _with_objects(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
+        """Yield the batch with `objects` columns, and a reject for each image of unknown size."""
+        rows, found = self._objects.of(batch.column("row").to_numpy())
+        sizes = self._sizes(batch, set(rows.tolist()))
+        unknown = np.array([size is None for size in sizes], bool)
+        if unknown.any():
+            for place in np.flatnonzero(unknown):
+                detail = (
+                    f"{self._set.files[0]} states no width and height, "
+                    "and the image's header has none: its boxes have no scale"
+                )
+                yield Reject(
+                    batch.column("id")[place].as_py(),
+                    batch.column("uri")[place].as_py(),
+                    RejectReason.BAD_VALUE,
+                    detail,
+                )
+            batch = batch.filter(pa.array(~unknown))
+            sizes = [size for size in sizes if size is not None]
+            rows, found = self._objects.of(batch.column("row").to_numpy())
+        if not batch.num_rows:
+            return
+        columns, empty = boxes.object_columns(
+            self._objects_of(batch, rows, found, np.array(sizes, float)),
+            batch.column("uri").to_pylist(),
+        )
+        yield from empty
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, *columns.values()], [*batch.schema.names, *columns]
+        )
+
+    def _objects_of(
+        self,
+        batch: pa.RecordBatch,
+        rows: NDArray[np.int64],
+        found: pa.RecordBatch,
+        sizes: NDArray[np.float64],
+    ) -> boxes.ObjectRows:
+        pixels = np.stack(
+            [found.column(name).to_numpy() for name in ("x", "y", "width", "height")], axis=1
+        )
+        ids, orders = batch.column("id").to_pylist(), found.column("order").to_pylist()
+        columns = {
+            boxes.LABEL: self._class_of.take(found.column("category")),
+            boxes.AREA: found.column("area"),
+            boxes.IS_CROWD: found.column("crowd").cast(pa.int64()),
+            boxes.SEGMENTATION: found.column("segmentation"),
+        }
+        names = [f"{ids[row]}#{order}" for row, order in zip(rows, orders, strict=True)]
+        return boxes.ObjectRows(
+            rows, boxes.corners_of_pixels(pixels, sizes[rows, 0], sizes[rows, 1]), columns, names
+        )
+
+    def _sizes(
+        self, batch: pa.RecordBatch, with_objects: set[int]
+    ) -> Sequence[boxes.ImageSize | None]:
+        """Return each image's size: as stated, else from its header if the image has boxes."""
+        images = [self._table.images[row] for row in batch.column("row").to_pylist()]
+        uris, storage = batch.column("uri").to_pylist(), self._facts.storage
+        unknown = [
+            place
+            for place, image in enumerate(images)
+            if image.size is None and place in with_objects
         ]
-    root = look_in(uri, storage)
-    for folder in root.folders:
-        if folder.lower() == "annotations":
-            below = look_in(f"{uri}/{folder}", storage).files
-            return [f"{uri}/{folder}/{name}" for name in below if name.lower().endswith(_ENDING)]
-    beside = [
-        name
-        for name in root.files
-        if _is_named(name) or (forced and name.lower().endswith(_ENDING))
-    ]
-    splits = [folder for folder in root.folders if split_of([folder])]
-    inside = [
-        f"{folder}/{name}"
-        for folder in splits
-        for name in look_in(f"{uri}/{folder}", storage).files
-        if _is_named(name)
-    ]
-    return [f"{uri}/{name}" for name in beside or inside]
+        # The size of an image without boxes does not matter.
+        sizes = [image.size or boxes.ImageSize(1, 1) for image in images]
 
+        def read(place: int) -> boxes.ImageSize | None:
+            return boxes.read_size(uris[place], storage)
 
-def _is_named(name: str) -> bool:
-    match = _NAME.fullmatch(name) if name.lower().endswith(_ENDING) else None
-    return match is not None and (bool(match["kind"]) or name.lower() == _BESIDE)
-
-
-def _source(request: SourceRequest, files: Sequence[str]) -> CocoSource:
-    by_set: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)
-    for uri in files:
-        folder, kind, name = _named(uri)
-        by_set[folder, name][kind] = uri
-    chosen, left_out = {}, []
-    # Of a set, the first file in the order of `_KINDS` is read, and its captions.
-    for key, kinds in by_set.items():
-        objects = next((kind for kind in ("", *_KINDS[:-1]) if kind in kinds), None)
-        read = [kinds[kind] for kind in (objects, "captions") if kind is not None and kind in kinds]
-        chosen[key] = tuple(read)
-        left_out += [os.path.basename(uri) for uri in kinds.values() if uri not in read]
-    folders = [_home(folder) for folder, _ in chosen]
-    has_root = not (has_wildcard(request.uri) or request.uri.lower().endswith(_ENDING))
-    root = request.image_root or (request.uri if has_root else _common(folders))
-    sets = tuple(
-        CocoSet(
-            name,
-            read,
-            split_of(re.split(r"[^A-Za-z0-9]+", name)),
-            _image_folders(folder, name, request.image_root),
-        )
-        for (folder, name), read in chosen.items()
-    )
-    looks = [look_at_coco(uri, request.storage) for found in sets for uri in found.files]
-    names = merge_categories(look.categories for look in looks)
-    has_boxes, has_captions = (
-        any(look.has_boxes for look in looks),
-        any(look.has_captions for look in looks),
-    )
-    if has_boxes and not names:
-        raise UsageError(
-            f"{request.uri} has boxes and no categories: "
-            "add the section `categories` with an id and a name for each class"
-        )
-    return CocoSource(
-        request.uri, sets, root, names, has_boxes, has_captions, tuple(left_out), request.storage
-    )
-
-
-def _named(uri: str) -> tuple[str, str, str]:
-    """Return (folder, kind, name of the set) of a json file."""
-    folder, _, base = uri.rpartition("/")
-    match = _NAME.fullmatch(base)
-    if base.lower() == _BESIDE or match is None:
-        return folder, "", folder.rpartition("/")[2]
-    return folder, (match["kind"] or "").lower(), match["set"]
-
-
-def _home(folder: str) -> str:
-    """Return the data set's folder, given the folder of a json."""
-    above, _, base = folder.rpartition("/")
-    return above if base.lower() == "annotations" else folder
-
-
-def _image_folders(folder: str, name: str, image_root: str | None) -> tuple[str, ...]:
-    """Return the folders that may hold a set's images, most likely first."""
-    if image_root is not None:
-        return f"{image_root}/{name}", image_root
-    home = _home(folder)
-    return tuple(
-        dict.fromkeys(
-            (
-                f"{home}/{name}",
-                f"{home}/images/{name}",
-                f"{home}/images",
-                home,
-                f"{folder}/{name}",
-                folder,
+        known = dict(
+            zip(
+                unknown,
+                map_reads(read, unknown) if is_remote(self._facts.uri) else map(read, unknown),
+                strict=True,
             )
         )
-    )
+        return [known.get(place, size) for place, size in enumerate(sizes)]
+
+    def _with_captions(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not self._facts.has_captions:
+            return batch
+        rows, found = self._captions.of(batch.column("row").to_numpy())
+        column = boxes.list_array(found.column("caption"), rows, batch.num_rows)
+        return batch.append_column(extra_name(CAPTIONS), column)
 
 
-def _common(folders: Iterable[str]) -> str:
-    """Return the innermost folder that contains all of them."""
-    found = sorted(set(folders))
-    if len(found) == 1:
-        return found[0]
-    if any(is_remote(folder) for folder in found):
-        parts = [folder.split("/") for folder in found]
-        same = next(
-            (place for place, names in enumerate(zip(*parts, strict=False)) if len(set(names)) > 1),
-            min(map(len, parts)),
-        )
-        return "/".join(parts[0][:same])
-    return os.path.commonpath(found)
+def _exists(uri: str, storage: StorageOptions) -> bool:
+    try:
+        return files_of(uri, storage).num_bytes_of(uri) is not None
+    except (StorageError, ValueError):  # ValueError: a path with a NUL in it
+        return False

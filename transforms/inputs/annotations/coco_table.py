@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardwright.errors import BuildError
 from shardwright.storage import StorageOptions
@@ -227,6 +228,36 @@ class CocoReader:
         captions = pa.array(self._caption_texts, pa.large_string())
         self.table.captions.append(pa.RecordBatch.from_pydict({**columns, "caption": captions}))
         self._start_captions()
+
+
+class RowsOfImages:
+    """Annotations by their image's row, in the order of their ids, as in TFDS."""
+
+    def __init__(self, batches: list[pa.RecordBatch], row_of: NDArray[np.int64]) -> None:
+        """Empty `batches` after concatenation: they may be large, and one copy is enough."""
+        self._table = pa.concat_batches(batches)
+        batches.clear()
+        rows = row_of[self._table.column("image").to_numpy()]
+        self._order = np.lexsort((self._table.column("order").to_numpy(), rows))
+        self._rows = rows[self._order]
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def column(self, name: str) -> pa.Array:
+        return self._table.column(name)
+
+    def of(self, wanted: NDArray[np.int64]) -> tuple[NDArray[np.int64], pa.RecordBatch]:
+        """Return the annotations of ascending rows: positions in `wanted`, and columns."""
+        first, last = (
+            np.searchsorted(self._rows, wanted),
+            np.searchsorted(self._rows, wanted, side="right"),
+        )
+        counts = last - first
+        places = np.repeat(np.arange(len(wanted)), counts)
+        # The ranges first[i]..last[i], one after another, without a Python loop.
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        return places, self._table.take(pa.array(self._order[np.repeat(first, counts) + within]))
 
 
 class _BadValue(Exception):  # noqa: N818 - a fault of the file, not of the program

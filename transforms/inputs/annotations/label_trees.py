@@ -13,9 +13,9 @@ from shardwright.storage import StorageOptions, files_of, is_remote, key_problem
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder, list_pages
 from shardwright.storage.reads import map_reads
+from transforms.inputs.annotations.boxes import ObjectRows, object_columns
 from transforms.inputs.file_rules import (
     SPLIT_FOLDERS,
-    FileRow,
     Problem,
     etag_of,
     file_problem,
@@ -23,8 +23,8 @@ from transforms.inputs.file_rules import (
     is_litter,
     size_problem,
 )
-from transforms.inputs.folders.folder_source import file_references
 from transforms.inputs.folders.local_folders import walk
+from transforms.inputs.image_rows import ImageRow, image_references
 from transforms.rejects import Reject, RejectReason, reason_of
 
 MAX_LABEL_BYTES = 16 << 20
@@ -39,6 +39,9 @@ class TreeFile(NamedTuple):
     uri: str
     num_bytes: int
     etag: str | None
+
+    def reject(self, reason: RejectReason, detail: str) -> Reject:
+        return Reject(self.path, self.uri, reason, detail)
 
 
 class Shallow(NamedTuple):
@@ -98,9 +101,7 @@ def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[
         _objects(root, storage) if is_remote(root) else _files(root), key=lambda item: item[0].path
     )
     files = [file for file, problem in found if problem is None]
-    return files, [
-        Reject(file.path, file.uri, *problem) for file, problem in found if problem is not None
-    ]
+    return files, [file.reject(*problem) for file, problem in found if problem is not None]
 
 
 def _files(root: str) -> Iterator[tuple[TreeFile, Problem | None]]:
@@ -231,15 +232,27 @@ def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:
         return b""
 
 
+def tree_batch(
+    images: Sequence[TreeFile],
+    splits: Sequence[str | None],
+    objects: ObjectRows,
+    extras: Mapping[str, pa.Array],
+) -> Iterator[pa.RecordBatch | Reject]:
+    """Yield a reject for each box without area, and the images with their objects and `extras`."""
+    columns, empty = object_columns(objects, [image.uri for image in images])
+    yield from empty
+    yield tree_references(images, splits, {**columns, **extras})
+
+
 def tree_references(
     images: Sequence[TreeFile], splits: Sequence[str | None], extras: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
     """Return a tree's images as a reference batch, followed by the columns of `extras`."""
     rows = [
-        FileRow(image.path, image.uri, image.num_bytes, image.etag, split, None)
+        ImageRow(image.path, image.uri, image.num_bytes, image.etag, split, None)
         for image, split in zip(images, splits, strict=True)
     ]
-    batch = file_references(rows)
+    batch = image_references(rows)
     return pa.RecordBatch.from_arrays(
         [*batch.columns, *extras.values()], [*batch.schema.names, *extras]
     )

@@ -8,11 +8,9 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, NamedTuple
-
-import pyarrow as pa
 
 from shardwright.errors import StorageError
 from transforms.inputs.file_rules import (
@@ -24,7 +22,6 @@ from transforms.inputs.file_rules import (
     size_problem,
 )
 from transforms.inputs.spool import SpoolWriter
-from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
 from transforms.rejects import Reject, RejectReason, reason_of
 
 
@@ -60,19 +57,6 @@ class Member(NamedTuple):
     open: Callable[[], IO[bytes]]
     problem: Problem | None = None
     stands_alone: bool = False
-
-
-class MemberRow(NamedTuple):
-    """An image member: the columns of a reference batch that it fills."""
-
-    id: str
-    uri: str
-    offset: int
-    num_bytes: int
-    etag: str | None
-    row: int
-    split: str | None
-    label: str | None
 
 
 @contextmanager
@@ -148,7 +132,7 @@ def member_reject(archive_name: str, uri: str, path: str, problem: Problem) -> R
     return Reject("" if problem[0] == RejectReason.BAD_ID else shown, f"{uri}#{shown}", *problem)
 
 
-class Place(NamedTuple):
+class MemberPlace(NamedTuple):
     """The position of a member's bytes, in the archive or in the spool."""
 
     uri: str
@@ -156,7 +140,9 @@ class Place(NamedTuple):
     etag: str | None
 
 
-def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> Place | Problem:
+def place_member(
+    member: Member, archive: MemberPlace, writer: SpoolWriter | None
+) -> MemberPlace | Problem:
     """Return where an image's bytes are, or why the member is not an image.
 
     Bytes that cannot be read in the archive are copied into the spool.
@@ -171,14 +157,14 @@ def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> 
     """
     named = has_image_name(member.path)
     if member.offset is not None and named:
-        return Place(archive.uri, member.offset, archive.etag)
+        return MemberPlace(archive.uri, member.offset, archive.etag)
     try:
         with archive_faults(), member.open() as file:
             start = b"" if named else file.read(MAGIC_BYTES)
             if not named and (problem := magic_problem(start)):
                 return problem
             if member.offset is not None:
-                return Place(archive.uri, member.offset, archive.etag)
+                return MemberPlace(archive.uri, member.offset, archive.etag)
             data = start + file.read(member.num_bytes - len(start))
     except ArchiveFault as fault:
         if member.stands_alone:
@@ -188,30 +174,4 @@ def place_member(member: Member, archive: Place, writer: SpoolWriter | None) -> 
         return RejectReason.TRUNCATED, f"only {len(data)} of {member.num_bytes} bytes are there"
     if writer is None:
         raise AssertionError("a compressed member needs a spool")
-    return Place(writer.uri, writer.add(data), writer.etag)
-
-
-def member_batches(rows: Iterable[MemberRow | Reject]) -> Iterator[pa.RecordBatch | Reject]:
-    """Yield rows as reference batches, and rejects unchanged."""
-    pending: list[MemberRow] = []
-    for row in rows:
-        if isinstance(row, Reject):
-            yield row
-            continue
-        pending.append(row)
-        if len(pending) == BATCH_ROWS:
-            yield member_references(pending)
-            pending = []
-    if pending:
-        yield member_references(pending)
-
-
-def member_references(rows: Sequence[MemberRow]) -> pa.RecordBatch:
-    """Return rows as one reference batch."""
-    columns: dict[str, Sequence[object]] = dict(
-        zip(MemberRow._fields, zip(*rows, strict=True), strict=True)
-    )
-    columns["group"] = [None] * len(rows)
-    return pa.RecordBatch.from_pydict(
-        {field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA
-    )
+    return MemberPlace(writer.uri, writer.add(data), writer.etag)

@@ -6,15 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwright.errors import MissingError
+from shardwright.storage import StorageOptions
+from transforms.inputs.archives.archive_look import ArchiveStart, look, start_of
 from transforms.inputs.archives.archive_members import ArchiveFault
-from transforms.inputs.archives.archive_source import (
-    ArchiveSource,
-    Look,
-    Rows,
-    find_archives,
-    layout_of,
-    look_into,
-)
+from transforms.inputs.archives.archive_source import ArchiveSource, Rows
 from transforms.inputs.archives.tar_members import TarReader, is_tar_name
 from transforms.inputs.input_files import FileState, InputFile, state_of
 from transforms.inputs.source import SourceFormat, SourceRequest
@@ -24,16 +19,12 @@ from transforms.inputs.source import SourceFormat, SourceRequest
 class TarSource(ArchiveSource):
     """A source of tar archives."""
 
-    def describe(self) -> str:
-        number = f"{self.count} tar archives" if self.count > 1 else "a tar archive"
-        return f"{number} at {self.request.uri}{self.layout.describe()}"
-
     @staticmethod
     def is_archive(name: str) -> bool:
         return is_tar_name(name)
 
     def list_archive(self, archive: InputFile, state: FileState) -> Rows:
-        reader = TarReader(archive.uri, self.request.storage, state.num_bytes)
+        reader = TarReader(archive.uri, self.facts.request.storage, state.num_bytes)
         if reader.compression is None:
             return self.references(archive, state, reader.members(), None)
         return self.spooled(
@@ -49,24 +40,19 @@ class TarFormat(SourceFormat):
     rank: ClassVar[int] = 22
 
     def open(self, request: SourceRequest, *, forced: bool) -> TarSource | None:
-        archives = find_archives(request, is_tar_name, forced=forced, what="tar archives")
-        if not archives:
-            return None
-        request.refuse_columns("made of tar archives")
-        looks = [
-            look_into_tar(archive, request)
-            for archive in dict.fromkeys((archives[0], archives[-1]))
-        ]
-        base = archives[0].uri.removesuffix(archives[0].name)
-        return TarSource(request, base, layout_of(looks, archives), len(archives))
-
-
-def look_into_tar(archive: InputFile, request: SourceRequest) -> Look:
-    """Return the first members of a tar; none if it cannot be read."""
-    try:
-        reader = TarReader(
-            archive.uri, request.storage, state_of(archive.uri, request.storage).num_bytes
+        facts = look(
+            request,
+            "tar archive",
+            is_tar_name,
+            lambda archive: _read_start(archive, request.storage),
+            forced=forced,
         )
+        return None if facts is None else TarSource(facts)
+
+
+def _read_start(archive: InputFile, storage: StorageOptions) -> ArchiveStart:
+    try:
+        reader = TarReader(archive.uri, storage, state_of(archive.uri, storage).num_bytes)
     except (ArchiveFault, MissingError):  # reported when the archive is listed
-        return Look([], whole=False)
-    return look_into(reader.members())
+        return ArchiveStart([], whole=False)
+    return start_of(reader.members())

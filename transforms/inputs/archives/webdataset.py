@@ -2,68 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import ClassVar
 
 import pyarrow as pa
 
-from shardwright.errors import MissingError, UsageError
-from shardwright.format.schema import Feature
-from transforms.inputs.archives.archive_members import ArchiveFault, Member, Place, member_reject
-from transforms.inputs.archives.archive_source import (
-    LEAST_LOOK,
-    LOOK_BYTES,
-    Look,
-    Rows,
-    find_archives,
-    layout_of,
-    with_fault,
-)
-from transforms.inputs.archives.tar_members import TarReader, is_tar_name, tar_stem
+from transforms.inputs.archives.archive_members import Member, MemberPlace, member_reject
+from transforms.inputs.archives.archive_source import Rows, with_fault
+from transforms.inputs.archives.tar_members import tar_stem
 from transforms.inputs.archives.tars import TarSource
-from transforms.inputs.archives.webdataset_layout import SampleLayout, SampleRow, learn_layout
-from transforms.inputs.archives.webdataset_samples import Sample, is_webdataset, read_samples
+from transforms.inputs.archives.webdataset_layout import SampleRow
+from transforms.inputs.archives.webdataset_look import WebDatasetFacts, look
+from transforms.inputs.archives.webdataset_samples import Sample, read_samples
 from transforms.inputs.file_rules import Problem
-from transforms.inputs.input_files import FileState, InputFile, state_of
+from transforms.inputs.image_rows import in_batches
+from transforms.inputs.input_files import FileState, InputFile
 from transforms.inputs.source import SourceFormat, SourceRequest
 from transforms.inputs.spool import SpoolWriter
-from transforms.references import BATCH_ROWS, extra_name
+from transforms.references import extra_name
 from transforms.rejects import Reject, RejectReason
 
-_LOOK_SAMPLES = 1000
+_NumberedRow = tuple[int, str, SampleRow]  # number of the sample, key, row
 
 
 @dataclass(frozen=True, slots=True)
 class WebDatasetSource(TarSource):
-    """A source of WebDataset shards.
+    """A source of WebDataset shards."""
 
-    Attributes:
-        samples: The layout of the samples.
-    """
-
-    samples: SampleLayout
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.samples.schema
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        return self.samples.features
-
-    @property
-    def states_splits(self) -> bool:
-        return self.layout.states_splits or "split" in dict(self.samples.roles)
-
-    @property
-    def has_integer_labels(self) -> bool:
-        return self.samples.has_integer_labels
-
-    def describe(self) -> str:
-        number = f"{self.count} WebDataset shards" if self.count > 1 else "a WebDataset shard"
-        return f"{number} at {self.request.uri}{self.samples.describe()}{self.layout.describe()}"
+    facts: WebDatasetFacts
 
     def references(
         self,
@@ -72,24 +39,16 @@ class WebDatasetSource(TarSource):
         members: Iterable[Member],
         writer: SpoolWriter | None,
     ) -> Rows:
-        pending: list[tuple[int, Sample, SampleRow]] = []
-        found = read_samples(members, Place(archive.uri, 0, state.etag), writer)
-        for number, sample in enumerate(with_fault(archive, found)):
-            row = self._row(archive, sample)
-            if isinstance(row, Reject):
-                yield row
-                continue
-            assert isinstance(sample, Sample)
-            pending.append((number, sample, row))
-            if len(pending) == BATCH_ROWS:
-                yield self._references(archive, pending)
-                pending = []
-        if pending:
-            yield self._references(archive, pending)
+        samples = read_samples(members, MemberPlace(archive.uri, 0, state.etag), writer)
+        rows = (
+            self._row(archive, number, sample)
+            for number, sample in enumerate(with_fault(archive, samples))
+        )
+        return in_batches(rows, lambda found: self._references(archive, found))
 
     def _row(
-        self, archive: InputFile, sample: Sample | tuple[str, Problem] | Reject
-    ) -> SampleRow | Reject:
+        self, archive: InputFile, number: int, sample: Sample | tuple[str, Problem] | Reject
+    ) -> _NumberedRow | Reject:
         if isinstance(sample, Reject):
             return sample
         if isinstance(sample, tuple):
@@ -97,25 +56,21 @@ class WebDatasetSource(TarSource):
         problem = sample.problem
         if problem is None:
             try:
-                return self.samples.row_of(sample)
+                return number, sample.key, self.facts.samples.row_of(sample)
             except ValueError as error:
-                missing = self.samples.main_image(sample) is None
-                problem = (
-                    (RejectReason.NOT_AN_IMAGE if missing else RejectReason.BAD_VALUE),
-                    str(error),
-                )
+                missing = self.facts.samples.main_image(sample) is None
+                reason = RejectReason.NOT_AN_IMAGE if missing else RejectReason.BAD_VALUE
+                problem = reason, str(error)
         return Reject(
             f"{tar_stem(archive.name)}/{sample.key}", f"{archive.uri}#{sample.key}", *problem
         )
 
-    def _references(
-        self, archive: InputFile, found: Sequence[tuple[int, Sample, SampleRow]]
-    ) -> pa.RecordBatch:
+    def _references(self, archive: InputFile, found: Sequence[_NumberedRow]) -> pa.RecordBatch:
         rows = [row for _, _, row in found]
-        places = [self.layout.place_of(archive, f"{sample.key}.") for _, sample, _ in found]
+        places = [self.facts.layout.place_of(archive, f"{key}.") for _, key, _ in found]
         stem = tar_stem(archive.name)
-        ids = [row.texts.get("id") or f"{stem}/{sample.key}" for _, sample, row in found]
-        has_label = self.samples.has_labels or "label" in dict(self.samples.roles)
+        ids = [row.texts.get("id") or f"{stem}/{key}" for _, key, row in found]
+        has_label = self.facts.samples.has_labels or "label" in dict(self.facts.samples.roles)
         columns = {
             "id": ids,
             "uri": [row.picture.uri for row in rows],
@@ -133,9 +88,9 @@ class WebDatasetSource(TarSource):
                 for row, (_, label) in zip(rows, places, strict=True)
             ],
         }
-        for place, (name, _) in enumerate(self.samples.columns):
+        for place, (name, _) in enumerate(self.facts.samples.columns):
             columns[extra_name(name)] = [row.extras[place] for row in rows]
-        return pa.RecordBatch.from_pydict(columns, schema=self.schema)
+        return pa.RecordBatch.from_pydict(columns, schema=self.facts.schema)
 
 
 class WebDatasetFormat(SourceFormat):
@@ -146,50 +101,5 @@ class WebDatasetFormat(SourceFormat):
     rank: ClassVar[int] = 20
 
     def open(self, request: SourceRequest, *, forced: bool) -> WebDatasetSource | None:
-        archives = find_archives(request, is_tar_name, forced=forced, what="tar archives")
-        if not archives:
-            return None
-        looks = [
-            list(_look_into(archive, request))
-            for archive in dict.fromkeys((archives[0], archives[-1]))
-        ]
-        if not forced and not is_webdataset(looks[0]):
-            return None
-        samples = list(chain.from_iterable(looks))
-        if not samples:
-            raise UsageError(
-                f"{archives[0].uri} has no samples: "
-                "expected members KEY.SUFFIX, such as 000017.jpg and 000017.cls"
-            )
-        paths = [
-            Look(
-                [f"{sample.key}.{suffix}" for sample in look for suffix in sample.sizes],
-                whole=False,
-            )
-            for look in looks
-        ]
-        base = archives[0].uri.removesuffix(archives[0].name)
-        return WebDatasetSource(
-            request,
-            base,
-            layout_of(paths, archives),
-            len(archives),
-            learn_layout(samples, request.columns),
-        )
-
-
-def _look_into(archive: InputFile, request: SourceRequest) -> Iterator[Sample]:
-    """Yield the first samples of a shard that can be read, without the places of images."""
-    try:
-        state = state_of(archive.uri, request.storage)
-        members = TarReader(archive.uri, request.storage, state.num_bytes).members()
-        num_bytes = 0
-        found = read_samples(members, Place(archive.uri, 0, state.etag), None, places=False)
-        for number, sample in enumerate(islice(found, _LOOK_SAMPLES)):
-            if isinstance(sample, Sample):
-                yield sample
-                num_bytes += sum(sample.sizes.values())
-            if number >= LEAST_LOOK and num_bytes > LOOK_BYTES:
-                return
-    except (ArchiveFault, MissingError):  # reported when the archive is listed
-        return
+        facts = look(request, forced=forced)
+        return None if facts is None else WebDatasetSource(facts)

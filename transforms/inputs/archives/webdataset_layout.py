@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from transforms.inputs.archives.archive_members import Place
+from transforms.inputs.archives.archive_members import MemberPlace
 from transforms.inputs.archives.webdataset_samples import (
     CAPTION,
     COMPANIONS,
@@ -25,7 +25,7 @@ from transforms.inputs.archives.webdataset_samples import (
 from transforms.inputs.file_rules import SPLIT_FOLDERS
 from transforms.inputs.tables.table_columns import extra_feature
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.references import PICTURE_TYPE, REFERENCE_SCHEMA, extra_name
+from transforms.references import PICTURE_TYPE, reference_schema
 
 _JSON_ROLES = ("label", "id", "split", "group")
 _TAKEN_NAMES = frozenset({"image", "id", "label"})  # features of every dataset
@@ -35,7 +35,7 @@ _WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
 class SampleRow(NamedTuple):
     """A sample as columns: its image's place and length, its texts, its extras in layout order."""
 
-    picture: Place
+    picture: MemberPlace
     num_bytes: int
     texts: Mapping[str, str | None]  # of label, id, split and group, if stated
     extras: tuple[Any, ...]
@@ -75,9 +75,7 @@ class SampleLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema(
-            [*REFERENCE_SCHEMA, *(pa.field(extra_name(name), kind) for name, kind in self.columns)]
-        )
+        return reference_schema(self.columns)
 
     @property
     def features(self) -> tuple[Feature, ...]:

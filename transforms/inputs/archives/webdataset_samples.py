@@ -17,7 +17,7 @@ import pyarrow as pa
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,
-    Place,
+    MemberPlace,
     archive_faults,
     member_problem,
     path_problem,
@@ -49,7 +49,7 @@ class Sample:
 
     key: str
     sizes: dict[str, int] = field(default_factory=dict)
-    pictures: dict[str, Place] = field(default_factory=dict)
+    pictures: dict[str, MemberPlace] = field(default_factory=dict)
     texts: dict[str, bytes] = field(default_factory=dict)
     problem: Problem | None = None
 
@@ -71,7 +71,11 @@ def split_key(path: str) -> tuple[str, str] | None:
 
 
 def read_samples(
-    members: Iterable[Member], archive: Place, writer: SpoolWriter | None, *, places: bool = True
+    members: Iterable[Member],
+    archive: MemberPlace,
+    writer: SpoolWriter | None,
+    *,
+    places: bool = True,
 ) -> Iterator[Sample | tuple[str, Problem]]:
     """Yield samples in order, and (path, problem) for each member outside a sample.
 
@@ -110,14 +114,14 @@ def _take(
     sample: Sample,
     suffix: str,
     member: Member,
-    archive: Place,
+    archive: MemberPlace,
     writer: SpoolWriter | None,
     *,
     places: bool,
 ) -> None:
     if is_image_suffix(suffix) and places:
         found = member_problem(member) or place_member(member, archive, writer)
-        if isinstance(found, Place):
+        if isinstance(found, MemberPlace):
             sample.pictures[suffix] = found
         else:
             sample.problem = sample.problem or found

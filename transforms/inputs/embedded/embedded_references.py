@@ -13,11 +13,12 @@ from shardwright.errors import BuildError
 from shardwright.storage import StorageOptions
 from transforms.features.lists import is_list
 from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, picture_parts
+from transforms.inputs.file_lookups import look_up
 from transforms.inputs.file_rules import Problem, size_problem
+from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.input_files import InputFile
 from transforms.inputs.spool import SpoolWriter
 from transforms.inputs.tables.table_columns import as_text, canonical_splits, empty_as_null
-from transforms.inputs.tables.table_references import look_at_each, resolve_paths
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, concat, extra_name, keep_rows
 from transforms.rejects import Reject, RejectReason
 
@@ -182,7 +183,7 @@ def _places(
     A row keeps its first problem. A row without a main image is a problem.
     """
     parts = picture_parts(column)
-    found = _look_at_files(
+    found = _look_up_files(
         [None if data is not None else path for data, path in parts], root, storage
     )
     for row, (data, _) in enumerate(parts):
@@ -198,7 +199,7 @@ def _places(
     return _settled(found, problems)
 
 
-def _look_at_files(paths: Sequence[str | None], root: str, storage: StorageOptions) -> list[Found]:
+def _look_up_files(paths: Sequence[str | None], root: str, storage: StorageOptions) -> list[Found]:
     """Return the files of images that have a path but are not embedded."""
     named = [row for row, path in enumerate(paths) if path]
     result: list[Found] = [None] * len(paths)
@@ -206,14 +207,9 @@ def _look_at_files(paths: Sequence[str | None], root: str, storage: StorageOptio
         return result
     _, addresses = resolve_paths(pa.array([paths[row] for row in named], pa.string()), root)
     uris = addresses.to_pylist()
-    for row, uri, look in zip(named, uris, look_at_each(uris, storage), strict=True):
-        problem = look.problem and (look.problem[0], f"{uri}: {look.problem[1]}")
-        result[row] = problem or {
-            "uri": uri,
-            "offset": None,
-            "num_bytes": look.num_bytes,
-            "etag": look.etag,
-        }
+    for row, uri, lookup in zip(named, uris, look_up(uris, storage), strict=True):
+        problem = lookup.problem and (lookup.problem[0], f"{uri}: {lookup.problem[1]}")
+        result[row] = problem or lookup.as_picture(uri)
     return result
 
 

@@ -12,104 +12,44 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from shardwright.errors import BuildError, UsageError
-from shardwright.format.schema import Feature
-from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
-from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
+from transforms.inputs.embedded.embedded_files import is_embedded_name, open_rows
+from transforms.inputs.embedded.embedded_look import EmbeddedFacts, look
 from transforms.inputs.embedded.embedded_references import list_rows
-from transforms.inputs.input_files import InputFile, common_split_names, find_files, state_of
+from transforms.inputs.input_files import InputFile, find_files, state_of
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
-from transforms.references import REFERENCE_SCHEMA, extra_name
 from transforms.rejects import Reject, RejectReason
-
-_ROLES = ("image", "label", "id", "split", "group")
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSource(InputSource):
-    """A source of files with images in a column.
+    """A source of files with images in a column."""
 
-    Attributes:
-        request: The request for INPUT.
-        root: The folder that the files' names are relative to.
-        layout: The role of each column.
-        num_files: The number of files at detection.
-        names_state_splits: True if every file's name states a split.
-    """
-
-    request: SourceRequest
-    root: str
-    layout: EmbeddedLayout
-    num_files: int
-    names_state_splits: bool
-
-    def describe(self) -> str:
-        roles = ", ".join(
-            f"{role}={column!r}" for role in _ROLES if (column := getattr(self.layout, role))
-        )
-        extras = f"; features from {', '.join(self.layout.extras)}" if self.layout.extras else ""
-        files = "a file" if self.num_files == 1 else f"{self.num_files} files"
-        return f"{files} with images in a column at {self.request.uri}, columns {roles}{extras}"
+    facts: EmbeddedFacts
 
     def parts(self) -> Iterator[str]:
-        for file in find_files(self.request, is_embedded_name):
+        for file in find_files(self.facts.request, is_embedded_name):
             yield file.uri
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        file = InputFile(part, part.removeprefix(f"{self.root}/"))
-        storage = self.request.storage
+        file = InputFile(part, part.removeprefix(self.facts.base))
+        storage = self.facts.request.storage
         state = state_of(part, storage)
         if not state.num_bytes:
             yield Reject(file.name, part, RejectReason.EMPTY_FILE, "the file has no bytes")
             return
 
         def make(writer: SpoolWriter) -> Iterator[pa.RecordBatch | Reject]:
-            root = self.request.image_root or os.path.dirname(part)
+            root = self.facts.request.image_root or os.path.dirname(part)
             with open_rows(part, storage) as (_, batches):
-                yield from list_rows(batches, file, self.layout, writer, root=root, storage=storage)
+                yield from list_rows(
+                    batches, file, self.facts.layout, writer, root=root, storage=storage
+                )
 
-        rules = rules_digest(file, self.layout, self.request.image_root)
+        rules = rules_digest(file, self.facts.layout, self.facts.request.image_root)
         yield from spooled(
-            self.request.spool, part, f"{state.etag}-{state.num_bytes}-{rules}", storage, make
+            self.facts.request.spool, part, f"{state.etag}-{state.num_bytes}-{rules}", storage, make
         )
-
-    @property
-    def schema(self) -> pa.Schema:
-        return pa.schema(
-            [
-                *REFERENCE_SCHEMA,
-                *(
-                    pa.field(extra_name(name), self.layout.type_of(name))
-                    for name in self.layout.extras
-                ),
-            ]
-        )
-
-    @property
-    def features(self) -> tuple[Feature, ...]:
-        return tuple(map(self.layout.feature_of, self.layout.extras))
-
-    @property
-    def states_splits(self) -> bool:
-        return self.layout.split is not None or self.names_state_splits
-
-    @property
-    def splits_can_be_redrawn(self) -> bool:
-        return self.layout.split is None
-
-    @property
-    def has_integer_labels(self) -> bool:
-        label = self.layout.label
-        return (
-            label is not None
-            and label not in self.layout.class_names
-            and pa.types.is_integer(self.layout.columns.field(label).type)
-        )
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.layout.class_names.get(self.layout.label or "")
 
 
 class EmbeddedFormat(SourceFormat):
@@ -123,45 +63,5 @@ class EmbeddedFormat(SourceFormat):
     rank: ClassVar[int] = 25
 
     def open(self, request: SourceRequest, *, forced: bool) -> EmbeddedSource | None:
-        files = find_files(request, is_embedded_name)
-        if not files:
-            if forced:
-                raise UsageError(
-                    f"{request.argument} {request.uri} holds no Parquet or Arrow files "
-                    "(.parquet, .arrow, .feather)"
-                )
-            return None
-        only_here = forced or is_arrow_name(files[0].uri)
-        try:
-            layout = _look(files, request, forced=only_here)
-        except BuildError:
-            if only_here:
-                raise
-            return None  # it may be a table: `table` reports the error
-        if layout is None:
-            return None
-        if request.columns.get("size") is not None:
-            raise UsageError(
-                "--size-column is for a table of paths, "
-                f"but {request.argument} {request.uri} holds the images themselves"
-            )
-        root = files[0].uri.removesuffix(files[0].name).rstrip("/")
-        return EmbeddedSource(request, root, layout, len(files), common_split_names(files))
-
-
-def _look(
-    files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool
-) -> EmbeddedLayout | None:
-    """Return the layout of the first file with rows; None if no column holds images."""
-    for file in files:
-        if not state_of(file.uri, request.storage).num_bytes:
-            continue
-        with open_rows(file.uri, request.storage) as (schema, batches):
-            rows = next((batch for batch in batches if batch.num_rows), None)
-            if rows is not None:
-                return make_layout(
-                    rows, schema, request.columns, file.uri, kinds=request.kinds, forced=forced
-                )
-    if forced:
-        raise UsageError(f"the files of {request.argument} {request.uri} have no rows")
-    return None
+        facts = look(request, forced=forced)
+        return None if facts is None else EmbeddedSource(facts)

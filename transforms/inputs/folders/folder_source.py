@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.storage import NO_OPTIONS, StorageOptions, is_remote
-from transforms.inputs.file_rules import FileRow
-from transforms.inputs.folders.local_folders import find_split_folders, list_folder
-from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
+from shardwright.storage import NO_OPTIONS, StorageOptions
+from transforms.inputs.folders.folder_files import describe_folder, find_splits, list_files
+from transforms.inputs.image_rows import image_references, in_batches
+from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
 from transforms.rejects import Reject
 
 
@@ -33,34 +31,18 @@ class FolderSource(InputSource):
     split_folders: tuple[str, ...] = ()
     storage: StorageOptions = NO_OPTIONS
 
-    @property
-    def states_splits(self) -> bool:
-        return bool(self.split_folders)
-
-    def describe(self) -> str:
-        kind = (
-            f"split folders ({', '.join(self.split_folders)})" if self.split_folders else "a folder"
-        )
-        return f"{kind} at {self.root}"
+    @classmethod
+    def at(
+        cls, root: str, split_folders: tuple[str, ...] = (), storage: StorageOptions = NO_OPTIONS
+    ) -> FolderSource:
+        """Return the source of a folder."""
+        facts = SourceFacts(describe_folder(root, split_folders), states_splits=bool(split_folders))
+        return cls(facts, root, split_folders, storage)
 
     def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
         del part  # there is only one
-        pending: list[FileRow] = []
-        for found in self._files():
-            if isinstance(found, Reject):
-                yield found
-                continue
-            pending.append(found)
-            if len(pending) == BATCH_ROWS:
-                yield file_references(pending)
-                pending = []
-        if pending:
-            yield file_references(pending)
-
-    def _files(self) -> Iterator[FileRow | Reject]:
-        if is_remote(self.root):
-            return list_prefix(self.root, self.split_folders, self.storage)
-        return list_folder(self.root, self.split_folders)
+        files = list_files(self.root, self.split_folders, self.storage)
+        yield from in_batches(files, image_references)
 
 
 class FolderFormat(SourceFormat):
@@ -77,21 +59,4 @@ class FolderFormat(SourceFormat):
                 raise UsageError(f"{request.argument} {root} is not a folder")
             return None
         request.refuse_columns("a folder")
-        splits = (
-            find_split_prefixes(root, request.storage)
-            if request.is_remote
-            else find_split_folders(root)
-        )
-        return FolderSource(root, splits, request.storage)
-
-
-def file_references(rows: Sequence[FileRow]) -> pa.RecordBatch:
-    """Return listed files as a reference batch of whole files."""
-    columns: dict[str, Sequence[object]] = dict(
-        zip(FileRow._fields, zip(*rows, strict=True), strict=True)
-    )
-    nothing = [None] * len(rows)
-    columns |= {"offset": nothing, "row": [0] * len(rows), "group": nothing}
-    return pa.RecordBatch.from_pydict(
-        {field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA
-    )
+        return FolderSource.at(root, find_splits(root, request.storage), request.storage)

@@ -9,7 +9,6 @@ from shardwright.errors import UsageError
 from transforms.inputs.file_rules import (
     MAGIC_BYTES,
     SPLIT_FOLDERS,
-    FileRow,
     Problem,
     etag_of,
     file_problem,
@@ -18,6 +17,7 @@ from transforms.inputs.file_rules import (
     magic_problem,
     place_of,
 )
+from transforms.inputs.image_rows import ImageRow
 from transforms.rejects import Reject, RejectReason
 
 
@@ -39,7 +39,7 @@ def find_split_folders(root: str) -> tuple[str, ...]:
     return ()
 
 
-def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[FileRow | Reject]:
+def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | Reject]:
     """Yield a row or a reject for every file below the root, in name order.
 
     Links are followed, except one back to a folder above itself.
@@ -64,7 +64,7 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[FileRow | R
 
 def _reference(
     split_folders: Sequence[str], relative: str, entry: os.DirEntry[str]
-) -> FileRow | Reject:
+) -> ImageRow | Reject:
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -80,7 +80,7 @@ def _reference(
     if problem:
         return Reject(relative, entry.path, *problem)
     split, label = place_of(split_folders, relative)
-    return FileRow(relative, entry.path, status.st_size, etag_of(status), split, label)
+    return ImageRow(relative, entry.path, status.st_size, etag_of(status), split, label)
 
 
 def _other_file(entry: os.DirEntry[str]) -> Problem | None:

@@ -12,7 +12,6 @@ from shardwright.storage.reads import map_reads
 from transforms.inputs.file_rules import (
     MAGIC_BYTES,
     SPLIT_FOLDERS,
-    FileRow,
     Problem,
     has_image_name,
     is_litter,
@@ -20,6 +19,7 @@ from transforms.inputs.file_rules import (
     place_of,
     size_problem,
 )
+from transforms.inputs.image_rows import ImageRow
 from transforms.rejects import Reject, RejectReason
 
 
@@ -48,7 +48,7 @@ def find_split_prefixes(uri: str, options: StorageOptions) -> tuple[str, ...]:
 
 def list_prefix(
     uri: str, split_folders: Sequence[str], options: StorageOptions
-) -> Iterator[FileRow | Reject]:
+) -> Iterator[ImageRow | Reject]:
     """Yield a row or a reject for every object below the prefix, in no order.
 
     Objects that stand for folders (no bytes, no dot in the name) are rejected as other files.
@@ -63,7 +63,7 @@ def list_prefix(
             if problem:
                 yield Reject(relative, address, *problem)
             else:
-                yield FileRow(
+                yield ImageRow(
                     relative,
                     address,
                     row.num_bytes,

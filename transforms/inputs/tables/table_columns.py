@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,9 +20,9 @@ _BYTES_TYPES = (
 )  # fmt: skip
 
 
-def in_detail(column: str) -> str:
-    """Return a column's name escaped for the detail of `reject_rows`, a format string."""
-    return repr(column).replace("{", "{{").replace("}", "}}")
+def escaped(text: str) -> str:
+    """Return a text as part of the detail of `reject_rows`, a format string."""
+    return text.replace("{", "{{").replace("}", "}}")
 
 
 def check_text(kind: pa.DataType, name: str) -> None:
@@ -85,8 +85,13 @@ def check_sizes(kind: pa.DataType, name: str) -> None:
         )
 
 
-def settle_sizes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
-    """Yield a reject for each invalid size, then the references with `num_bytes` as int64."""
+def settle_sizes(batch: pa.RecordBatch, where: str = "") -> Iterator[pa.RecordBatch | Reject]:
+    """Yield a reject for each invalid size, then the references with `num_bytes` as int64.
+
+    Args:
+        batch: References, with `num_bytes` as in the table.
+        where: The start of details, a format string: the table's file if it has several.
+    """
     sizes = (
         batch.column("num_bytes")
         .cast(pa.float64(), safe=False)
@@ -97,9 +102,9 @@ def settle_sizes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Reject]:
         (
             sizes < 0,
             RejectReason.BAD_VALUE,
-            "row {row}: the size must be a number of bytes, got {num_bytes}",
+            f"{where}row {{row}}: the size must be a number of bytes, got {{num_bytes}}",
         ),
-        (sizes == 0, RejectReason.EMPTY_FILE, "row {row}: the size is 0"),
+        (sizes == 0, RejectReason.EMPTY_FILE, f"{where}row {{row}}: the size is 0"),
         (
             sizes > MAX_IMAGE_BYTES,
             RejectReason.TOO_LARGE,
@@ -147,3 +152,13 @@ def extra_feature(name: str, kind: pa.DataType) -> Feature:
     else:
         feature_kind = FeatureKind.FLOAT32 if pa.types.is_float32(value) else FeatureKind.BYTES
     return Feature(name, feature_kind, shape=(None,) if pa.types.is_list(stored) else ())
+
+
+def features_or_problem(
+    features: Callable[[], tuple[Feature, ...]],
+) -> tuple[tuple[Feature, ...], str]:
+    """Return the features and "", or () and the message if tf.Example cannot hold a column."""
+    try:
+        return features(), ""
+    except BuildError as error:
+        return (), str(error)

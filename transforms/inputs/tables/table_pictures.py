@@ -9,13 +9,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.storage import StorageOptions
+from transforms.inputs.file_lookups import look_up
+from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.tables.table_columns import as_text, empty_as_null
-from transforms.inputs.tables.table_references import look_at_each, resolve_paths
 from transforms.references import PICTURE_TYPE, extra_name, keep_rows, set_column
 from transforms.rejects import Reject
 
 
-def look_at_pictures(
+def look_up_pictures(
     batch: pa.RecordBatch, names: Sequence[str], folder: str, storage: StorageOptions
 ) -> Iterator[pa.RecordBatch | Reject]:
     """Yield references with their path columns `x/NAME` converted to `PICTURE_TYPE`.
@@ -35,18 +36,12 @@ def look_at_pictures(
         there = paths.is_valid().to_numpy(zero_copy_only=False)
         places: list[dict[str, object] | None] = [None] * batch.num_rows
         rows = np.flatnonzero(there).tolist()
-        for row, look in zip(
-            rows, look_at_each(uris.filter(paths.is_valid()).to_pylist(), storage), strict=True
-        ):
+        found = look_up(uris.filter(paths.is_valid()).to_pylist(), storage)
+        for row, lookup in zip(rows, found, strict=True):
             uri = uris[row].as_py()
-            places[row] = {
-                "uri": uri,
-                "offset": None,
-                "num_bytes": look.num_bytes,
-                "etag": look.etag,
-            }
-            if look.problem and keep[row]:
-                reason, detail = look.problem
+            places[row] = lookup.as_picture(uri)
+            if lookup.problem and keep[row]:
+                reason, detail = lookup.problem
                 keep[row] = False
                 yield Reject(batch.column("id")[row].as_py(), uri, reason, f"{name}: {detail}")
         batch = set_column(batch, extra_name(name), pa.array(places, PICTURE_TYPE))

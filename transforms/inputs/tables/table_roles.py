@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -49,6 +49,14 @@ def find_roles(
             "set --image-column to the one with the image paths"
         )
     return roles
+
+
+def describe_columns(layout: object, extras: Iterable[str]) -> str:
+    """Return for the log the columns with a role in a layout, and those that become features."""
+    columns = ((role, getattr(layout, role, None)) for role in ROLE_COLUMNS)
+    roles = ", ".join(f"{role}={column!r}" for role, column in columns if column)
+    features = ", ".join(extras)
+    return f"{roles}; features from {features}" if features else roles
 
 
 def roles_as_text(schema: pa.Schema, roles: Mapping[str, str | None]) -> pa.Schema:

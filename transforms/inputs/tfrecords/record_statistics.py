@@ -20,7 +20,7 @@ _TYPES: Mapping[str, pa.DataType] = {
 
 
 @dataclass(slots=True)
-class Seen:
+class FeatureStatistics:
     """Statistics of one feature in some records."""
 
     kinds: Counter[str] = field(default_factory=Counter)  # "bytes_list", ... -> records
@@ -35,7 +35,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RecordStatistics:
     """Statistics of some records.
 
     Attributes:
@@ -44,7 +44,7 @@ class Look:
     """
 
     num_records: int
-    features: Mapping[str, Seen]
+    features: Mapping[str, FeatureStatistics]
 
     def stored(self, key: str) -> pa.DataType:
         """Return the type of a feature's values; binary if no record has one."""
@@ -79,13 +79,13 @@ def is_sequence_example(data: bytes) -> bool:
     return place < len(data) and data[place] == 0x12
 
 
-def look_at(records: Iterable[bytes], place: str) -> Look:
+def statistics_of(records: Iterable[bytes], place: str) -> RecordStatistics:
     """Return statistics of the features of some records.
 
     Raises:
         UsageError: There are no records, or none is a tf.Example.
     """
-    found: dict[str, Seen] = {}
+    found: dict[str, FeatureStatistics] = {}
     total = good = 0
     for data in records:
         total += 1
@@ -100,14 +100,8 @@ def look_at(records: Iterable[bytes], place: str) -> Look:
             continue
         good += bool(features)
         for key, (kind, values) in features.items():
-            found.setdefault(key, Seen()).add(kind, values)
+            found.setdefault(key, FeatureStatistics()).add(kind, values)
     if not good:
-        raise UsageError(
-            f"{place}: "
-            + (
-                f"none of the first {total} records is a tf.Example with features"
-                if total
-                else "no valid record"
-            )
-        )
-    return Look(good, dict(sorted(found.items())))
+        told = f"none of the first {total} records is a tf.Example with features"
+        raise UsageError(f"{place}: {told if total else 'no valid record'}")
+    return RecordStatistics(good, dict(sorted(found.items())))

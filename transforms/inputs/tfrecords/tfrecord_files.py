@@ -73,7 +73,8 @@ def read_frames(file: BinaryIO, num_bytes: int | None = None) -> Iterator[Record
             offset = fault.next_offset
             continue
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            yield RecordFault(offset, f"the file cannot be unpacked any further: {error}")
+            told = f"the file cannot be unpacked any further: {error}"
+            yield RecordFault(offset, told, is_truncated=True)
             return
         if span is None:
             return

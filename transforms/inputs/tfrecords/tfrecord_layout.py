@@ -13,7 +13,7 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.format.schema import ARROW_TYPES, PICTURES, Feature, FeatureKind
 from transforms.inputs.image_values import IMAGE_NAMES, said_kinds
-from transforms.inputs.tfrecords.record_statistics import Look, Seen
+from transforms.inputs.tfrecords.record_statistics import FeatureStatistics, RecordStatistics
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated
 from transforms.references import PICTURE_TYPE
 
@@ -63,7 +63,7 @@ class RecordLayout:
 
 
 def make_layout(
-    look: Look,
+    seen: RecordStatistics,
     columns: Mapping[str, str | None],
     place: str,
     stated: Stated = NOTHING_STATED,
@@ -73,7 +73,7 @@ def make_layout(
     """Return the roles and types of the features.
 
     Args:
-        look: Statistics of the first records.
+        seen: Statistics of the first records.
         columns: Role -> key given by an option, or None.
         place: The input's name in messages.
         stated: The features that the folder states.
@@ -83,37 +83,37 @@ def make_layout(
         UsageError: No feature holds images, or a given feature is missing or does not suit its
             role.
     """
-    look = _as_said(look, said_kinds(columns, kinds))
-    image = _image_key(look, columns.get("image"), place, stated)
+    seen = _as_said(seen, said_kinds(columns, kinds))
+    image = _image_key(seen, columns.get("image"), place, stated)
     roles = {
         "label": _role_key(
-            look, "label", columns, (*filter(None, [stated.label]), *LABEL_NAMES), place
+            seen, "label", columns, (*filter(None, [stated.label]), *LABEL_NAMES), place
         ),
-        "id": _role_key(look, "id", columns, (*filter(None, [stated.id]), *ID_NAMES), place),
-        "split": _role_key(look, "split", columns, (), place),
-        "group": _role_key(look, "group", columns, (), place),
+        "id": _role_key(seen, "id", columns, (*filter(None, [stated.id]), *ID_NAMES), place),
+        "split": _role_key(seen, "split", columns, (), place),
+        "group": _role_key(seen, "group", columns, (), place),
     }
-    return _layout_of(look, image, roles, stated)
+    return _layout_of(seen, image, roles, stated)
 
 
 def _layout_of(
-    look: Look, image: str, roles: Mapping[str, str | None], stated: Stated
+    seen: RecordStatistics, image: str, roles: Mapping[str, str | None], stated: Stated
 ) -> RecordLayout:
     """Return the layout with these roles; features without one become columns."""
-    types = {key: look.stored(key) for key in roles.values() if key is not None}
-    left_out = tuple(key for key in look.features if key in stated.derived)
+    types = {key: seen.stored(key) for key in roles.values() if key is not None}
+    left_out = tuple(key for key in seen.features if key in stated.derived)
     if image == "image/encoded" and not stated.derived:
-        left_out = tuple(key for key in _DERIVED if key in look.features)
+        left_out = tuple(key for key in _DERIVED if key in seen.features)
     others = [
         key
-        for key in _in_order(look, stated)
+        for key in _in_order(seen, stated)
         if key not in types and key not in left_out and key != image
     ]
-    features = [_feature_of(key, look, stated) for key in others]
+    features = [_feature_of(key, seen, stated) for key in others]
     return RecordLayout(
         image=image,
         columns={
-            key: _column_type(key, feature, look)
+            key: _column_type(key, feature, seen)
             for key, feature in zip(others, features, strict=True)
         },
         features=tuple(features),
@@ -126,30 +126,30 @@ def _layout_of(
     )
 
 
-def _as_said(look: Look, said: Mapping[str, FeatureKind]) -> Look:
+def _as_said(seen: RecordStatistics, said: Mapping[str, FeatureKind]) -> RecordStatistics:
     """Return the statistics with the kinds that an option or the schema sets: image or not."""
-    features = dict(look.features)
+    features = dict(seen.features)
     for key in said.keys() & features.keys():
-        seen = features[key]
-        features[key] = Seen(
-            seen.kinds, seen.lengths, seen.kinds["bytes_list"] if said[key] in PICTURES else 0
+        one = features[key]
+        features[key] = FeatureStatistics(
+            one.kinds, one.lengths, one.kinds["bytes_list"] if said[key] in PICTURES else 0
         )
-    return Look(look.num_records, features)
+    return RecordStatistics(seen.num_records, features)
 
 
-def _image_key(look: Look, given: str | None, place: str, stated: Stated) -> str:
+def _image_key(seen: RecordStatistics, given: str | None, place: str, stated: Stated) -> str:
     if given is not None:
-        if given not in look.features:
+        if given not in seen.features:
             raise UsageError(
-                f"--image-column {given!r} is not in the records of {place}, which have {look}"
+                f"--image-column {given!r} is not in the records of {place}, which have {seen}"
             )
-        if not look.has_images(given):
+        if not seen.has_images(given):
             raise UsageError(
                 f"--image-column {given!r} of {place} does not hold one encoded image "
                 "(JPEG, PNG, ...) in each record"
             )
         return given
-    images = [key for key in look.features if look.has_images(key)]
+    images = [key for key in seen.features if seen.has_images(key)]
     wanted = [key for key in (*filter(None, [stated.image]), *IMAGE_NAMES) if key in images]
     if wanted or len(images) == 1:
         return (wanted or images)[0]
@@ -159,61 +159,65 @@ def _image_key(look: Look, given: str | None, place: str, stated: Stated) -> str
             "choose the main one with --image-column"
         )
     raise UsageError(
-        f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {look}"
+        f"no feature of {place} holds encoded images (JPEG, PNG, ...); its records have {seen}"
     )
 
 
 def _role_key(
-    look: Look, role: str, columns: Mapping[str, str | None], names: Sequence[str], place: str
+    seen: RecordStatistics,
+    role: str,
+    columns: Mapping[str, str | None],
+    names: Sequence[str],
+    place: str,
 ) -> str | None:
     given = columns.get(role)
     if given is None:
-        return next((name for name in names if name in look.features and _suits(look, name)), None)
-    if given not in look.features:
+        return next((name for name in names if name in seen.features and _suits(seen, name)), None)
+    if given not in seen.features:
         raise UsageError(
-            f"--{role}-column {given!r} is not in the records of {place}, which have {look}"
+            f"--{role}-column {given!r} is not in the records of {place}, which have {seen}"
         )
-    if not _suits(look, given):
+    if not _suits(seen, given):
         raise UsageError(
             f"--{role}-column {given!r} of {place} must be one whole number or text in each record"
         )
     return given
 
 
-def _suits(look: Look, key: str) -> bool:
-    return look.is_scalar(key) and look.stored(key) != pa.float32() and not look.has_images(key)
+def _suits(seen: RecordStatistics, key: str) -> bool:
+    return seen.is_scalar(key) and seen.stored(key) != pa.float32() and not seen.has_images(key)
 
 
-def _in_order(look: Look, stated: Stated) -> list[str]:
+def _in_order(seen: RecordStatistics, stated: Stated) -> list[str]:
     """Return the keys in writing order: as stated, then by name."""
-    first = [key for key in stated.features if key in look.features]
-    return [*first, *(key for key in look.features if key not in stated.features)]
+    first = [key for key in stated.features if key in seen.features]
+    return [*first, *(key for key in seen.features if key not in stated.features)]
 
 
-def _feature_of(key: str, look: Look, stated: Stated) -> Feature:
-    name = "label_text" if key == _LABEL_TEXT and "label_text" not in look.features else key
+def _feature_of(key: str, seen: RecordStatistics, stated: Stated) -> Feature:
+    name = "label_text" if key == _LABEL_TEXT and "label_text" not in seen.features else key
     column, known = "" if key == name else key, stated.features.get(key)
-    if look.has_images(key):
+    if seen.has_images(key):
         if known is not None and known.kind in PICTURES:
             return known
         return Feature(
             name,
             FeatureKind.IMAGE,
             column=column,
-            default="" if look.features[key].images < look.num_records else None,
+            default="" if seen.features[key].images < seen.num_records else None,
         )
     if (
         known is not None
         and known.kind not in PICTURES
-        and ARROW_TYPES[known.kind] == look.stored(key)
+        and ARROW_TYPES[known.kind] == seen.stored(key)
     ):
         return replace(known, column="")
-    shape = () if look.is_scalar(key) else (None,)
-    return Feature(name, _KINDS[look.stored(key)], shape=shape, column=column)
+    shape = () if seen.is_scalar(key) else (None,)
+    return Feature(name, _KINDS[seen.stored(key)], shape=shape, column=column)
 
 
-def _column_type(key: str, feature: Feature, look: Look) -> pa.DataType:
-    if look.has_images(key):
+def _column_type(key: str, feature: Feature, seen: RecordStatistics) -> pa.DataType:
+    if seen.has_images(key):
         return PICTURE_TYPE
-    value = pa.string() if feature.names else look.stored(key)
+    value = pa.string() if feature.names else seen.stored(key)
     return value if feature.stored_shape == () else pa.list_(value)

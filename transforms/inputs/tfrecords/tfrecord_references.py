@@ -25,7 +25,6 @@ _KINDS = {
     pa.int64(): "int64_list",
     pa.string(): "int64_list",
 }
-Place = tuple[int, int]  # offset, number of bytes
 # (record, its offset, the span of an image in it) -> the image's offset in the file to read later
 Keep = Callable[[bytes, int, Span], int]
 
@@ -33,8 +32,8 @@ Keep = Callable[[bytes, int, Span], int]
 class _Misfit(Exception):  # noqa: N818 - becomes a reject
     """A record that cannot be a reference."""
 
-    def __init__(self, reason: RejectReason, detail: str) -> None:
-        super().__init__(reason, detail)
+    def __init__(self, detail: str, reason: RejectReason = RejectReason.BAD_VALUE) -> None:
+        super().__init__(detail, reason)
         self.problem: Problem = (reason, detail)
 
 
@@ -97,8 +96,7 @@ def list_records(
 
 
 def _broken(fault: RecordFault, file: InputFile, number: int) -> Reject:
-    ends = "the file ends" in fault.what or "unpacked" in fault.what
-    reason = RejectReason.TRUNCATED if ends else RejectReason.CORRUPT
+    reason = RejectReason.TRUNCATED if fault.is_truncated else RejectReason.CORRUPT
     rest = "" if fault.next_offset is not None else "; it and the rest of the file are skipped"
     return _reject(file, number, reason, f", {str(fault).removeprefix('record ')}{rest}")
 
@@ -147,7 +145,7 @@ class _RowMaker:
             "label": self._label(block, spans),
         }
         if not row["id"]:
-            raise _Misfit(RejectReason.BAD_ID, f"its id, {layout.id!r}, is empty")
+            raise _Misfit(f"its id, {layout.id!r}, is empty", RejectReason.BAD_ID)
         for key, kind in layout.columns.items():
             row[extra_name(key)] = self._column(key, kind, block, spans, frame)
         return row
@@ -156,34 +154,28 @@ class _RowMaker:
         try:
             block, spans = find_features(data, 0, len(data), _EVERY)
         except (ExampleFault, UnicodeError) as error:
-            raise _Misfit(RejectReason.BAD_VALUE, str(error)) from error
+            raise _Misfit(str(error)) from error
         if block is not data and is_sequence_example(data):
             raise _Misfit(
-                RejectReason.BAD_VALUE,
-                "a tf.SequenceExample, which is not supported: write one tf.Example for each image",
+                "a tf.SequenceExample, which is not supported: write one tf.Example for each image"
             )
         unknown = spans.keys() - self._keys
         if unknown:
             name = min(unknown).decode(errors="replace")
-            raise _Misfit(
-                RejectReason.BAD_VALUE,
-                f"it has the feature {name!r}, which the first records lack",
-            )
+            raise _Misfit(f"it has the feature {name!r}, which the first records lack")
         return block, spans
 
     def _picture(
         self, key: str, block: Block, spans: dict[bytes, Span], frame: RecordSpan
-    ) -> Place:
-        """Return the place of an image in the file to read later."""
+    ) -> tuple[int, int]:
+        """Return the offset and the length in bytes of an image in the file to read later."""
         found = spans.get(key.encode())
         span = None if found is None else bytes_span(block, found)
         if span is None:
-            raise _Misfit(
-                RejectReason.BAD_VALUE, f"its image, {key!r}, is missing or not one bytes value"
-            )
+            raise _Misfit(f"its image, {key!r}, is missing or not one bytes value")
         start, stop = span
         if problem := size_problem(stop - start):
-            raise _Misfit(*problem)
+            raise _Misfit(problem[1], problem[0])
         # Protobuf has reassembled the features; in the record, the image is one run of bytes.
         if block is not frame.data:
             start = frame.data.index(block[start:stop])
@@ -208,10 +200,7 @@ class _RowMaker:
         if is_list:
             return values
         if len(values) > 1:
-            raise _Misfit(
-                RejectReason.BAD_VALUE,
-                f"{key!r} has {len(values)} values, but one in the first records",
-            )
+            raise _Misfit(f"{key!r} has {len(values)} values, but one in the first records")
         return values[0] if len(values) else None
 
     def _label(self, block: Block, spans: dict[bytes, Span]) -> str | None:
@@ -227,19 +216,14 @@ class _RowMaker:
             return None
         values = self._values(key, self._layout.types[key], block, spans)
         if len(values) > 1:
-            raise _Misfit(
-                RejectReason.BAD_VALUE,
-                f"{key!r} has {len(values)} values, but one in the first records",
-            )
+            raise _Misfit(f"{key!r} has {len(values)} values, but one in the first records")
         value = values[0] if len(values) else None
         if not isinstance(value, bytes):
             return None if value is None else str(value)
         try:
             return value.decode().strip() or None
         except UnicodeDecodeError as error:
-            raise _Misfit(
-                RejectReason.BAD_VALUE, f"{key!r} is {value[:40]!r}, which is not UTF-8"
-            ) from error
+            raise _Misfit(f"{key!r} is {value[:40]!r}, which is not UTF-8") from error
 
     def _values(self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span]) -> Any:
         """Return the values of a feature, [] if the record lacks it."""
@@ -249,12 +233,9 @@ class _RowMaker:
         try:
             found, values = read_values(block, span)
         except ExampleFault as error:
-            raise _Misfit(RejectReason.BAD_VALUE, f"{key!r}: {error}") from error
+            raise _Misfit(f"{key!r}: {error}") from error
         if len(values) and found != _KINDS[kind]:
-            raise _Misfit(
-                RejectReason.BAD_VALUE,
-                f"{key!r} is a {found}, but a {_KINDS[kind]} in the first records",
-            )
+            raise _Misfit(f"{key!r} is a {found}, but a {_KINDS[kind]} in the first records")
         if found == "bytes_list":
             self.value_bytes += sum(map(len, values))
         return values

@@ -1,20 +1,19 @@
-"""A table of images or of labels: its files, the roles of its columns, and its references."""
+"""The layout of a table of images or of labels: its files, and the roles of its columns."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, StorageOptions
-from transforms.inputs.source import InputSource
-from transforms.inputs.tables.table_columns import extra_feature
-from transforms.inputs.tables.table_pictures import look_at_pictures
-from transforms.inputs.tables.table_references import list_table, reference_schema_of
-from transforms.rejects import Reject
+from transforms.inputs.source import SourceFacts
+from transforms.inputs.tables.table_columns import extra_feature, features_or_problem
+from transforms.inputs.tables.table_roles import describe_columns
+from transforms.references import PICTURE_TYPE, reference_schema
 
 _TEXT_KINDS = frozenset(
     {FeatureKind.TEXT, FeatureKind.BYTES, FeatureKind.TOKENS, FeatureKind.BAG_OF_WORDS}
@@ -27,8 +26,8 @@ LABEL_KEYS = ("id", "path", "stem")
 
 
 @dataclass(frozen=True, slots=True)
-class TableSource(InputSource):
-    """A table to read, in one file or in several.
+class TableLayout:
+    """The files of a table, and the roles of its columns.
 
     Attributes:
         path: Its absolute path, or a store's address; for several files, their common folder.
@@ -87,59 +86,42 @@ class TableSource(InputSource):
         return [name for name in self.columns.names if name not in roles]
 
     @property
-    def column_names(self) -> list[str]:
-        return list(self.columns.names)
-
-    @property
-    def label_paths_root(self) -> str:
-        return self.root
-
-    @property
-    def may_have_labels(self) -> bool:
-        return self.label is not None
-
-    @property
-    def has_integer_labels(self) -> bool:
-        return self.label is not None and pa.types.is_integer(self.columns.field(self.label).type)
-
-    @property
-    def schema(self) -> pa.Schema:
-        return reference_schema_of(self)
-
-    @property
     def features(self) -> tuple[Feature, ...]:
+        """The features of its extra columns. Raises `BuildError` if tf.Example cannot hold one."""
         return tuple(
             extra_feature(name, self.columns.field(name).type) for name in self.extra_columns
         )
 
     @property
-    def states_splits(self) -> bool:
-        return self.split is not None
+    def facts(self) -> SourceFacts:
+        """The facts about a source of this table."""
+        types = (
+            (name, PICTURE_TYPE if name in self.pictures else self.columns.field(name).type)
+            for name in self.extra_columns
+        )
+        features, unstorable = features_or_problem(lambda: self.features)
+        return SourceFacts(
+            description=self._describe(),
+            schema=reference_schema(types),
+            features=features,
+            unstorable=unstorable,
+            columns=tuple(self.columns.names),
+            states_splits=self.split is not None,
+            may_have_labels=self.label is not None,
+            has_integer_labels=self.label is not None
+            and pa.types.is_integer(self.columns.field(self.label).type),
+            label_paths_root=self.root,
+        )
 
-    def describe(self) -> str:
-        names = ("image", "label", "id", "split", "group", "size")
-        roles = [f"{role}={getattr(self, role)!r}" for role in names if getattr(self, role)]
-        extras = f"; features from {', '.join(self.extra_columns)}" if self.extra_columns else ""
+    def _describe(self) -> str:
         place = (
             f"table of {len(self.files)} files below {self.path}"
             if self.files
             else f"table at {self.path}"
         )
-        return f"a {self.format} {place}, columns {', '.join(roles)}{extras}"
+        return f"a {self.format} {place}, columns {describe_columns(self, self.extra_columns)}"
 
-    def parts(self) -> Iterator[str]:
-        yield from self.files or ("",)
-
-    def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        for found in list_table(self, part):
-            if isinstance(found, Reject) or not self.pictures:
-                yield found
-            else:
-                yield from look_at_pictures(
-                    found, self.pictures, self.folder_of(part), self.storage
-                )
-
-    def for_features(self, features: Sequence[Feature]) -> TableSource:
+    def for_features(self, features: Sequence[Feature]) -> TableLayout:
         """Return the table with only the columns of these features.
 
         Image paths among them are looked up. Text features of a CSV or TSV keep their text as
@@ -166,7 +148,7 @@ class TableSource(InputSource):
             )
         return replace(self, brought=tuple(wanted), pictures=pictures, columns=columns)
 
-    def of_labels(self, key: str = "id", root: str | None = None) -> TableSource:
+    def of_labels(self, key: str = "id", root: str | None = None) -> TableLayout:
         """Return the table as a `--labels` table: ids are join keys, and files are not looked up.
 
         Args:

@@ -1,0 +1,111 @@
+"""Recognize Parquet and Arrow files with encoded images in a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from shardwright.errors import BuildError, UsageError
+from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
+from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
+from transforms.inputs.input_files import (
+    InputFile,
+    base_of,
+    common_split_names,
+    find_files,
+    state_of,
+)
+from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.tables.table_columns import features_or_problem
+from transforms.inputs.tables.table_roles import describe_columns
+from transforms.references import reference_schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedFacts(SourceFacts):
+    """The facts about files with images in a column.
+
+    Attributes:
+        request: The request for INPUT.
+        base: The folder that the files' names are relative to, with a trailing slash.
+        layout: The role of each column.
+    """
+
+    request: SourceRequest
+    base: str
+    layout: EmbeddedLayout
+
+
+def look(request: SourceRequest, *, forced: bool) -> EmbeddedFacts | None:
+    """Return the facts about files with images in a column; None if INPUT is something else.
+
+    Raises:
+        UsageError: The format is forced and there are no such files, or an option does not fit.
+        BuildError: A file that no other format reads is invalid.
+        StorageError: A file cannot be read.
+    """
+    place = f"{request.argument} {request.uri}"
+    files = find_files(request, is_embedded_name)
+    if not files:
+        if forced:
+            raise UsageError(
+                f"{place} holds no Parquet or Arrow files (.parquet, .arrow, .feather)"
+            )
+        return None
+    only_here = forced or is_arrow_name(files[0].uri)
+    try:
+        layout = _layout_of(files, request, forced=only_here)
+    except BuildError:
+        if only_here:
+            raise
+        return None  # it may be a table: `table` reports the error
+    if layout is None:
+        return None
+    if request.columns.get("size") is not None:
+        raise UsageError(
+            f"--size-column is for a table of paths, but {place} holds the images themselves"
+        )
+    return _facts_of(request, files, layout)
+
+
+def _facts_of(
+    request: SourceRequest, files: Sequence[InputFile], layout: EmbeddedLayout
+) -> EmbeddedFacts:
+    features, unstorable = features_or_problem(lambda: tuple(map(layout.feature_of, layout.extras)))
+    number = "a file" if len(files) == 1 else f"{len(files)} files"
+    columns = describe_columns(layout, layout.extras)
+    return EmbeddedFacts(
+        f"{number} with images in a column at {request.uri}, columns {columns}",
+        reference_schema((name, layout.type_of(name)) for name in layout.extras),
+        features,
+        unstorable,
+        states_splits=layout.split is not None or common_split_names(files),
+        splits_can_be_redrawn=layout.split is None,
+        has_integer_labels=layout.label is not None
+        and layout.label not in layout.class_names
+        and pa.types.is_integer(layout.columns.field(layout.label).type),
+        class_names=layout.class_names.get(layout.label or ""),
+        request=request,
+        base=base_of(files),
+        layout=layout,
+    )
+
+
+def _layout_of(
+    files: tuple[InputFile, ...], request: SourceRequest, *, forced: bool
+) -> EmbeddedLayout | None:
+    """Return the layout of the first file with rows; None if no column holds images."""
+    for file in files:
+        if not state_of(file.uri, request.storage).num_bytes:
+            continue
+        with open_rows(file.uri, request.storage) as (schema, batches):
+            rows = next((batch for batch in batches if batch.num_rows), None)
+            if rows is not None:
+                return make_layout(
+                    rows, schema, request.columns, file.uri, kinds=request.kinds, forced=forced
+                )
+    if forced:
+        raise UsageError(f"the files of {request.argument} {request.uri} have no rows")
+    return None

@@ -1,0 +1,95 @@
+"""Look up files and objects that a table or an annotation lists, without reading them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from shardwright.errors import StorageError
+from shardwright.storage import StorageOptions, is_remote
+from shardwright.storage.objects import head_object
+from shardwright.storage.reads import map_reads
+from transforms.inputs.file_rules import Problem, etag_of, file_problem, size_problem
+from transforms.references import keep_rows, set_column
+from transforms.rejects import Reject, RejectReason, reason_of
+
+
+class FileLookup(NamedTuple):
+    """A file's length and etag, or why it cannot be an image."""
+
+    num_bytes: int | None = None
+    etag: str | None = None
+    problem: Problem | None = None
+
+    def as_picture(self, uri: str) -> dict[str, object]:
+        """Return the value of `PICTURE_TYPE` for the file at `uri`."""
+        return {"uri": uri, "offset": None, "num_bytes": self.num_bytes, "etag": self.etag}
+
+
+def look_up_batch(
+    batch: pa.RecordBatch, storage: StorageOptions, *, listed_in: str = "the table"
+) -> tuple[list[Reject], pa.RecordBatch]:
+    """Fill in each file's length and etag; reject missing files and those that cannot be images.
+
+    Args:
+        batch: References.
+        storage: Options of the files' stores.
+        listed_in: The file that lists them, for the details of rejects.
+    """
+    uris = batch.column("uri").to_pylist()
+    found = look_up(uris, storage, listed_in=listed_in)
+    rejects, sizes, etags = [], [], []
+    for image_id, uri, lookup in zip(batch.column("id").to_pylist(), uris, found, strict=True):
+        if lookup.problem:
+            rejects.append(Reject(image_id, uri, *lookup.problem))
+        sizes.append(lookup.num_bytes)
+        etags.append(lookup.etag)
+    batch = set_column(batch, "num_bytes", pa.array(sizes, pa.int64()))
+    batch = set_column(batch, "etag", pa.array(etags, pa.string()))
+    return rejects, keep_rows(
+        batch, batch.column("num_bytes").is_valid().to_numpy(zero_copy_only=False)
+    )
+
+
+def look_up(
+    uris: Sequence[str], storage: StorageOptions, *, listed_in: str = "the table"
+) -> Iterator[FileLookup]:
+    """Yield the state of each file or object, in order; objects are looked up concurrently."""
+    if any(map(is_remote, uris)):
+        yield from map_reads(lambda uri: _look_up_object(uri, storage, listed_in), uris)
+    else:
+        yield from (_look_up_file(uri, listed_in) for uri in uris)
+
+
+def _look_up_file(uri: str, listed_in: str) -> FileLookup:
+    try:
+        status = os.stat(uri)
+    except (FileNotFoundError, NotADirectoryError):
+        return FileLookup(problem=_missing(f"listed in {listed_in}, but there is no such file"))
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL byte
+        told = str(getattr(error, "strerror", None) or error)
+        return FileLookup(problem=(RejectReason.UNREADABLE, told))
+    problem = file_problem(status)
+    return FileLookup(problem=problem) if problem else FileLookup(status.st_size, etag_of(status))
+
+
+def _look_up_object(uri: str, storage: StorageOptions, listed_in: str) -> FileLookup:
+    if not is_remote(uri):
+        return _look_up_file(uri, listed_in)
+    try:
+        found = head_object(uri, storage)
+    except StorageError as error:
+        if (reason := reason_of(error)) is None:
+            raise
+        return FileLookup(problem=(reason, str(error)))
+    if found is None:
+        return FileLookup(problem=_missing(f"listed in {listed_in}, but there is no such object"))
+    problem = size_problem(found.num_bytes)
+    return FileLookup(problem=problem) if problem else FileLookup(found.num_bytes, found.etag)
+
+
+def _missing(detail: str) -> Problem:
+    return RejectReason.MISSING_FILE, detail

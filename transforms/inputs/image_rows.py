@@ -1,0 +1,54 @@
+"""Listed images, and the reference batches made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from transforms.references import BATCH_ROWS, REFERENCE_SCHEMA
+from transforms.rejects import Reject
+
+T = TypeVar("T")
+
+
+class ImageRow(NamedTuple):
+    """A listed image: the columns of a reference batch that a folder or an archive fills."""
+
+    id: str
+    uri: str
+    num_bytes: int
+    etag: str | None
+    split: str | None
+    label: str | None
+    offset: int | None = None
+    row: int = 0
+
+
+def image_references(rows: Sequence[ImageRow]) -> pa.RecordBatch:
+    """Return listed images as one reference batch."""
+    columns: dict[str, Sequence[object]] = dict(
+        zip(ImageRow._fields, zip(*rows, strict=True), strict=True)
+    )
+    columns["group"] = [None] * len(rows)
+    return pa.RecordBatch.from_pydict(
+        {field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA
+    )
+
+
+def in_batches(
+    rows: Iterable[T | Reject], make: Callable[[Sequence[T]], pa.RecordBatch]
+) -> Iterator[pa.RecordBatch | Reject]:
+    """Yield the batches that `make` returns for up to `BATCH_ROWS` rows, and rejects unchanged."""
+    pending: list[T] = []
+    for row in rows:
+        if isinstance(row, Reject):
+            yield row
+            continue
+        pending.append(row)
+        if len(pending) == BATCH_ROWS:
+            yield make(pending)
+            pending = []
+    if pending:
+        yield make(pending)

@@ -1,0 +1,135 @@
+"""Recognize tables, and find their files, formats and columns."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from shardwright.errors import UsageError
+from shardwright.storage import StorageOptions, files_of, parse_address
+from shardwright.storage.clients import client_for
+from shardwright.storage.listing import first_page
+from transforms.inputs.file_rules import is_litter
+from transforms.inputs.input_files import find_files, has_wildcard
+from transforms.inputs.source import SourceRequest
+from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
+from transforms.inputs.tables.table_layout import TableLayout
+from transforms.inputs.tables.table_roles import check_roles, find_roles, roles_as_text
+from transforms.inputs.tables.table_schemas import read_table_schema
+
+_ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
+_PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
+
+
+def is_table(request: SourceRequest) -> bool:
+    """Return whether INPUT is made of tables; a folder must hold nothing else."""
+    uri = request.uri
+    if has_wildcard(uri):
+        return table_format(uri) is not None or bool(find_files(request, _is_table_name))
+    if not request.is_remote:
+        return os.path.isfile(uri) or _holds_tables(files_of(uri, request.storage).names_in(uri))
+    if table_format(uri) and request.is_file:
+        return True
+    store, prefix = parse_address(uri)
+    client = client_for(store, request.storage)
+    if client.scheme in ("http", "https"):  # a web server does not list its files
+        return False
+    return _holds_tables([row.key[len(prefix) :].lstrip("/") for row in first_page(client, prefix)])
+
+
+def _holds_tables(names: Sequence[str]) -> bool:
+    """Return whether a folder's files are one table; names with a leading "_" are markers."""
+    kinds = {
+        table_format(name) for name in names if not is_litter(name) and not name.startswith("_")
+    }
+    return len(kinds) == 1 and None not in kinds and not any("/" in name for name in names)
+
+
+def _is_table_name(name: str) -> bool:
+    return table_format(name) is not None and not name.startswith("_")
+
+
+def open_table(request: SourceRequest, *, needs_image: bool) -> TableLayout:
+    """Return the layout of INPUT's table.
+
+    Args:
+        request: The request for INPUT.
+        needs_image: As for `table_of`.
+
+    Raises:
+        UsageError: There is no table, there are several formats, or as for `table_of`.
+        BuildError: As for `table_of`.
+    """
+    uri = request.uri
+    if not has_wildcard(uri) and (request.is_file if request.is_remote else os.path.isfile(uri)):
+        return table_of(request, uri, needs_image=needs_image)
+    found = find_files(request, _is_table_name)
+    if not found:
+        raise UsageError(
+            f"{request.argument} {uri} holds no table; a table's name ends in {_ENDINGS}"
+        )
+    kinds = {table_format(file.uri) for file in found}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{request.argument} {uri} matches tables of several formats "
+            f"({', '.join(sorted(map(str, kinds)))}): choose one, such as *.parquet"
+        )
+    folder = found[0].uri.removesuffix(found[0].name).rstrip("/") or "/"
+    return table_of(request, folder, [file.name for file in found], needs_image=needs_image)
+
+
+def table_of(
+    request: SourceRequest, path: str, files: Sequence[str] = (), *, needs_image: bool = True
+) -> TableLayout:
+    """Read a table's columns and types, and assign columns to roles.
+
+    Args:
+        request: The request for INPUT.
+        path: The table's file, or the common folder of several.
+        files: The names of several files below `path`; () for a table in one file.
+        needs_image: Require a column of image paths; if False, one of ids is enough.
+
+    Raises:
+        UsageError: A given column is missing, or no column can be the image's.
+        BuildError: A file cannot be read as a table, or a column's type does not suit its role.
+    """
+    paths = [f"{path.rstrip('/')}/{name}" for name in files] or [path]
+    kind = _format_of(request, paths[0])
+    schema = read_table_schema(paths, kind, request.storage)
+    roles = find_roles(paths[0], schema, request.columns, needs_image=needs_image)
+    if kind in ("csv", "tsv"):
+        schema = roles_as_text(schema, roles)
+    check_roles(schema, roles)
+    return TableLayout(
+        path,
+        kind,
+        schema,
+        image=roles["image"] or "",  # never None here: `find_roles` raises
+        label=roles["label"],
+        id=roles["id"],
+        split=roles["split"],
+        group=roles["group"],
+        size=roles["size"],
+        storage=request.storage,
+        image_root=request.image_root,
+        files=tuple(files),
+        num_bytes=sum(_num_bytes(path, kind, request.storage) for path in paths),
+    )
+
+
+def _format_of(request: SourceRequest, path: str) -> str:
+    kind = table_format(path)
+    if kind is not None:
+        return kind
+    is_json = path.lower().endswith(".json")
+    hint = "; a .json must be COCO's, with a list of `images`" if is_json else ""
+    raise UsageError(
+        f"{request.argument} {path} is a file without a table's extension ({_ENDINGS}); "
+        f"give a folder or a table{hint}"
+    )
+
+
+def _num_bytes(path: str, kind: str, storage: StorageOptions) -> int:
+    """Return the approximate bytes of a table's rows in memory, where compressed files grow."""
+    packed = kind == "parquet" or path.lower().endswith(".gz")
+    return (files_of(path, storage).num_bytes_of(path) or 0) * (_PACKED if packed else 1)

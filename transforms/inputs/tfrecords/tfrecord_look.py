@@ -1,0 +1,145 @@
+"""Recognize TFRecord files, and find their layout in the first records and in their folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+
+from shardwright.errors import RecordFault, UsageError
+from shardwright.format.records import RecordSpan
+from shardwright.storage import Folder, StorageOptions
+from transforms.inputs.input_files import InputFile, base_of, common_split_names, find_files
+from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.tables.table_roles import describe_columns
+from transforms.inputs.tfrecords.record_statistics import statistics_of
+from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
+from transforms.inputs.tfrecords.tfrecord_files import is_tfrecord_name, open_tfrecord, read_frames
+from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout, make_layout
+from transforms.references import reference_schema
+
+LOOK_FILES, LOOK_RECORDS = 3, 100  # the first records of the first non-empty files are examined
+_MODEL_GARDEN = "image/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TFRecordFacts(SourceFacts):
+    """The facts about TFRecord files.
+
+    Attributes:
+        request: The request for INPUT.
+        base: The folder that file names are relative to, with a trailing slash.
+        layout: The roles and types of the features.
+    """
+
+    request: SourceRequest
+    base: str
+    layout: RecordLayout
+
+
+def look(request: SourceRequest, *, forced: bool) -> TFRecordFacts | None:
+    """Return the facts about TFRecord files; None if INPUT is something else.
+
+    Raises:
+        UsageError: The format is forced and there are no files, a file or its records are invalid,
+            or an option does not fit.
+        StorageError: A file cannot be read.
+    """
+    files, stated = files_of(request, forced=forced)
+    if not files:
+        if forced:
+            raise UsageError(
+                f"{request.argument} {request.uri} holds no files; "
+                "give a TFRecord file, a wildcard or a folder"
+            )
+        return None
+    if request.columns.get("size") is not None:
+        raise UsageError(
+            f"--size-column needs a table, but {request.argument} {request.uri} "
+            "is of TFRecord files"
+        )
+    if request.image_root is not None:
+        raise UsageError(
+            f"--image-root needs image paths, but {request.argument} {request.uri} "
+            "holds the images themselves"
+        )
+    seen = statistics_of(_first_records(files, request.storage), request.uri)
+    layout = make_layout(seen, request.columns, request.uri, stated, kinds=request.kinds)
+    return _facts_of(request, files, layout)
+
+
+def _facts_of(
+    request: SourceRequest, files: Sequence[InputFile], layout: RecordLayout
+) -> TFRecordFacts:
+    has_indices = (
+        layout.label is not None
+        and layout.class_names is None
+        and layout.types[layout.label] == pa.int64()
+    )
+    is_model_garden = any(feature.name.startswith(_MODEL_GARDEN) for feature in layout.features)
+    return TFRecordFacts(
+        _describe(request, files, layout),
+        reference_schema(layout.columns.items()),
+        layout.features,
+        states_splits=layout.split is not None or common_split_names(files),
+        splits_can_be_redrawn=layout.split is None,
+        feature_names="model-garden" if is_model_garden else None,
+        has_integer_labels=has_indices,
+        labels_are_indices=has_indices,
+        class_names=layout.class_names,
+        request=request,
+        base=base_of(files),
+        layout=layout,
+    )
+
+
+def _describe(request: SourceRequest, files: Sequence[InputFile], layout: RecordLayout) -> str:
+    anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
+    number = "a TFRecord file" if len(files) == 1 else f"{len(files)} TFRecord files"
+    return f"{number} at {request.uri}, {describe_columns(layout, layout.columns)}{anew}"
+
+
+def files_of(
+    request: SourceRequest, *, forced: bool = True
+) -> tuple[tuple[InputFile, ...], Stated]:
+    """Return the TFRecord files of INPUT, and what its folder states.
+
+    In a dataset of this project, shards of older builds are left out.
+    """
+    files = find_files(request, is_tfrecord_name) or (find_files(request, bool) if forced else ())
+    if not files:
+        return (), NOTHING_STATED
+    stated = read_stated(Folder(os.path.dirname(files[0].uri), request.storage))
+    if stated.shards is not None:
+        files = (
+            tuple(file for file in files if os.path.basename(file.uri) in stated.shards) or files
+        )
+    return files, stated
+
+
+def _first_records(files: tuple[InputFile, ...], storage: StorageOptions) -> Iterator[bytes]:
+    """Yield the first valid records of the first files that have any.
+
+    Raises:
+        UsageError: No file has any; the message shows the first fault.
+    """
+    fault, looked_into = None, 0
+    for file in files:
+        found = 0
+        with open_tfrecord(file.uri, storage) as (stream, _):
+            for frame in islice(read_frames(stream), LOOK_RECORDS):
+                if isinstance(frame, RecordSpan):
+                    found += 1
+                    yield frame.data
+                elif isinstance(frame, RecordFault):
+                    fault = fault or UsageError(f"{file.uri} is not a valid TFRecord file: {frame}")
+        looked_into += bool(found)
+        if looked_into == LOOK_FILES:
+            return
+    if not looked_into:
+        raise fault or UsageError(
+            f"{files[0].uri} has no records, and neither has any other of {len(files)} files"
+        )
