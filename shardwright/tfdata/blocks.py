@@ -58,24 +58,24 @@ class BlockReader:
         self._bad_records: list[BadRecord] = []
         self._bad_lock = threading.Lock()
         self._kept = kept
-        self._is_let_go = False
+        self._is_closed = False
         self._decodable = np.zeros(corpus.num_records, np.bool_)
         self._first_rows = [shard.first_row for shard in corpus.shards]
         # A record's slot is its number over all shards; this is the slot of each shard's first.
         self._starts: I64 = starts_of(corpus.sizes)
-        self.open_anew()
+        self.reopen()
 
-    def open_anew(self) -> None:
+    def reopen(self) -> None:
         """Start over with no open file and no shard held in the cache."""
         self.files = ShardFiles(self._corpus.shards, at_a_time=self._at_a_time)
         self._records = RecordReader(self._corpus, self.files, self._indexes, check=True)
 
-    def let_go(self) -> None:
+    def close(self) -> None:
         """Free files and memory for good; a pipeline being dropped may still call `read`."""
-        self._is_let_go = True
+        self._is_closed = True
         if self._kept is not None:
             self._kept.forget()
-        self._give_back()
+        self._release()
 
     def keep_indexes_of(self, shards: Collection[int]) -> None:
         """Drop the indexes of all other shards."""
@@ -98,12 +98,12 @@ class BlockReader:
         try:
             return self._read(shards.tolist(), rows.tolist())
         finally:
-            if self._is_let_go:
-                self._give_back()
+            if self._is_closed:
+                self._release()
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         self.files.close()
-        self.open_anew()
+        self.reopen()
         self._indexes.keep_only(())
 
     def _read(self, shards: list[int], rows: list[int]) -> Block:
@@ -189,7 +189,7 @@ class HeldShards:
                 self._plan(following)
                 if not self._needed:  # the last iterator may have been dropped: leave no file open
                     self._reader.files.close()
-                    self._reader.open_anew()
+                    self._reader.reopen()
                     self._plan(following)
 
     def _plan(self, upcoming: Sequence[int]) -> None:

@@ -187,7 +187,7 @@ def _read_examples(
     # TensorFlow keeps a pipeline's Python functions, and all objects they refer to, until the
     # process ends. So files and memory are freed with the dataset instead.
     if reader is not None:
-        weakref.finalize(records, reader.let_go).atexit = False
+        weakref.finalize(records, reader.close).atexit = False
     if kept_images is not None:
         weakref.finalize(records, kept_images.forget).atexit = False
     return maker.make(
