@@ -96,7 +96,7 @@ def test_table_formats(bucket: Bucket, suffix: str) -> None:
     folder.write_bytes(f"t.{suffix}", sink.getvalue().to_pybytes())
     source = detect_source(table, NONE, storage=bucket.options())
     assert isinstance(source, TableSource)
-    described = f"a {source.format} table at {table}, columns image='path', label='label'"
+    described = f"a {source.layout.format} table at {table}, columns image='path', label='label'"
     assert source.facts.description.startswith(described)
     found, rejects = listed(table, bucket.options())
     assert rejects == []
