@@ -22,8 +22,7 @@ from shardwright.format.example import ExampleFault
 from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop
 from shardwright.images.formats import image_format
-from shardwright.images.gif import first_frame
-from shardwright.images.gif_lzw import decode_frame
+from shardwright.images.gif import decode_frame, first_frame
 from shardwright.images.headers import check_size, essential_png, read_size
 from shardwright.images.jpeg import decode_jpeg, read_jpeg_header
 from shardwright.images.libraries import cv2
@@ -205,10 +204,7 @@ def _open_gif(data: bytes) -> OpenedImage:
     check_size("gif", height, width)
 
     def decode(_: int) -> Pixels:
-        try:
-            pixels = _decode_by_opencv("gif", first.data, frame.height, frame.width)
-        except ImageFault:
-            pixels = decode_frame(first)
+        pixels = decode_frame(first)
         if (frame.top, frame.left, height, width) == (0, 0, *pixels.shape[:2]):
             return pixels
         canvas = np.zeros((height, width, 3), np.uint8)

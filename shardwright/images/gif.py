@@ -1,9 +1,8 @@
-"""Find the first frame of a GIF, as TensorFlow shows it.
+"""Decode the first frame of a GIF, as TensorFlow shows it.
 
-OpenCV composes frames on the file's canvas, and fills transparent pixels with the background color.
 `tf.io.decode_image` paints the first frame on black, with transparent pixels black, on a canvas as
-large as the largest frame. So OpenCV gets a file with the first frame only, and the caller places
-its pixels on the canvas.
+large as the largest frame. OpenCV and Pillow compose frames in other ways, so this module finds the
+frame and its colors, and Pillow only decodes the frame's codes (GIF89a, appendix F).
 """
 
 from __future__ import annotations
@@ -11,19 +10,22 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from shardwright.errors import ImageFault
 from shardwright.images.formats.gif import (
     GRAPHIC_CONTROL,
     IMAGE,
-    TRAILER,
     GifFrame,
     end_of_sub_blocks,
     first_gif_image,
     gif_blocks,
     gif_frame,
 )
+from shardwright.images.libraries import load_library
 
-_HAS_TABLE, _INTERLACED, _HAS_TRANSPARENCY = 0x80, 0x40, 0x01
+_HAS_TRANSPARENCY = 0x01
 
 
 class FirstFrame(NamedTuple):
@@ -31,17 +33,15 @@ class FirstFrame(NamedTuple):
 
     Attributes:
         frame: Its place in the canvas and in the file.
-        data: A GIF of that frame alone, without transparency, on a canvas of its size.
-        codes: The part of `data` with the pixels: the code size and the blocks after it.
-        table: The color table of `data`.
+        codes: The part of the file with the pixels: the code size and the blocks after it.
+        colors: The color table, uint8 [colors, 3], RGB; the transparent color is black.
         height: Height of the canvas in pixels: the maximum over all frames, not the file's header.
         width: Width of the canvas, likewise.
     """
 
     frame: GifFrame
-    data: bytes
     codes: bytes
-    table: bytes
+    colors: NDArray[np.uint8]
     height: int
     width: int
 
@@ -67,12 +67,34 @@ def _first_frame(data: bytes) -> FirstFrame:
     if not table:
         raise ImageFault("the gif image has no color table: re-encode it as png or jpeg")
     end = end_of_sub_blocks(data, frame.codes + 1)
-    table, codes = _blackened(table, _transparent(data, extensions)), data[frame.codes : end]
-    size, flags = (frame.width, frame.height), _HAS_TABLE | frame.colors.bit_length() - 2
-    screen = struct.pack("<6sHHBBB", b"GIF89a", *size, flags, 0, 0)
-    descriptor = struct.pack("<BHHHHB", IMAGE, 0, 0, *size, _INTERLACED * frame.is_interlaced)
-    alone = b"".join((screen, table, descriptor, codes, bytes((TRAILER,))))
-    return FirstFrame(frame, alone, codes, table, *_largest_frame(data, end, frame))
+    colors = _blackened(table, _transparent(data, extensions))
+    return FirstFrame(frame, data[frame.codes : end], colors, *_largest_frame(data, end, frame))
+
+
+def decode_frame(first: FirstFrame) -> NDArray[np.uint8]:
+    """Return the pixels of a frame, uint8 [height, width, 3], RGB.
+
+    Raises:
+        ImageFault: The codes are damaged or end early, or a color is not in the table.
+    """
+    frame, codes = first.frame, first.codes
+    if not 1 <= codes[0] <= 8:
+        raise ImageFault(f"the gif image has a code size of {codes[0]}, not 1 to 8")
+    arguments = (codes[0], frame.is_interlaced, -1)  # -1: no color is transparent
+    size = (frame.width, frame.height)
+    try:
+        image = load_library("PIL.Image").frombytes("P", size, codes[1:], "gif", *arguments)
+    except ValueError as error:
+        raise ImageFault(
+            "the gif image is damaged: it ends before its last pixel or has an unknown code"
+        ) from error
+    indices = np.asarray(image)
+    if indices.max() >= len(first.colors):
+        raise ImageFault(
+            f"the gif image has a pixel of color {indices.max()}, "
+            f"but only {len(first.colors)} colors"
+        )
+    return first.colors[indices]
 
 
 def _transparent(data: bytes, extensions: list[int]) -> int | None:
@@ -84,10 +106,11 @@ def _transparent(data: bytes, extensions: list[int]) -> int | None:
     return index
 
 
-def _blackened(table: bytes, index: int | None) -> bytes:
-    if index is None or 3 * index >= len(table):
-        return table
-    return table[: 3 * index] + bytes(3) + table[3 * index + 3 :]
+def _blackened(table: bytes, index: int | None) -> NDArray[np.uint8]:
+    colors = np.frombuffer(table[: len(table) // 3 * 3], np.uint8).reshape(-1, 3).copy()
+    if index is not None:
+        colors[index : index + 1] = 0  # nothing, if there is no such color
+    return colors
 
 
 def _largest_frame(data: bytes, pos: int, first: GifFrame) -> tuple[int, int]:
