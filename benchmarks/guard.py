@@ -143,6 +143,8 @@ def checked_out(commit: str, folder: Path) -> Iterator[Path]:
     if done.returncode:
         raise RunFailedError(f"cannot check {commit} out: {done.stderr.strip()}")
     try:
+        # Its own entry points, which name its input formats, instead of the installed ones.
+        subprocess.run([sys.executable, "setup.py", "-q", "egg_info"], cwd=tree, check=True)
         yield tree
     finally:
         _git("worktree", "remove", "--force", str(tree))
