@@ -131,7 +131,7 @@ def _read_text(uri: str, storage: StorageOptions) -> str:
     """
     start = read_start(uri, storage, _CONFIG_BYTES + 1)
     if len(start) > _CONFIG_BYTES:
-        raise UsageError(f"{uri} is longer than {_CONFIG_BYTES:,} bytes, for settings too much")
+        raise UsageError(f"{uri} is longer than {_CONFIG_BYTES:,} bytes: it holds no settings")
     return start.decode("utf-8", "replace")
 
 
