@@ -1,4 +1,4 @@
-"""Stable 64-bit hashes of text, and arrays of them.
+"""Stable 64-bit hashes of text, and arrays of numbers from several parts.
 
 Python's own `hash` of text differs between processes, so it must never decide an order.
 """
@@ -28,6 +28,11 @@ def hash64(texts: pa.Array, salt: str) -> np.ndarray:
 def joined(parts: Iterable[np.ndarray], dtype: type) -> np.ndarray:
     """Return all parts as one array, empty without parts."""
     return np.concatenate([np.zeros(0, dtype), *parts])
+
+
+def union(parts: Iterable[np.ndarray]) -> np.ndarray:
+    """Return the distinct numbers of all parts, sorted, int64."""
+    return np.unique(joined(parts, np.int64))
 
 
 def spread_rows(

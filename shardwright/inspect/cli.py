@@ -76,7 +76,7 @@ def _run(args: list[str]) -> int:
     if args[0] not in commands:
         return _fail(_unknown_text(args[0], commands), _EXIT_USAGE)
     try:
-        if commands[args[0]].module.startswith(_BESIDE):
+        if commands[args[0]].module.partition(".")[0] in _BESIDE:
             _import_packages_beside()
         command: Command = commands[args[0]].load()
     except ImportError as error:
@@ -109,7 +109,7 @@ def _import_packages_beside() -> None:
             continue
         sys.modules[name] = module_from_spec(own)
         own.loader.exec_module(sys.modules[name])
-        first = PathFinder.find_spec(name, [os.getcwd(), *sys.path])
+        first = PathFinder.find_spec(name, ["", *sys.path])
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         if first is not None and first.origin != own.origin and paths[0] != root:
             os.environ["PYTHONPATH"] = os.pathsep.join([root, *filter(None, paths)])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.hashing import joined
+from transforms.hashing import union
 from transforms.inputs.tables.table_source import TableSource
 from transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
 from transforms.references import from_ipc, to_ipc
@@ -68,7 +68,7 @@ def _broadcast(
     matched = (
         references
         | "Matched" >> beam.Map(_matched, table=AsSingleton(loaded))  # row numbers of the table
-        | "AllMatched" >> beam.CombineGlobally(_union)
+        | "AllMatched" >> beam.CombineGlobally(union)
     )
     unmatched = loaded | "Unmatched" >> Route(_unmatched, Reject, matched=AsSingleton(matched))
     return joined.main, [joined.rejects, unmatched.rejects]
@@ -110,10 +110,6 @@ def _join(batch: pa.RecordBatch, table: LabelTable) -> Iterator[pa.RecordBatch |
 
 def _matched(batch: pa.RecordBatch, table: LabelTable) -> np.ndarray:
     return table.matched(batch)
-
-
-def _union(parts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.unique(joined(parts, np.int64))
 
 
 def _unmatched(table: LabelTable, matched: np.ndarray) -> Iterator[Reject]:

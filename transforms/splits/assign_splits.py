@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from transforms.hashing import joined
+from transforms.hashing import union
 from transforms.routing import Route, Routed
 from transforms.splits import grouped_splits, stratified
 from transforms.splits.split_lists import (
@@ -72,7 +69,7 @@ class AssignSplits(beam.PTransform):
         used = (
             references
             | "Used" >> beam.Map(find_used, ids=AsSingleton(ids))
-            | "AllUsed" >> beam.CombineGlobally(_union)
+            | "AllUsed" >> beam.CombineGlobally(union)
         )
         unused = used | "Unused" >> Route(reject_unused, pa.RecordBatch, ids=AsSingleton(ids))
         drawn = (
@@ -138,7 +135,3 @@ class AssignSplits(beam.PTransform):
         return references | "Split" >> beam.Map(
             grouped_splits.split_groups, placed=AsSingleton(placed)
         ).with_output_types(pa.RecordBatch)
-
-
-def _union(parts: Iterable[np.ndarray]) -> np.ndarray:
-    return np.unique(joined(parts, np.int64))

@@ -99,7 +99,7 @@ def test_images_of_different_sizes_are_ragged(datasets: Datasets) -> None:
 
 @pytest.mark.parametrize("remainder", ["keep", "pad"])
 def test_supervised_pairs(datasets: Datasets, remainder: str) -> None:
-    """Those of padded batches have weights."""
+    """Padded batches have weights."""
     reader = datasets.read(epochs=1, image=sw.EvalImage(8), remainder=remainder)
     pairs = list(reader.tf_data(as_supervised=True))
     for batch, (image, label, *_) in zip(reader, pairs, strict=True):
