@@ -31,6 +31,7 @@ from transforms import (
     Publication,
     PublishDataset,
     Reject,
+    RejectLimits,
     RejectReason,
     Route,
     ShardPolicy,
@@ -42,7 +43,7 @@ from transforms import (
     reject_rows,
 )
 
-NAME, MAX_REJECT_FRACTION = "mine", 0.5
+NAME, LIMITS = "mine", RejectLimits(max_reject_fraction=0.5)
 
 
 def drop_small(batch: pa.RecordBatch, min_bytes: int) -> Iterator[pa.RecordBatch | Reject]:
@@ -82,14 +83,12 @@ def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> be
         layout=planned.layout,
         vocabularies=encoded.vocabularies,
         rejects=rejects,
-        max_reject_fraction=MAX_REJECT_FRACTION,
+        limits=LIMITS,
     )  # permission to write, given once the plan is complete
     written = planned.shards | WriteShards(
         WriteJob(root, schema, "header", EncodeOptions()), clearance=clearance
     )
-    publication = Publication(
-        root, NAME, "1.0.0", schema, settings, {"input": uri}, MAX_REJECT_FRACTION
-    )
+    publication = Publication(root, NAME, "1.0.0", schema, settings, {"input": uri}, LIMITS)
     return written.main | PublishDataset(
         publication, layout=planned.layout, clearance=clearance
     )  # one Manifest

@@ -17,6 +17,7 @@ from transforms.images.options import IMAGES, EncodeOptions
 from transforms.inputs.tables.table_layout import LABEL_KEYS
 from transforms.options import OptionGroup
 from transforms.output_state import IF_EXISTS
+from transforms.reject_limits import RejectLimits
 from transforms.splits.split_rules import SplitRule, parse_split
 from transforms.user_code import UserTransform
 
@@ -149,14 +150,7 @@ class BuildArguments:
         choices=CHECKS,
         usual=True,
     )
-    max_reject_fraction: float = IMAGES.option(
-        0.01,
-        "fail if more than this fraction of the inputs is rejected, 0 to 1 (default: 0.01)",
-        rule=("from 0 to 1", lambda fraction: 0 <= fraction <= 1),
-        type=float,
-        metavar="F",
-        usual=True,
-    )
+    limits: RejectLimits = field(default_factory=RejectLimits)
     transforms: tuple[UserTransform, ...] = _CODE.option(
         (),
         "call your function on each record before it is written (transforms.Record "

@@ -114,7 +114,7 @@ def build_graph(pipeline: beam.Pipeline, job: BuildJob) -> beam.PCollection:
         layout=plan.layout,
         vocabularies=plan.vocabularies,
         rejects=plan.rejects,
-        max_reject_fraction=job.options.max_reject_fraction,
+        limits=job.options.limits,
     )  # one Clearance
     shards = plan.shards
     # Keys hash unevenly to workers: without this, one of four got three times another's shards.

@@ -151,7 +151,7 @@ class BuildJob:
             schema=self.schema,
             settings=options.settings,
             provenance=provenance_of(options),
-            max_reject_fraction=options.max_reject_fraction,
+            limits=options.limits,
         )
 
 

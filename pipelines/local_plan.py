@@ -31,7 +31,6 @@ from shardwright.storage.folder import Folder
 from transforms.output_state import (
     check_fingerprint,
     check_output,
-    check_rejects,
     fingerprint_of,
     is_earlier_try,
 )
@@ -40,6 +39,7 @@ from transforms.plan.plan_shards import LayOutShards
 from transforms.plan.shard_plans import ShardPlan
 from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import set_column
+from transforms.reject_limits import check_rejects
 from transforms.rejects import Reject
 from transforms.write.shard_writing import find_finished
 
@@ -132,7 +132,7 @@ def _judge(
     """Return the plan with its state; the checks are in the same order as in a build."""
     options = job.options
     try:
-        check_rejects(planned.rejects, planned.layout.num_records, options.max_reject_fraction)
+        check_rejects(planned.rejects, planned.layout.num_records, options.limits)
     except BuildError as error:
         return replace(planned, state=BuildState.FAILED, reason=str(error))
     if manifest is None and plan is None:

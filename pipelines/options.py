@@ -41,6 +41,11 @@ class BuildOptions(BuildArguments):
             raise UsageError(f"--{error}") from error
         if self.labels_key != "id" and self.labels is None:
             raise UsageError(f"--labels-key {self.labels_key} needs --labels")
+        if self.writer == "beam" and self.limits.max_reject_fraction_per_class is not None:
+            raise UsageError(
+                "--max-reject-fraction-per-class needs --writer planned: Beam's stock writer does "
+                "not count the rejects of a class"
+            )
         if self.stratify and self.split is None:
             raise UsageError("--stratify needs --split, such as --split train=0.8,test=0.2")
         if self.split_ids and self.split is not None and self.group_column is not None:

@@ -85,7 +85,7 @@ def stock_graph(
         layout=layout,
         vocabularies=plan.vocabularies,
         rejects=plan.rejects,
-        max_reject_fraction=job.options.max_reject_fraction,
+        limits=job.options.limits,
     )  # one Clearance
     shards = {split: cuts.num_shards for split, cuts in planned.items()}
     write = WriteWithBeam(job.write_job, name=job.options.name, shards=shards, clearance=clearance)

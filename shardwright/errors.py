@@ -16,7 +16,7 @@ class BuildError(ShardwrightError):
 
 
 class TooManyRejectsError(BuildError):
-    """More rejects than `--max-reject-fraction` allows; the command shows some of them."""
+    """More rejects than the limits allow; the command shows some of them."""
 
 
 class NotADatasetError(ShardwrightError):

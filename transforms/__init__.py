@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from transforms.publish.publication import Publication
     from transforms.publish.publish_dataset import PublishDataset
     from transforms.references import keep_rows, reject_rows
+    from transforms.reject_limits import RejectLimits
     from transforms.rejects import Reject, RejectReason
     from transforms.routing import Route
     from transforms.splits.assign_splits import AssignSplits
@@ -66,6 +67,7 @@ _MODULES = {
     "Publication": "publish.publication",
     "Record": "user_code",
     "Reject": "rejects",
+    "RejectLimits": "reject_limits",
     "RejectReason": "rejects",
     "RejectRecord": "user_code",
     "Route": "routing",
@@ -92,6 +94,7 @@ __all__ = [
     "PublishDataset",
     "Record",
     "Reject",
+    "RejectLimits",
     "RejectReason",
     "RejectRecord",
     "Route",

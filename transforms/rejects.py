@@ -91,6 +91,10 @@ RETRYABLE = frozenset(
 )
 
 
+# Name of a statistic: label index -> number of images of that class rejected when they were read.
+REJECTED_LABELS = "rejected_labels"
+
+
 @dataclass(frozen=True, slots=True)
 class Reject:
     """A rejected input.
@@ -134,5 +138,5 @@ NO_FAULTS = frozenset(
 
 
 def count_faults(counts: Mapping[str, int]) -> int:
-    """Return the number of rejects that count against `--max-reject-fraction`."""
+    """Return the number of rejects that count against the limits."""
     return sum(number for reason, number in counts.items() if reason not in NO_FAULTS)

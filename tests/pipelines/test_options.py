@@ -14,6 +14,7 @@ from shardwright.errors import UsageError
 from transforms.inputs.detection import known_formats
 from transforms.options import options_of
 from transforms.plan.packing import ShardPolicy
+from transforms.reject_limits import RejectLimits
 from transforms.splits.split_rules import SplitFractions
 
 DEFAULTS = {"seed": 0, "check": "header", "name": "out", "version": "1.0.0", "beam_args": ()}
@@ -48,8 +49,13 @@ def parsed(options: str) -> BuildOptions:
         ),
         ("--split a=.5,b=.5", {"split": SplitFractions(("a", "b"), (0.5, 0.5))}),
         ("--seed -3", {"seed": -3}),
-        ("--max-reject-fraction 0", {"max_reject_fraction": 0.0}),
-        ("--max-reject-fraction 1", {"max_reject_fraction": 1.0}),
+        ("--max-reject-fraction 0", {"limits": RejectLimits(max_reject_fraction=0.0)}),
+        ("--max-reject-fraction 1", {"limits": RejectLimits(max_reject_fraction=1.0)}),
+        ("--max-rejects 0", {"limits": RejectLimits(max_rejects=0)}),
+        (
+            "--max-reject-fraction-per-class 0.5",
+            {"limits": RejectLimits(max_reject_fraction_per_class=0.5)},
+        ),
         ("--threads 3", {"threads": 3}),
         ("--threads 1", {"threads": 1}),
         (f"{FLINK} --shared-filesystem", {"shared_filesystem": True}),
@@ -118,6 +124,7 @@ def test_settings_tell_builds_apart() -> None:
         assert parsed(options).settings != base, options
     for options in (
         "--threads 9", "--if-exists error", "--max-reject-fraction 0.5", "--runner DirectRunner",
+        "--max-rejects 3 --max-reject-fraction-per-class 0.5",
     ):  # fmt: skip
         assert parsed(options).settings == base, options
     near, far = (parsed(f"--split-ids a={path}").settings for path in ("x.txt", "elsewhere/x.txt"))
@@ -128,7 +135,11 @@ def test_settings_tell_builds_apart() -> None:
 @pytest.mark.parametrize(("values", "message"), [
     ({"version": "1"}, r"--version must be three numbers, .*, got '1'"),
     ({"check": "deep"}, "--check must be one of header, decode, none, got 'deep'"),
-    ({"max_reject_fraction": 1.5}, "--max-reject-fraction must be from 0 to 1, got 1.5"),
+    ({"threads": 0}, "--threads must be at least 1, got 0"),
+    (
+        {"writer": "beam", "limits": RejectLimits(max_reject_fraction_per_class=0.5)},
+        "--max-reject-fraction-per-class needs --writer planned",
+    ),
     ({"shard_size": 1, "shard_count": 1}, "give one of --shard-size, .*, not 2"),
 ])  # fmt: skip
 def test_options_made_in_python_are_checked_too(values: dict[str, Any], message: str) -> None:

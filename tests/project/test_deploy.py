@@ -20,6 +20,7 @@ from deploy.dataflow import make_template as template
 from pipelines.options import parse_options
 from shardwright.errors import UsageError
 from tests import ROOT
+from transforms.reject_limits import RejectLimits
 
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -145,7 +146,7 @@ def test_defaults_of_the_template_are_those_of_the_command() -> None:
         ("--stratify --split=train=0.8,test=0.2", "stratify", True),
         ("--labels=gs://raw/labels.csv --labels_key=stem", "labels_key", "stem"),
         ("--labels=gs://raw/labels.csv --labels_key stem", "labels_key", "stem"),
-        ("--max_reject_fraction=0.5", "max_reject_fraction", 0.5),
+        ("--max_reject_fraction=0.5", "limits", RejectLimits(max_reject_fraction=0.5)),
         ("--if_exists=overwrite", "if_exists", "overwrite"),
         ("--name=true", "name", "true"),
         ("--job_name=x --no_use_public_ips", "beam_args", ("--job_name=x", "--no_use_public_ips")),

@@ -246,28 +246,3 @@ def test_the_fingerprint_is_of_the_set_of_shards(digests: dict[str, str]) -> Non
     assert state.fingerprint_of(pairs) == state.fingerprint_of(pairs[::-1])
     assert state.fingerprint_of(pairs) != state.fingerprint_of(others)
     assert state.fingerprint_of(pairs) != state.fingerprint_of([(name, digest + "x"), *others])
-
-
-FOUND_NONE = "INPUT has no images: every file is a reject (3 corrupt, 2 other_file)"
-LIMIT = "1 of 99 inputs (1.01%) are rejects, more than --max-reject-fraction 0.01 allows"
-
-
-@pytest.mark.parametrize(
-    ("rejects", "num_records", "limit", "said"),
-    [
-        ({}, 1, 0.0, None), ({"corrupt": 1}, 99, 0.01, None), ({"other_file": 50}, 1, 0.0, None),
-        ({"corrupt": 1}, 1, 0.5, None), ({"corrupt": 99}, 1, 1.0, None),
-        ({}, 0, 1.0, "INPUT has no images; the folder or table is empty"),
-        ({"other_file": 2, "corrupt": 3}, 0, 1.0, FOUND_NONE),
-        ({"corrupt": 1}, 98, 0.01, f"{LIMIT} (1 corrupt): fix the inputs listed in rejects/, "),
-        ({"corrupt": 1, "other_file": 900}, 98, 0.01, f"{LIMIT} (900 other_file, 1 corrupt): "),
-        ({"empty_file": 1}, 10**6, 0.0, "1 of 1000001 inputs"),
-    ],
-)  # fmt: skip
-def test_rejects_above_the_limit_stop_the_build(
-    rejects: dict[str, int], num_records: int, limit: float, said: str | None
-) -> None:
-    if said is None:
-        state.check_rejects(rejects, num_records, limit)
-    else:
-        assert refusal(state.check_rejects, rejects, num_records, limit).startswith(said)

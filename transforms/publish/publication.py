@@ -22,13 +22,14 @@ from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.tfds_features import features_json
 from shardwright.storage.folder import Folder
-from transforms.output_state import Clearance, check_owner, check_rejects
+from transforms.output_state import Clearance, check_owner
 from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES
 from transforms.publish import companions
 from transforms.publish.leaks import LEAKS, find_leaks
 from transforms.publish.report import report_html
 from transforms.publish.statistics import merge_stats
+from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
 
 
@@ -43,7 +44,7 @@ class Publication:
         schema: The features, without learned vocabularies.
         settings: The options that decide the shards' bytes.
         provenance: The dataset's origin.
-        max_reject_fraction: Publish nothing above this fraction of rejects, in [0, 1].
+        limits: The rejects that the build accepts.
     """
 
     root: Folder
@@ -52,7 +53,7 @@ class Publication:
     schema: ExampleSchema
     settings: Mapping[str, Any]
     provenance: Mapping[str, Any]
-    max_reject_fraction: float
+    limits: RejectLimits
 
 
 def publish(
@@ -69,7 +70,9 @@ def publish(
     """
     _check_complete(summaries, layout)
     manifest = _with_estimate(make_manifest(publication, summaries, clearance), summaries, layout)
-    check_rejects(manifest.rejects, manifest.num_records, publication.max_reject_fraction)
+    check_rejects(manifest.rejects, manifest.num_records, publication.limits)
+    stats = [split.stats for split in manifest.splits.values()]
+    check_class_rejects(stats, manifest.schema.class_names, publication.limits)
     root = publication.root
     there = read_json(root, naming.MANIFEST)
     check_owner(root, clearance.fingerprint)

@@ -9,12 +9,23 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.rejects import REJECTED_LABELS
+
 _RANGES = ("image_length", "width", "height")
 _COUNTS = ("label", "format")
+_ONLY_IF_ANY = ("fixes", REJECTED_LABELS)
 
 
-def describe_rows(rows: pa.Table, fixes: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Return ranges of lengths (bytes) and sides (pixels), and counts of labels, formats, fixes."""
+def describe_rows(
+    rows: pa.Table, fixes: Mapping[str, int] | None = None, rejected_labels: pa.Array | None = None
+) -> dict[str, Any]:
+    """Return ranges of lengths (bytes) and sides (pixels), and counts of labels, formats, fixes.
+
+    Args:
+        rows: Rows of the index.
+        fixes: Number of images by fix.
+        rejected_labels: The label index of each reject, or null.
+    """
     stats: dict[str, Any] = {}
     for name in _RANGES:
         column = rows[name].drop_null()
@@ -27,31 +38,33 @@ def describe_rows(rows: pa.Table, fixes: Mapping[str, int] | None = None) -> dic
                 "count": len(column),
             }
     for name in _COUNTS:
-        counted = pc.value_counts(rows[name].drop_null()).to_pylist()
-        stats[f"{name}s"] = {
-            str(item["values"]): item["counts"]
-            for item in sorted(counted, key=lambda item: item["values"])
-        }
-    if fixes:
-        stats["fixes"] = dict(sorted(fixes.items()))
-    return stats
+        stats[f"{name}s"] = _count_values(rows[name])
+    rejected = {} if rejected_labels is None else _count_values(rejected_labels)
+    found = {"fixes": dict(sorted((fixes or {}).items())), REJECTED_LABELS: rejected}
+    return stats | {name: counts for name, counts in found.items() if counts}
+
+
+def _count_values(column: pa.Array | pa.ChunkedArray) -> dict[str, int]:
+    counted = pc.value_counts(column.drop_null()).to_pylist()
+    counted.sort(key=lambda item: item["values"])
+    return {str(item["values"]): item["counts"] for item in counted}
 
 
 def merge_stats(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the statistics of several shards together."""
     merged: dict[str, Any] = {}
-    counts: dict[str, Counter[str]] = {f"{name}s": Counter() for name in _COUNTS}
-    fixes: Counter[str] = Counter()
+    always = [f"{name}s" for name in _COUNTS]
+    counts: dict[str, Counter[str]] = {name: Counter() for name in (*always, *_ONLY_IF_ANY)}
     for part in parts:
         for name in _RANGES:
             if name in part:
                 merged[name] = _merge_range(merged.get(name), part[name])
         for name, counter in counts.items():
             counter.update(part.get(name, {}))
-        fixes.update(part.get("fixes", {}))
     for name, counter in counts.items():
-        merged[name] = dict(sorted(counter.items(), key=lambda item: (len(item[0]), item[0])))
-    return merged | ({"fixes": dict(sorted(fixes.items()))} if fixes else {})
+        if counter or name in always:
+            merged[name] = dict(sorted(counter.items(), key=lambda item: (len(item[0]), item[0])))
+    return merged
 
 
 def _merge_range(left: Mapping[str, int] | None, right: Mapping[str, int]) -> dict[str, int]:

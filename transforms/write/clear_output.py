@@ -13,7 +13,6 @@ from shardwright.format import naming
 from transforms.output_state import (
     Clearance,
     OutputRequest,
-    check_rejects,
     clear_output,
     fingerprint_of,
 )
@@ -21,6 +20,7 @@ from transforms.plan.packing import Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.reject_files import write_rejects
+from transforms.reject_limits import RejectLimits, check_rejects
 from transforms.rejects import Reject
 
 
@@ -32,7 +32,7 @@ class ClearOutput(beam.PTransform):
         layout: The single Layout.
         vocabularies: The single dict of class names and words, by feature name.
         rejects: All rejects so far.
-        max_reject_fraction: Fail above this fraction of rejects, in [0, 1].
+        limits: The rejects that the build accepts.
     """
 
     def __init__(
@@ -42,14 +42,14 @@ class ClearOutput(beam.PTransform):
         layout: beam.PCollection,
         vocabularies: beam.PCollection,
         rejects: beam.PCollection,
-        max_reject_fraction: float,
+        limits: RejectLimits,
     ) -> None:
         super().__init__()
         self._request = request
         self._layout = layout
         self._vocabularies = vocabularies
         self._rejects = rejects
-        self._max_reject_fraction = max_reject_fraction
+        self._limits = limits
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
         return (
@@ -63,7 +63,7 @@ class ClearOutput(beam.PTransform):
                 layout=AsSingleton(self._layout),
                 vocabularies=AsSingleton(self._vocabularies),
                 rejects=AsList(self._rejects),
-                max_reject_fraction=self._max_reject_fraction,
+                limits=self._limits,
             )  # Clearance
         )
 
@@ -79,11 +79,11 @@ def _clear(
     layout: Layout,
     vocabularies: Mapping[str, tuple[str, ...]],
     rejects: Sequence[Reject],
-    max_reject_fraction: float,
+    limits: RejectLimits,
 ) -> Clearance:
     reasons = Counter(str(reject.reason) for reject in rejects)
     try:
-        check_rejects(reasons, layout.num_records, max_reject_fraction)
+        check_rejects(reasons, layout.num_records, limits)
     except BuildError:
         write_rejects(request.root, naming.FAILED_REJECTS, rejects)
         raise

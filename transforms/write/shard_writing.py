@@ -12,6 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
@@ -23,7 +24,7 @@ from transforms.output_state import check_owner
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.publish.statistics import describe_rows
-from transforms.references import record_bytes
+from transforms.references import LABEL_INDEX, record_bytes
 from transforms.reject_files import write_rejects
 from transforms.rejects import RETRYABLE, Reject
 from transforms.write.examples import ExampleEncoder
@@ -88,7 +89,7 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
         digest=plan.digest,
         etag=sink.etag,
         rejects=_count_reasons(rejects),
-        stats=describe_rows(table, fixes),
+        stats=describe_rows(table, fixes, rows.rejected_labels()),
     )
     write_rejects(job.root, plan.name.rejects, rejects)
     write_sidecar(job.root, summary, table)
@@ -136,6 +137,13 @@ class _IndexRows:
         columns["crc32c"] += framed.image_crcs
         for name in ("format", "width", "height"):
             columns[name] += [getattr(info, name) for info in chunk.infos]
+
+    def rejected_labels(self) -> pa.Array:
+        """Return the label index of each row of the plan that has no record."""
+        labels = self._references.column(LABEL_INDEX)
+        rejected = np.ones(len(labels), bool)
+        rejected[self._rows] = False
+        return labels.filter(pa.array(rejected))
 
     def to_table(self) -> pa.Table:
         kept = self._references.take(pa.array(self._rows, pa.int64()))

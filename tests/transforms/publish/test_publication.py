@@ -22,6 +22,7 @@ from tests.support.build_helpers import stamps_of
 from transforms.output_state import Clearance
 from transforms.plan.packing import Layout, ShardCuts
 from transforms.publish.publication import Publication, make_manifest, publish
+from transforms.reject_limits import RejectLimits
 
 VOCABULARIES = {"label": ("cat", "dog")}
 CLEARANCE = Clearance(VOCABULARIES, "fingerprint", {"other_file": 2, "corrupt": 1}, retry=True)
@@ -32,9 +33,20 @@ COMPANIONS = {
 }
 
 
+LIMITS = RejectLimits(0.5)
+
+
 def make_publication(root: Path, **changes: Any) -> Publication:
     settings, provenance = {"seed": 0}, {"created": "today"}
-    made = (Folder(str(root)), "pets", "1.0.0", image_classification(), settings, provenance, 0.5)
+    made = (
+        Folder(str(root)),
+        "pets",
+        "1.0.0",
+        image_classification(),
+        settings,
+        provenance,
+        LIMITS,
+    )
     return replace(Publication(*made), **changes)
 
 
@@ -122,7 +134,7 @@ def test_a_missing_shard_stops_it(tmp_path: Path, summaries: list[ShardSummary])
 def test_too_many_rejects_stop_it_before_anything_is_written(tmp_path: Path) -> None:
     message = r"2 of 11 inputs \(18.18%\) are rejects, more than --max-reject-fraction 0.1"
     with pytest.raises(BuildError, match=message):
-        publish_in(tmp_path, make_summaries(truncated=1), max_reject_fraction=0.1)
+        publish_in(tmp_path, make_summaries(truncated=1), limits=RejectLimits(0.1))
     assert list(tmp_path.iterdir()) == []
 
 

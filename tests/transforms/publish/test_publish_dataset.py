@@ -26,6 +26,7 @@ from transforms.output_state import Clearance, OutputRequest, fingerprint_of
 from transforms.plan.packing import Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.publish_dataset import PublishDataset
+from transforms.reject_limits import RejectLimits
 from transforms.rejects import Reject, RejectReason
 from transforms.write.clear_output import ClearOutput
 
@@ -66,7 +67,7 @@ class _Clear(beam.PTransform):
             layout=create("Layout", Layout(LAYOUT.cuts, LAYOUT.num_bytes, {})),
             vocabularies=create("Vocabularies", {"label": ("cat", "dog")}),
             rejects=create("Rejects", *self._rejects),
-            max_reject_fraction=self._limit,
+            limits=RejectLimits(self._limit),
         )
 
 

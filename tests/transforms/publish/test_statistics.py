@@ -54,3 +54,13 @@ def test_labels_are_in_the_order_of_their_index() -> None:
 
 def test_no_rows_have_no_range() -> None:
     assert merge_stats([]) == {"labels": {}, "formats": {}}
+
+
+def test_rejected_labels_are_counted_if_there_are_any() -> None:
+    rows = pa.Table.from_pylist([], schema=SCHEMA)
+    labels = pa.array([10, 2, None, 10], pa.int64())
+    parts = [describe_rows(rows, {"exif": 1}, part) for part in (labels, labels[:1], labels[2:3])]
+    assert "rejected_labels" not in parts[2]
+    whole = merge_stats(parts)
+    assert list(whole["rejected_labels"].items()) == [("2", 1), ("10", 3)]
+    assert whole["fixes"] == {"exif": 3}

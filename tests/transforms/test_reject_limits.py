@@ -1,0 +1,91 @@
+"""Limits of rejects: as a fraction, as a number, and of every class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardwright.errors import TooManyRejectsError
+from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
+
+FOUND_NONE = "INPUT has no images: every file is a reject (3 corrupt, 2 other_file)"
+FRACTION = "1 of 99 inputs (1.01%) are rejects, more than --max-reject-fraction 0.01 allows"
+NUMBER = (
+    "3 of 1003 inputs (0.30%) are rejects, more than --max-rejects 2 allows (3 corrupt): "
+    "fix the inputs listed in rejects/, or raise --max-rejects"
+)
+RULE = "max-reject-fraction must be from 0 to 1, got 1.5"
+OF_CLASS = (
+    "2 of 4 images of class 'dog' (50.00%) are rejects, more than "
+    "--max-reject-fraction-per-class 0.1 allows (and 1 more classes): "
+    "fix the inputs listed in rejects/, or raise --max-reject-fraction-per-class"
+)
+
+
+@pytest.mark.parametrize(
+    ("rejects", "num_records", "limits", "said"),
+    [
+        ({}, 1, (0.0,), None), ({"corrupt": 1}, 99, (0.01,), None),
+        ({"other_file": 50}, 1, (0.0, 0), None), ({"corrupt": 1}, 1, (0.5, 1), None),
+        ({"corrupt": 99}, 1, (1.0,), None), ({}, 1, (0.0, 0), None),
+        ({}, 0, (1.0,), "INPUT has no images; the folder or table is empty"),
+        ({"other_file": 2, "corrupt": 3}, 0, (1.0,), FOUND_NONE),
+        ({"corrupt": 1}, 98, (0.01,), f"{FRACTION} (1 corrupt): fix the inputs listed"),
+        ({"corrupt": 1, "other_file": 900}, 98, (0.01,), f"{FRACTION} (900 other_file, 1 c"),
+        ({"empty_file": 1}, 10**6, (0.0, 1), "1 of 1000001 inputs"),
+        ({"corrupt": 3, "other_file": 9}, 1000, (1.0, 3), None),
+        ({"corrupt": 3}, 1000, (1.0, 2), NUMBER), ({"corrupt": 1}, 1000, (1.0, 0), "1 of 1001"),
+    ],
+)  # fmt: skip
+def test_rejects_above_a_limit_stop_the_build(
+    rejects: dict[str, int], num_records: int, limits: tuple[Any, ...], said: str | None
+) -> None:
+    if said is None:
+        check_rejects(rejects, num_records, RejectLimits(*limits))
+        return
+    with pytest.raises(TooManyRejectsError) as caught:
+        check_rejects(rejects, num_records, RejectLimits(*limits))
+    assert str(caught.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        (None, None), (1.0, None), (0.5, None), (0.1, OF_CLASS),
+        (0.0, OF_CLASS.replace("0.1", "0").replace("1 more", "2 more")),
+    ],
+)  # fmt: skip
+def test_rejects_of_a_class_stop_the_build(limit: float | None, said: str | None) -> None:
+    """Classes add up over splits: 10 % of cats, half of the dogs, 20 % of the elks."""
+    stats = [
+        {"labels": {"0": 9, "1": 2}, "rejected_labels": {"1": 1}},
+        {"labels": {"2": 4}, "rejected_labels": {"0": 1, "1": 1, "2": 1}},
+        {"labels": {"3": 1}},
+    ]
+    limits = RejectLimits(max_reject_fraction_per_class=limit)
+    if said is None:
+        check_class_rejects(stats, ("cat", "dog", "elk", "fox"), limits)
+        return
+    with pytest.raises(TooManyRejectsError) as caught:
+        check_class_rejects(stats, ("cat", "dog", "elk", "fox"), limits)
+    assert str(caught.value) == said
+
+
+def test_a_class_without_any_record_is_lost_whole() -> None:
+    with pytest.raises(TooManyRejectsError, match=r"2 of 2 images of class 'cat' \(100.00%\)"):
+        check_class_rejects(
+            [{"labels": {}, "rejected_labels": {"0": 2}}],
+            ("cat",),
+            RejectLimits(max_reject_fraction_per_class=0.99),
+        )
+
+
+@pytest.mark.parametrize(("limits", "message"), [
+    ({"max_reject_fraction": 1.5}, RULE),
+    ({"max_rejects": -1}, "max-rejects must be at least 0, got -1"),
+    ({"max_reject_fraction_per_class": -0.5}, "max-reject-fraction-per-class must be from 0 to 1"),
+])  # fmt: skip
+def test_limits_follow_their_rules(limits: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RejectLimits(**limits)

@@ -1,0 +1,119 @@
+"""Limits of rejects: a build that loses more of its input publishes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwright.errors import TooManyRejectsError
+from shardwright.format import naming
+from transforms.images.options import IMAGES
+from transforms.options import Rule, check_values
+from transforms.rejects import REJECTED_LABELS, count_faults
+
+_FRACTION: Rule = ("from 0 to 1", lambda fraction: 0 <= fraction <= 1)
+_FIX = f"fix the inputs listed in {naming.REJECTS_DIR}/, or raise "
+
+
+@dataclass(frozen=True, slots=True)
+class RejectLimits:
+    """The rejects that a build accepts; every limit that is given holds.
+
+    Raises:
+        ValueError: A value breaks its rule.
+    """
+
+    max_reject_fraction: float = IMAGES.option(
+        0.01,
+        "fail if more than this fraction of the inputs is rejected, 0 to 1 (default: 0.01)",
+        rule=_FRACTION,
+        type=float,
+        metavar="F",
+        usual=True,
+    )
+    max_rejects: int | None = IMAGES.option(
+        None,
+        "fail if more than N inputs are rejected (default: no such limit)",
+        rule=("at least 0", lambda number: number >= 0),
+        type=int,
+        metavar="N",
+    )
+    max_reject_fraction_per_class: float | None = IMAGES.option(
+        None,
+        "fail if more than this fraction of a class is rejected when its images are read, "
+        "0 to 1 (default: no such limit)",
+        rule=_FRACTION,
+        type=float,
+        metavar="F",
+    )
+
+    def __post_init__(self) -> None:
+        check_values(self)
+
+
+def check_rejects(rejects: Mapping[str, int], num_records: int, limits: RejectLimits) -> None:
+    """Stop a build that rejects too many of its inputs.
+
+    Raises:
+        TooManyRejectsError: There are no images, or there are more rejects than `limits` allow.
+    """
+    faults = count_faults(rejects)
+    reasons = ", ".join(
+        f"{number} {reason}"
+        for reason, number in sorted(rejects.items(), key=lambda item: -item[1])
+    )
+    if num_records == 0:
+        raise TooManyRejectsError(
+            "INPUT has no images"
+            + (
+                f": every file is a reject ({reasons})"
+                if rejects
+                else "; the folder or table is empty"
+            )
+        )
+    fraction = faults / (faults + num_records)
+    limit = ""
+    if fraction > limits.max_reject_fraction:
+        limit = f"--max-reject-fraction {limits.max_reject_fraction:g}"
+    elif limits.max_rejects is not None and faults > limits.max_rejects:
+        limit = f"--max-rejects {limits.max_rejects}"
+    if faults and limit:
+        raise TooManyRejectsError(
+            f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than "
+            f"{limit} allows ({reasons}): {_FIX}{limit.split()[0]}"
+        )
+
+
+def check_class_rejects(
+    stats: Iterable[Mapping[str, Any]], class_names: Sequence[str], limits: RejectLimits
+) -> None:
+    """Stop a build that loses too much of one class.
+
+    Args:
+        stats: Statistics of every split, with the rejects of labeled images.
+        class_names: The classes in label order.
+        limits: The rejects that the build accepts.
+
+    Raises:
+        TooManyRejectsError: There are more rejects of a class than `limits` allow.
+    """
+    limit = limits.max_reject_fraction_per_class
+    if limit is None:
+        return
+    written, rejected = Counter[str](), Counter[str]()
+    for split in stats:
+        written.update(split["labels"])
+        rejected.update(split.get(REJECTED_LABELS, {}))
+    lost = {label: number / (number + written[label]) for label, number in rejected.items()}
+    above = sorted((label for label in lost if lost[label] > limit), key=lambda one: -lost[one])
+    if above:
+        worst, others = above[0], len(above) - 1
+        raise TooManyRejectsError(
+            f"{rejected[worst]} of {rejected[worst] + written[worst]} images of class "
+            f"{class_names[int(worst)]!r} ({lost[worst]:.2%}) are rejects, more than "
+            f"--max-reject-fraction-per-class {limit:g} allows"
+            f"{f' (and {others} more classes)' if others else ''}: "
+            f"{_FIX}--max-reject-fraction-per-class"
+        )
