@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-guard bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-guard bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -48,6 +48,16 @@ mutants: install servers torch  ## 300 fixed mutants of the source against the t
 	rm -rf .mutants && mkdir .mutants
 	$(PYTEST) -p tests.mutants.coverage_files --cov --cov-context test --cov-report= --junitxml .mutants/junit.xml
 	$(BIN)/python -m tests.mutants .mutants/coverage .mutants/junit.xml .mutants/result.json
+
+torture: install servers  ## builds killed at random moments, failing stores, changed bytes, with new seeds (MINUTES=60)
+	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),60)
+
+fuzz: install .fuzz/.installed  ## every parser of bytes of others under atheris, MINUTES=10 of each; findings in .fuzz/
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10)
+
+.fuzz/.installed:
+	$(BIN)/python -m pip install --quiet --no-deps --target .fuzz/site atheris==3.0.0
+	touch $@
 
 test-prism: install  ## builds on Prism, which DirectRunner picks (needs Go; 4 minutes and 2 GB for Prism, 3 minutes for the tests)
 	tests/engines/install_prism.sh
@@ -141,4 +151,4 @@ bench-runners: install  ## one table of the runners that are installed (make tes
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .docs .servers .engines .airflow .mutants demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .docs .servers .engines .airflow .mutants .fuzz demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
