@@ -138,3 +138,17 @@ def test_the_page_keeps_what_stands_around_its_section(tmp_path: Path) -> None:
     assert "one" not in text
     lines = page.circumstances("build.py", [], rounds=1, folder=tmp_path)
     assert str(Path.home()) not in "\n".join(lines)
+
+
+def test_a_manifest_of_50_000_shards_opens_within_its_limits(tmp_path: Path) -> None:
+    million = load("million")
+    usage = million.open_manifest(tmp_path / "large", 50_000)
+    assert usage.wall_s < million.MAX_OPEN_S
+    assert usage.peak_rss_bytes < million.MAX_OPEN_BYTES
+
+
+def test_tiny_images_are_all_different_names(tmp_path: Path) -> None:
+    images = load("million").make_images(tmp_path, 1500)
+    files = [path for path in images.rglob("*.png") if path.stat().st_size]
+    assert len(files) == 1500
+    assert len({path.stat().st_ino for path in files}) == 1000
