@@ -89,10 +89,12 @@ def local_path(uri: str) -> str:
     """Return the absolute local path of a path or `file://` address.
 
     Raises:
-        UsageError: The address is in a store.
+        UsageError: The address is in a store, or has a null byte.
     """
     if is_remote(uri):
         raise UsageError(f"{uri!r} is in an object store, but must be a local path")
+    if "\0" in uri:
+        raise UsageError(f"{uri!r} has a null byte, which no path can have")
     return os.path.abspath(os.path.expanduser(uri.removeprefix("file://")))
 
 

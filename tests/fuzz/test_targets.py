@@ -5,9 +5,14 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.fuzz.targets import NAMES, PARSERS, make_target
@@ -20,7 +25,37 @@ TOKENS = (
     b"[" * 2000,
 )  # fmt: skip
 
-FINDINGS: tuple[tuple[str, bytes], ...] = ()  # of `make fuzz`: target, and the bytes that broke it
+
+def renamed_in(write: Callable[[io.BytesIO], object], before: bytes, after: bytes) -> bytes:
+    """Return a file as a library writes it, with a name that no library would write."""
+    file = io.BytesIO()
+    write(file)
+    assert before in file.getvalue()
+    return file.getvalue().replace(before, after)
+
+
+def nameless_zip(file: io.BytesIO) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("qx", b"")
+
+
+def arrow_stream(file: io.BytesIO) -> None:
+    image = [{"bytes": b"\x89PNG\r\n\x1a\n", "path": "qx.png"}]
+    table = pa.table({"image": image, "label": ["cat"]})
+    with pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+# Of `make fuzz`: target, and the bytes that broke it.
+FINDINGS = (
+    ("addresses", b"~a\0://b"),
+    ("zip", renamed_in(nameless_zip, b"qx", b"\0x")),
+    (
+        "parquet",
+        renamed_in(lambda file: pq.write_table(pa.table({"qx": ["a"]}), file), b"qx", b"\xa7x"),
+    ),
+    ("arrow", renamed_in(arrow_stream, b"qx.png", b"\x99x.png")),
+)
 
 
 def changed(data: bytes, rng: np.random.Generator) -> bytes:

@@ -51,7 +51,7 @@ class ZipReader:
         self._storage = storage
         self._archive = archive
         self._infos = sorted(
-            (info for info in archive.infolist() if not info.is_dir()),
+            (info for info in archive.infolist() if not info.filename.endswith("/")),
             key=lambda info: info.header_offset,
         )
 

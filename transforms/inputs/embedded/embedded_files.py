@@ -52,14 +52,19 @@ def open_rows(
         with files_of(uri, storage).open_input(uri) as file:
             if uri.lower().endswith(_PARQUET):
                 with pq.ParquetFile(file, pre_buffer=False) as parquet:
-                    yield (
-                        parquet.schema_arrow,
-                        parquet.iter_batches(batch_size=ROWS_AT_A_TIME, use_threads=False),
-                    )
+                    rows = parquet.iter_batches(batch_size=ROWS_AT_A_TIME, use_threads=False)
+                    yield parquet.schema_arrow, _checked(rows)
             else:
-                yield _open_arrow(file)
-    except (pa.ArrowException, OSError) as error:
+                schema, rows = _open_arrow(file)
+                yield schema, _checked(rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise BuildError(f"{uri} cannot be read as a Parquet or Arrow file: {error}") from error
+
+
+def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        batch.validate(full=True)  # nothing else checks offsets, and that text is UTF-8
+        yield batch
 
 
 def _open_arrow(file: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
