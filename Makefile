@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-guard bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-encode bench-join bench-peers bench-plan bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -111,6 +111,15 @@ format: install  ## put the code in ruff's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+BENCHMARKS := writing build plan join encode peers storage read runners decoders
+
+bench-all: install servers .torch/.peers .peers/.installed  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --write --no-check || echo "not measured: $$name" >&2; done
+	$(BIN)/python benchmarks/tables.py --check
+
+bench-tables: install  ## the tables of RESULTS.md, README.md and docs/ from benchmarks/results/; says which are older than the code
+	$(BIN)/python benchmarks/tables.py
+
 bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 15 minutes)
 	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
@@ -123,6 +132,14 @@ bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about
 
 bench-encode: install  ## re-encoding against a plain Pillow loop, and memory with large images (needs 1 GB, about 3 minutes)
 	$(BIN)/python benchmarks/encode.py --write
+
+bench-peers: install .peers/.installed  ## decode, resize and write against Daft and Ray Data (about 6 minutes)
+	$(BIN)/python benchmarks/peers.py --write
+
+.peers/.installed: benchmarks/peers-requirements.txt
+	$(PYTHON) -m venv .peers
+	.peers/bin/python -m pip install --quiet --requirement benchmarks/peers-requirements.txt
+	touch $@
 
 bench-plan: install  ## a plan of 5,000,000 rows
 	$(BIN)/python benchmarks/plan.py --write
@@ -141,4 +158,4 @@ bench-runners: install  ## one table of the runners that are installed (make tes
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .docs .servers .engines .airflow .mutants demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .peers .docs .servers .engines .airflow .mutants demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -27,6 +27,7 @@ import sys
 from pathlib import Path
 
 import page
+import raw_results
 import report
 from ballast import Ballast
 from measure import RunFailedError, measure, seconds_to_first_shard
@@ -54,9 +55,7 @@ def _systems(text: str) -> list[str]:
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--systems",
@@ -77,12 +76,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help="different photos among them (default %(default)s)",
     )
     add(
-        "--rounds",
-        type=int,
-        default=3,
-        help="runs of each system; tables show the median (default %(default)s)",
-    )
-    add(
         "--beam-max-files",
         type=int,
         default=8000,
@@ -94,14 +87,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         default=[],
         help="more options for `shardwright build`, one string",
     )
-    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
     add(
         "--clean",
         action="store_true",
         help="also delete the photos at the end (default: keep them for the next run)",
     )
-    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
-    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
     add(
         "--quick",
         action="store_true",
@@ -131,12 +121,13 @@ def _warm(photos: PhotoSet) -> None:
 class Bench:
     """The runs of all systems in one work folder, and their results."""
 
-    def __init__(self, folder: Path, build_args: list[str], max_out_bytes: int) -> None:
+    def __init__(self, folder: Path, args: argparse.Namespace) -> None:
         self.out, self.logs = folder / "out", folder / "logs"
-        self.build_args = build_args
+        self.build_args = args.build_args
         self.on_disk = page.directory_kind(folder) == "disk"
-        self.ballast = Ballast(folder / "ballast", 0 if self.on_disk else max_out_bytes)
-        self.results = Results()
+        out_bytes = max(args.sizes) * _BYTES_PER_FILE
+        self.ballast = Ballast(folder / "ballast", 0 if self.on_disk else out_bytes)
+        self.results = Results(beam_max_files=args.beam_max_files)
 
     def _prepare(self, photos: PhotoSet) -> None:
         self.ballast.swap(self.out)
@@ -199,15 +190,14 @@ def _run_round(bench: Bench, args: argparse.Namespace, sets: list[PhotoSet], num
 
 
 def main() -> int:
-    argv = sys.argv[1:]
-    args = parse_args(argv)
+    args = parse_args(sys.argv[1:])
     need_bytes = (args.photos + max(args.sizes)) * _BYTES_PER_FILE
     folder = (args.dir or page.default_directory(need_bytes)).resolve()
     page.require_room(folder, need_bytes)
     _say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
     sizes = ([BASE_FILES] if BEAM in args.systems else []) + args.sizes
     sets = [_photo_set(folder / "photos", size, args.photos) for size in sizes]
-    bench = Bench(folder, args.build_args, max(args.sizes) * _BYTES_PER_FILE)
+    bench = Bench(folder, args)
     try:
         for number in range(args.rounds):
             _run_round(bench, args, sets, number)
@@ -217,14 +207,9 @@ def main() -> int:
         bench.close()
         if args.clean:
             shutil.rmtree(folder / "photos")
-    lines = page.circumstances("build.py", argv, rounds=args.rounds, folder=folder)
-    checks = report.targets(bench.results)
-    text = report.render(bench.results, checks, lines, beam_max_files=args.beam_max_files)
-    print(text)
-    if args.write:
-        page.write_section("build", text)
-    failed = any(check.passed is False for check in checks)
-    return 1 if failed and not args.no_check else 0
+    about = raw_results.circumstances(folder, args.rounds)
+    result = raw_results.Result("build", about, report.packed(bench.results))
+    return raw_results.finish(result, report, args)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ from statistics import median
 import page
 from ballast import Ballast
 from measure import RunFailedError, Usage, measure
+from page import spread
 from photos import make_photos
 from plan import PLAN_OPTIONS, check_plan, make_table
-from report import spread
 
 BASELINE = page.REPO / "benchmarks" / "BASELINE"
 _PHOTOS, _ROWS = 4_000, 1_000_000

@@ -21,13 +21,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import page
+import raw_results
 import read_report as report
 from measure import RunFailedError, measure
 from read_data import make_data, make_many_shards
@@ -44,6 +44,7 @@ from read_report import (
     Case,
     Results,
     Run,
+    Session,
 )
 from systems import HERE
 
@@ -77,9 +78,7 @@ def _choice(text: str, known: tuple[str, ...]) -> list[str]:
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--parts",
@@ -92,12 +91,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         type=lambda text: _choice(text, SYSTEMS),
         default=list(SYSTEMS),
         help="in `feed`, of: " + ", ".join(SYSTEMS),
-    )
-    add(
-        "--rounds",
-        type=int,
-        default=3,
-        help="runs of each loader; tables show the median (default %(default)s)",
     )
     add("--photos", type=int, default=6000, help="number of different photos (default %(default)s)")
     add(
@@ -138,9 +131,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         default=page.REPO / ".torch/bin/python",
         help="Python of torch's loaders (default .torch/bin/python)",
     )
-    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
-    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
     add("--quick", action="store_true", help="one round of few images without targets, for CI")
     args = parser.parse_args(argv)
     if args.quick:
@@ -173,7 +163,7 @@ def look_at_torch(python: Path, systems: list[str]) -> tuple[str, list[str]]:
     )
     missing = [name for name, module in wanted.items() if module not in found]
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"- In torch's environment: {told}" + (
+    return f"In torch's environment: {told}" + (
         f"; not installed, so left out: {', '.join(missing)}" if missing else ""
     ), missing
 
@@ -294,11 +284,6 @@ def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | N
         bench.run(Case("memory", READER, SHUFFLED), data, "--seconds", str(args.seconds), *warm_up)
 
 
-def shown(argv: list[str]) -> list[str]:
-    """Return the command line without the path of torch's Python, which is private."""
-    return re.sub(r"(--torch-python)[= ]\S+", r"\1 PYTHON", " ".join(argv)).split()
-
-
 def in_order(results: Results, systems: list[str]) -> Results:
     """Return the results in the order of the tables."""
     listed = [case for part in PARTS for case in cases_of(part, systems)]
@@ -306,8 +291,7 @@ def in_order(results: Results, systems: list[str]) -> Results:
 
 
 def main() -> int:
-    argv = sys.argv[1:]
-    args = parse_args(argv)
+    args = parse_args(sys.argv[1:])
     torch_line, missing = look_at_torch(
         args.torch_python, args.systems if "feed" in args.parts else []
     )
@@ -328,22 +312,17 @@ def main() -> int:
         run_parts(bench, args, data, many)
     except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
-    lines = page.circumstances(
-        "read.py", shown(argv), rounds=args.rounds, folder=folder, more=report.PACKAGES
+    about = raw_results.circumstances(
+        folder,
+        args.rounds,
+        packages=report.PACKAGES,
+        notes=[torch_line] if torch_line else [],
+        sources=["shardwright"],
     )
-    lines += [torch_line] if torch_line else []
-    results = in_order(bench.results, args.systems)
-    checks = report.targets(results)
-    text = report.render(
-        results, checks, lines, tuned=bench.tuned, chosen=bench.chosen, shards=args.shards
-    )
-    print(text)
-    if args.write:
-        page.write_section(
-            "-".join(["read", *(args.parts if args.parts != list(PARTS) else [])]), text
-        )
-    failed = any(check.passed is False for check in checks)
-    return 1 if failed and not args.no_check else 0
+    runs = in_order(bench.results, args.systems)
+    raw = report.packed(Session(runs, bench.tuned, bench.chosen, args.shards))
+    name = "-".join(["read", *(args.parts if args.parts != list(PARTS) else [])])
+    return raw_results.finish(raw_results.Result(name, about, raw), report, args)
 
 
 if __name__ == "__main__":

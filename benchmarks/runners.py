@@ -23,7 +23,8 @@ from pathlib import Path
 
 import engines
 import page
-import runners_report
+import raw_results
+import runners_report as report
 from engines import Engine, MissingError
 from measure import RunFailedError, Servers, measure
 from photos import make_photos
@@ -129,9 +130,7 @@ def chosen_of(known: Sequence[str], text: str) -> list[str]:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--runners",
@@ -147,20 +146,12 @@ def parse_args() -> argparse.Namespace:
     )
     add("--photos", type=int, default=8000, help="number of photos (default %(default)s)")
     add(
-        "--rounds",
-        type=int,
-        default=3,
-        help="runs of each runner; tables show the median (default %(default)s)",
-    )
-    add(
         "--timeout",
         type=float,
         default=900,
         metavar="SECONDS",
         help="a run that takes longer has failed (default %(default)g)",
     )
-    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
     args = parser.parse_args()
     args.dir = (args.dir or page.default_directory(MOST_BYTES)).resolve()
     return args
@@ -178,13 +169,10 @@ def main() -> int:
                 run_group(names, group, todo, args, results)
         except MissingError as error:
             results.miss(names, str(error))
-    text = runners_report.render(
-        results, page.circumstances("runners.py", sys.argv[1:], rounds=args.rounds, folder=args.dir)
+    about = raw_results.circumstances(args.dir, args.rounds)
+    return raw_results.finish(
+        raw_results.Result("runners", about, report.packed(results)), report, args
     )
-    print(text)
-    if args.write:
-        page.write_section("runners", text)
-    return 0 if results.sound else 1
 
 
 if __name__ == "__main__":

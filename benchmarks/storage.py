@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import page
+import raw_results
 import storage_builds as builds
 import storage_report as report
 from ballast import Ballast
@@ -74,22 +75,13 @@ PROXY_TRIAL_MSEC = 1  # measures the throughput of the proxy itself
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--parts",
         type=lambda text: text.split(","),
         default=list(PARTS),
         help="comma-separated, of: " + ", ".join(PARTS),
-    )
-    add(
-        "--rounds",
-        type=int,
-        default=3,
-        help="runs of each client (builds one fewer, Beam and listings once); tables show the "
-        "median (default %(default)s)",
     )
     add(
         "--msec",
@@ -124,9 +116,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         help="bytes of the upload (default %(default)s)",
     )
     add("--no-beam", action="store_true", help="leave Beam out")
-    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
-    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
     add(
         "--quick",
         action="store_true",
@@ -364,8 +353,7 @@ def run_parts(bench: Bench, args: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    argv = sys.argv[1:]
-    args = parse_args(argv)
+    args = parse_args(sys.argv[1:])
     need_bytes = (
         3 * args.photos + 2 * max(args.build_files)
     ) * _BYTES_PER_FILE + 4 * args.upload_bytes
@@ -380,19 +368,12 @@ def main() -> int:
             run_parts(bench, args)
     except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
-    lines = page.circumstances(
-        "storage.py", argv, rounds=args.rounds, folder=folder, more=report.PACKAGES
+    about = raw_results.circumstances(
+        folder, args.rounds, packages=report.PACKAGES, notes=[server_versions()]
     )
-    lines.append(server_versions())
-    checks = report.targets(bench.results)
-    text = report.render(bench.results, checks, lines)
-    print(text)
-    if args.write:
-        page.write_section(
-            "-".join(["storage", *(args.parts if args.parts != list(PARTS) else [])]), text
-        )
-    failed = any(check.passed is False for check in checks)
-    return 1 if failed and not args.no_check else 0
+    name = "-".join(["storage", *(args.parts if args.parts != list(PARTS) else [])])
+    result = raw_results.Result(name, about, report.packed(bench.results))
+    return raw_results.finish(result, report, args)
 
 
 if __name__ == "__main__":

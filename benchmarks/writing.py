@@ -1,6 +1,6 @@
 """Measure the steps of writing a shard in microseconds per image, and whole shards by threads.
 
-    python benchmarks/writing.py [--write]
+    python benchmarks/writing.py [--rounds 5] [--write]
 
 It shows what to optimize, and why one reading thread is the default for local files: reading and
 writing 80 KB images is limited by memory bandwidth, so a second reading thread adds little. Figures
@@ -9,7 +9,6 @@ are the best of several rounds, because other load only makes a round slower.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -17,9 +16,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import page
 import pyarrow as pa
+import raw_results
 from google_crc32c import value
 from photos import make_photos
 
@@ -40,7 +41,7 @@ from transforms.write.write_job import WriteJob
 PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
 
 
-def best_us(function: Callable[[], object], images: int, rounds: int = ROUNDS) -> float:
+def best_us(function: Callable[[], object], images: int, rounds: int) -> float:
     """Return the wall time of the best round in microseconds per image."""
     taken = []
     for _ in range(rounds):
@@ -50,7 +51,7 @@ def best_us(function: Callable[[], object], images: int, rounds: int = ROUNDS) -
     return min(taken) / images * 1e6
 
 
-def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
+def steps(references: pa.RecordBatch, folder: Path, rounds: int) -> list[tuple[str, float]]:
     """Return (step, microseconds per image), each step alone and in one thread."""
     rows = [
         ImageLocation(*row)
@@ -72,24 +73,24 @@ def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
                 os.writev(file.fileno(), data[start : start + 50])
 
     return [
-        ("open, look at and read the file", best_us(read_all, len(rows))),
+        ("open, look at and read the file", best_us(read_all, len(rows), rounds)),
         (
             "header check",
-            best_us(lambda: [check_image(image, "header") for image in data], len(rows)),
+            best_us(lambda: [check_image(image, "header") for image in data], len(rows), rounds),
         ),
         (
             "one CRC32C of the image (three are made)",
-            best_us(lambda: [value(image) for image in data], len(rows)),
+            best_us(lambda: [value(image) for image in data], len(rows), rounds),
         ),
         (
             "frame it, two CRC32C included",
-            best_us(lambda: encoder.frame(nothing, nothing, data), len(rows)),
+            best_us(lambda: encoder.frame(nothing, nothing, data), len(rows), rounds),
         ),
-        ("gathered write", best_us(write_all, len(rows))),
+        ("gathered write", best_us(write_all, len(rows), rounds)),
     ]
 
 
-def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> float:
+def whole_shards(references: pa.RecordBatch, folder: Path, threads: int, rounds: int) -> float:
     """Return the microseconds per image of `write_shard`, with reads, checks and sidecar."""
     job = WriteJob(
         Folder(str(folder)),
@@ -103,7 +104,7 @@ def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> floa
         ShardPlan.make(ShardName("b", "train", i, 2), references.slice(i * half, half), b"")
         for i in range(2)
     ]
-    return best_us(lambda: [write_shard(plan, job) for plan in plans], references.num_rows)
+    return best_us(lambda: [write_shard(plan, job) for plan in plans], references.num_rows, rounds)
 
 
 def shuffled_references(photos: Path) -> pa.RecordBatch:
@@ -120,15 +121,21 @@ def shuffled_references(photos: Path) -> pa.RecordBatch:
     return next(iter(index_labels(batch.take(pa.array(order)), names)))
 
 
-def render(
-    lines: Sequence[str], alone: Sequence[tuple[str, float]], whole: Sequence[tuple[int, float]]
-) -> str:
-    rows = [[name, f"{us:.1f}"] for name, us in alone]
-    shards = [[str(threads), f"{us:.1f}", f"{1e6 / us:,.0f}"] for threads, us in whole]
+def unpack(raw: dict[str, Any]) -> dict[str, Any]:
+    return raw
+
+
+def targets(_: dict[str, Any]) -> list[page.Target]:
+    return []
+
+
+def render(found: dict[str, Any], lines: Sequence[str]) -> str:
+    steps = [[name, f"{us:.1f}"] for name, us in found["steps"]]
+    shards = [[str(threads), f"{us:.1f}", f"{1e6 / us:,.0f}"] for threads, us in found["shards"]]
     return "\n".join(
         [
             "## Where the time of writing goes", "", *lines, "",
-            *page.table(["step alone, one thread", "us per image"], rows), "",
+            *page.table(["step alone, one thread", "us per image"], steps), "",
             *page.table(["whole shards, reading threads", "us per image", "images/s"], shards), "",
             "Best of the rounds. `tar` above reads and writes the same bytes unprocessed.",
         ]
@@ -136,30 +143,20 @@ def render(
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="write the section of benchmarks/RESULTS.md"
-    )
-    args = parser.parse_args()
-    folder = page.default_directory(2 * 10**9)
+    args = page.parser(__doc__, rounds=ROUNDS).parse_args()
+    folder = (args.dir or page.default_directory(2 * 10**9)).resolve()
     photos = make_photos(folder / "photos", photos=PHOTOS)
     out = folder / "writing"
     out.mkdir(parents=True, exist_ok=True)
     try:
         references = shuffled_references(photos.folder)
-        alone = steps(references, out)
-        whole = [(threads, whole_shards(references, out, threads)) for threads in THREADS]
+        alone = steps(references, out, args.rounds)
+        whole = [(n, whole_shards(references, out, n, args.rounds)) for n in THREADS]
     finally:
         shutil.rmtree(out)
-    text = render(
-        page.circumstances("writing.py", sys.argv[1:], rounds=ROUNDS, folder=folder), alone, whole
-    )
-    print(text)
-    if args.write:
-        page.write_section("writing", text)
-    return 0
+    about = raw_results.circumstances(folder, args.rounds)
+    result = raw_results.Result("writing", about, {"steps": alone, "shards": whole})
+    return raw_results.finish(result, sys.modules[__name__], args)
 
 
 if __name__ == "__main__":

@@ -184,12 +184,6 @@ def test_wrong_options(
     assert told in f"{left.value.code} {capsys.readouterr().err}"
 
 
-def test_the_shown_command_tells_no_path() -> None:
-    words = ["--quick", "--torch-python", "/somewhere/bin/python", "--write"]
-    shown = ["--quick", "--torch-python", "PYTHON", "--write"]
-    assert load("read").shown(words) == shown
-
-
 def test_loaders_that_torchs_environment_lacks_are_left_out() -> None:
     names = ["reader", "webdataset", "streaming"]
     line, missing = load("read").look_at_torch(Path(sys.executable), names)
