@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import io
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import decoders_report
 import numpy as np
 import page
 import raw_results
@@ -229,34 +229,6 @@ def compare(jobs: list[Job]) -> dict[str, tuple[Difference, Difference]]:
     }
 
 
-def unpack(raw: dict[str, Any]) -> dict[str, Any]:
-    return raw
-
-
-def targets(_: object) -> list[page.Target]:
-    return []
-
-
-def render(found: dict[str, Any], lines: Sequence[str]) -> str:
-    rows = []
-    for name, rates in found["rates"].items():
-        speeds = [f"{statistics.median(each):,.0f}" for each in rates]
-        gaps = [f"{mean:.2f}, {greatest}" for mean, greatest in found["gaps"][name]]
-        rows.append([name, *speeds, *gaps])
-    head = [
-        "images/s",
-        *(f"{n} thread{'s' * (n > 1)}" for n in THREADS),
-        "decoded: mean, max",
-        "224 x 224: mean, max",
-    ]
-    return "\n".join([
-        "## Decoding", "", *lines, "", *page.table(head, rows), "",
-        "JPEGs of 500 x 375 pixels to random crops of 224 x 224, half of them flipped; the median",
-        "of the rounds. The right columns are the difference of pixel values, 0 to 255, from "
-        "`tf.io.decode_jpeg` and `tf.image.resize`.",
-    ])  # fmt: skip
-
-
 def main() -> int:
     parser = page.parser(__doc__)
     parser.add_argument(
@@ -269,11 +241,12 @@ def main() -> int:
     packages = ("opencv-python-headless", "simplejpeg", "Pillow")
     about = raw_results.circumstances(folder, args.rounds, packages=packages)
     raw = {
+        "threads": THREADS,
         "rates": {name: [rates[name, threads] for threads in THREADS] for name in METHODS},
         "gaps": gaps,
     }
     result = raw_results.Result("decoders", about, raw)
-    return raw_results.finish(result, sys.modules[__name__], args)
+    return raw_results.finish(result, decoders_report, args)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ _STORE_BUILDS = {
     builds.BOTO3: "64 threads of boto3 and `tf.io.TFRecordWriter`",
     builds.BEAM: "Beam's `ReadMatches` and `WriteToTFRecord`",
 }
+_PEERS = {OURS: "**shardwright**", "daft": "Daft", "ray": "Ray Data"}
 _LOADERS = {
     read.READER: "**`sw.Reader`**",
     read.READER_TF: "**`sw.Reader(...).tf_data()`**",
@@ -99,11 +100,11 @@ def peers_table(by: By) -> list[str]:
     found = by["peers"].found
     rows = [
         [
-            f"**{name}**" if name == OURS else name,
+            text,
             f"{median(slopes(found, name)):,.0f}",
             _gigabytes(peers.peak_bytes(found, name)),
         ]
-        for name in peers.NAMES
+        for name, text in _PEERS.items()
     ]
     table = page.table(["", "images/s", "peak memory (PSS)"], rows)
     return [*table, "", by["peers"].result.origin]
@@ -187,7 +188,7 @@ def speed(by: By) -> list[str]:
     for task, rates, other in (
         ("Build, JPEGs unchanged", build_rates, _BUILDS["tf-loop"]),
         ("Build from S3 to S3", store, _STORE_BUILDS[builds.BOTO3]),
-        ("Decode, resize, write", encoded, best),
+        ("Decode, resize, write", encoded, _PEERS[best]),
         ("Read shuffled crops", loaded, _LOADERS[nearest]),
     ):
         ours, theirs = rates.values()

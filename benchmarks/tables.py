@@ -31,7 +31,7 @@ REPORTS = {
     "runners": "runners_report",
     "storage": "storage_report",
     "read": "read_report",
-    "decoders": "decoders",
+    "decoders": "decoders_report",
 }
 
 

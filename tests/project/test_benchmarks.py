@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from PIL import Image
 
-from tests import ROOT
 from tests.support.benchmark_scripts import load, through_json
 
 ALLOCATE = """
@@ -150,71 +147,6 @@ def test_a_plan_and_a_join_are_held_against_their_limits() -> None:
     runs = {(9, False): [small], (9, True): [usage(56.0, 9.0, 5 * 10**9, 1)]}
     assert [check.passed for check in join.targets(runs)] == [False, False]
     assert "| 9 | yes | 56.0 | 9.0 | 5.00 | 0.00 |" in join.render(runs, [])
-
-
-def made_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Keep a plan that failed its first target in `tmp_path`."""
-    raw_results, usage = load("raw_results"), load("measure").Usage
-    monkeypatch.setattr(raw_results, "FOLDER", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["plan.py", "--dir", "/secret", "--rows", "7"])
-    about = raw_results.circumstances(tmp_path, 1)
-    run = usage(26.0, 25.0, 10**9, 10**9, Path("/secret/stdout"))
-    result = raw_results.Result("plan", about, raw_results.pack({(7,): [run]}))
-    result.save()
-    return result
-
-
-def test_raw_results_are_kept_with_their_circumstances(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = made_result(tmp_path, monkeypatch)
-    assert load("raw_results").load_all() == [result]
-    assert "/secret" not in (tmp_path / "plan.json").read_text()
-    text = load("plan").render(load("plan").unpack(result.raw), result.lines)
-    assert "`python benchmarks/plan.py --dir DIR --rows 7`; 1 round; " in text
-    assert "| 7 | 26.0 | 0 | 25.0 | 1.00 | 1.00 |" in text
-
-
-def test_a_result_older_than_its_code_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    result = made_result(tmp_path, monkeypatch)
-    stale = load("raw_results").STALE
-    assert not result.is_stale
-    assert stale not in "".join(result.lines)
-    result.about["sources"]["transforms"] = "another"
-    assert result.is_stale
-    assert stale in result.lines[0]
-
-
-def test_all_targets_are_in_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made_result(tmp_path, monkeypatch)
-    tables = load("tables")
-    found = tables.targets_table(tables.load_all())
-    assert "| plan | plan of 7 rows: at most 25 s | 26.0 s | **FAIL** |" in found
-    assert "| plan | plan of 7 rows: at most 1.3 GB | 1.00 GB | PASS |" in found
-    assert "| build | all | no raw results yet | - |" in found
-
-
-def test_the_pages_are_what_the_raw_results_render_to() -> None:
-    """Except for the sentence on changed code, which appears at the next rendering."""
-    tables, stale = load("tables"), load("raw_results").STALE
-    for path, text in tables.rendered(tables.load_all()).items():
-        found = path.read_text()
-        assert found.replace(stale, "") == text.replace(stale, ""), f"{path}: make bench-tables"
-
-
-def test_every_section_of_a_page_has_its_place() -> None:
-    for path, sections in load("summaries").PAGES.items():
-        places = re.findall(r"<!-- (\w+):start -->", path.read_text())
-        assert places == list(sections)
-
-
-def test_every_benchmark_is_part_of_bench_all() -> None:
-    makefile = (ROOT / "Makefile").read_text()
-    listed = re.search(r"^BENCHMARKS := (.+)$", makefile, re.MULTILINE)
-    assert listed is not None
-    assert sorted(listed[1].split()) == sorted(load("tables").REPORTS)
 
 
 def test_peers_are_compared_by_slope_and_memory() -> None:
