@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-encode bench-join bench-peers bench-plan bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-encode bench-join bench-peers bench-plan bench-startup bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -111,7 +111,7 @@ format: install  ## put the code in ruff's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-BENCHMARKS := writing build plan join encode peers storage read runners decoders
+BENCHMARKS := writing build startup plan join encode peers storage read runners decoders
 
 bench-all: install servers .torch/.peers .peers/.installed  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
 	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --write --no-check || echo "not measured: $$name" >&2; done
@@ -126,6 +126,9 @@ bench: install  ## whole-process speed and memory against tar, webdataset, tf.io
 
 bench-guard: install  ## speed of building and planning against the commit in benchmarks/BASELINE (needs 5 GB, under 4 minutes)
 	$(BIN)/python benchmarks/guard.py
+
+bench-startup: install  ## start-up: help, 8,000 photographs, 1,000,000 tiny files, built and up to date (needs 10 GB, about 6 minutes)
+	$(BIN)/python benchmarks/startup.py --write
 
 bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about 4 minutes)
 	$(BIN)/python benchmarks/join.py --write

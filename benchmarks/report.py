@@ -19,7 +19,6 @@ from systems import NAMES
 
 OURS, BEAM = "shardwright", "beam-stock"
 WHOLE_FILES = 80_000  # whole commands are compared here, where start-up is a small part of the time
-SHORT_FILES = 8000  # what someone tries first
 BASE_FILES = 8  # enough to pass through every part of Beam, too few to take time themselves
 
 
@@ -133,14 +132,6 @@ def _start_up_target(results: Results) -> Target:
     return Target(text, f"{seconds:.2f} s", seconds < 5)
 
 
-def _short_target(results: Results, files: int) -> Target:
-    walls = results.walls(OURS, files)
-    text = f"whole command at {files:,} files in at most 4 s"
-    if not walls:
-        return Target(text, "not measured", None)
-    return Target(text, f"{spread(walls, '.2f')} s", median(walls) <= 4)
-
-
 def _whole_target(results: Results, files: int) -> Target:
     text = f"whole command at {files:,} files no slower than tf-loop's"
     ours, loop = results.walls(OURS, files), results.walls("tf-loop", files)
@@ -174,7 +165,6 @@ def targets(results: Results) -> list[Target]:
         _ratio(results, "tf-loop", 1.3),
         _ratio(results, BEAM, 12, note=" own rate, excluding its start-up"),
         _start_up_target(results),
-        _short_target(results, SHORT_FILES),
         _whole_target(results, WHOLE_FILES),
         *_memory_targets(results),
     ]

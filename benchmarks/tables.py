@@ -23,6 +23,7 @@ RESULTS = page.REPO / "benchmarks" / "RESULTS.md"
 # Benchmark -> the module that reads its results, in the order of the targets.
 REPORTS = {
     "build": "report",
+    "startup": "startup",
     "writing": "writing",
     "plan": "plan",
     "join": "join",

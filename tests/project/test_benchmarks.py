@@ -126,10 +126,10 @@ def test_slopes_and_targets() -> None:
     results.add_start_up(80_000, 4.9)
     assert through_json(report, results) == results
     found = [target.passed for target in report.targets(results)]
-    assert found == [False, True, True, True, True, True, False, True]
+    assert found == [False, True, True, True, True, False, True]
     assert report.targets(results)[0].text == "slope at least 0.89x tar's"
     assert "not run" in report.render(results, [])
-    assert [check.passed for check in report.targets(report.Results())] == [None] * 8
+    assert [check.passed for check in report.targets(report.Results())] == [None] * 7
 
 
 def test_the_page_keeps_what_stands_around_its_section() -> None:
