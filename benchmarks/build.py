@@ -41,46 +41,23 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 _BYTES_PER_FILE = 100_000  # generous: 80 KB of image and each format's overhead
 
 
-def _numbers(text: str) -> list[int]:
-    return sorted(int(part.replace("_", "")) for part in text.split(","))
-
-
-def _systems(text: str) -> list[str]:
-    chosen = text.split(",")
-    if unknown := set(chosen) - set(NAMES):
-        raise argparse.ArgumentTypeError(
-            f"unknown {sorted(unknown)}; choose from {', '.join(NAMES)}"
-        )
-    return [name for name in NAMES if name in chosen]
-
-
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--systems",
-        type=_systems,
+        type=page.choice(NAMES),
         default=list(NAMES),
         help="comma-separated, of: " + ", ".join(NAMES),
     )
     add(
         "--sizes",
-        type=_numbers,
+        type=page.numbers,
         default=[8000, 40000, 80000],
         help="files (default 8000,40000,80000)",
     )
-    add(
-        "--photos",
-        type=int,
-        default=8000,
-        help="different photos among them (default %(default)s)",
-    )
-    add(
-        "--beam-max-files",
-        type=int,
-        default=8000,
-        help="largest size for beam-stock (default %(default)s)",
-    )
+    add("--photos", type=int, default=8000, help="different photos among them")
+    add("--beam-max-files", type=int, default=8000, help="largest size for beam-stock")
     add(
         "--build-args",
         type=shlex.split,
@@ -92,11 +69,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         action="store_true",
         help="also delete the photos at the end (default: keep them for the next run)",
     )
-    add(
-        "--quick",
-        action="store_true",
-        help="one round of 2,000 files without targets, for CI",
-    )
+    add("--quick", action="store_true", help="one round of 2,000 files without targets, for CI")
     args = parser.parse_args(argv)
     if args.quick:
         args.sizes, args.photos, args.rounds, args.no_check = [2000], 2000, 1, True
@@ -149,7 +122,7 @@ class Bench:
         check_output(system, self.out, files=photos.files, num_bytes=photos.num_bytes)
         self.ballast.swap(self.out)
         self.results.add(system, photos.files, usage)
-        _say(
+        page.say(
             f"round {round_number}: {system:<11} {photos.files:>6} files  {usage.wall_s:6.2f} s  "
             f"{photos.files / usage.wall_s:6,.0f}/s  CPU {usage.cpu_s:6.2f} s  "
             f"RSS {usage.peak_rss_bytes / 1e9:.2f} GB  PSS {usage.peak_pss_bytes / 1e9:.2f} GB"
@@ -163,7 +136,7 @@ class Bench:
         )
         self.ballast.swap(self.out)
         self.results.add_start_up(photos.files, seconds)
-        _say(
+        page.say(
             f"round {round_number}: {OURS} start-up {photos.files:>6} files  {seconds:6.2f} s "
             f"({name})"
         )
@@ -173,15 +146,9 @@ class Bench:
         self.ballast.remove()
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _run_round(bench: Bench, args: argparse.Namespace, sets: list[PhotoSet], number: int) -> None:
-    # Each round starts with another system, because the first may find a colder machine.
-    turn = number % len(args.systems)
     for photos in sets:
-        for system in args.systems[turn:] + args.systems[:turn]:
+        for system in page.turned(args.systems, number):
             only_beam = photos.files == BASE_FILES
             if photos.files <= args.beam_max_files if system == BEAM else not only_beam:
                 bench.run(system, photos, number + 1)
@@ -192,9 +159,8 @@ def _run_round(bench: Bench, args: argparse.Namespace, sets: list[PhotoSet], num
 def main() -> int:
     args = parse_args(sys.argv[1:])
     need_bytes = (args.photos + max(args.sizes)) * _BYTES_PER_FILE
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
-    _say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
+    folder = page.work_folder(args.dir, need_bytes)
+    page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
     sizes = ([BASE_FILES] if BEAM in args.systems else []) + args.sizes
     sets = [_photo_set(folder / "photos", size, args.photos) for size in sizes]
     bench = Bench(folder, args)

@@ -231,11 +231,9 @@ def compare(jobs: list[Job]) -> dict[str, tuple[Difference, Difference]]:
 
 def main() -> int:
     parser = page.parser(__doc__)
-    parser.add_argument(
-        "--photos", type=int, default=2000, help="number of photos (default %(default)s)"
-    )
+    parser.add_argument("--photos", type=int, default=2000, help="number of photos")
     args = parser.parse_args()
-    folder = (args.dir or page.default_directory(10**9)).resolve()
+    folder = page.work_folder(args.dir, 10**9)
     jobs = make_jobs(make_photos(folder / "photos", photos=args.photos).folder, args.photos)
     rates, gaps = measure(jobs, args.rounds), compare(jobs[:MOST_COMPARED])
     packages = ("opencv-python-headless", "simplejpeg", "Pillow")

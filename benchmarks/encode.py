@@ -191,12 +191,9 @@ def render(found: dict[str, Any], lines: Sequence[str]) -> str:
 
 def main() -> int:
     parser = page.parser(__doc__)
-    parser.add_argument(
-        "--photos", type=int, default=1000, help="number of photos (default %(default)s)"
-    )
+    parser.add_argument("--photos", type=int, default=1000, help="number of photos")
     args = parser.parse_args()
-    folder = (args.dir or page.default_directory(MOST_BYTES)).resolve()
-    page.require_room(folder, MOST_BYTES)
+    folder = page.work_folder(args.dir, MOST_BYTES)
     files = sorted(make_photos(folder / "photos", photos=args.photos).folder.glob("*/*.jpg"))
     found = {work.name: speeds(work, images_of(work, files), args.rounds) for work in WORKS}
     peak_bytes, large = peak_memory(folder / "encode", files)

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import raw_results
 from measure import RunFailedError, Usage, measure
-from page import Target, spread
+from page import Target
 from systems import shardwright_command
 
 MAX_RSS_BYTES, MAX_ADDED_S = 4 * 10**9, 45
@@ -123,16 +123,9 @@ def targets(found: Runs) -> list[Target]:
 
 
 def render(found: Runs, lines: Sequence[str]) -> str:
-    head = ["rows", "--labels", "wall s", "CPU s", "peak RSS GB", "peak PSS GB"]
+    head = ["rows", "--labels", *page.USAGE_HEAD]
     table = [
-        [
-            f"{rows:,}",
-            "yes" if labels else "no",
-            spread([usage.wall_s for usage in usages], ".1f"),
-            spread([usage.cpu_s for usage in usages], ".1f"),
-            f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
-            f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
-        ]
+        [f"{rows:,}", "yes" if labels else "no", *page.usage_cells(usages, ".1f")]
         for (rows, labels), usages in found.items()
     ]
     command = "`shardwright plan LISTING OUT --size-column num_bytes --json [--labels LABELS]`"
@@ -144,13 +137,7 @@ def render(found: Runs, lines: Sequence[str]) -> str:
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = page.parser(__doc__)
     add = parser.add_argument
-    add(
-        "--rows",
-        type=int,
-        nargs="+",
-        default=[100_000, 3_000_000],
-        help="rows of each table (default %(default)s)",
-    )
+    add("--rows", type=int, nargs="+", default=[100_000, 3_000_000], help="rows of each table")
     add(
         "--clean",
         action="store_true",
@@ -162,8 +149,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main() -> int:
     args = parse_args(sys.argv[1:])
     need_bytes = sum(args.rows) * _BYTES_PER_ROW
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
+    folder = page.work_folder(args.dir, need_bytes)
     try:
         cases = [(rows, labels) for rows in args.rows for labels in (False, True)]
         runs = {

@@ -8,15 +8,19 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+from measure import Usage
 
 REPO = Path(__file__).resolve().parent.parent
 RESULTS = REPO / "benchmarks" / "RESULTS.md"
 # A tmpfs lives in memory, and the systems under test need some too.
 _MEMORY_FOR_SYSTEMS = 6 * 10**9
+USAGE_HEAD = ("wall s", "CPU s", "peak RSS GB", "peak PSS GB")
+Item = TypeVar("Item")
 
 
 def meminfo_bytes(key: str) -> int:
@@ -37,7 +41,7 @@ def directory_kind(folder: Path) -> str:
     return "tmpfs" if holding and max(holding)[1] == "tmpfs" else "disk"
 
 
-def default_directory(need_bytes: int) -> Path:
+def _default_directory(need_bytes: int) -> Path:
     """Return a tmpfs with enough space, or else the temp folder.
 
     On one slow disk all systems would look equal.
@@ -50,8 +54,9 @@ def default_directory(need_bytes: int) -> Path:
     return Path(tempfile.gettempdir()) / "shardwright-bench"
 
 
-def require_room(folder: Path, need_bytes: int) -> None:
-    """Exit if the folder has too little space, before the work and not in the middle of it."""
+def work_folder(chosen: Path | None, need_bytes: int) -> Path:
+    """Return the folder to work in; exit if it has too little space, before the work starts."""
+    folder = (chosen or _default_directory(need_bytes)).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < need_bytes:
@@ -59,15 +64,51 @@ def require_room(folder: Path, need_bytes: int) -> None:
             f"--dir needs {need_bytes / 1e9:.1f} GB of free space, got {free / 1e9:.1f} GB: choose "
             "another folder or smaller --sizes"
         )
+    return folder
+
+
+def say(line: str) -> None:
+    """Print a line of progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def numbers(text: str) -> list[int]:
+    """Parse an option such as 8000,40_000; return the numbers in order."""
+    return sorted(int(part.replace("_", "")) for part in text.split(","))
+
+
+def choice(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return the parser of an option such as NAME,NAME; its names come in the order of `known`."""
+
+    def chosen_of(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := sorted(set(chosen) - set(known)):
+            raise argparse.ArgumentTypeError(f"unknown {unknown}; choose from {', '.join(known)}")
+        return [name for name in known if name in chosen]
+
+    return chosen_of
+
+
+def turned(items: Sequence[Item], turn: int) -> list[Item]:
+    """Return the items rotated by round, because the first one may find a colder machine."""
+    turn %= len(items)
+    return [*items[turn:], *items[:turn]]
+
+
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help that keeps the lines of a docstring, and adds the default of each option."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        has_default = action.default not in (None, False, argparse.SUPPRESS)
+        return f"{text} (default: %(default)s)" if has_default and "default" not in text else text
 
 
 def parser(doc: str | None, *, rounds: int = 3) -> argparse.ArgumentParser:
     """Return a parser with the options that all benchmarks have."""
-    made = argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    made = argparse.ArgumentParser(description=doc, formatter_class=_Help)
     add = made.add_argument
-    add("--rounds", type=int, default=rounds, help="rounds of all runs (default %(default)s)")
+    add("--rounds", type=int, default=rounds, help="rounds of all runs")
     add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
     add("--write", action="store_true", help="keep the raw results, and render all pages")
     add("--no-check", action="store_true", help="exit code 0 even when a target fails")
@@ -94,6 +135,16 @@ def spread(values: Sequence[float], form: str) -> str:
     if len(values) == 1:
         return middle
     return f"{middle} ({format(min(values), form)}-{format(max(values), form)})"
+
+
+def usage_cells(usages: Sequence[Usage], form: str) -> list[str]:
+    """Return the cells of USAGE_HEAD; memory is the worst round's."""
+    return [
+        spread([usage.wall_s for usage in usages], form),
+        spread([usage.cpu_s for usage in usages], form),
+        f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
+        f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
+    ]
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -72,11 +72,9 @@ def run(name: str, photos: PhotoSet, folder: Path, python: Path) -> Usage:
     usage = measure(words, log=folder / "logs" / name, env=_ENVIRONMENT)
     check_images(name, out, photos.files)
     shutil.rmtree(out)
-    print(
+    page.say(
         f"{name:<12} {photos.files:>6} files  {usage.wall_s:6.2f} s  CPU {usage.cpu_s:6.2f} s  "
-        f"PSS {usage.peak_pss_bytes / 1e9:.2f} GB",
-        file=sys.stderr,
-        flush=True,
+        f"PSS {usage.peak_pss_bytes / 1e9:.2f} GB"
     )
     return usage
 
@@ -117,15 +115,12 @@ def targets(found: Results) -> list[Target]:
 
 
 def render(found: Results, lines: Sequence[str]) -> str:
-    head = ["system", "files", "wall s", "CPU s", "peak RSS GB", "peak PSS GB", "slope images/s"]
+    head = ["system", "files", *page.USAGE_HEAD, "slope images/s"]
     rows = [
         [
             name,
             f"{files:,}",
-            spread([usage.wall_s for usage in usages], ".2f"),
-            spread([usage.cpu_s for usage in usages], ".2f"),
-            f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
-            f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
+            *page.usage_cells(usages, ".2f"),
             spread(slopes(found, name), ",.0f") if files == max(found.sizes(name)) else "",
         ]
         for (name, files), usages in found.usages.items()
@@ -162,17 +157,15 @@ print(json.dumps([f"{name} {importlib.metadata.version(name)}" for name in ("daf
 def main() -> int:
     args = parse_args(sys.argv[1:])
     need_bytes = 2 * max(args.files) * _BYTES_PER_FILE
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
+    folder = page.work_folder(args.dir, need_bytes)
     sets = [make_photos(folder / "photos", photos=files) for files in sorted(args.files)]
     words = [str(args.peers_python), "-c", _LOOK]
     versions = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
     usages: dict[tuple[str, int], list[Usage]] = {}
     try:
         for number in range(args.rounds):
-            turn = number % len(NAMES)
             for photos in sets:
-                for name in NAMES[turn:] + NAMES[:turn]:
+                for name in page.turned(NAMES, number):
                     found = run(name, photos, folder, args.peers_python)
                     usages.setdefault((name, photos.files), []).append(found)
     except RunFailedError as failure:

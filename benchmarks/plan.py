@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import raw_results
 from ballast import Ballast
 from measure import RunFailedError, Usage, measure
-from page import Target, spread
+from page import Target
 from systems import shardwright_command
 
 MAX_WALL_S, MAX_RSS_BYTES = 25, 1_300_000_000
@@ -110,15 +110,12 @@ def targets(found: dict[int, list[Usage]]) -> list[Target]:
 
 
 def render(found: dict[int, list[Usage]], lines: Sequence[str]) -> str:
-    head = ["rows", "wall s", "rows/s", "CPU s", "peak RSS GB", "peak PSS GB"]
+    head = ["rows", "rows/s", *page.USAGE_HEAD]
     table = [
         [
             f"{rows:,}",
-            spread([usage.wall_s for usage in usages], ".1f"),
             f"{rows / median(usage.wall_s for usage in usages):,.0f}",
-            spread([usage.cpu_s for usage in usages], ".1f"),
-            f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
-            f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
+            *page.usage_cells(usages, ".1f"),
         ]
         for rows, usages in found.items()
     ]
@@ -131,7 +128,7 @@ def render(found: dict[int, list[Usage]], lines: Sequence[str]) -> str:
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = page.parser(__doc__)
     add = parser.add_argument
-    add("--rows", type=int, default=5_000_000, help="rows of the table (default %(default)s)")
+    add("--rows", type=int, default=5_000_000, help="rows of the table")
     add(
         "--clean",
         action="store_true",
@@ -162,8 +159,7 @@ def _run(table: Path, out: Path, rows: int, ballast: Ballast) -> Usage:
 def main() -> int:
     args = parse_args(sys.argv[1:])
     need_bytes = args.rows * _BYTES_PER_ROW + MAX_RSS_BYTES
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
+    folder = page.work_folder(args.dir, need_bytes)
     table = make_table(folder, args.rows)
     on_tmpfs = page.directory_kind(folder) == "tmpfs"
     ballast = Ballast(folder / "ballast", MAX_RSS_BYTES if on_tmpfs else 0)

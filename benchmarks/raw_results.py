@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import page
 
@@ -27,19 +27,6 @@ FOLDER = page.REPO / "benchmarks" / "results"
 SOURCES = ("shardwright", "schemas", "transforms", "pipelines")
 STALE = " The code that it measures has changed since."
 _PACKAGES = ("apache-beam", "tensorflow", "webdataset", "pyarrow")
-
-
-class Report(Protocol):
-    """A module that reads the raw results of a benchmark."""
-
-    def unpack(self, raw: Any) -> Any:
-        """Return the results from their JSON."""
-
-    def targets(self, results: Any) -> Sequence[page.Target]:
-        """Return every required figure."""
-
-    def render(self, results: Any, lines: Sequence[str]) -> str:
-        """Return a section of Markdown, with the lines on circumstances below its title."""
 
 
 class Result(NamedTuple):
@@ -82,15 +69,10 @@ class Result(NamedTuple):
         ]
 
 
-def load(name: str) -> Result | None:
-    """Return the kept result of a benchmark, or None."""
-    path = FOLDER / f"{name}.json"
-    return Result(name, **json.loads(path.read_text())) if path.exists() else None
-
-
 def load_all() -> list[Result]:
-    found = (load(path.stem) for path in sorted(FOLDER.glob("*.json")))
-    return [result for result in found if result is not None]
+    """Return all kept results."""
+    files = sorted(FOLDER.glob("*.json"))
+    return [Result(path.stem, **json.loads(path.read_text())) for path in files]
 
 
 def pack(runs: Mapping[Any, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -192,8 +174,16 @@ def circumstances(
     }
 
 
-def finish(result: Result, report: Report, args: argparse.Namespace) -> int:
-    """Print the section and its targets, keep the result if asked; return the exit code."""
+def finish(result: Result, report: Any, args: argparse.Namespace) -> int:
+    """Print the section and its targets, keep the result if asked; return the exit code.
+
+    Args:
+        result: The result of this run.
+        report: A module with `unpack(raw)`, which returns the results from their JSON,
+            `targets(results)`, and `render(results, lines)`, which returns a section of Markdown
+            with the lines on circumstances below its title.
+        args: The options of `page.parser`.
+    """
     found = report.unpack(json.loads(json.dumps(result.raw)))
     checks = report.targets(found)
     verdicts = [[check.text, check.found, page.verdict(check.passed)] for check in checks]

@@ -68,57 +68,28 @@ print(json.dumps([{n: have[n] for n in names if n in have}, found]))
 """
 
 
-def _choice(text: str, known: tuple[str, ...]) -> list[str]:
-    chosen = text.split(",")
-    if unknown := set(chosen) - set(known):
-        raise argparse.ArgumentTypeError(
-            f"unknown {sorted(unknown)}; choose from {', '.join(known)}"
-        )
-    return [name for name in known if name in chosen]
-
-
 def parse_args(argv: list[str]) -> argparse.Namespace:
     parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--parts",
-        type=lambda text: _choice(text, PARTS),
+        type=page.choice(PARTS),
         default=list(PARTS),
         help="comma-separated, of: " + ", ".join(PARTS),
     )
     add(
         "--systems",
-        type=lambda text: _choice(text, SYSTEMS),
+        type=page.choice(SYSTEMS),
         default=list(SYSTEMS),
         help="in `feed`, of: " + ", ".join(SYSTEMS),
     )
-    add("--photos", type=int, default=6000, help="number of different photos (default %(default)s)")
-    add(
-        "--images",
-        type=int,
-        default=6000,
-        help="timed images per loader (default %(default)s)",
-    )
-    add("--warm-up", type=int, default=1500, help="images before those (default %(default)s)")
-    add(
-        "--records",
-        type=int,
-        default=60_000,
-        help="records timed without decoding (default %(default)s)",
-    )
-    add("--batch-size", type=int, default=64, help="(default %(default)s)")
-    add(
-        "--shards",
-        type=int,
-        default=10_000,
-        help="shards of the dataset of `start` (default %(default)s)",
-    )
-    add(
-        "--seconds",
-        type=float,
-        default=60.0,
-        help="duration of the run of `memory` (default %(default)s)",
-    )
+    add("--photos", type=int, default=6000, help="number of different photos")
+    add("--images", type=int, default=6000, help="timed images per loader")
+    add("--warm-up", type=int, default=1500, help="images before those")
+    add("--records", type=int, default=60_000, help="records timed without decoding")
+    add("--batch-size", type=int, default=64, help="images in a batch")
+    add("--shards", type=int, default=10_000, help="shards of the dataset of `start`")
+    add("--seconds", type=float, default=60.0, help="duration of the run of `memory`")
     add(
         "--cores",
         type=int,
@@ -183,16 +154,6 @@ def cases_of(part: str, systems: list[str]) -> list[Case]:
     return [Case(part, name, order) for name in (READER, LOAD) for order in (IN_ORDER, SHUFFLED)]
 
 
-def turned(cases: list[Case], round_number: int, rounds: int) -> list[Case]:
-    """Return the cases rotated by round, because the first one may find a colder machine."""
-    turn = round_number * max(1, len(cases) // rounds) % len(cases)
-    return cases[turn:] + cases[:turn]
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 class Bench:
     """The runs of all loaders on the data in one folder, and their results."""
 
@@ -242,7 +203,7 @@ class Bench:
         assert isinstance(rates, dict)
         self.tuned = rates
         self.chosen = max(rates, key=lambda name: rates[name])
-        _say(
+        page.say(
             "tf.data's variants: "
             f"{', '.join(f'{name} {rate:,.0f}/s' for name, rate in rates.items())}"
         )
@@ -259,7 +220,7 @@ class Bench:
         rss_bytes = report.mean_between(looks, told.pop("times"))  # type: ignore[arg-type]
         found = Run(**told, peak_rss_bytes=peak, rss_bytes=rss_bytes)  # type: ignore[arg-type]
         self.results.setdefault(case, []).append(found)
-        _say(f"{case.part:<6} {case.name + ', ' + case.order:<34} {report.brief(found)}")
+        page.say(f"{case.part:<6} {case.name + ', ' + case.order:<34} {report.brief(found)}")
 
 
 def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | None) -> None:
@@ -274,8 +235,9 @@ def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | N
     }
     for number in range(args.rounds):
         for part in ("feed", "raw", "start"):
+            cases = cases_of(part, args.systems)
             for case in (
-                turned(cases_of(part, args.systems), number, args.rounds)
+                page.turned(cases, number * max(1, len(cases) // args.rounds))
                 if part in args.parts
                 else ()
             ):
@@ -297,9 +259,8 @@ def main() -> int:
     )
     args.systems = [name for name in args.systems if name not in missing]
     need_bytes = args.photos * _BYTES_PER_PHOTO + args.shards * _TINY_BYTES_PER_SHARD
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
-    _say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
+    folder = page.work_folder(args.dir, need_bytes)
+    page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
     bench = Bench(folder, args)
     try:
         data = make_data(

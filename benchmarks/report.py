@@ -12,7 +12,7 @@ from statistics import median
 from typing import Any
 
 from measure import Usage
-from page import Target, spread, table
+from page import USAGE_HEAD, Target, spread, table, usage_cells
 from raw_results import pack
 from raw_results import unpack as unpack_runs
 from systems import NAMES
@@ -91,16 +91,12 @@ def _run_rows(results: Results, files: int) -> list[list[str]]:
         if usages is None:
             rows.append([system, f"{files:,}", "not run", "", "", "", ""])
             continue
-        walls = [usage.wall_s for usage in usages]
         rows.append(
             [
                 system,
                 f"{files:,}",
-                spread(walls, ".2f"),
-                f"{files / median(walls):,.0f}",
-                spread([usage.cpu_s for usage in usages], ".2f"),
-                f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
-                f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
+                f"{files / median(results.walls(system, files)):,.0f}",
+                *usage_cells(usages, ".2f"),
             ]
         )
     return rows
@@ -191,7 +187,7 @@ def _notes(results: Results) -> list[str]:
 
 def render(results: Results, circumstances: Sequence[str]) -> str:
     """Return the whole section as Markdown."""
-    head = ["system", "files", "wall s", "images/s", "CPU s", "peak RSS GB", "peak PSS GB"]
+    head = ["system", "files", "images/s", *USAGE_HEAD]
     rows = [row for files in results.sizes() for row in _run_rows(results, files)]
     lines = ["## Whole builds", "", *circumstances, "", *table(head, rows), ""]
     rates = [[system, spread(slopes(results, system), ",.0f")] for system in results.systems()]

@@ -102,31 +102,19 @@ def run_group(
 ) -> None:
     """Run all rounds of the runners of one group."""
     for number in range(args.rounds):
-        turn = number % len(names)
         for work in todo:
-            for name in [*names[turn:], *names[:turn]]:
+            for name in page.turned(names, number):
                 try:
                     found = run(group[name], work, args.dir, args.timeout)
                 except RunFailedError as failure:
                     results.fail(name, work.name, str(failure))
-                    say(f"round {number + 1}: {name:<21} {work.name:<9} FAILED: {failure}")
+                    page.say(f"round {number + 1}: {name:<21} {work.name:<9} FAILED: {failure}")
                     continue
                 results.add(name, work.name, found)
                 figures = (
                     f"{found.wall_s:6.2f} s  {found.peak_bytes / 1e9:.2f} GB  {found.digest[:12]}"
                 )
-                say(f"round {number + 1}: {name:<21} {work.name:<9} {figures}")
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def chosen_of(known: Sequence[str], text: str) -> list[str]:
-    parts = text.split(",")
-    if unknown := [part for part in parts if part not in known]:
-        raise argparse.ArgumentTypeError(f"unknown {unknown}; choose from {', '.join(known)}")
-    return [name for name in known if name in parts]
+                page.say(f"round {number + 1}: {name:<21} {work.name:<9} {figures}")
 
 
 def parse_args() -> argparse.Namespace:
@@ -134,17 +122,12 @@ def parse_args() -> argparse.Namespace:
     add = parser.add_argument
     add(
         "--runners",
-        type=lambda text: chosen_of(engines.NAMES, text),
+        type=page.choice(engines.NAMES),
         default=list(engines.NAMES),
         help="of: " + ", ".join(engines.NAMES),
     )
-    add(
-        "--datasets",
-        type=lambda text: chosen_of(WORKS, text),
-        default=list(WORKS),
-        help="of: " + ", ".join(WORKS),
-    )
-    add("--photos", type=int, default=8000, help="number of photos (default %(default)s)")
+    add("--datasets", type=page.choice(WORKS), default=list(WORKS), help="of: " + ", ".join(WORKS))
+    add("--photos", type=int, default=8000, help="number of photos")
     add(
         "--timeout",
         type=float,
@@ -152,15 +135,13 @@ def parse_args() -> argparse.Namespace:
         metavar="SECONDS",
         help="a run that takes longer has failed (default %(default)g)",
     )
-    args = parser.parse_args()
-    args.dir = (args.dir or page.default_directory(MOST_BYTES)).resolve()
-    return args
+    return parser.parse_args()
 
 
 def main() -> int:
     args = parse_args()
-    page.require_room(args.dir, MOST_BYTES)
-    say(f"working in {args.dir} ({page.directory_kind(args.dir)}); making images ...")
+    args.dir = page.work_folder(args.dir, MOST_BYTES)
+    page.say(f"working in {args.dir} ({page.directory_kind(args.dir)}); making images ...")
     todo = works(args.datasets, args.dir, args.photos)
     results = Results(todo)
     for names, starting in engines.groups(args.runners):

@@ -171,8 +171,7 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
 def main() -> int:
     args = parse_args(sys.argv[1:])
     need_bytes = 2 * (args.photos * _PHOTO_BYTES + args.tiny * _BLOCK_BYTES)
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
+    folder = page.work_folder(args.dir, need_bytes)
     for package in _PACKAGES:  # else every run would compile, where Python writes no bytecode
         compileall.compile_dir(page.REPO / package, quiet=1)
     try:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import page
 import raw_results
 import summaries
-from raw_results import Report, Result
+from raw_results import Result
 
 RESULTS = page.REPO / "benchmarks" / "RESULTS.md"
 # Benchmark -> the module that reads its results, in the order of the targets.
@@ -40,7 +40,7 @@ class Loaded(NamedTuple):
     """The result of a benchmark, and the module that reads it."""
 
     result: Result
-    report: Report
+    report: Any
     found: Any
 
     @property
@@ -53,7 +53,7 @@ def load_all() -> list[Loaded]:
     loaded = []
     for result in raw_results.load_all():
         # A run of some parts is kept as NAME-PARTS.
-        report: Any = importlib.import_module(REPORTS[result.name.partition("-")[0]])
+        report = importlib.import_module(REPORTS[result.name.partition("-")[0]])
         loaded.append(Loaded(result, report, report.unpack(result.raw)))
     names = list(REPORTS)
     return sorted(loaded, key=lambda each: names.index(each.result.name.partition("-")[0]))

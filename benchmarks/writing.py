@@ -144,7 +144,7 @@ def render(found: dict[str, Any], lines: Sequence[str]) -> str:
 
 def main() -> int:
     args = page.parser(__doc__, rounds=ROUNDS).parse_args()
-    folder = (args.dir or page.default_directory(2 * 10**9)).resolve()
+    folder = page.work_folder(args.dir, 2 * 10**9)
     photos = make_photos(folder / "photos", photos=PHOTOS)
     out = folder / "writing"
     out.mkdir(parents=True, exist_ok=True)

@@ -122,7 +122,7 @@ def test_each_round_runs_every_case_and_starts_with_another() -> None:
     cases = read.cases_of("feed", ["reader", "tf.data", "keras"])
     both = [(name, order) for name in ("reader", "tf.data") for order in ORDERS]
     assert [case[1:] for case in cases] == [*both, ("keras", "shuffled")]
-    rounds = [read.turned(cases, number, 3) for number in range(3)]
+    rounds = [load("page").turned(cases, number) for number in range(3)]
     assert all(sorted(found) == sorted(cases) for found in rounds)
     assert len({found[0] for found in rounds}) == 3
 

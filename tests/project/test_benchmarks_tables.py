@@ -38,7 +38,7 @@ def test_raw_results_are_kept_with_their_circumstances(
     assert "/secret" not in (tmp_path / "plan.json").read_text()
     text = load("plan").render(load("plan").unpack(result.raw), result.lines)
     assert "`python benchmarks/plan.py --dir DIR --rows 7`; 1 round; " in text
-    assert "| 7 | 26.0 | 0 | 25.0 | 1.00 | 1.00 |" in text
+    assert "| 7 | 0 | 26.0 | 25.0 | 1.00 | 1.00 |" in text
 
 
 def test_a_result_older_than_its_code_says_so(
