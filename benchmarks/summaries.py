@@ -5,7 +5,8 @@ Each function gets the loaded results by name (see tables.py) and returns lines 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -39,6 +40,7 @@ _LOADERS = {
     "grain": "Grain",
     "grain-simplejpeg": "Grain, with the same decoder",
     "torch": "torch `DataLoader`",
+    "webdataset": "webdataset",
     "streaming": "MosaicML Streaming",
     "litdata": "LitData",
 }
@@ -48,13 +50,19 @@ def _gigabytes(num_bytes: float) -> str:
     return f"{num_bytes / 1e9:.1f} GB"
 
 
+def _median(values: Iterable[float]) -> float:
+    """Return the median, or NaN if noise left no value."""
+    found = list(values)
+    return median(found) if found else math.nan
+
+
 def _range(values: Sequence[float]) -> str:
     return f"{min(values):.2f} to {max(values):.2f}"
 
 
 def build(by: By) -> list[str]:
     found = by["build"].found
-    rates = {name: median(slopes(found, name) or [0.0]) for name in _BUILDS}
+    rates = {name: _median(slopes(found, name)) for name in _BUILDS}
     rows = [
         [_BUILDS[name], f"{rate:,.0f}", f"{rate / rates['tar']:.2f}"]
         for name, rate in sorted(rates.items(), key=lambda item: -item[1])
@@ -101,7 +109,7 @@ def peers_table(by: By) -> list[str]:
     rows = [
         [
             text,
-            f"{median(slopes(found, name)):,.0f}",
+            f"{_median(slopes(found, name)):,.0f}",
             _gigabytes(peers.peak_bytes(found, name)),
         ]
         for name, text in _PEERS.items()
@@ -133,7 +141,7 @@ def storage(by: By) -> list[str]:
 
 
 def _store_rate(found: Any, output: str, name: str) -> float:
-    return median(run.rate for run in found.slopes(output, name))
+    return _median(run.rate for run in found.slopes(output, name))
 
 
 def _loader_rate(found: read.Session, name: str) -> float:
@@ -173,12 +181,12 @@ def losses(by: By) -> list[str]:
 
 def speed(by: By) -> list[str]:
     """Return the table of README.md: each task with the nearest peer."""
-    build_rates = {name: median(slopes(by["build"].found, name)) for name in (OURS, "tf-loop")}
+    build_rates = {name: _median(slopes(by["build"].found, name)) for name in (OURS, "tf-loop")}
     store = {
         name: _store_rate(by["storage"].found, "S3", name) for name in (builds.OURS, builds.BOTO3)
     }
     best = peers.best_peer(by["peers"].found)
-    encoded = {name: median(slopes(by["peers"].found, name)) for name in (OURS, best)}
+    encoded = {name: _median(slopes(by["peers"].found, name)) for name in (OURS, best)}
     found = by["read"].found
     others = [name for name in (read.TF, *read.PEERS)
               if read.Case("feed", name, read.SHUFFLED) in found.runs]  # fmt: skip
