@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import argparse
 import io
-import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,6 +33,7 @@ from report import OURS, Results, slopes
 from systems import HERE, shardwright_command
 
 NAMES = (OURS, "daft", "ray")
+REQUIREMENTS = HERE / "peers-requirements.txt"
 MIN_RATIO, MAX_MEMORY = 1.5, 0.5
 _BYTES_PER_FILE = 140_000  # the photograph, the result and the peers' temporary files
 # Without a mode, Ray writes a token to the home folder.
@@ -149,18 +148,11 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
     return args
 
 
-_LOOK = """import importlib.metadata, json
-print(json.dumps([f"{name} {importlib.metadata.version(name)}" for name in ("daft", "ray")]))
-"""
-
-
 def main() -> int:
     args = parse_args(sys.argv[1:])
     need_bytes = 2 * max(args.files) * _BYTES_PER_FILE
     folder = page.work_folder(args.dir, need_bytes)
     sets = [make_photos(folder / "photos", photos=files) for files in sorted(args.files)]
-    words = [str(args.peers_python), "-c", _LOOK]
-    versions = json.loads(subprocess.run(words, capture_output=True, check=True).stdout)
     usages: dict[tuple[str, int], list[Usage]] = {}
     try:
         for number in range(args.rounds):
@@ -170,7 +162,7 @@ def main() -> int:
                     usages.setdefault((name, photos.files), []).append(found)
     except RunFailedError as failure:
         sys.exit(str(failure))
-    note = f"In the peers' environment: {', '.join(versions)}"
+    note = f"In the peers' environment: {', '.join(REQUIREMENTS.read_text().split())}"
     about = raw_results.circumstances(folder, args.rounds, packages=["Pillow"], notes=[note])
     result = raw_results.Result("peers", about, raw_results.pack(usages))
     return raw_results.finish(result, sys.modules[__name__], args)
