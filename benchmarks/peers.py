@@ -106,7 +106,7 @@ def targets(found: Results) -> list[Target]:
     if not ours or not theirs:
         return [Target(speed, "not measured", None), Target(memory, "not measured", None)]
     ratio = median(ours) / median(theirs)
-    rates = f"{median(ours):,.0f} against {best}'s {median(theirs):,.0f}/s"
+    rates = f"{spread(ours, ',.0f')} against {best}'s {spread(theirs, ',.0f')}/s"
     return [
         Target(speed, f"{ratio:.2f}x ({rates})", ratio >= MIN_RATIO),
         Target(memory, f"{share:.2f}x", share <= MAX_MEMORY),

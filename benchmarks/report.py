@@ -109,9 +109,8 @@ def _ratio(results: Results, other: str, need: float, *, note: str = "") -> Targ
     if not ours or not theirs:
         return Target(text, "not measured", None)
     ratio = median(ours) / median(theirs)
-    return Target(
-        text, f"{ratio:.2f}x ({median(ours):,.0f} against {median(theirs):,.0f}/s)", ratio >= need
-    )
+    rates = f"{spread(ours, ',.0f')} against {spread(theirs, ',.0f')}/s"
+    return Target(text, f"{ratio:.2f}x ({rates})", ratio >= need)
 
 
 def _share_of_tar(results: Results) -> float:
