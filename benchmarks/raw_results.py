@@ -188,7 +188,7 @@ def finish(result: Result, report: Any, args: argparse.Namespace) -> int:
     checks = report.targets(found)
     verdicts = [[check.text, check.found, page.verdict(check.passed)] for check in checks]
     print(report.render(found, result.lines), end="\n\n")
-    print(*page.table(["required", "found", ""], verdicts), sep="\n")
+    print(*(page.table(["required", "found", ""], verdicts) if verdicts else ()), sep="\n")
     if args.write:
         result.save()
         subprocess.run([sys.executable, str(page.REPO / "benchmarks" / "tables.py")], check=True)
