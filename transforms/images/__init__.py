@@ -14,7 +14,8 @@ arrays      pixels as arrays, for user code
 
 from __future__ import annotations
 
-from shardwright.images.formats import MAX_PIXELS
+from shardwright.images.formats.kinds import MAX_PIXELS
+
 from transforms.images.arrays import decode_rgb, encode_png
 from transforms.images.checks import CHECKS, check_image
 from transforms.images.kinds import MAX_GIF_PIXELS, ImageInfo, RejectedImage
