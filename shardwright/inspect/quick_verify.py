@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from time import monotonic
 
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.format.manifest import ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.inspect.faults import DatasetFault, Verification
@@ -35,10 +36,19 @@ def verify_quickly(root: Folder) -> Verification:
     shards = manifest.named_shards()
     for name, info in shards:
         faults += _shard_faults(root, name, info, stated.get(name.shard), unknown)
-        if name.sidecar.rpartition("/")[2] not in sidecars:
+        sidecar = sidecars.get(name.sidecar.rpartition("/")[2])
+        if sidecar is None:
             faults.append(
                 DatasetFault.of_file(name.sidecar, f"the index of {name.shard} is missing")
             )
+        elif info.sidecar is not None:
+            faults += _file_faults(name.sidecar, info.sidecar, sidecar)
+    rejects = {
+        f"{naming.REJECTS_DIR}/{name}": found
+        for name, found in root.stated(naming.REJECTS_DIR).items()
+    }
+    for filename, content in manifest.files.items():
+        faults += _file_faults(filename, content, {**stated, **rejects}.get(filename))
     return Verification(
         dataset=root.uri,
         num_shards=len(shards),
@@ -80,6 +90,19 @@ def _shard_faults(
         yield DatasetFault.of_file(name.shard, what)
     elif crc is None:
         unknown.append(name.shard)
+
+
+def _file_faults(
+    name: str, stated: FileContent, found: StatedFile | None
+) -> Iterator[DatasetFault]:
+    """Yield the fault of a file beside the shards, by its length and a listed checksum."""
+    if found is None:
+        yield DatasetFault.of_file(name, "the file is missing")
+        return
+    crc = stated.crc32c if found.crc32c is None else found.crc32c
+    fault = FileContent(found.num_bytes, crc).fault(stated)
+    if fault is not None:
+        yield DatasetFault.of_file(name, fault)
 
 
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:

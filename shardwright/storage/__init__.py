@@ -15,6 +15,7 @@ from shardwright.storage.addresses import (
 )
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.folder import Folder, files_of
+from shardwright.storage.local import open_regular
 from shardwright.storage.object_reads import read_object, read_object_part
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 
@@ -29,6 +30,7 @@ __all__ = [
     "join",
     "key_problem",
     "local_path",
+    "open_regular",
     "parse_address",
     "read_object",
     "read_object_part",

@@ -12,6 +12,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa
 
 from shardwright.cache import CacheSettings, ShardCache
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
@@ -27,6 +28,10 @@ from tests.support.object_stores import new_bucket, upload_folder
 
 SCHEMA = ExampleSchema((Feature("image", FeatureKind.IMAGE, Source.IMAGE),))
 SIZE = 1000
+_ROW = pa.Table.from_pylist(
+    [dict.fromkeys(INDEX_SCHEMA.names, 0) | dict.fromkeys(("id", "format", "uri", "etag"), "")],
+    INDEX_SCHEMA,
+)
 
 
 def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manifest:
@@ -42,7 +47,7 @@ def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manif
         }
         name = ShardName("noise", "train", index, len(sizes))
         root.write_bytes(name.shard, data)
-        write_sidecar(root, ShardSummary(name=name, **facts), INDEX_SCHEMA.empty_table())
+        write_sidecar(root, ShardSummary(name=name, **facts), _ROW)
         infos.append(ShardInfo(index=index, **facts))
     manifest = Manifest(
         name="noise",

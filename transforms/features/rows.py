@@ -162,7 +162,8 @@ def index_labels(
         batch,
         ~known & ~missing,
         RejectReason.UNKNOWN_LABEL,
-        "label {label!r} is not a known class name",
+        "label {label!r} is not a known class name; a blank one, or one with a line break, cannot "
+        "be stored",
     )
     kept = keep_rows(set_column(batch, LABEL_INDEX, indices), known)
     if kept.num_rows:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Any
 
-from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage import StorageOptions, files_of, is_remote, open_regular
 from shardwright.storage.reads import map_reads
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,
@@ -63,7 +63,9 @@ class ZipReader:
             StorageError: The store fails.
         """
         with archive_faults():
-            raw: Any = files_of(uri, storage).open_input(uri) if is_remote(uri) else open(uri, "rb")  # noqa: SIM115 - closed below
+            raw: Any = (
+                files_of(uri, storage).open_input(uri) if is_remote(uri) else open_regular(uri)
+            )
         with raw:
             with archive_faults():
                 try:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, cast
 
 from shardwright.errors import RecordFault, StorageError
 from shardwright.format.records import HEADER_BYTES, RecordSpan, frame_header, read_record
-from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage import StorageOptions, files_of, is_remote, open_regular
 
 _BUFFER_BYTES = 1 << 20
 # x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz; also a bare
@@ -85,7 +85,7 @@ def read_frames(file: BinaryIO, num_bytes: int | None = None) -> Iterator[Record
 def _open(uri: str, storage: StorageOptions) -> BinaryIO:
     if is_remote(uri):
         return cast(BinaryIO, files_of(uri, storage).open_input(uri))
-    return open(uri, "rb", buffering=_BUFFER_BYTES)
+    return open_regular(uri, _BUFFER_BYTES)
 
 
 def _compression_of(header: bytes) -> Compression | None:
