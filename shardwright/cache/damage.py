@@ -1,0 +1,49 @@
+"""Find and drop cached shards that something else than this cache has changed."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import stat
+
+from shardwright.cache.eviction import LOCK, unlink
+from shardwright.errors import StorageError
+from shardwright.format import naming
+from shardwright.format.manifest import ShardInfo
+
+
+def is_whole(path: str, info: ShardInfo) -> bool:
+    """Return whether a shard is a file of its length."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == info.num_bytes
+
+
+def drop_damaged(path: str, info: ShardInfo) -> bool:
+    """Remove what is at a shard's path unless it is whole, and return whether there was something.
+
+    Its lock goes, too: readers of the damaged file, perhaps in this process, may hold it for ever.
+
+    Raises:
+        StorageError: It cannot be removed.
+    """
+    folder, filename = os.path.split(path)
+    aside = os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
+    try:
+        os.rename(path, aside)  # of several processes, one succeeds
+        if is_whole(aside, info):  # another process has replaced it meanwhile
+            os.rename(aside, path)
+            return True
+        unlink(path + LOCK)
+        if os.path.isdir(aside) and not os.path.islink(aside):
+            shutil.rmtree(aside)
+        else:
+            os.unlink(aside)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
+    return True
