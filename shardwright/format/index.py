@@ -178,6 +178,7 @@ def parse_index(
             if info is not None:
                 _check_is_of(file, path, info)
             table = file.read(columns)
+        table.validate(full=True)  # nothing else checks that text is UTF-8
     except StorageError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

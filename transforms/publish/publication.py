@@ -12,6 +12,7 @@ from shardwright.errors import BuildError, ExistsError, MissingError, NotADatase
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
+from shardwright.format.json_text import MAX_BYTES
 from shardwright.format.manifest import (
     Manifest,
     ShardInfo,
@@ -92,6 +93,11 @@ def publish(
 def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
     """Write the manifest. Of two builds of the same output, only the first can publish."""
     data = manifest.to_bytes()
+    if len(data) > MAX_BYTES:
+        raise BuildError(
+            f"the manifest would have {len(data):,} bytes, but readers open at most {MAX_BYTES:,}: "
+            "use fewer shards or smaller vocabularies"
+        )
     if replaces:
         root.write_bytes(naming.MANIFEST, data)
         return

@@ -15,6 +15,7 @@ from shardwright.format import json_text, manifest_check
 from shardwright.format.json_text import MAX_DEPTH, check_depth, load_json
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName, is_companion
+from shardwright.inspect.record_lookup import find_record
 from shardwright.storage import Folder
 from tests.support.damage import edit_json, edit_rows, first_shard
 
@@ -138,6 +139,11 @@ def test_rows_outside_of_the_shard(column: str, value: int, dataset: Path) -> No
         sw.Reader(str(dataset), global_batch_size=4, epochs=1, features=features) as reader,
     ):
         list(reader)
+    if column != "offset":
+        return
+    root = Folder(str(dataset))
+    with pytest.raises(StorageError, match="states a record outside of its shard"):
+        find_record(root, read_manifest(root), "3", split="train", by="number")
 
 
 def test_deep_json_is_a_value_error() -> None:
