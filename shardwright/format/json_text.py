@@ -27,22 +27,18 @@ def load_json(data: bytes) -> Any:
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"it has {len(data):,} bytes, more than the {MAX_BYTES:,} allowed")
+    encoding = json.detect_encoding(data)
+    if not encoding.startswith("utf-8"):
+        data = data.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
     check_depth(data)
-    try:
-        return json.loads(data)
-    except RecursionError as error:  # text in UTF-16 or UTF-32
-        raise ValueError(_too_deep()) from error
+    return json.loads(data)
 
 
 def check_depth(data: bytes) -> None:
-    """Raise `ValueError` if JSON in an encoding that contains ASCII is nested too deeply."""
+    """Raise `ValueError` if JSON in UTF-8 is nested more than `MAX_DEPTH` levels deep."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return
     brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
     depths = np.cumsum(_STEPS[np.frombuffer(brackets, np.uint8)], dtype=np.int64)
     if depths.max(initial=0) > MAX_DEPTH:
-        raise ValueError(_too_deep())
-
-
-def _too_deep() -> str:
-    return f"it is nested more than {MAX_DEPTH} levels deep"
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")

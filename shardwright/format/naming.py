@@ -113,12 +113,12 @@ def vocabulary_file(feature: str) -> str:
 
 def is_build_output(path: str) -> bool:
     """Return whether builds make this path, relative to a dataset: a rebuild may remove it."""
-    folder, _, filename = path.rpartition("/")
+    folder, slash, filename = path.rpartition("/")
     if folder in (INDEX_DIR, REJECTS_DIR):
         return filename.endswith((".parquet", TEMPORARY_SUFFIX))
     if folder == SPOOL_DIR:
         return filename.endswith((".parquet", ".bin", TEMPORARY_SUFFIX))
-    if folder:
+    if slash:
         return False
     known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, REPORT}
     if filename in known or filename.endswith((LABELS_SUFFIX, VOCABULARY_SUFFIX)):

@@ -40,14 +40,14 @@ def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manif
     for index, num_bytes in enumerate(sizes):
         data = np.random.default_rng([seed, index]).bytes(num_bytes)
         facts: dict[str, Any] = {
-            "num_records": 1,
+            "num_records": int(num_bytes > 0),
             "num_bytes": num_bytes,
             "crc32c": google_crc32c.value(data),
             "digest": f"{seed}",
         }
         name = ShardName("noise", "train", index, len(sizes))
         root.write_bytes(name.shard, data)
-        write_sidecar(root, ShardSummary(name=name, **facts), _ROW)
+        write_sidecar(root, ShardSummary(name=name, **facts), _ROW.slice(0, num_bytes))
         infos.append(ShardInfo(index=index, **facts))
     manifest = Manifest(
         name="noise",

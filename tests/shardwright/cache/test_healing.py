@@ -102,7 +102,7 @@ def test_a_damaged_object_is_fetched_once_more_and_then_an_error(
     options = {"storage_options": remote.options, "cache": tmp_path / "cache", "epochs": 1}
     reader = sw.Reader(remote.uri, global_batch_size=4, **options)
     assert ids_of(reader)
-    [cached] = tmp_path.rglob(name.shard)
+    [cached] = (tmp_path / "cache").rglob(name.shard)
     for path in (cached, dataset / name.shard):
         edit_bytes(path, lambda data: data.__setitem__(300, data[300] ^ 1))
     remote.write_bytes(name.shard, (dataset / name.shard).read_bytes())

@@ -88,8 +88,9 @@ def check_reader(dataset: Path, sound: dict[str, tuple[bytes, int]], change: str
 
 
 def test_a_missing_file_is_placed(small: Path, tmp_path: Path) -> None:
-    for path in [path for path in small.rglob("*.*") if path.name != naming.MANIFEST]:
-        dataset = tmp_path / path.name
+    paths = [path for path in small.rglob("*.*") if path.name != naming.MANIFEST]
+    for number, path in enumerate(paths):
+        dataset = tmp_path / f"{number}"
         shutil.copytree(small, dataset)
         name = str(path.relative_to(small))
         (dataset / name).unlink()
