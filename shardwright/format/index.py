@@ -183,11 +183,7 @@ def parse_index(
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path} cannot be read: {error}") from error
-    wanted = (
-        INDEX_SCHEMA
-        if columns is None
-        else pa.schema([INDEX_SCHEMA.field(column) for column in columns])
-    )
+    wanted = INDEX_SCHEMA if columns is None else pa.schema(map(INDEX_SCHEMA.field, columns))
     if table.num_columns == len(wanted) and columns is not None:
         table = table.select(columns)
     if not table.schema.equals(wanted):

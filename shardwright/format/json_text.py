@@ -10,8 +10,8 @@ import numpy as np
 
 # Parsers of several libraries recurse, so that deep JSON overflows their stack.
 MAX_DEPTH = 100
-# About 600,000 shards in a manifest, which take 2 GB of memory to parse.
-MAX_BYTES = 256 << 20
+MAX_BYTES = 256 << 20  # more than `MAX_SHARDS` in a manifest take
+_BYTES_PER_VALUE = 16  # fewer than in any file that builds write; a parsed value takes about 100
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -19,14 +19,18 @@ _STEPS = np.zeros(256, np.int32)
 _STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 
 
-def load_json(data: bytes) -> Any:
+def load_json(data: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
     """Return a JSON value.
 
     Raises:
-        ValueError: It is not JSON, longer than `MAX_BYTES`, or nested deeper than `MAX_DEPTH`.
+        ValueError: It is not JSON, longer than `max_bytes`, takes too much memory when it is
+            parsed, or is nested deeper than `MAX_DEPTH`.
     """
-    if len(data) > MAX_BYTES:
-        raise ValueError(f"it has {len(data):,} bytes, more than the {MAX_BYTES:,} allowed")
+    if len(data) > max_bytes:
+        raise ValueError(f"it has {len(data):,} bytes, more than the {max_bytes:,} allowed")
+    max_values = max_bytes // _BYTES_PER_VALUE
+    if sum(map(data.count, (b",", b"[", b"{"))) > max_values:
+        raise ValueError(f"it has more values than the {max_values:,} allowed")
     encoding = json.detect_encoding(data)
     if not encoding.startswith("utf-8"):
         data = data.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")

@@ -7,12 +7,12 @@ an etag equal to the one of the upload proves the content, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import monotonic
 
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.manifest import ShardInfo, read_manifest
+from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.storage import Folder
@@ -30,25 +30,13 @@ def verify_quickly(root: Folder) -> Verification:
     """
     started = monotonic()
     manifest = read_manifest(root)
-    stated, sidecars = root.stated(), root.stated(naming.INDEX_DIR)
+    stated = root.stated()
     faults: list[DatasetFault] = []
     unknown: list[str] = []
     shards = manifest.named_shards()
     for name, info in shards:
         faults += _shard_faults(root, name, info, stated.get(name.shard), unknown)
-        sidecar = sidecars.get(name.sidecar.rpartition("/")[2])
-        if sidecar is None:
-            faults.append(
-                DatasetFault.of_file(name.sidecar, f"the index of {name.shard} is missing")
-            )
-        elif info.sidecar is not None:
-            faults += _file_faults(name.sidecar, info.sidecar, sidecar)
-    rejects = {
-        f"{naming.REJECTS_DIR}/{name}": found
-        for name, found in root.stated(naming.REJECTS_DIR).items()
-    }
-    for filename, content in manifest.files.items():
-        faults += _file_faults(filename, content, {**stated, **rejects}.get(filename))
+    faults += _faults_beside_shards(root, manifest, stated)
     return Verification(
         dataset=root.uri,
         num_shards=len(shards),
@@ -92,17 +80,26 @@ def _shard_faults(
         unknown.append(name.shard)
 
 
-def _file_faults(
-    name: str, stated: FileContent, found: StatedFile | None
+def _faults_beside_shards(
+    root: Folder, manifest: Manifest, stated: Mapping[str, StatedFile]
 ) -> Iterator[DatasetFault]:
-    """Yield the fault of a file beside the shards, by its length and a listed checksum."""
-    if found is None:
-        yield DatasetFault.of_file(name, "the file is missing")
-        return
-    crc = stated.crc32c if found.crc32c is None else found.crc32c
-    fault = FileContent(found.num_bytes, crc).fault(stated)
-    if fault is not None:
-        yield DatasetFault.of_file(name, fault)
+    """Yield the faults of the other files, by their lengths and listed checksums."""
+    there = dict(stated)
+    for folder in (naming.INDEX_DIR, naming.REJECTS_DIR):
+        there |= {f"{folder}/{name}": found for name, found in root.stated(folder).items()}
+    wanted: dict[str, FileContent | None] = dict(manifest.files)
+    wanted |= {name.sidecar: info.sidecar for name, info in manifest.named_shards()}
+    shard_of = {name.sidecar: name.shard for name, _ in manifest.named_shards()}
+    for filename, content in wanted.items():
+        found = there.get(filename)
+        if found is None:
+            what = f"the index of {shard_of[filename]}" if filename in shard_of else "the file"
+            yield DatasetFault.of_file(filename, f"{what} is missing")
+        elif content is not None:
+            crc = content.crc32c if found.crc32c is None else found.crc32c
+            fault = FileContent(found.num_bytes, crc).fault(content)
+            if fault is not None:
+                yield DatasetFault.of_file(filename, fault)
 
 
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:

@@ -24,6 +24,7 @@ from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
 _SALT = "shardwright/listed"
+_MAX_JSON_BYTES = 4 << 30  # some 100 million ids; more belong in a table
 _ID_COLUMNS = (*ROLE_COLUMNS["id"], *ROLE_COLUMNS["image"])
 _Rows = Iterator[tuple[pa.Array, pa.Array]]  # ids, splits
 
@@ -216,7 +217,7 @@ def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
     try:
         data = files_of(path, storage).read_bytes(path)
         rows = (
-            list(_of_json(load_json(data.removeprefix(BOM_UTF8)), split))
+            list(_of_json(load_json(data.removeprefix(BOM_UTF8), max_bytes=_MAX_JSON_BYTES), split))
             if path.lower().endswith(".json")
             else _of_lines(data.decode().removeprefix("\ufeff"), split)
         )

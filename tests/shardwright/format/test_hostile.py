@@ -11,7 +11,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import NotADatasetError, ShardwrightError, StorageError
-from shardwright.format import json_text, manifest_check
+from shardwright.format import manifest_check
 from shardwright.format.json_text import MAX_DEPTH, check_depth, load_json
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName, is_companion
@@ -123,9 +123,11 @@ def test_sizes_are_bounded(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("shardwright.format.manifest.MAX_BYTES", 100)
     with pytest.raises(StorageError, match="bytes, more than the 100 allowed"):
         sw.open(str(dataset))
-    monkeypatch.setattr(json_text, "MAX_BYTES", 10)
     with pytest.raises(ValueError, match="it has 11 bytes, more than the 10 allowed"):
-        load_json(b'{"a": "bc"}')
+        load_json(b'{"a": "bc"}', max_bytes=10)
+    assert load_json(b"[1,2]", max_bytes=32) == [1, 2]
+    with pytest.raises(ValueError, match="it has more values than the 2 allowed"):
+        load_json(b"[1,2,3]", max_bytes=32)
 
 
 @pytest.mark.parametrize(("column", "value"), [
