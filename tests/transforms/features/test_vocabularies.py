@@ -172,7 +172,7 @@ def test_images_of_such_a_class_are_rejected() -> None:
     assert isinstance(kept, pa.RecordBatch)
     assert kept.column("id").to_pylist() == ["0"]
     assert (reject.id, str(reject.reason)) == ("1", "unknown_label")
-    assert "one with a line break, cannot be stored" in reject.detail
+    assert "is blank or has a line break" in reject.detail
 
 
 def test_more_labels_than_classes(monkeypatch: pytest.MonkeyPatch) -> None:

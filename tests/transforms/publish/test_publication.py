@@ -195,8 +195,9 @@ def test_a_build_that_another_overtakes_while_it_publishes_leaves_the_other_in_p
                 (root / "manifest.json").write_text("the other's")
             super().write_if_new(name, data)
 
+    publication = replace(make_publication(root), root=Overtaken(str(root)))
     with pytest.raises(BuildError) as caught:
-        publish_in(root, root=Overtaken(str(root)))
+        publish(publication, make_summaries(), LAYOUT, CLEARANCE)
     told = f"another build has published a dataset at {root}"
     assert str(caught.value) == f"{told}: run this build again to compare with it"
     assert (root / "manifest.json").read_text() == "the other's"
