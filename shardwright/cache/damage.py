@@ -1,4 +1,4 @@
-"""Find and drop cached shards that something else than this cache has changed."""
+"""Replace cached shards that something else than this cache has changed."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ import secrets
 import shutil
 import stat
 
+import google_crc32c
+
 from shardwright.cache.eviction import LOCK, unlink
+from shardwright.cache.files import write_faults
 from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import ShardInfo
+from shardwright.storage import Folder
+from shardwright.storage.downloads import download
+from shardwright.storage.objects import head_object
+
+_READ_BYTES = 4 << 20
 
 
 def is_whole(path: str, info: ShardInfo) -> bool:
@@ -47,3 +55,36 @@ def drop_damaged(path: str, info: ShardInfo) -> bool:
     except OSError as error:
         raise StorageError(f"cannot remove {path}: {error.strerror or error}") from error
     return True
+
+
+def refetch_shard(root: Folder, name: str, info: ShardInfo, path: str) -> bool:
+    """Download a damaged shard again, into its file; return whether it then matches the manifest.
+
+    Readers may have it open: they find its bytes replaced. If it does not match, it is removed. The
+    caller holds the shard's shared lock.
+
+    Raises:
+        StorageError: The shard cannot be read, or the cache cannot be written.
+    """
+    if _crc32c_of(path) == info.crc32c:  # another process has done it
+        return True
+    uri = root.path(name)
+    found = head_object(uri, root.options)
+    if found is not None and found.num_bytes == info.num_bytes:
+        with write_faults(path), open(path, "r+b", buffering=0) as file:
+            download(
+                uri, root.options, file.fileno(), [(0, info.num_bytes)], etag=found.etag or None
+            )
+            os.fsync(file.fileno())
+        if _crc32c_of(path) == info.crc32c:
+            return True
+    unlink(path)
+    return False
+
+
+def _crc32c_of(path: str) -> int:
+    crc = 0
+    with open(path, "rb", buffering=0) as file:
+        while data := file.read(_READ_BYTES):
+            crc = google_crc32c.extend(crc, data)
+    return crc

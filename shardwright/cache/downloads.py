@@ -17,7 +17,7 @@ from contextlib import suppress
 
 import google_crc32c
 
-from shardwright.cache.eviction import PART, PARTS, unlink
+from shardwright.cache.eviction import PART, PARTS
 from shardwright.cache.files import CacheFiles, DiskFullError, write_faults
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.manifest import ShardInfo
@@ -133,28 +133,6 @@ def fetch_shard(
                 return files.put_in_place(path)
         files.remove(path + PART)
     raise _checksum_fault(uri, crc32c, info.crc32c)
-
-
-def refetch_shard(root: Folder, name: str, info: ShardInfo, path: str) -> bool:
-    """Download a damaged shard again, into its file; return whether it then matches the manifest.
-
-    Readers may have it open: they find its bytes replaced. Otherwise it is removed. The caller
-    holds the shard's shared lock.
-
-    Raises:
-        StorageError: The shard cannot be read, or the cache cannot be written.
-    """
-    if _crc32c_of(path) == info.crc32c:  # another process has done it
-        return True
-    uri = root.path(name)
-    etag = _etag_of(root, uri, info)
-    with write_faults(path), open(path, "r+b", buffering=0) as file:
-        download(uri, root.options, file.fileno(), [(0, info.num_bytes)], etag=etag or None)
-        os.fsync(file.fileno())
-    if _crc32c_of(path) == info.crc32c:
-        return True
-    unlink(path)
-    return False
 
 
 def _etag_of(root: Folder, uri: str, info: ShardInfo) -> str:

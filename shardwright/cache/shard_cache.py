@@ -26,8 +26,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from shardwright.cache.damage import drop_damaged, is_whole
-from shardwright.cache.downloads import fetch_shard, refetch_shard
+from shardwright.cache.damage import drop_damaged, is_whole, refetch_shard
+from shardwright.cache.downloads import fetch_shard
 from shardwright.cache.eviction import LOCK, PART
 from shardwright.cache.files import NoRoomError
 from shardwright.cache.locks import FileLock
