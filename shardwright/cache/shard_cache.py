@@ -247,7 +247,10 @@ class ShardCache:
         return None
 
     def heal(self, name: ShardName) -> bool:
-        """Replace a damaged copy of a shard, once; return whether to read from it again.
+        """Check the copy of a shard, once, and replace it if it is damaged.
+
+        Returns:
+            True if it matches the manifest now, so that it is worth reading again.
 
         Raises:
             NotFoundError: The manifest has no such shard.

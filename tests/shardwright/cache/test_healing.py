@@ -47,6 +47,11 @@ def as_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
+def damage_shard(path: Path) -> None:
+    """Zero some bytes in every record."""
+    edit_bytes(path, lambda data: data.__setitem__(slice(300, None, 50), bytes(len(data[300::50]))))
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("damage", [as_folder, as_pipe, lambda path: os.truncate(path, 7)])
 def test_a_replaced_shard_is_fetched_while_it_is_open(
@@ -79,9 +84,7 @@ def test_a_flipped_byte_in_a_cached_shard(
 
     images = read()
     [cached] = tmp_path.rglob(first_shard(zoo).shard)
-    edit_bytes(
-        cached, lambda data: data.__setitem__(slice(300, None, 50), b"\0" * len(data[300::50]))
-    )
+    damage_shard(cached)
     before = len(downloads(s3_proxy))
     assert read() == images
     assert len(downloads(s3_proxy)) == before + 1
@@ -92,6 +95,25 @@ def test_a_flipped_byte_in_a_cached_shard(
     edit_bytes(manifest, lambda data: data.__setitem__(40, data[40] ^ 1))
     assert read() == images
     assert manifest.read_bytes() == (zoo / "manifest.json").read_bytes()
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_flipped_byte_in_tf_data(
+    shuffle: bool, zoo: Path, s3_server: StoreServer, tmp_path: Path
+) -> None:
+    root = put_folder(s3_server, zoo)
+
+    def read() -> list[bytes]:
+        dataset = sw.load(
+            root.uri, shuffle=shuffle, decode=False, storage_options=root.options, cache=tmp_path
+        )
+        return [row["image"] for row in dataset.as_numpy_iterator()]
+
+    images = read()
+    [cached] = tmp_path.rglob(first_shard(zoo).shard)
+    damage_shard(cached)
+    assert read() == images
+    assert cached.read_bytes() == (zoo / cached.name).read_bytes()
 
 
 def test_a_damaged_object_is_fetched_once_more_and_then_an_error(

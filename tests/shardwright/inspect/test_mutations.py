@@ -18,7 +18,7 @@ from shardwright.inspect.verify import verify
 from tests.support.damage import build, write_images
 from tests.support.random_tests import is_long
 
-NUM_MUTATIONS = 6000 if is_long() else 300
+NUM_MUTATIONS = 5200 if is_long() else 300
 
 
 @pytest.fixture(scope="module", name="small")
