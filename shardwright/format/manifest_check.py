@@ -5,6 +5,7 @@ A dataset may come from a stranger. Its names become paths, and its numbers size
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ _OPTIONAL = {"etag": str, "sidecar_bytes": int, "sidecar_crc32c": int}
 _CONTENT = {"num_bytes": int, "crc32c": int}
 _RANGES = ("image_length", "width", "height")
 _COUNTS = ("labels", "formats")
+_LABEL = re.compile(r"[0-9]{1,18}")
 
 
 def check_manifest(record: Mapping[str, Any]) -> None:
@@ -48,9 +50,11 @@ def check_manifest(record: Mapping[str, Any]) -> None:
             raise ValueError(f"{split!r:.80} is not a split's name")
         _check({split: content}, {split: dict}, "split ")
         _check_split(content, f"split {split!r}: ")
-    num_shards = sum(len(split["shards"]) for split in record["splits"].values())
-    if num_shards > MAX_SHARDS:
-        raise ValueError(f"it has {num_shards:,} shards, more than the {MAX_SHARDS:,} allowed")
+    shards = [shard for split in record["splits"].values() for shard in split["shards"]]
+    if len(shards) > MAX_SHARDS:
+        raise ValueError(f"it has {len(shards):,} shards, more than the {MAX_SHARDS:,} allowed")
+    if sum(shard["num_bytes"] for shard in shards) >= _STOP:
+        raise ValueError("its shards have more bytes together than can be counted")
     _check({"files": {}, **record}, {"files": dict}, "")
     for name, content in record.get("files", {}).items():
         if not naming.is_companion(name):
@@ -78,7 +82,7 @@ def _check_split(split: Mapping[str, Any], where: str) -> None:
             _check(stats[key], ends, f"{where}stats {key} ")
     for key in _COUNTS:
         _check_counts(stats.get(key, {}), f"{where}stats {key}")
-    if not all(label.isascii() and label.isdigit() for label in stats.get("labels", {})):
+    if not all(_LABEL.fullmatch(label) for label in stats.get("labels", {})):
         raise ValueError(f"{where}stats labels has keys that are not label numbers")
 
 

@@ -36,7 +36,7 @@ OF_MANIFEST = [*((key,) for key in ("name", "version", "schema", "splits", "reje
                *(("splits", "train", "shards", 0, key) for key in (
                    "index", "num_records", "num_bytes", "crc32c", "digest", "sidecar_bytes",
                    "sidecar_crc32c"))]  # fmt: skip
-WRONG = [None, True, -1, 2**70, 1.5, "text", ["x"], {"x": []}, [[]], ABSENT]
+WRONG = [{"9" * 5000: 1}, None, True, -1, 2**70, 1.5, "text", ["x"], {"x": []}, [[]], ABSENT]
 
 
 def put(path: tuple[Any, ...], value: object) -> Callable[[dict[str, Any]], None]:
@@ -112,9 +112,14 @@ def test_counts_are_bounded(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(NotADatasetError, match="it has 4 shards, more than the 2 allowed"):
         sw.open(str(dataset))
     monkeypatch.setattr(manifest_check, "MAX_SHARDS", 4)
-    edit_json(
-        dataset / "manifest.json", put(("splits", "train", "shards", 0, "num_records"), 10**12)
-    )
+    shards = ("splits", "train", "shards")
+    edit_json(dataset / "manifest.json", put((*shards, 1, "num_bytes"), 2**62))
+    sw.open(str(dataset))
+    edit_json(dataset / "manifest.json", put((*shards, 0, "num_bytes"), 2**62))
+    with pytest.raises(NotADatasetError, match="more bytes together than can be counted"):
+        sw.open(str(dataset))
+    edit_json(dataset / "manifest.json", put((*shards, 0, "num_bytes"), 100))
+    edit_json(dataset / "manifest.json", put((*shards, 0, "num_records"), 10**12))
     with pytest.raises(NotADatasetError, match="records do not fit in"):
         sw.open(str(dataset))
 
