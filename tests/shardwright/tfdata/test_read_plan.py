@@ -142,11 +142,11 @@ def test_one_size_is_derived_from_statistics(
     tmp_path: Path, width: Any, height: Any, count: int, shape: tuple[int, ...] | None
 ) -> None:
     stats = {
-        name: {"min": ends[0], "max": ends[1], "count": count}
+        name: {"min": ends[0], "max": ends[1], "sum": sum(ends), "count": count}
         for name, ends in (("width", width), ("height", height))
         if ends
     }
-    write_manifest(tmp_path, SplitInfo("train", (ShardInfo(0, 4, 0, 0, ""),), stats))
+    write_manifest(tmp_path, SplitInfo("train", (ShardInfo(0, 4, 100, 0, ""),), stats))
     assert (
         plan_read(DatasetSource.open(Folder(str(tmp_path)), None), "train", None).image_shape
         == shape
