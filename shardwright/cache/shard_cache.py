@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -83,7 +82,7 @@ class ShardCache:
         self._shards = dict(manifest.named_shards())
         self._sidecars = CachedSidecars(root, self._build, self._files)
         self._prefetches = Prefetches(root)
-        self._healing, self._healed = threading.Lock(), dict[ShardName, bool]()
+        self._healed: dict[ShardName, bool] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardCache, (
@@ -255,7 +254,7 @@ class ShardCache:
         Raises:
             NotFoundError: The manifest has no such shard.
         """
-        with self._healing:
+        with self._prefetches.healing:
             if name not in self._healed:
                 self._healed[name] = self._heal(name)
             return self._healed[name]
