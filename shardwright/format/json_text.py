@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import accumulate
 from typing import Any
-
-import numpy as np
 
 # Parsers of several libraries recurse, so that deep JSON overflows their stack.
 MAX_DEPTH = 100
@@ -15,8 +14,7 @@ _BYTES_PER_VALUE = 16  # fewer than in any file that builds write; a parsed valu
 
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
-_STEPS = np.zeros(256, np.int32)
-_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
+_STEPS = dict.fromkeys(b"[{", 1) | dict.fromkeys(b"]}", -1)
 
 
 def load_json(data: bytes, *, max_bytes: int = MAX_BYTES) -> Any:
@@ -43,6 +41,7 @@ def check_depth(data: bytes) -> None:
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return
     brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)
-    depths = np.cumsum(_STEPS[np.frombuffer(brackets, np.uint8)], dtype=np.int64)
-    if depths.max(initial=0) > MAX_DEPTH:
+    steps = map(_STEPS.__getitem__, brackets)
+    # Surplus closing brackets, which are invalid, must not hide others.
+    if max(accumulate(steps, lambda depth, step: max(depth + step, 0)), default=0) > MAX_DEPTH:
         raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")

@@ -164,6 +164,8 @@ def test_deep_json_is_a_value_error() -> None:
             for data in (text.encode(), text.encode("utf-16")):
                 with pytest.raises(ValueError, match="nested more than 100 levels deep"):
                     load_json(data)
+    with pytest.raises(ValueError, match="nested more than 100 levels deep"):
+        check_depth(b"]" * 1000 + b"[" * 101)
     check_depth(b"[]" * 1000 + b'"' + b"[" * 1000 + b'"')
 
 
