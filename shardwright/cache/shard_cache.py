@@ -263,7 +263,7 @@ class ShardCache:
         try:
             with self.open_shard(name) as shard:
                 return refetch_shard(self.root, name.shard, self._info(name), shard.path)
-        except StorageError as error:  # report the damage instead
+        except (StorageError, OSError) as error:  # report the damage instead
             _LOG.warning("%s: the damaged copy in the cache stays: %s", name.shard, error)
             return False
 
