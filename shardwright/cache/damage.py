@@ -14,8 +14,8 @@ from shardwright.cache.files import write_faults
 from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import ShardInfo
-from shardwright.storage import Folder
 from shardwright.storage.downloads import download
+from shardwright.storage.folder import Folder
 from shardwright.storage.objects import head_object
 
 _READ_BYTES = 4 << 20

@@ -20,7 +20,7 @@ from shardwright.format.contents import FileContent
 from shardwright.format.json_text import load_json
 from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 _SUMMARY_KEY = b"shardwright"
 _ADVICE = "copy the dataset again, or run its build again"

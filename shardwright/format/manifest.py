@@ -21,7 +21,7 @@ from shardwright.format.json_text import MAX_BYTES, load_json
 from shardwright.format.manifest_check import check_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 FORMAT_VERSION = 1
 _END = b"\n}\n"

@@ -29,7 +29,7 @@ from shardwright.inspect.example_check import ExampleChecker, one_value
 from shardwright.inspect.faults import DatasetFault, content_fault, limit_faults
 from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar
 from shardwright.inspect.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 # Errors of a whole store, which are not faults of a dataset in it.
 NO_FAULTS_OF_FILES = (CredentialsError, ThrottledError, TimedOutError, UnreachableError)

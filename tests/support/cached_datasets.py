@@ -14,12 +14,14 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-from shardwright.cache import CacheSettings, ShardCache
+from shardwright.cache.settings import CacheSettings
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, write_json
 from shardwright.format.naming import MANIFEST, ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from tests import ROOT
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
@@ -148,8 +150,10 @@ class ReaderProcess(subprocess.Popen[str]):
 def start_reader(root: Folder, settings: CacheSettings, code: str) -> ReaderProcess:
     lines = [
         "import sys",
-        "from shardwright.cache import CacheSettings, ShardCache",
-        "from shardwright.storage import Folder, StorageOptions",
+        "from shardwright.cache.settings import CacheSettings",
+        "from shardwright.cache.shard_cache import ShardCache",
+        "from shardwright.storage.folder import Folder",
+        "from shardwright.storage.options import StorageOptions",
         f"root = Folder({root.uri!r}, StorageOptions({root.options.settings!r}))",
         f"settings = {settings!r}",
         "cache = ShardCache.open(root, settings)",

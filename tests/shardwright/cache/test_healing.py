@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import shardwright as sw
-from shardwright.cache import ShardCache
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import BadRecordError
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support.cached_datasets import (

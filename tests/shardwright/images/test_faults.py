@@ -11,9 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardwright.errors import ImageFault
-from shardwright.images import DecodedImage, EvalImage, StoredImage, TrainImage
-from shardwright.images.formats import MAX_PIXELS
+from shardwright.images.decode import StoredImage
+from shardwright.images.formats.kinds import MAX_PIXELS
 from shardwright.images.headers import essential_png
+from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
 from tests.support.image_corpus import (
     BMP,
     FRAME,

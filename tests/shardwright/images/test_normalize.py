@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.images import MODES, normalize, normalizer
+from shardwright.images.normalize import MODES, normalize, normalizer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
@@ -99,7 +99,7 @@ def test_a_keras_layer_follows_the_policy() -> None:
 
 KERAS_ON_JAX = """
 import numpy as np, keras
-from shardwright.images import normalize, normalizer
+from shardwright.images.normalize import normalize, normalizer
 
 images = np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3)
 layer = normalizer("caffe", "keras", dtype="bfloat16")

@@ -17,7 +17,10 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from shardwright.storage import StorageOptions, files_of, is_remote, open_regular
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import files_of
+from shardwright.storage.local import open_regular
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,

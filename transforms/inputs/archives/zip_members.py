@@ -15,7 +15,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Any
 
-from shardwright.storage import StorageOptions, files_of, is_remote, open_regular
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import files_of
+from shardwright.storage.local import open_regular
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,

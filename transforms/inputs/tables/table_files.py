@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 from shardwright.errors import BuildError, MissingError
 from shardwright.format.json_text import check_depth
 from shardwright.sizes import show_bytes
-from shardwright.storage import NO_OPTIONS, StorageOptions, files_of
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject, RejectReason
 
