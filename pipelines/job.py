@@ -139,7 +139,8 @@ class BuildJob:
 
     @property
     def output_request(self) -> OutputRequest:
-        return OutputRequest(self.options.root, self.options.settings, self.options.if_exists)
+        options = self.options
+        return OutputRequest(options.root, options.settings, options.if_exists, input=options.input)
 
     @property
     def publication(self) -> Publication:

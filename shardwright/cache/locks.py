@@ -19,7 +19,8 @@ _LOG = logging.getLogger("shardwright.cache")
 class FileLock:
     """A lock between processes and threads, released when its holder ends or is killed.
 
-    The exclusive holder may remove the lock's file; others then create a new one.
+    Its file may be removed, by the exclusive holder or with a damaged shard; others then create a
+    new one.
     """
 
     def __init__(self, path: str) -> None:
@@ -56,7 +57,10 @@ class FileLock:
                     self._file, self._process = _open_making_folders(self._path), os.getpid()
                 fcntl.flock(self._file, how | fcntl.LOCK_NB)
             except BlockingIOError:
-                return False
+                if self._file is not None and _is_at(self._file, self._path):
+                    return False
+                self.release()  # its file was removed: nobody has to wait for its holder
+                continue
             except OSError as error:
                 self.release()
                 raise StorageError(

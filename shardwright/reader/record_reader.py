@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import google_crc32c
 
@@ -15,7 +18,7 @@ from shardwright.format.records import (
     check_frame,
     check_parts,
 )
-from shardwright.reader.corpus import Corpus
+from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes
 
@@ -40,6 +43,27 @@ class BadRecord:
         return f"{self.shard}: record {self.row} at byte {self.offset}: {self.what}"
 
 
+_T = TypeVar("_T")
+
+
+def _healing(
+    read: Callable[[RecordReader, int, int], _T],
+) -> Callable[[RecordReader, int, int], _T]:
+    """Read once more after a damaged shard in the cache was downloaded again."""
+
+    @functools.wraps(read)
+    def read_or_heal(self: RecordReader, shard: int, row: int) -> _T:
+        try:
+            return read(self, shard, row)
+        except RecordFault:
+            ref = self.shard_ref(shard)
+            if ref.source.cache is None or not ref.source.cache.heal(ref.name):
+                raise
+            return read(self, shard, row)
+
+    return read_or_heal
+
+
 class RecordReader:
     """A thread-safe reader of bytes by (shard, row).
 
@@ -58,6 +82,11 @@ class RecordReader:
         self.indexes = indexes
         self._check = check
 
+    def shard_ref(self, shard: int) -> ShardRef:
+        """Return a shard by its number."""
+        return self._corpus.shards[shard]
+
+    @_healing
     def read_image(self, shard: int, row: int) -> bytes:
         """Return a record's image bytes; needs indexes of images.
 
@@ -72,6 +101,7 @@ class RecordReader:
             raise RecordFault(offset, "the checksum of the image bytes does not match the index")
         return data
 
+    @_healing
     def read_record(self, shard: int, row: int) -> tuple[bytes, int, int]:
         """Return a record as (frame, start, stop): its data is frame[start:stop].
 
@@ -88,6 +118,7 @@ class RecordReader:
             check_frame(frame, offset)
         return frame, HEADER_BYTES, length - FOOTER_BYTES
 
+    @_healing
     def read_data(self, shard: int, row: int) -> bytes:
         """Return a record's data alone, never copied, at the cost of two more short reads.
 

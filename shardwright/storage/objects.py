@@ -49,14 +49,14 @@ class ObjectFiles:
         found = head_object(path, self._options)
         return None if found is None else found.num_bytes
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
         """Return a whole object.
 
         Raises:
             MissingError: It does not exist.
-            StorageError: It cannot be read.
+            StorageError: It cannot be read, or is longer than `max_bytes`.
         """
-        return read_object(path, self._options).data
+        return read_object(path, self._options, max_bytes=max_bytes).data
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Return `length` bytes from `offset` on, fewer at the object's end.

@@ -58,6 +58,8 @@ def read_cached_in_stored_order(
         following = numbers[number + 1 :] + (numbers[:number] if repeat else [])
         with held.hold([int(number)], following), reader.files.path(int(number)) as path:
             shard = corpus.shards[number]
+            if shard.source.cache is not None:  # TensorFlow's reader reads no record again
+                shard.source.cache.heal(shard.name)
             # tf.data resumes the generator once these records are read: until then the
             # shard is pinned.
             yield path, _first_byte(shard), shard.num_rows

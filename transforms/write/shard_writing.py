@@ -91,8 +91,7 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
         stats=describe_rows(table, fixes),
     )
     write_rejects(job.root, plan.name.rejects, rejects)
-    write_sidecar(job.root, summary, table)
-    return summary, rejects
+    return write_sidecar(job.root, summary, table), rejects
 
 
 def _count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
