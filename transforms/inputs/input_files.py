@@ -7,16 +7,17 @@ import glob
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shardwright.errors import MissingError, UsageError
-from shardwright.storage import StorageOptions, is_remote, parse_address
+from shardwright.storage import StorageOptions, absolute, is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder, list_pages
 from shardwright.storage.objects import head_object
 from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
 from transforms.inputs.folder_contents import has_folders_of_images, look_into
-from transforms.inputs.source import SourceRequest
+from transforms.inputs.source import SourceFacts, SourceRequest
 
 _WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
 _HIDDEN = re.compile(r"(^|/)\.")
@@ -75,6 +76,27 @@ def has_wildcard(uri: str) -> bool:
     return _WILDCARD.search(uri) is not None and (is_remote(uri) or not os.path.lexists(uri))
 
 
+def checked(request: SourceRequest) -> SourceRequest:
+    """Return the request with absolute paths.
+
+    Raises:
+        UsageError: INPUT does not exist, or is neither a folder nor a file.
+    """
+    written, uri, root = request.uri, absolute(request.uri), request.image_root
+    try:
+        uri.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the path of {request.argument} {uri!r} is not UTF-8: rename its folder, or link to it"
+        ) from error
+    if not is_remote(uri) and not has_wildcard(uri):
+        if not os.path.exists(uri):
+            raise UsageError(f"{request.argument} {written} does not exist")
+        if not os.path.isdir(uri) and not os.path.isfile(uri):
+            raise UsageError(f"{request.argument} {written} is neither a folder nor a file")
+    return replace(request, uri=uri, image_root=root and absolute(root))
+
+
 def find_files(
     request: SourceRequest, is_one: Callable[[str], bool], *, alone: bool = False
 ) -> tuple[InputFile, ...]:
@@ -120,6 +142,24 @@ def state_of(uri: str, storage: StorageOptions) -> FileState:
     except OSError as error:
         raise MissingError(f"{uri}: {error.strerror or error}") from error
     return FileState(status.st_size, etag_of(status))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesFacts(SourceFacts):
+    """The facts about INPUT made of files, each of them a part.
+
+    The files are found again for listing, so that the facts about many stay small.
+
+    Attributes:
+        request: The request for INPUT.
+        base: The folder that the files' names are relative to, with a trailing slash.
+    """
+
+    request: SourceRequest
+    base: str
+
+    def file_of(self, part: str) -> InputFile:
+        return InputFile(part, part.removeprefix(self.base))
 
 
 def base_of(files: Sequence[InputFile]) -> str:

@@ -10,9 +10,8 @@ import pytest
 
 from shardwright.errors import UsageError
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from transforms.inputs.detection import list_source
+from tests.support.listings import detect, list_source
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
-from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.folders.local_folders import find_split_folders, list_folder
 from transforms.inputs.image_rows import ImageRow
 from transforms.references import BATCH_ROWS
@@ -29,7 +28,7 @@ def listing(root: Path) -> tuple[Places, dict[str, str]]:
 
 
 def ids_of(root: Path) -> list[str]:
-    source = FolderSource.at(str(root), find_split_folders(str(root)))
+    source = detect(str(root), input_format="folder")
     return [row["id"] for row in rows_of(list_source(source))]
 
 
@@ -190,7 +189,7 @@ def test_batches_end_at_their_size(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/0.png")
     for number in range(1, BATCH_ROWS + 1):
         os.link(tmp_path / "cat" / "0.png", tmp_path / "cat" / f"{number}.png")
-    batches = list(list_source(FolderSource.at(str(tmp_path))))
+    batches = list(list_source(detect(str(tmp_path), input_format="folder")))
     assert [batch.num_rows for batch in batches] == [BATCH_ROWS, 1]  # type: ignore[union-attr]
     assert len({row["id"] for row in rows_of(batches)}) == BATCH_ROWS + 1
 

@@ -76,8 +76,11 @@ class CocoFacts(SourceFacts):
     has_captions: bool
     storage: StorageOptions
 
+    def parts(self) -> Iterator[str]:
+        yield from map(str, range(len(self.sets)))
 
-def look(request: SourceRequest, *, forced: bool) -> CocoFacts | None:
+
+def look(request: SourceRequest) -> CocoFacts | None:
     """Return the facts about COCO json files; None if INPUT is something else.
 
     Raises:
@@ -86,23 +89,21 @@ def look(request: SourceRequest, *, forced: bool) -> CocoFacts | None:
         BuildError: A file is not JSON, or its categories are invalid.
         StorageError: A folder cannot be listed, or a file cannot be read.
     """
-    files = _find(request, forced=forced)
-    if not forced:
+    files = _find(request)
+    if not request.forced:
         files = [
             uri for uri in files if _SECTIONS.search(read_start(uri, request.storage, _START_BYTES))
         ]
     if not files:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {request.uri} has no COCO json: "
-                "give the .json, or a folder with annotations/*.json"
-            )
+        request.refuse_if_forced(
+            "has no COCO json: give the .json, or a folder with annotations/*.json"
+        )
         return None
     request.refuse_columns("COCO json")
     return _facts_of(request, files)
 
 
-def _find(request: SourceRequest, *, forced: bool) -> list[str]:
+def _find(request: SourceRequest) -> list[str]:
     """Return the addresses of the json files that may be COCO's, in name order."""
     uri, storage = request.uri, request.storage
     if has_wildcard(uri) or uri.lower().endswith(_ENDING):
@@ -117,7 +118,7 @@ def _find(request: SourceRequest, *, forced: bool) -> list[str]:
     beside = [
         name
         for name in root.files
-        if _is_named(name) or (forced and name.lower().endswith(_ENDING))
+        if _is_named(name) or (request.forced and name.lower().endswith(_ENDING))
     ]
     splits = [folder for folder in root.folders if split_of([folder])]
     inside = [

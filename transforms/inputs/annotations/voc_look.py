@@ -9,7 +9,6 @@ from itertools import islice
 
 import pyarrow as pa
 
-from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import StorageOptions
 from transforms.inputs.annotations import boxes
@@ -66,7 +65,7 @@ class VocFacts(SourceFacts):
     storage: StorageOptions
 
 
-def look(request: SourceRequest, *, forced: bool) -> VocFacts | None:
+def look(request: SourceRequest) -> VocFacts | None:
     """Return the facts about a VOC tree; None if INPUT is something else.
 
     Raises:
@@ -77,11 +76,9 @@ def look(request: SourceRequest, *, forced: bool) -> VocFacts | None:
     is_folder = request.is_remote or os.path.isdir(root)
     bases = _bases(root, storage) if is_folder else []
     if not bases:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {root} has no xml annotations: "
-                "give a folder with JPEGImages/ and Annotations/ in it"
-            )
+        request.refuse_if_forced(
+            "has no xml annotations: give a folder with JPEGImages/ and Annotations/ in it"
+        )
         return None
     request.refuse_columns("Pascal VOC")
     return _facts_of(root, bases, storage)

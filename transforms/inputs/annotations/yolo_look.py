@@ -56,7 +56,7 @@ class YoloFacts(SourceFacts):
     storage: StorageOptions
 
 
-def look(request: SourceRequest, *, forced: bool) -> YoloFacts | None:
+def look(request: SourceRequest) -> YoloFacts | None:
     """Return the facts about YOLO labels; None if INPUT is something else.
 
     Raises:
@@ -64,13 +64,11 @@ def look(request: SourceRequest, *, forced: bool) -> YoloFacts | None:
             option gives a column.
         StorageError: A folder cannot be listed.
     """
-    config, root = _open_config(request, forced=forced)
+    config, root = _open_config(request)
     if config is None:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {request.uri} is not a folder: "
-                "give the folder of images/ and labels/, or data.yaml"
-            )
+        request.refuse_if_forced(
+            "is not a folder: give the folder of images/ and labels/, or data.yaml"
+        )
         return None
     request.refuse_columns("YOLO labels")
     if not config.names:
@@ -112,7 +110,7 @@ def is_config(path: str) -> bool:
     return path.lower().endswith((".yaml", ".yml"))
 
 
-def _open_config(request: SourceRequest, *, forced: bool) -> tuple[YoloConfig | None, str]:
+def _open_config(request: SourceRequest) -> tuple[YoloConfig | None, str]:
     """Return the settings and the folder of the data set; None if INPUT is something else."""
     uri, storage = request.uri, request.storage
     if is_config(uri) and request.is_file:
@@ -120,7 +118,9 @@ def _open_config(request: SourceRequest, *, forced: bool) -> tuple[YoloConfig | 
         return config, request.image_root or _root_of(config, uri)
     if not request.is_remote and not os.path.isdir(uri):
         return None, ""
-    return (_find_config(uri, storage) if forced or _has_labels(uri, storage) else None), uri
+    return (
+        _find_config(uri, storage) if request.forced or _has_labels(uri, storage) else None
+    ), uri
 
 
 def _read_text(uri: str, storage: StorageOptions) -> str:

@@ -38,17 +38,17 @@ class WebDatasetFacts(ArchiveFacts):
     samples: SampleLayout
 
 
-def look(request: SourceRequest, *, forced: bool) -> WebDatasetFacts | None:
+def look(request: SourceRequest) -> WebDatasetFacts | None:
     """Return the facts about WebDataset shards; None if INPUT is something else.
 
     Raises:
         UsageError: As for `find_archives` and `learn_layout`, or there are no samples.
     """
-    archives = find_archives(request, is_tar_name, forced=forced, what="tar archives")
+    archives = find_archives(request, is_tar_name, "tar archives")
     if not archives:
         return None
     starts = [list(_first_samples(archive, request)) for archive in first_and_last(archives)]
-    if not forced and not is_webdataset(starts[0]):
+    if not request.forced and not is_webdataset(starts[0]):
         return None
     found = list(chain.from_iterable(starts))
     if not found:
@@ -68,6 +68,7 @@ def look(request: SourceRequest, *, forced: bool) -> WebDatasetFacts | None:
         request=request,
         base=base_of(archives),
         layout=layout,
+        is_archive=is_tar_name,
         samples=samples,
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import Folder
-from transforms.inputs.folders.folder_files import describe_folder, find_splits
+from transforms.inputs.folders.folder_look import describe_folder, find_splits
 from transforms.inputs.input_files import has_wildcard
 from transforms.inputs.source import SourceFacts, SourceRequest
 from transforms.inputs.tables.table_files import table_format
@@ -36,8 +37,19 @@ class MetadataFolderFacts(SourceFacts):
     table: TableLayout
     split_folders: tuple[str, ...]
 
+    def parts(self) -> Iterator[str]:
+        yield from self.table.files
+        for folder in self.split_folders:  # without metadata: all its images are rejects
+            if not any(
+                name.startswith(f"{folder}/") or "/" not in name for name in self.table.files
+            ):
+                yield f"{folder}/"
 
-def look(request: SourceRequest, *, forced: bool) -> MetadataFolderFacts | None:
+    def for_features(self, features: Sequence[Feature]) -> MetadataFolderFacts:
+        return facts_of(self.root, self.table.for_features(features), self.split_folders)
+
+
+def look(request: SourceRequest) -> MetadataFolderFacts | None:
     """Return the facts about a folder with metadata files; None if INPUT is something else.
 
     Raises:
@@ -50,11 +62,10 @@ def look(request: SourceRequest, *, forced: bool) -> MetadataFolderFacts | None:
     files, splits = _metadata_files(request) if is_folder else ((), ())
     image, pictures = _picture_columns(request, files) if files else (None, ())
     if image is None:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {request.uri} has no metadata.csv, .jsonl or .parquet "
-                f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
-            )
+        request.refuse_if_forced(
+            "has no metadata.csv, .jsonl or .parquet "
+            f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
+        )
         return None
     if request.image_root is not None:
         raise UsageError(

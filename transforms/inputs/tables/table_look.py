@@ -10,15 +10,43 @@ from shardwright.storage import StorageOptions, files_of, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page
 from transforms.inputs.file_rules import is_litter
-from transforms.inputs.input_files import find_files, has_wildcard
+from transforms.inputs.input_files import checked, find_files, has_wildcard
 from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
-from transforms.inputs.tables.table_layout import TableLayout
+from transforms.inputs.tables.table_layout import TableFacts, TableLayout
 from transforms.inputs.tables.table_roles import check_roles, find_roles, roles_as_text
 from transforms.inputs.tables.table_schemas import read_table_schema
 
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
+
+
+def look(request: SourceRequest) -> TableFacts | None:
+    """Return the facts about a table; None if INPUT is something else. Raises as `open_table`."""
+    if not request.forced and not is_table(request):
+        return None
+    return open_table(request, needs_image=True).facts
+
+
+def open_label_table(request: SourceRequest, *, key: str, root: str | None) -> TableFacts:
+    """Return the facts about a `--labels` table; without image paths, it is joined by its ids.
+
+    Args:
+        request: The request for the table.
+        key: One of `LABEL_KEYS`.
+        root: The folder of the other input's paths; None for the table's own.
+
+    Raises:
+        UsageError: It does not exist, is not a table, or lacks a column.
+        BuildError: It cannot be read.
+    """
+    request = checked(request)
+    if not is_table(request) and not has_wildcard(request.uri) and not request.is_file:
+        raise UsageError(
+            f"{request.argument} {request.uri} is a folder; "
+            "give a .csv, .tsv, .jsonl or .parquet table"
+        )
+    return open_table(request, needs_image=False).of_labels(key, root).facts
 
 
 def is_table(request: SourceRequest) -> bool:
