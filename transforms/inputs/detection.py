@@ -8,8 +8,9 @@ from importlib import metadata
 from typing import Any
 
 from shardwright.errors import UsageError
-from transforms.inputs.input_files import checked, has_wildcard
+from transforms.inputs.input_files import checked
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.wildcards import has_wildcard
 
 ENTRY_POINTS = "shardwright.sources"
 

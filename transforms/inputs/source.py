@@ -22,6 +22,7 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, files_of, is_remote
+from transforms.inputs.folder_contents import FolderListings
 from transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
 from transforms.rejects import Reject
 
@@ -43,6 +44,7 @@ class SourceRequest:
         kinds: Column -> kind of the feature that `--schema` fills from it. For a column here or in
             `columns`, this decides the kind, whatever the values begin with.
         input_format: The format that the user chose (`--input-format`); None to detect it.
+        listings: The folders that formats look into.
     """
 
     uri: str
@@ -53,6 +55,10 @@ class SourceRequest:
     spool: Folder | None = None
     kinds: Mapping[str, FeatureKind] = field(default_factory=dict)
     input_format: str | None = None
+    listings: FolderListings = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "listings", FolderListings(self.storage))
 
     @property
     def forced(self) -> bool:

@@ -15,7 +15,9 @@ from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import detect, list_source
-from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
+from transforms.inputs.folders.folder_look import find_splits
+from transforms.inputs.folders.object_folders import list_prefix
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.rejects import Reject, RejectReason
 
@@ -103,10 +105,10 @@ def test_split_folders(
     gcs_bucket: Bucket, names: list[str], split_folders: tuple[str, ...]
 ) -> None:
     options = upload(gcs_bucket, names).options()
-    assert find_split_prefixes(f"{gcs_bucket.uri}/in", options) == split_folders
+    assert find_splits(SourceRequest(f"{gcs_bucket.uri}/in", storage=options)) == split_folders
     gcs_bucket.folder("in").remove_all(names)
     upload(gcs_bucket, names, "")
-    assert find_split_prefixes(gcs_bucket.uri, options) == split_folders
+    assert find_splits(SourceRequest(gcs_bucket.uri, storage=options)) == split_folders
 
 
 def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:

@@ -16,9 +16,11 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage import StorageOptions, is_remote
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.coco_files import look_at_coco, merge_categories
-from transforms.inputs.annotations.label_trees import look_in, read_start, split_of
-from transforms.inputs.input_files import find_files, has_wildcard
+from transforms.inputs.file_rules import split_of
+from transforms.inputs.folder_contents import read_start
+from transforms.inputs.input_files import find_files
 from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.wildcards import has_wildcard
 from transforms.references import reference_schema
 
 CAPTIONS, IMAGE_ID = "captions", "image_id"
@@ -105,15 +107,15 @@ def look(request: SourceRequest) -> CocoFacts | None:
 
 def _find(request: SourceRequest) -> list[str]:
     """Return the addresses of the json files that may be COCO's, in name order."""
-    uri, storage = request.uri, request.storage
+    uri, look_in = request.uri, request.listings.look_in
     if has_wildcard(uri) or uri.lower().endswith(_ENDING):
         return [
             file.uri for file in find_files(request, lambda name: name.lower().endswith(_ENDING))
         ]
-    root = look_in(uri, storage)
+    root = look_in(uri)
     for folder in root.folders:
         if folder.lower() == "annotations":
-            below = look_in(f"{uri}/{folder}", storage).files
+            below = look_in(f"{uri}/{folder}").files
             return [f"{uri}/{folder}/{name}" for name in below if name.lower().endswith(_ENDING)]
     beside = [
         name
@@ -124,7 +126,7 @@ def _find(request: SourceRequest) -> list[str]:
     inside = [
         f"{folder}/{name}"
         for folder in splits
-        for name in look_in(f"{uri}/{folder}", storage).files
+        for name in look_in(f"{uri}/{folder}").files
         if _is_named(name)
     ]
     return [f"{uri}/{name}" for name in beside or inside]

@@ -23,12 +23,11 @@ from transforms.inputs.annotations.label_trees import (
     list_tree,
     read_labels,
     read_lists,
-    split_of,
     tree_batch,
 )
 from transforms.inputs.annotations.voc_labels import BadLabel, VocLabel, parse_voc
 from transforms.inputs.annotations.voc_look import MASKS, SPLIT_LISTS, VocFacts, look
-from transforms.inputs.file_rules import Problem, has_image_name
+from transforms.inputs.file_rules import Problem, has_image_name, split_of
 from transforms.inputs.source import Rows, SourceFormat
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
 from transforms.rejects import Reject, RejectReason

@@ -23,12 +23,11 @@ from transforms.inputs.annotations.label_trees import (
     list_tree,
     read_labels,
     read_lists,
-    split_of,
     tree_batch,
 )
 from transforms.inputs.annotations.yolo_labels import BadLine, YoloObject, parse_yolo
 from transforms.inputs.annotations.yolo_look import NAME_FILES, YoloFacts, is_config, look
-from transforms.inputs.file_rules import Problem, has_image_name
+from transforms.inputs.file_rules import Problem, has_image_name, split_of
 from transforms.inputs.source import Rows, SourceFormat
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject, RejectReason

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shardwright.storage import StorageOptions, is_remote
-from transforms.inputs.folders.local_folders import find_split_folders
-from transforms.inputs.folders.object_folders import find_split_prefixes
+from shardwright.errors import UsageError
+from shardwright.storage import StorageOptions
+from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name
 from transforms.inputs.source import SourceFacts, SourceRequest
 
 
@@ -31,15 +31,15 @@ def look(request: SourceRequest) -> FolderFacts | None:
     """Return the facts about a folder; None if INPUT is a file.
 
     Raises:
-        UsageError: The format is forced and INPUT is a file, the folder does not exist or cannot
-            be listed, or an option gives a column.
-        StorageError: The store cannot be listed.
+        UsageError: The format is forced and INPUT is a file, the folder does not exist, or an
+            option gives a column.
+        StorageError: The folder cannot be listed.
     """
     if not request.is_remote and not os.path.isdir(request.uri):
         request.refuse_if_forced("is not a folder")
         return None
     request.refuse_columns("a folder")
-    splits = find_splits(request.uri, request.storage)
+    splits = find_splits(request)
     return FolderFacts(
         describe_folder(request.uri, splits),
         states_splits=bool(splits),
@@ -49,14 +49,21 @@ def look(request: SourceRequest) -> FolderFacts | None:
     )
 
 
-def find_splits(root: str, storage: StorageOptions) -> tuple[str, ...]:
+def find_splits(request: SourceRequest) -> tuple[str, ...]:
     """Return the first-level folders if all have split names and no image is beside them, else ().
 
     Raises:
-        UsageError: The folder cannot be listed, or does not exist.
-        StorageError: The store cannot be listed.
+        UsageError: INPUT does not exist.
+        StorageError: INPUT cannot be listed.
     """
-    return find_split_prefixes(root, storage) if is_remote(root) else find_split_folders(root)
+    if request.is_remote and not request.listings.first_names(request.uri):
+        raise UsageError(
+            f"{request.argument} {request.uri} does not exist: there are no objects below it"
+        )
+    found = request.listings.look_in(request.uri)
+    loose_images = found.has_images or any(map(has_image_name, found.others))
+    are_splits = all(name.lower() in SPLIT_FOLDERS for name in found.folders)
+    return tuple(found.folders) if are_splits and not loose_images else ()
 
 
 def describe_folder(root: str, split_folders: Sequence[str]) -> str:

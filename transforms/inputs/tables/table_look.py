@@ -6,16 +6,14 @@ import os
 from collections.abc import Sequence
 
 from shardwright.errors import UsageError
-from shardwright.storage import StorageOptions, files_of, parse_address
-from shardwright.storage.clients import client_for
-from shardwright.storage.listing import first_page
-from transforms.inputs.file_rules import is_litter
-from transforms.inputs.input_files import checked, find_files, has_wildcard
+from shardwright.storage import StorageOptions, files_of
+from transforms.inputs.input_files import checked, find_files
 from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
 from transforms.inputs.tables.table_layout import TableFacts, TableLayout
 from transforms.inputs.tables.table_roles import check_roles, find_roles, roles_as_text
 from transforms.inputs.tables.table_schemas import read_table_schema
+from transforms.inputs.wildcards import has_wildcard
 
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
@@ -54,23 +52,18 @@ def is_table(request: SourceRequest) -> bool:
     uri = request.uri
     if has_wildcard(uri):
         return table_format(uri) is not None or bool(find_files(request, _is_table_name))
-    if not request.is_remote:
-        return os.path.isfile(uri) or _holds_tables(files_of(uri, request.storage).names_in(uri))
-    if table_format(uri) and request.is_file:
+    if not request.is_remote and os.path.isfile(uri):
         return True
-    store, prefix = parse_address(uri)
-    client = client_for(store, request.storage)
-    if client.scheme in ("http", "https"):  # a web server does not list its files
-        return False
-    return _holds_tables([row.key[len(prefix) :].lstrip("/") for row in first_page(client, prefix)])
+    if request.is_remote and table_format(uri) and request.is_file:
+        return True
+    found = request.listings.look_in(uri)
+    return _holds_tables([*found.folders, *found.files, *found.others])
 
 
 def _holds_tables(names: Sequence[str]) -> bool:
     """Return whether a folder's files are one table; names with a leading "_" are markers."""
-    kinds = {
-        table_format(name) for name in names if not is_litter(name) and not name.startswith("_")
-    }
-    return len(kinds) == 1 and None not in kinds and not any("/" in name for name in names)
+    kinds = {table_format(name) for name in names if not name.startswith("_")}
+    return len(kinds) == 1 and None not in kinds
 
 
 def _is_table_name(name: str) -> bool:

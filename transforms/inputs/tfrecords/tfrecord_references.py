@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import RecordFault
+from shardwright.format.entries import Block, Span, bytes_span, find_features, read_values
 from shardwright.format.example import ExampleFault
 from shardwright.format.records import HEADER_BYTES, RecordSpan
-from shardwright.reader.entries import Block, Span, bytes_span, find_features, read_values
 from transforms.inputs.file_rules import Problem, size_problem
 from transforms.inputs.input_files import InputFile
 from transforms.inputs.source import Rows
