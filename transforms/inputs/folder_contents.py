@@ -12,6 +12,7 @@ from shardwright.storage import StorageOptions, files_of, is_remote, parse_addre
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder
 from transforms.inputs.file_rules import has_image_name, is_litter
+from transforms.inputs.wildcards import matching
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class FolderListings:
         self._storage = storage
         self._found: dict[str, FolderContents] = {}
         self._first: dict[str, list[str]] = {}
+        self._matching: dict[str, list[tuple[str, str]]] = {}
 
     def __reduce__(self) -> tuple[type[FolderListings], tuple[StorageOptions]]:
         return FolderListings, (self._storage,)
@@ -78,6 +80,16 @@ class FolderListings:
             page = first_page(client_for(store, self._storage), prefix)
             self._first[uri] = _relative(prefix, (row.key for row in page))
         return self._first[uri]
+
+    def matching(self, pattern: str) -> list[tuple[str, str]]:
+        """Return `wildcards.matching` of a pattern.
+
+        Raises:
+            StorageError: The store cannot be listed.
+        """
+        if pattern not in self._matching:
+            self._matching[pattern] = matching(pattern, self._storage)
+        return self._matching[pattern]
 
     def _list_prefix(self, uri: str, whole: bool) -> FolderContents:
         if is_web(uri):

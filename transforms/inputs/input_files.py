@@ -14,7 +14,7 @@ from shardwright.storage.objects import head_object
 from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
 from transforms.inputs.folder_contents import is_web
 from transforms.inputs.source import SourceFacts, SourceRequest
-from transforms.inputs.wildcards import expand_braces, has_wildcard, matching
+from transforms.inputs.wildcards import expand_braces, has_wildcard
 
 # Searched besides split folders: data sets on the Hugging Face hub keep their files here.
 _DATA_FOLDER = "data"
@@ -103,14 +103,14 @@ def find_files(
     """
     uri = request.uri
     if has_wildcard(uri):
-        found = iter(_of_one_kind(request, _matching(request), is_one))
+        found = _of_one_kind(request, _matching(request), is_one)
     elif is_one(os.path.basename(uri)) and request.is_file:
         return (InputFile(uri, os.path.basename(uri)),)
     elif request.is_remote and not _may_hold(request, is_one):
         return ()
     else:
-        found = iter(_below(request, is_one, alone))
-    return tuple(sorted(file for file in found if is_one(os.path.basename(file.uri))))
+        found = _below(request, is_one, alone)
+    return tuple(sorted(found))
 
 
 def state_of(uri: str, storage: StorageOptions) -> FileState:
@@ -155,6 +155,12 @@ def base_of(files: Sequence[InputFile]) -> str:
     return files[0].uri.removesuffix(files[0].name)
 
 
+def describe_files(request: SourceRequest, files: Sequence[InputFile], what: str) -> str:
+    """Return the start of the log line, such as "3 tar archives at /data"."""
+    number = f"{len(files)} {what}s" if len(files) > 1 else f"a {what}"
+    return f"{number} at {request.uri}"
+
+
 def common_split_names(files: Sequence[InputFile]) -> bool:
     """Return whether every file's name states a split."""
     return bool(files) and all(file.split for file in files)
@@ -163,7 +169,7 @@ def common_split_names(files: Sequence[InputFile]) -> bool:
 def _matching(request: SourceRequest) -> list[InputFile]:
     """Return the files that a wildcard matches; raise `UsageError` if one in braces is missing."""
     uri = request.uri
-    found = [InputFile(*pair) for pair in matching(uri, request.storage)]
+    found = [InputFile(*pair) for pair in request.listings.matching(uri)]
     if not re.search(r"[*?\[]", uri):  # braces only: they name each file
         wanted, there = expand_braces(uri), {file.uri for file in found}
         missing = [name for name in wanted if name not in there]

@@ -121,6 +121,7 @@ def test_broken_links_loops_and_pipes(tmp_path: Path) -> None:
     for name in ("pipe", "pipe.png"):
         os.mkfifo(root / "cat" / name)  # to open it would wait forever
     rows, rejects = listing(root)
+    assert detect(str(root)).name == "folder"
     assert list(rows) == ["cat/1.png"]
     assert rejects == {
         "cat/gone.png": "missing_file", "cat/self.png": "unreadable", "cat/folder": "unreadable",

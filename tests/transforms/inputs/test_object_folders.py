@@ -207,3 +207,11 @@ def test_a_web_server_is_no_folder() -> None:
     message = "a web server cannot be listed: use a folder or a bucket, or give the image URLs"
     with pytest.raises(StorageError, match=message):
         detect("https://127.0.0.1:1/in", NONE, storage=StorageOptions())
+
+
+def test_all_formats_look_at_one_listing(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    s3_bucket.fill(["in/cat/1.png", "in/dog/2.png", "in/notes.txt"], TINY_PNG)
+    uri = f"{s3_bucket.uri}/in"
+    source = detect(uri, storage=s3_bucket.behind(s3_proxy).options())
+    assert (source.name, source.facts.description) == ("folder", f"a folder at {uri}")
+    assert len(s3_proxy.requests) == 2, "the first page, and the folder's own content"

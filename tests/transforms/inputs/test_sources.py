@@ -15,6 +15,7 @@ from tests.structure import imports_of, module_name
 from tests.support.helpers import make_files, rows_of
 from tests.support.listings import detect, list_source
 from transforms.inputs.detection import known_formats
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.references import REFERENCE_SCHEMA
 
@@ -99,6 +100,26 @@ def test_looking_imports_no_listing() -> None:
     while more := set().union(*(imports[name] for name in reached)) - reached:
         reached |= more
     assert not reached & listing
+
+
+def test_a_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold millions of files, and every format looks into it."""
+    make_files(tmp_path, "cat/1.png", "dog/2.png", "notes.txt")
+    listed, scan = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (listed.append(path), scan(path))[1])
+    source = detect(str(tmp_path))
+    assert (source.name, listed) == ("folder", [str(tmp_path)])
+
+
+def test_a_pickled_request_has_no_listings(tmp_path: Path) -> None:
+    """Workers list the files of INPUT again."""
+    make_files(tmp_path, "a.rec")
+    request = SourceRequest(str(tmp_path))
+    assert request.listings.look_in(request.uri).files == ["a.rec"]
+    sent = pickle.dumps(request)
+    make_files(tmp_path, "b.rec")
+    assert request.listings.look_in(request.uri).files == ["a.rec"]
+    assert pickle.loads(sent).listings.look_in(request.uri).files == ["a.rec", "b.rec"]
 
 
 def test_a_format_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from transforms.inputs.input_files import (
     InputFile,
     base_of,
     common_split_names,
+    describe_files,
     find_files,
 )
 from transforms.inputs.source import SourceRequest
@@ -103,7 +104,7 @@ def look_at_archives(
             starts.append(ArchiveStart([], whole=False))
     layout = layout_of(starts, archives)
     return ArchiveFacts(
-        describe_archives(request, archives, what) + layout.describe(),
+        describe_files(request, archives, what) + layout.describe(),
         states_splits=layout.states_splits,
         request=request,
         base=base_of(archives),
@@ -189,9 +190,3 @@ def find_archives(
 def first_and_last(archives: Sequence[InputFile]) -> Iterable[InputFile]:
     """Return the archives that detection reads."""
     return dict.fromkeys((archives[0], archives[-1]))
-
-
-def describe_archives(request: SourceRequest, archives: Sequence[InputFile], what: str) -> str:
-    """Return the start of the log line, such as "3 tar archives at /data"."""
-    number = f"{len(archives)} {what}s" if len(archives) > 1 else f"a {what}"
-    return f"{number} at {request.uri}"

@@ -17,6 +17,7 @@ from transforms.inputs.input_files import (
     InputFile,
     base_of,
     common_split_names,
+    describe_files,
     find_files,
 )
 from transforms.inputs.source import SourceRequest
@@ -99,8 +100,8 @@ def _facts_of(
 
 def _describe(request: SourceRequest, files: Sequence[InputFile], layout: RecordLayout) -> str:
     anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
-    number = "a TFRecord file" if len(files) == 1 else f"{len(files)} TFRecord files"
-    return f"{number} at {request.uri}, {describe_columns(layout, layout.columns)}{anew}"
+    told = describe_files(request, files, "TFRecord file")
+    return f"{told}, {describe_columns(layout, layout.columns)}{anew}"
 
 
 def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
