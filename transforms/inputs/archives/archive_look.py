@@ -96,12 +96,10 @@ def look_at_archives(
     if not archives:
         return None
     request.refuse_columns(f"made of {what}s")
-    starts = []
-    for archive in first_and_last(archives):
-        try:
-            starts.append(read_start(archive.uri, request.storage))
-        except (ArchiveFault, MissingError):  # reported when the archive is listed
-            starts.append(ArchiveStart([], whole=False))
+    starts = [
+        _start_or_nothing(archive.uri, request.storage, read_start)
+        for archive in first_and_last(archives)
+    ]
     layout = layout_of(starts, archives)
     return ArchiveFacts(
         describe_files(request, archives, what) + layout.describe(),
@@ -118,6 +116,15 @@ class ArchiveStart(NamedTuple):
 
     paths: list[str]
     whole: bool
+
+
+def _start_or_nothing(
+    uri: str, storage: StorageOptions, read_start: Callable[[str, StorageOptions], ArchiveStart]
+) -> ArchiveStart:
+    try:
+        return read_start(uri, storage)
+    except (ArchiveFault, MissingError):  # reported when the archive is listed
+        return ArchiveStart([], whole=False)
 
 
 def start_of(members: Iterable[Member]) -> ArchiveStart:

@@ -43,7 +43,8 @@ class Archive:
         """Yield what `make` yields, by way of the spool.
 
         Args:
-            kind: The name of its listing in the spool.
+            kind: The kind of listing, which is hashed into the spool's names: on disk, these names
+                are those of earlier releases' classes.
             make: As for `spool.spooled`.
         """
         request = self.facts.request

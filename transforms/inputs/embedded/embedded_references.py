@@ -104,9 +104,8 @@ def _references(
     pictures = {}
     for name in (layout.image, *layout.others):
         found = _find_pictures(raw.column(name), file, facts.request, writer, problems)
-        if name == layout.image:
-            found = [_NO_IMAGE if one is None else one for one in found]
-        pictures[name] = _settled(found, problems)
+        missing = _NO_IMAGE if name == layout.image else None
+        pictures[name] = _settled([one or missing for one in found], problems)
     main = pictures[layout.image]
     columns: dict[str, pa.Array] = {
         "id": pc.coalesce(ids, numbered),
