@@ -218,6 +218,7 @@ def test_tables_in_a_store(bucket: Bucket) -> None:
         bucket.put(f"t/part-{number}.csv", b"path,label\n%d.png,cat\n" % number)
         bucket.put(f"t/{number}.png", TINY_PNG)
         bucket.put(f"only/part-{number}.csv", b"path,label\n../t/%d.png,cat\n" % number)
+    bucket.put("only/_delta_log/0.json", b"{}")  # its name marks no part of the table
     expected = [(f"{bucket.uri}/t/{number}.png",) for number in range(3)]
     for uri in (f"{bucket.uri}/t/part-*.csv", f"{bucket.uri}/only"):
         assert found_in(table_at(uri, storage=bucket.options()), "uri") == expected
