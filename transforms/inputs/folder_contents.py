@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from shardwright.errors import StorageError
-from shardwright.storage import StorageOptions, files_of, is_remote, parse_address
+from shardwright.storage.addresses import is_remote, parse_address
 from shardwright.storage.clients import client_for
+from shardwright.storage.folder import files_of
 from shardwright.storage.listing import first_page, list_folder
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import has_image_name, is_litter
 from transforms.inputs.wildcards import matching
 

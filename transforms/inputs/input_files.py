@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shardwright.errors import MissingError, UsageError
-from shardwright.storage import StorageOptions, absolute, is_remote
+from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.objects import head_object
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
 from transforms.inputs.folder_contents import is_web
 from transforms.inputs.source import SourceFacts, SourceRequest

@@ -7,9 +7,10 @@ import glob
 import os
 import re
 
-from shardwright.storage import StorageOptions, is_remote, parse_address
+from shardwright.storage.addresses import is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import list_folder, list_pages
+from shardwright.storage.options import StorageOptions
 
 _WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
 _HIDDEN = re.compile(r"(^|/)\.")

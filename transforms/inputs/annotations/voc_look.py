@@ -10,7 +10,7 @@ from itertools import islice
 import pyarrow as pa
 
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.file_rules import split_of
 from transforms.inputs.folder_contents import read_start

@@ -10,7 +10,7 @@ from itertools import chain, islice
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.yolo_labels import (
     YoloConfig,

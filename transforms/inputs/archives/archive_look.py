@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from shardwright.errors import MissingError, UsageError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.archives.archive_members import ArchiveFault, Member, path_problem
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, place_of
 from transforms.inputs.input_files import (

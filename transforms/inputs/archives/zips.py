@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.archives.archive_look import (
     ArchiveFacts,
     ArchiveStart,

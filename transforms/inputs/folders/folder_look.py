@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from shardwright.errors import UsageError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name
 from transforms.inputs.source import SourceFacts, SourceRequest
 

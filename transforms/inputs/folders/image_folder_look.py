@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.inputs.folder_contents import is_web
 from transforms.inputs.folders.folder_look import describe_folder, find_splits
 from transforms.inputs.source import SourceFacts, SourceRequest

@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 
 from shardwright.errors import UsageError
-from shardwright.storage import StorageOptions, files_of
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.input_files import checked, find_files
 from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format

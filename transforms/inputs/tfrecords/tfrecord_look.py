@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from shardwright.errors import RecordFault, UsageError
 from shardwright.format.records import RecordSpan
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.input_files import (
     FilesFacts,
     InputFile,
