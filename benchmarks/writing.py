@@ -31,8 +31,8 @@ from shardwright.storage.folder import Folder
 from transforms.features.rows import index_labels
 from transforms.images.checks import check_image
 from transforms.images.options import EncodeOptions
-from transforms.inputs.detection import list_source
-from transforms.inputs.folders.folder_source import FolderSource
+from transforms.inputs.detection import detect_source
+from transforms.inputs.source import SourceRequest
 from transforms.plan.shard_plans import ShardPlan
 from transforms.write.examples import ExampleEncoder
 from transforms.write.image_reads import ImageLocation, read_local_image
@@ -110,11 +110,8 @@ def whole_shards(references: pa.RecordBatch, folder: Path, threads: int, rounds:
 
 def shuffled_references(photos: Path) -> pa.RecordBatch:
     """Return the references of all photos in a shuffled order, as a build reads them."""
-    batches = [
-        batch
-        for batch in list_source(FolderSource.at(str(photos)))
-        if isinstance(batch, pa.RecordBatch)
-    ]
+    source = detect_source(SourceRequest(str(photos), input_format="folder"))
+    batches = [batch for batch in source.list_part("") if isinstance(batch, pa.RecordBatch)]
     batch = pa.concat_batches(batches)
     order = list(range(batch.num_rows))
     random.Random(0).shuffle(order)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.tensor_features import read_tensor
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.values import SparseColumn, Values, object_array, value_dtype
+from shardwright.reader.values import SparseColumn, object_array, value_dtype
 
 
 def natural_encoding(feature: Feature) -> Encoding:

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
+from shardwright.format.entries import Values
 from shardwright.format.schema import CLASSES, Feature, FeatureKind
-
-Values = Sequence[Any] | npt.NDArray[Any]  # of bytes, int or float
 
 INTEGERS = (*CLASSES, FeatureKind.TOKENS, FeatureKind.INT64)
 BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)

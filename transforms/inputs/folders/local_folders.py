@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 
-from shardwright.errors import UsageError
 from transforms.inputs.file_rules import (
     MAGIC_BYTES,
-    SPLIT_FOLDERS,
     Problem,
     etag_of,
     file_problem,
@@ -19,24 +17,6 @@ from transforms.inputs.file_rules import (
 )
 from transforms.inputs.image_rows import ImageRow
 from transforms.rejects import Reject, RejectReason
-
-
-def find_split_folders(root: str) -> tuple[str, ...]:
-    """Return the first-level folders if all have split names and no image is beside them, else ().
-
-    Raises:
-        UsageError: The folder cannot be listed.
-    """
-    try:
-        with os.scandir(root) as entries:
-            visible = [entry for entry in entries if not is_litter(entry.name)]
-    except OSError as error:
-        raise UsageError(f"INPUT {root} cannot be listed: {error.strerror}") from error
-    folders = sorted(entry.name for entry in visible if _is_folder(entry))
-    loose_images = any(not _is_folder(entry) and has_image_name(entry.name) for entry in visible)
-    if folders and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in folders):
-        return tuple(folders)
-    return ()
 
 
 def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | Reject]:
