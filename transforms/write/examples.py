@@ -20,7 +20,7 @@ from shardwright.format.crc import combine, combine_all
 from shardwright.format.example import bytes_entry_header, varint
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
 from shardwright.format.schema import PICTURES, ExampleSchema, Source, StoredFeature
-from transforms.images import ImageInfo
+from transforms.images import ImageInfo, ImageToStore
 from transforms.references import LABEL_INDEX, extra_name
 
 T = TypeVar("T")
@@ -88,10 +88,11 @@ class ExampleEncoder:
         return _encode_columns(columns, len(infos))
 
     @staticmethod
-    def encode_pictures(pictures: Mapping[str, bytes]) -> bytes:
+    def encode_pictures(pictures: Mapping[str, ImageToStore]) -> bytes:
         """Return the map entries of a record's additional images, by feature name."""
         return b"".join(
-            bytes_entry_header(name.encode(), len(data)) + data for name, data in pictures.items()
+            bytes_entry_header(name.encode(), len(picture.data)) + picture.data
+            for name, picture in pictures.items()
         )
 
     def frame(

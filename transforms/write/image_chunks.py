@@ -113,8 +113,7 @@ def _frame(
 ) -> Chunk:
     infos, images = [record.image.info for record in made], [record.image.data for record in made]
     measured = [
-        known
-        + encoder.encode_pictures({name: picture.data for name, picture in record.pictures.items()})
+        known + encoder.encode_pictures(record.pictures) if record.pictures else known
         for known, record in zip(encoder.encode_measured(infos), made, strict=True)
     ]
     framed = encoder.frame([record.entries for record in made], measured, images, crcs)
