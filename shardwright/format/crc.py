@@ -2,8 +2,8 @@
 
 A CRC is linear: that of A + B is the CRC of A, advanced by as many zero bytes as B has, xor that of
 B (zlib's `crc32_combine`, by Mark Adler). To advance by a number of zero bytes is to multiply by a
-matrix of 32 x 32 bits. There is one for each value of each byte of a length, made at first use, so
-that NumPy advances many checksums at once: a record takes a tenth of a pass over an 80 KB image.
+matrix of 32 x 32 bits. There is one for each value of each byte of a length, made at first use, and
+NumPy advances many checksums at once.
 """
 
 from __future__ import annotations
