@@ -15,6 +15,7 @@ import random
 import shutil
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,7 +35,7 @@ from transforms.inputs.folders.folder_source import FolderSource
 from transforms.plan.shard_plans import ShardPlan
 from transforms.write.examples import ExampleEncoder
 from transforms.write.image_reads import ImageLocation, read_local_image
-from transforms.write.shard_writing import write_shard
+from transforms.write.shard_writing import make_chunks, write_shard
 from transforms.write.write_job import WriteJob
 
 PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
@@ -70,6 +71,9 @@ def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
         for row in rows:
             value(read_local_image(row))
 
+    def make_all() -> None:
+        deque(make_chunks(references, make_job(folder, 1)), maxlen=0)
+
     def write_all() -> None:
         with open(folder / "written", "wb", buffering=0) as file:
             for start in range(0, len(data), 50):
@@ -90,19 +94,19 @@ def steps(references: pa.RecordBatch, folder: Path) -> list[tuple[str, float]]:
             "frame it",
             best_us(lambda: encoder.frame(nothing, nothing, data, crcs), len(rows)),
         ),
+        ("all of these, as chunks are made", best_us(make_all, len(rows))),
         ("gathered write", best_us(write_all, len(rows))),
     ]
 
 
+def make_job(folder: Path, threads: int) -> WriteJob:
+    schema = image_classification().with_class_names(("a",))
+    return WriteJob(Folder(str(folder)), schema, "header", EncodeOptions(), threads)
+
+
 def whole_shards(references: pa.RecordBatch, folder: Path, threads: int) -> float:
     """Return the microseconds per image of `write_shard`, with reads, checks and sidecar."""
-    job = WriteJob(
-        Folder(str(folder)),
-        image_classification().with_class_names(("a",)),
-        "header",
-        EncodeOptions(),
-        threads,
-    )
+    job = make_job(folder, threads)
     half = references.num_rows // 2
     plans = [
         ShardPlan.make(ShardName("b", "train", i, 2), references.slice(i * half, half), b"")
