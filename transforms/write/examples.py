@@ -20,7 +20,8 @@ from shardwright.format.crc import combine, combine_all
 from shardwright.format.example import bytes_entry_header, varint
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
 from shardwright.format.schema import PICTURES, ExampleSchema, Source, StoredFeature
-from transforms.images import ImageInfo, ImageToStore
+from transforms.images.kinds import ImageInfo
+from transforms.images.storing import ImageToStore
 from transforms.references import LABEL_INDEX, extra_name
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from google_crc32c import value
 
-from transforms.images import ImageInfo
+from transforms.images.kinds import ImageInfo
 from transforms.internal_errors import fault_of
 from transforms.rejects import Reject
 from transforms.write.examples import ExampleEncoder, FramedRecords
