@@ -14,6 +14,7 @@ import random
 import shutil
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from transforms.inputs.source import SourceRequest
 from transforms.plan.shard_plans import ShardPlan
 from transforms.write.examples import ExampleEncoder
 from transforms.write.image_reads import ImageLocation, read_local_image
-from transforms.write.shard_writing import write_shard
+from transforms.write.shard_writing import make_chunks, write_shard
 from transforms.write.write_job import WriteJob
 
 PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)
@@ -62,11 +63,18 @@ def steps(references: pa.RecordBatch, folder: Path, rounds: int) -> list[tuple[s
     ]
     data = [read_local_image(row) for row in rows]
     encoder = ExampleEncoder(image_classification().with_class_names(("a",)))
-    nothing = [b""] * len(data)
+    nothing, crcs = [b""] * len(data), [value(image) for image in data]
 
     def read_all() -> None:
         for row in rows:
             read_local_image(row)
+
+    def read_and_sum_all() -> None:
+        for row in rows:
+            value(read_local_image(row))
+
+    def make_all() -> None:
+        deque(make_chunks(references, make_job(folder, 1)), maxlen=0)
 
     def write_all() -> None:
         with open(folder / "written", "wb", buffering=0) as file:
@@ -80,26 +88,27 @@ def steps(references: pa.RecordBatch, folder: Path, rounds: int) -> list[tuple[s
             best_us(lambda: [check_image(image, "header") for image in data], len(rows), rounds),
         ),
         (
-            "one CRC32C of the image (three are made)",
+            "its CRC32C, not right after reading it",
             best_us(lambda: [value(image) for image in data], len(rows), rounds),
         ),
+        ("read it, and its CRC32C at once", best_us(read_and_sum_all, len(rows), rounds)),
         (
-            "frame it, two CRC32C included",
-            best_us(lambda: encoder.frame(nothing, nothing, data), len(rows), rounds),
+            "frame it",
+            best_us(lambda: encoder.frame(nothing, nothing, data, crcs), len(rows), rounds),
         ),
+        ("all of these, as chunks are made", best_us(make_all, len(rows), rounds)),
         ("gathered write", best_us(write_all, len(rows), rounds)),
     ]
 
 
+def make_job(folder: Path, threads: int) -> WriteJob:
+    schema = image_classification().with_class_names(("a",))
+    return WriteJob(Folder(str(folder)), schema, "header", EncodeOptions(), threads)
+
+
 def whole_shards(references: pa.RecordBatch, folder: Path, threads: int, rounds: int) -> float:
     """Return the microseconds per image of `write_shard`, with reads, checks and sidecar."""
-    job = WriteJob(
-        Folder(str(folder)),
-        image_classification().with_class_names(("a",)),
-        "header",
-        EncodeOptions(),
-        threads,
-    )
+    job = make_job(folder, threads)
     half = references.num_rows // 2
     plans = [
         ShardPlan.make(ShardName("b", "train", i, 2), references.slice(i * half, half), b"")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
-from shardwright.format.records import crc32c_of
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder
 from transforms.images.pixels import PIXELS
@@ -66,12 +66,12 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
     rows = _IndexRows(plan.references)
     rejects: list[Reject] = []
     fixes: Counter[str] = Counter()
-    crc = 0
+    parts: list[tuple[int, int]] = []  # CRC32C and length of each chunk
     with job.root.open_sink(plan.name.shard) as sink:
         for chunk in _run(tasks, plan.references, job):
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
-            crc = crc32c_of(chunk.framed.pieces, crc)
+            parts.append((chunk.framed.crc32c, chunk.framed.num_bytes))
             rejects += chunk.rejects
             fixes += chunk.fixes
             PROGRESS.add(
@@ -84,7 +84,7 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
         name=plan.name,
         num_records=table.num_rows,
         num_bytes=num_bytes,
-        crc32c=crc,
+        crc32c=combine_all([crc for crc, _ in parts], [length for _, length in parts]),
         digest=plan.digest,
         etag=sink.etag,
         rejects=_count_reasons(rejects),
