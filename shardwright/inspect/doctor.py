@@ -79,47 +79,54 @@ class Diagnosis:
         }
 
 
-def diagnose(
+def training_reader(
     dataset: str,
     split: str = "train",
     *,
     image_side: int = 224,
     batch_size: int = 64,
-    seconds: float = 5.0,
     threads: int | None = None,
     storage_options: StorageOptions | None = None,
-) -> Diagnosis:
-    """Measure how fast a dataset is read for training.
+) -> Reader:
+    """Return a reader of shuffled training batches, to be measured.
 
     Args:
         dataset: Its folder or address.
         split: As for `Reader`.
         image_side: Height and width of the training images, in pixels.
         batch_size: Images per batch.
-        seconds: Run time of the whole reader; timing the stages takes about as long again.
-        threads: Decoding threads of the reader; None means one per core.
+        threads: Decoding threads; None means one per core.
         storage_options: As for `Reader`.
 
     Raises:
-        NotADatasetError, StorageError, UsageError, BadRecordError: As for `Reader`.
+        NotADatasetError, StorageError, UsageError: As for `Reader`.
     """
-    if seconds <= 0:
-        raise UsageError(f"seconds must be above 0, got {seconds}")
-    image = TrainImage(image_side)
-    with Reader(
+    return Reader(
         dataset,
         split,
         global_batch_size=batch_size,
         shuffle=True,
-        image=image,
+        image=TrainImage(image_side),
         threads=threads,
         remainder="carry",
         storage_options=storage_options,
-    ) as reader:
-        return _measure(reader, image, batch_size, seconds)
+    )
 
 
-def _measure(reader: Reader, image: TrainImage, batch_size: int, seconds: float) -> Diagnosis:
+def diagnose(reader: Reader, seconds: float = 5.0) -> Diagnosis:
+    """Measure how fast a reader reads its dataset for training.
+
+    Args:
+        reader: As `training_reader` returns it.
+        seconds: Run time of the whole reader; timing the stages takes about as long again.
+
+    Raises:
+        StorageError, UsageError, BadRecordError: As for `Reader`.
+    """
+    if seconds <= 0:
+        raise UsageError(f"seconds must be above 0, got {seconds}")
+    image, batch_size = reader.options.image, reader.options.global_batch_size
+    assert isinstance(image, TrainImage), "training_reader sets it"
     stage_msec, device = _time_stages(reader.engine, image, batch_size)
     images_per_sec, busy, count = _time_whole(reader, batch_size, seconds)
     return Diagnosis(

@@ -99,7 +99,7 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
         return _bad_name(uri)
     if status is None:
         return _without_answer(error, uri, endpoint, text)
-    settled = _settled(error, status, code, text, uri, verb, endpoint)
+    settled = _settled(error, status, code, uri, verb, endpoint)
     if settled is not None:
         return StoreFault(settled, False, str(status), bodiless=bodiless)
     message = f"{uri} cannot be {_done(verb)}: {endpoint} returned {f'{status} {code}'.strip()}"
@@ -131,7 +131,7 @@ def _bad_name(uri: str) -> StoreFault:
 
 
 def _settled(
-    error: Exception, status: int, code: str, text: str, uri: str, verb: str, endpoint: str
+    error: Exception, status: int, code: str, uri: str, verb: str, endpoint: str
 ) -> StorageError | None:
     """Return the typed error of a response that no retry would change, or None."""
     store = parse_address(uri).store
@@ -146,7 +146,7 @@ def _settled(
             f"{store}: {refused}: check that they are for this store and have not expired"
         )
     if code in _WRONG_REGION or status in (301, 307):
-        region = _REGION.search(text)
+        region = _REGION.search(str(error))
         fix = (
             f"it is in {region[1]}: set --storage-option region={region[1]}"
             if region
