@@ -21,7 +21,7 @@ from transforms.images.kinds import MAX_GIF_PIXELS, ImageInfo, RejectedImage
 from transforms.images.masks import encode_mask
 from transforms.images.options import Encode, EncodeOptions
 from transforms.images.policy import ImagePolicy, PolicyFault, policy_table
-from transforms.images.storing import ImageToStore, encode_image, store_image
+from transforms.images.storing import ImageToStore, store_image
 
 __all__ = [
     "CHECKS",
@@ -36,7 +36,6 @@ __all__ = [
     "RejectedImage",
     "check_image",
     "decode_rgb",
-    "encode_image",
     "encode_mask",
     "encode_png",
     "policy_table",

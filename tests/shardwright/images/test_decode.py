@@ -15,8 +15,9 @@ from shardwright.errors import ImageFault
 from shardwright.images import DecodedImage, EvalImage, ImageTransform, StoredImage
 from shardwright.images.crops import evaluation_crop
 from tests.support import image_makers as make
+from tests.support.encoded_images import encode_image
 from tests.support.image_corpus import BMP, GIF, JPEG, PNG, PROGRESSIVE, WEBP, all_samples
-from transforms.images import EncodeOptions, RejectedImage, check_image, encode_image
+from transforms.images import EncodeOptions, RejectedImage, check_image
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import image_corpus as corpus
+from tests.support.encoded_images import encode_image
 from tests.support.image_makers import patched
 from tests.support.random_tests import examples
 from transforms.images import (
@@ -24,7 +25,6 @@ from transforms.images import (
     PolicyFault,
     RejectedImage,
     check_image,
-    encode_image,
     store_image,
 )
 from transforms.rejects import RejectReason as R

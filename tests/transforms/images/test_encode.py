@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from tests.support.encoded_images import encode_image
 from tests.support.image_corpus import ANIMATED_GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.support.image_makers import (
     BGR_MASKS,
@@ -20,7 +21,7 @@ from tests.support.image_makers import (
     png,
     saved,
 )
-from transforms.images import EncodeOptions, ImageInfo, RejectedImage, check_image, encode_image
+from transforms.images import EncodeOptions, ImageInfo, RejectedImage, check_image
 from transforms.images.exif import exif_orientation
 from transforms.rejects import RejectReason as R
 

@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from tests.support.encoded_images import encode_image
 from tests.support.image_makers import drawn, exif_block, opened, picture, saved
-from transforms.images import EncodeOptions, ImageInfo, check_image, encode_image
+from transforms.images import EncodeOptions, ImageInfo, check_image
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
