@@ -92,6 +92,7 @@ def download(
             pool.submit(_download_part, source, descriptor, start, stop, done)
             for start, stop in parts
         ]
+        # The first failure fails the object, so the parts that have not begun are left out.
         finished, unfinished = wait(waiting, return_when=FIRST_EXCEPTION)
         for future in unfinished:
             future.cancel()
@@ -108,7 +109,7 @@ def _download_part(
 ) -> None:
     data = source.read(start, stop)
     view, place = memoryview(data), start
-    while view:
+    while view:  # a disk that is getting full writes less than asked, before it raises
         written = os.pwrite(descriptor, view, place)
         view, place = view[written:], place + written
     if done is not None:
