@@ -38,7 +38,7 @@ class FileLock:
             StorageError: The file cannot be created, or its file system does not support locks.
         """
         started, pause, said = time.monotonic(), _FIRST_PAUSE, False
-        # Polled: a blocking call would neither warn, nor notice that the file was removed.
+        # Polled, because a blocking call could not warn of a long wait.
         while not self._try(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if not wait:
                 self.release()

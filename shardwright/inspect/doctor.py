@@ -88,7 +88,7 @@ def training_reader(
     threads: int | None = None,
     storage_options: StorageOptions | None = None,
 ) -> Reader:
-    """Return a reader of shuffled training batches, to be measured.
+    """Return a reader of shuffled training batches, to be measured. Raises as `Reader`.
 
     Args:
         dataset: Its folder or address.
@@ -97,9 +97,6 @@ def training_reader(
         batch_size: Images per batch.
         threads: Decoding threads; None means one per core.
         storage_options: As for `Reader`.
-
-    Raises:
-        NotADatasetError, StorageError, UsageError: As for `Reader`.
     """
     return Reader(
         dataset,
@@ -148,11 +145,29 @@ def _time_stages(
     engine: Engine, image: TrainImage, batch_size: int
 ) -> tuple[dict[str, float], str]:
     places = engine.places.find(0, min(_SAMPLE_RECORDS, engine.epoch_size))
-    count = len(places.rows)
+    read, parse, images = _time_reading(engine, places)
     stored = stored_image(engine.corpus.schema)
+    slot = np.empty((*image.shape,), np.uint8)
+    fused = _msec(
+        lambda: [
+            image.apply(data, stored, int(draw), slot)
+            for data, draw in zip(images, places.draws, strict=True)
+        ],
+        len(images),
+    )
+    augment = _time_augment(image, images[:_AUGMENTED_IMAGES], stored, slot)
+    batch = np.zeros((batch_size, *image.shape), np.uint8)
+    gather = _msec(lambda: [batch.copy() for _ in range(3)], 3 * batch_size)
+    copy, device = _time_device_copy(batch)
+    times = (read, parse, max(fused - augment, 0.0), augment, gather, copy)
+    return dict(zip(STAGES, times, strict=True)), device
+
+
+def _time_reading(engine: Engine, places: Places) -> tuple[float, float, list[Any]]:
+    """Return the milliseconds per record of reading and of parsing, and the stored images."""
     frames: list[tuple[bytes, int, int]] = []
     images: list[Any] = []
-    slot = np.empty((*image.shape,), np.uint8)
+    count = len(places.rows)
     store = engine.columns.allocate(count)
     indexes = ShardIndexes(engine.corpus.shards, of_images=False)
     for shard in np.unique(places.shards):
@@ -164,19 +179,7 @@ def _time_stages(
         ),
         count,
     )
-    fused = _msec(
-        lambda: [
-            image.apply(data, stored, int(draw), slot)
-            for data, draw in zip(images, places.draws, strict=True)
-        ],
-        count,
-    )
-    augment = _time_augment(image, images[:_AUGMENTED_IMAGES], stored, slot)
-    batch = np.zeros((batch_size, *image.shape), np.uint8)
-    gather = _msec(lambda: [batch.copy() for _ in range(3)], 3 * batch_size)
-    copy, device = _time_device_copy(batch)
-    times = (read, parse, max(fused - augment, 0.0), augment, gather, copy)
-    return dict(zip(STAGES, times, strict=True)), device
+    return read, parse, images
 
 
 def _time_augment(

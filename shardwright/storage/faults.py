@@ -146,13 +146,7 @@ def _settled(
             f"{store}: {refused}: check that they are for this store and have not expired"
         )
     if code in _WRONG_REGION or status in (301, 307):
-        region = _REGION.search(str(error))
-        fix = (
-            f"it is in {region[1]}: set --storage-option region={region[1]}"
-            if region
-            else "set --storage-option region=..."
-        )
-        return WrongRegionError(f"{store} is not in the configured region; {fix} or AWS_REGION")
+        return _wrong_region(store, str(error))
     if status == 403:
         return DeniedError(
             f"{uri}: access denied: these credentials may not {verb} it "
@@ -163,6 +157,16 @@ def _settled(
     if isinstance(error, exceptions.AlreadyExistsError):
         return ExistsError(f"{uri} already exists")
     return ChangedError(f"{uri} has changed since it was listed") if status in (304, 412) else None
+
+
+def _wrong_region(store: str, text: str) -> WrongRegionError:
+    region = _REGION.search(text)
+    fix = (
+        f"it is in {region[1]}: set --storage-option region={region[1]}"
+        if region
+        else "set --storage-option region=..."
+    )
+    return WrongRegionError(f"{store} is not in the configured region; {fix} or AWS_REGION")
 
 
 def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> StoreFault:

@@ -170,6 +170,11 @@ def order_class_names(
         BuildError: There are more than MAX_CLASSES names, or a name contains a line break.
     """
     distinct = set(names)
+    _check_class_names(distinct, feature)
+    return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
+
+
+def _check_class_names(distinct: Collection[str], feature: str) -> None:
     if len(distinct) > MAX_CLASSES:
         where = f"values of {feature!r}" if feature else "labels"
         column = "that" if feature else "--label-column"
@@ -184,7 +189,6 @@ def order_class_names(
                 f"class name {name!r} contains a line break, which labels.txt cannot hold: "
                 "rename the class"
             )
-    return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
 
 
 def read_class_names(text: str, path: str) -> tuple[str, ...]:
