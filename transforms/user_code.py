@@ -31,7 +31,8 @@ import numpy.typing as npt
 
 from shardwright.errors import UsageError
 from shardwright.extras import APPLICATION_PACKAGES
-from transforms.images import RejectedImage, decode_rgb
+from transforms.images.arrays import decode_rgb
+from transforms.images.kinds import RejectedImage
 from transforms.rejects import RejectReason
 
 Picture = bytes | npt.NDArray[np.uint8]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from transforms.images import EncodeOptions, ImageInfo, store_image
+from transforms.images.kinds import ImageInfo
+from transforms.images.options import EncodeOptions
+from transforms.images.storing import store_image
 
 
 def encode_image(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]:

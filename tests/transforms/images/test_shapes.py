@@ -12,7 +12,9 @@ from PIL import Image
 
 from tests.support.encoded_images import encode_image
 from tests.support.image_makers import drawn, exif_block, opened, picture, saved
-from transforms.images import EncodeOptions, ImageInfo, check_image
+from transforms.images.checks import check_image
+from transforms.images.kinds import ImageInfo
+from transforms.images.options import EncodeOptions
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
