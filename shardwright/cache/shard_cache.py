@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from shardwright.cache.damage import drop_damaged, is_whole, refetch_shard
-from shardwright.cache.downloads import fetch_shard
+from shardwright.cache.downloads import ShardDownload
 from shardwright.cache.eviction import LOCK, PART
 from shardwright.cache.files import NoRoomError
 from shardwright.cache.locks import FileLock
@@ -231,12 +231,7 @@ class ShardCache:
                 if not lock.acquire(shared=False, wait=wait):
                     break
                 if not is_whole(path, info):
-                    fetch_shard(
-                        self.root,
-                        name.shard,
-                        info,
-                        path,
-                        self._files,
+                    ShardDownload(self.root, name.shard, info, path, self._files).run(
                         wait=wait,
                         check=(lambda: None) if wait else self._prefetches.check_not_canceled,
                     )

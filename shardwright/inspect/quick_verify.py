@@ -103,15 +103,15 @@ def _faults_beside_shards(
 
 
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:
-    if unknown:
-        which = (
-            "any shard"
-            if len(unknown) == num_shards
-            else f"{len(unknown)} of {num_shards} shards, such as {unknown[0]},"
-        )
-        keeps = "keeps no checksum for" if which != "any shard" else "does not keep checksums for"
-        where = "the store" if root.is_remote else "a disk"
-        yield DatasetFault.of_file(
-            naming.MANIFEST,
-            f"{where} {keeps} {which}: only lengths were compared; run without --quick to read all",
-        )
+    if not unknown:
+        return
+    where = "the store" if root.is_remote else "a disk"
+    keeps = (
+        "does not keep checksums for any shard"
+        if len(unknown) == num_shards
+        else f"keeps no checksum for {len(unknown)} of {num_shards} shards, such as {unknown[0]},"
+    )
+    yield DatasetFault.of_file(
+        naming.MANIFEST,
+        f"{where} {keeps}: only lengths were compared; run without --quick to read all",
+    )

@@ -103,9 +103,8 @@ class Sparse(Encoding):
         starts = np.cumsum(lengths) - lengths
         places = np.arange(len(rows)) - np.repeat(starts, lengths)
         values = np.concatenate([np.empty(0, value_dtype(feature)), *column])
-        return SparseColumn(
-            np.stack([rows, places], axis=1), values, (len(column), int(lengths.max(initial=0)))
-        )
+        shape = len(column), int(lengths.max(initial=0))
+        return SparseColumn(np.stack([rows, places], axis=1), values, shape, blank_value(feature))
 
 
 def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:

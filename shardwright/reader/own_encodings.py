@@ -79,10 +79,11 @@ class Bags(Encoding):
             raise ExampleFault(
                 f"feature {feature.name!r} has {len(indices)} indices and {len(counts)} counts"
             )
-        if len(indices) and not (indices.min() >= 0 and indices.max() < self.num_words):
+        outside = indices[(indices < 0) | (indices >= self.num_words)]
+        if len(outside):
             raise ExampleFault(
                 f"feature {feature.name!r} has an index outside its vocabulary "
-                f"of {self.num_words} words: {indices.max()}"
+                f"of {self.num_words} words: {outside[0]}"
             )
         return indices, counts
 

@@ -96,7 +96,7 @@ class RecordReader:
         """
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
-        data = self._read(shard, offset, length)
+        (data,) = self._read(shard, offset, length)
         if self._check and spans.crcs is not None and google_crc32c.value(data) != spans.crcs[row]:
             raise RecordFault(offset, "the checksum of the image bytes does not match the index")
         return data
@@ -113,7 +113,7 @@ class RecordReader:
         """
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
-        frame = self._read(shard, offset, length)
+        (frame,) = self._read(shard, offset, length)
         if self._check:
             check_frame(frame, offset)
         return frame, HEADER_BYTES, length - FOOTER_BYTES
@@ -126,9 +126,7 @@ class RecordReader:
         """
         spans = self.indexes[shard]
         offset, num_bytes = int(spans.offsets[row]), int(spans.lengths[row]) - FRAME_BYTES
-        header = self._read(shard, offset, HEADER_BYTES)
-        data = self._read(shard, offset + HEADER_BYTES, num_bytes)
-        footer = self._read(shard, offset + HEADER_BYTES + num_bytes, FOOTER_BYTES)
+        header, data, footer = self._read(shard, offset, HEADER_BYTES, num_bytes, FOOTER_BYTES)
         if self._check:
             check_parts(header, data, footer, offset)
         return data
@@ -139,20 +137,25 @@ class RecordReader:
             self._corpus.shards[shard].uri, row, int(self.indexes[shard].offsets[row]), what
         )
 
-    def _read(self, shard: int, offset: int, length: int) -> bytes:
+    def _read(self, shard: int, offset: int, *lengths: int) -> list[bytes]:
+        """Return consecutive parts of a shard. Raises as `read_record`."""
+        start, parts = offset, []
         try:
             with self._files.open(shard) as file:
-                data = os.pread(file, length, offset)
+                for length in lengths:
+                    parts.append(os.pread(file, length, start))
+                    start += length
         except OSError as error:
             if isinstance(error, StorageError):
                 raise
             raise StorageError(
                 f"{self._corpus.shards[shard].uri} cannot be read: {error.strerror or error}"
             ) from error
-        if len(data) < length:
+        num_bytes = sum(map(len, parts))
+        if num_bytes < sum(lengths):
             raise RecordFault(
                 offset,
-                f"the file ends inside the record: {len(data)} of {length} bytes are left",
+                f"the file ends inside the record: {num_bytes} of {sum(lengths)} bytes are left",
                 is_truncated=True,
             )
-        return data
+        return parts

@@ -18,7 +18,7 @@ from shardwright.storage import gcs_peer
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.downloads import download
+from shardwright.storage.downloads import ObjectParts, download
 from shardwright.storage.etags import looks_like_md5, plain_etag
 from shardwright.storage.faults import is_past_end, is_whole_answer
 from shardwright.storage.heads import head
@@ -98,9 +98,9 @@ class ObjectFiles:
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""
-        client, key = client_and_key(path, self._options)
         found = self._found(path)
-        return pa.PythonFile(RangeReader(client, path, key, found.num_bytes, found.etag), mode="r")
+        parts = ObjectParts.of(path, self._options, found.etag)
+        return pa.PythonFile(RangeReader(parts, found.num_bytes), mode="r")
 
     def _found(self, path: str) -> StatedFile:
         found = head_object(path, self._options)

@@ -172,6 +172,16 @@ def order_class_names(
     found = set(names)
     # Images of the other classes are rejected, as of an unknown class.
     distinct = {name for name in found if is_storable(name)}
+    if found and not distinct:
+        raise BuildError(
+            f"class name {min(found)!r} is blank or contains a line break, which labels.txt cannot "
+            "hold: rename the class"
+        )
+    _check_num_classes(distinct, feature)
+    return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
+
+
+def _check_num_classes(distinct: Collection[str], feature: str) -> None:
     if len(distinct) > MAX_CLASSES:
         where = f"values of {feature!r}" if feature else "labels"
         column = "that" if feature else "--label-column"
@@ -180,12 +190,6 @@ def order_class_names(
             f"is {column} the right column? "
             "A column that holds no classes can be stored as a plain feature instead"
         )
-    if found and not distinct:
-        raise BuildError(
-            f"class name {min(found)!r} is blank or contains a line break, which labels.txt cannot "
-            "hold: rename the class"
-        )
-    return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
 
 
 def is_storable(class_name: str) -> bool:

@@ -65,12 +65,7 @@ def encode_pixels(
     source: Size = image.size
     sideways = target.orientation >= 5
     geometry = plan_geometry(source[::-1] if sideways else source, options)
-    if target.encode == "jpeg" and max(geometry.canvas) > MAX_JPEG_SIDE:
-        detail = (
-            f"{geometry.canvas[0]:,} x {geometry.canvas[1]:,} pixels; "
-            f"a JPEG may have at most {MAX_JPEG_SIDE:,} per side: use resize"
-        )
-        raise RejectedImage(RejectReason.TOO_MANY_PIXELS, detail)
+    _check_canvas(geometry.canvas, target)
     lying = geometry.turned() if sideways else geometry
     with decoder_faults(header):  # covers conversion: a missing palette fails only when applied
         if header.info.format == "jpeg":
@@ -92,6 +87,15 @@ def encode_pixels(
                 else _flat(image, options, target)
             )
             return _encoded(image, options, target)
+
+
+def _check_canvas(canvas: Size, target: Target) -> None:
+    if target.encode == "jpeg" and max(canvas) > MAX_JPEG_SIDE:
+        detail = (
+            f"{canvas[0]:,} x {canvas[1]:,} pixels; "
+            f"a JPEG may have at most {MAX_JPEG_SIDE:,} per side: use resize"
+        )
+        raise RejectedImage(RejectReason.TOO_MANY_PIXELS, detail)
 
 
 def _in_srgb(image: Image, options: EncodeOptions, target: Target) -> Image:

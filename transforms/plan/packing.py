@@ -206,6 +206,7 @@ def spread(
 def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Reject]]:
     """Sort a bucket into the global order and reject ids that an earlier row or uri has."""
     batch = concat(batches)
+    # By row and uri, too: which of two equal ids stays must not depend on which arrived first.
     ordered = batch.sort_by(
         [(ORDER_KEY, "ascending"), ("id", "ascending"), ("row", "ascending"), ("uri", "ascending")]
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from tests.support.encoded_images import encode_image
 from tests.support.image_corpus import ANIMATED_GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.support.image_makers import (
     BGR_MASKS,
@@ -24,7 +25,6 @@ from transforms.images.checks import check_image
 from transforms.images.exif import exif_orientation
 from transforms.images.kinds import ImageInfo, RejectedImage
 from transforms.images.options import EncodeOptions
-from transforms.images.storing import encode_image
 from transforms.rejects import RejectReason as R
 
 OPENS = [sample for sample in all_samples() if sample.reencode is None]
