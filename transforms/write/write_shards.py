@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
 
@@ -43,6 +43,9 @@ class WriteShards(beam.PTransform):
         return plans | "Write" >> write  # ShardSummary
 
 
+_Finishing = Future[tuple[ShardSummary, list[Reject]]]
+
+
 class _WriteFn(beam.DoFn):
     """A DoFn whose thread puts each shard in place while the next one is written.
 
@@ -53,7 +56,7 @@ class _WriteFn(beam.DoFn):
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shardwright-finish")
 
     def start_bundle(self) -> None:
-        self._finishing: Future[tuple[ShardSummary, list[Reject]]] | None = None
+        self._finishing: list[_Finishing] = []  # at most one shard
 
     def process(self, plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Any]:
         finished = find_finished(job.root, plan, retry=clearance.retry)
@@ -70,26 +73,27 @@ class _WriteFn(beam.DoFn):
             try:
                 finish = write_records(plan, job)
             finally:
-                previous = self._finished()  # one at a time, and none outlives a failed bundle
-            self._finishing = self._thread.submit(finish)
-        yield from routed(previous)
+                wait(self._finishing)  # one at a time, and none goes on after a failed write
+            # Submitted before the previous result is taken: if that raises, this shard is finished
+            # all the same, so that no open upload is left behind.
+            previous, self._finishing = self._finishing, [self._thread.submit(finish)]
+        yield from _results_of(previous)
 
     def finish_bundle(self) -> Iterator[Any]:
-        for result in routed(self._finished()):
+        for result in _results_of(self._finishing):
             yield in_global_window(result)
 
     def teardown(self) -> None:
         self._thread.shutdown()
 
-    def _finished(self) -> list[ShardSummary | Reject]:
-        """Wait for the previous shard, count it, and return its summary and rejects."""
-        finishing, self._finishing = self._finishing, None
-        if finishing is None:
-            return []
-        summary, rejects = finishing.result()
+
+def _results_of(finishing: Iterable[_Finishing]) -> Iterator[Any]:
+    """Wait for shards, count them, and yield their summaries and rejects as `routed`."""
+    for shard in finishing:
+        summary, rejects = shard.result()
         for name, number in COUNTERS.drain().items():
             count(f"storage_{name}", number)
         for name, number in summary.stats.get("fixes", {}).items():
             count(f"fixed_{name}", number)
         count_written(summary)
-        return [summary, *rejects]
+        yield from routed((summary, *rejects))

@@ -14,7 +14,7 @@ from shardwright.errors import StorageError
 from shardwright.format.index import ShardSummary
 from shardwright.format.naming import ShardName
 from shardwright.storage import Folder
-from tests.support.build_helpers import png_of, stamps_of
+from tests.support.build_helpers import leftovers_of, png_of, stamps_of
 from tests.support.helpers import Run, file_references, run_transform
 from transforms.images import EncodeOptions
 from transforms.output_state import Clearance
@@ -148,6 +148,8 @@ def test_a_shard_that_cannot_be_finished_fails_the_build(
     monkeypatch.setattr(write_shards, "write_records", records_written)
     with pytest.raises(Exception, match="the upload is gone"):
         write(tmp_path / "out", plans)
+    assert leftovers_of(tmp_path / "out") == []
+    assert len(begun) == 2
 
 
 def test_without_vocabularies_there_is_no_label(tmp_path: Path) -> None:
