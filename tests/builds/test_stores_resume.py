@@ -144,6 +144,8 @@ def test_an_upload_that_a_killed_build_left_is_aborted_by_the_next_run(
         proxy.add(hang := Fault("stall", None, path_contains="partNumber=2", skip=1))
         running = start(Place(str(large)), through, tmp_path / "stderr", *LARGE)
         wait_for(lambda: proxy.hits(hang) > 0, running)
+        # The first shard is put in place while the second one is written.
+        wait_for(lambda: any(name.startswith("index/") for name in output.stamps()), running)
         running.signal(signal.SIGKILL)
         running.wait()
     [left] = output.pending_uploads()
