@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.support.benchmark_scripts import load
 from tests.support.image_makers import picture, saved
-from transforms.images import EncodeOptions
+from transforms.images.options import EncodeOptions
 
 encode = load("encode")
 
