@@ -77,8 +77,8 @@ def by_pillow(size: Size | None, data: bytes) -> bytes:
     return encoded.getvalue()
 
 
-def by_us(size: Size | None, data: bytes) -> bytes:
-    return store_image(data, EncodeOptions("jpeg", size)).data
+def by_us(options: EncodeOptions, data: bytes) -> bytes:
+    return store_image(data, options).data
 
 
 def in_order(encode: Callable[[bytes], bytes], images: Sequence[bytes]) -> list[bytes]:
@@ -115,7 +115,8 @@ def images_of(work: Work, files: Sequence[Path]) -> list[bytes]:
 
 def speeds(work: Work, images: list[bytes], rounds: int) -> dict[str, list[float]]:
     """Return the images/s of each route, one value per round."""
-    pillow, ours = functools.partial(by_pillow, work.size), functools.partial(by_us, work.size)
+    pillow = functools.partial(by_pillow, work.size)
+    ours = functools.partial(by_us, EncodeOptions("jpeg", work.size))
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
         pool.map(pillow, images[: BLOCK * CORES], BLOCK)
         routes: dict[str, Callable[[], list[bytes]]] = {

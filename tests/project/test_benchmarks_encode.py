@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.support.benchmark_scripts import load
 from tests.support.image_makers import picture, saved
+from transforms.images.options import EncodeOptions
 
 encode = load("encode")
 
@@ -17,9 +18,8 @@ encode = load("encode")
 @pytest.mark.parametrize("size", [(20, 30), None])
 def test_both_ways_make_the_same_images(size: tuple[int, int] | None) -> None:
     data = saved(picture(), "JPEG", quality=95)
-    theirs, ours = (
-        Image.open(io.BytesIO(way(size, data))) for way in (encode.by_pillow, encode.by_us)
-    )
+    made = encode.by_pillow(size, data), encode.by_us(EncodeOptions("jpeg", size), data)
+    theirs, ours = (Image.open(io.BytesIO(image)) for image in made)
     assert theirs.size == ours.size == (size or (61, 47))
     assert theirs.mode == ours.mode == "RGB"
     assert theirs.quantization == ours.quantization
