@@ -18,10 +18,10 @@ import apache_beam as beam
 import pyarrow as pa
 from apache_beam.pvalue import AsList, AsSingleton
 
+from pipelines.beam_running import run_pipeline
 from pipelines.graphs import plan_graph, reference_graph, size_estimate
 from pipelines.job import BuildJob
 from pipelines.runners import is_local
-from pipelines.running import run_pipeline
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
