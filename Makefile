@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-guard bench-encode bench-join bench-plan bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-guard bench-encode bench-join bench-plan bench-storage bench-read bench-runners bench-startup clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -126,6 +126,9 @@ bench-encode: install  ## re-encoding against a plain Pillow loop, and memory wi
 
 bench-plan: install  ## a plan of 5,000,000 rows
 	$(BIN)/python benchmarks/plan.py --write
+
+bench-startup: install  ## start-up: help, 8,000 photographs, 1,000,000 tiny files, built and up to date (needs 10 GB, about 6 minutes)
+	$(BIN)/python benchmarks/startup.py --write
 
 bench-storage: install servers  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 14 minutes)
 	$(BIN)/python benchmarks/storage.py --write

@@ -34,7 +34,10 @@ def _run(job: BuildJob) -> None:
         from pipelines.stock_build import run_stock_build
 
         run_stock_build(job)
-    else:
+        return
+    from pipelines.up_to_date import publish_finished
+
+    if not publish_finished(job):
         from pipelines.beam_running import run_pipeline
         from pipelines.graphs import build_graph
 

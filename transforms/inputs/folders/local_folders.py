@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
 
@@ -44,6 +45,7 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | 
 
     Links are followed, except one back to a folder above itself.
     """
+    place = functools.cache(functools.partial(place_of, split_folders))
     for relative, entry, problem in walk(root):
         try:
             relative.encode("utf-8")
@@ -59,12 +61,18 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | 
         if problem:
             yield Reject(relative, os.path.join(root, relative), *problem)
         elif entry is not None:
-            yield _reference(split_folders, relative, entry)
+            found = _image_of(relative, entry)
+            if isinstance(found, Reject):
+                yield found
+            else:
+                # All files of a folder have one place.
+                split, label = place(relative[: -len(entry.name)])
+                etag = etag_of(found)
+                yield ImageRow(relative, entry.path, found.st_size, etag, split, label)
 
 
-def _reference(
-    split_folders: Sequence[str], relative: str, entry: os.DirEntry[str]
-) -> ImageRow | Reject:
+def _image_of(relative: str, entry: os.DirEntry[str]) -> os.stat_result | Reject:
+    """Return the status of an image file, or why it is none."""
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -77,10 +85,7 @@ def _reference(
     except OSError as error:
         return Reject(relative, entry.path, RejectReason.UNREADABLE, error.strerror or str(error))
     problem = file_problem(status) or _other_file(entry)
-    if problem:
-        return Reject(relative, entry.path, *problem)
-    split, label = place_of(split_folders, relative)
-    return ImageRow(relative, entry.path, status.st_size, etag_of(status), split, label)
+    return Reject(relative, entry.path, *problem) if problem else status
 
 
 def _other_file(entry: os.DirEntry[str]) -> Problem | None:
