@@ -16,6 +16,7 @@ Exit code 1 if a target fails, unless --no-check is given.
 from __future__ import annotations
 
 import argparse
+import compileall
 import shutil
 import sys
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ _GIF = (
     b"\x02\x02D\x01\0;"
 )
 _PHOTO_BYTES = 80_000
+_PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
 _BLOCK_BYTES = 4096  # a tiny file takes a block
 _AGAIN = "up to date: all"
 
@@ -165,6 +167,8 @@ def main() -> int:
     need_bytes = 2 * (args.photos * _PHOTO_BYTES + args.tiny * _BLOCK_BYTES)
     folder = (args.dir or page.default_directory(need_bytes)).resolve()
     page.require_room(folder, need_bytes)
+    for package in _PACKAGES:  # else every run would compile, where Python writes no bytecode
+        compileall.compile_dir(page.REPO / package, quiet=1)
     try:
         bench = Bench(folder, args.photos, args.tiny)
         for _ in range(args.rounds):
