@@ -1,7 +1,7 @@
 """Run a build, report the result in the last lines of the log and return the exit code.
 
-Errors of the user are reported without a stack trace. This file imports neither Beam nor what reads
-INPUT, so that `--help` and wrong options are answered at once.
+Errors of the user are reported without a stack trace. This file does not import Beam, so that
+`--help` and wrong options are answered at once.
 """
 
 from __future__ import annotations
