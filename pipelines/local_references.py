@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +18,14 @@ from pipelines.options import BuildOptions
 from transforms.duplicates import contents
 from transforms.features.rows import index_references, settle_references
 from transforms.features.vocabularies import (
+    Counts,
     Vocabularies,
     add_counts,
     count_values,
     order_vocabularies,
 )
 from transforms.hashing import joined, union
-from transforms.inputs.detection import list_source
+from transforms.inputs.source import InputSource
 from transforms.inputs.tables.table_source import TableSource
 from transforms.labels.label_table import LabelRules, join_bucket, spread
 from transforms.plan.size_estimate import SizeEstimate
@@ -42,7 +42,6 @@ _Batches = Iterable[pa.RecordBatch]
 _Results = Iterable[pa.RecordBatch | Reject]
 
 
-@dataclass
 class LocalReferences:
     """The references of a job with final features, and what is known about all of them.
 
@@ -52,23 +51,17 @@ class LocalReferences:
     Attributes:
         vocabularies: Class names and words by feature name.
         rejects: Rejects so far; complete once `batches` has ended.
+
+    Raises:
+        ShardwrightError: INPUT cannot be listed, or has too few records for its splits.
     """
 
-    job: BuildJob
-    vocabularies: Vocabularies = field(init=False)
-    rejects: list[Reject] = field(default_factory=list, init=False)
-    _settled: HeldBatches = field(init=False)
-
-    def __post_init__(self) -> None:
-        """List and settle all references."""
-        job, counts = self.job, []
+    def __init__(self, job: BuildJob) -> None:
+        self._job = job
+        self.rejects: list[Reject] = []
         self._settled = HeldBatches(PLAIN_BYTES)
-        for listed in self._listed():
-            for batch in self._keep(settle_references(listed, job.schema)):
-                counts.append(count_values(batch, job.schema))
-                self._settled.add(batch)
-        self.vocabularies = order_vocabularies(
-            add_counts(counts),
+        self.vocabularies: Vocabularies = order_vocabularies(
+            add_counts(self._settle()),
             job.schema,
             class_names=job.class_names,
             integer_labels=job.integer_labels,
@@ -79,11 +72,18 @@ class LocalReferences:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the references, once."""
         for settled in self._settled.take():
-            yield from self._keep(index_references(settled, self.job.schema, self.vocabularies))
+            yield from self._keep(index_references(settled, self._job.schema, self.vocabularies))
+
+    def _settle(self) -> Iterator[Counts]:
+        """List and settle all references, and yield what is to be learned from each batch."""
+        for listed in self._listed():
+            for batch in self._keep(settle_references(listed, self._job.schema)):
+                self._settled.add(batch)
+                yield count_values(batch, self._job.schema)
 
     def estimate(self, batches: _Batches) -> SizeEstimate | None:
         """Estimate the sizes of re-encoded images, if the job needs that."""
-        job = self.job
+        job = self._job
         seed = job.options.seed
         sample = ReferenceSample.merged(ReferenceSample.of(batch, seed) for batch in batches)
         write_job = job.write_job.with_vocabularies(self.vocabularies)
@@ -98,14 +98,14 @@ class LocalReferences:
 
     def _listed(self) -> Iterator[pa.RecordBatch]:
         """Yield references with a split."""
-        options = self.job.options
-        batches = self._keep(list_source(self.job.source))
-        if self.job.label_table is not None:
-            batches = self._join_labels(batches, self.job.label_table)
+        options = self._job.options
+        batches = self._keep(_list_all(self._job.source))
+        if self._job.label_table is not None:
+            batches = self._join_labels(batches, self._job.label_table)
         if options.duplicates != "keep":
             batches = self._drop_duplicates(list(batches), options)
-        if self.job.split_lists is not None:
-            return self._split_by_lists(list(batches), self.job.split_lists)
+        if self._job.split_lists is not None:
+            return self._split_by_lists(list(batches), self._job.split_lists)
         return self._draw_splits(batches, options.split)
 
     def _join_labels(self, batches: _Batches, table: TableSource) -> Iterator[pa.RecordBatch]:
@@ -117,7 +117,7 @@ class LocalReferences:
         for batch in batches:
             for bucket, piece in spread(batch, rules.keys_of(batch), num_buckets):
                 images[bucket].append(piece)
-        for batch in self._keep(list_source(table)):
+        for batch in self._keep(_list_all(table)):
             for bucket, piece in spread(batch, batch.column("id"), num_buckets):
                 rows[bucket].append(piece)
         for bucket in sorted({*images, *rows}):
@@ -153,7 +153,7 @@ class LocalReferences:
         for batch in batches:
             yield from split_lists.take_listed(batch, ids)
         others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]
-        rule = self.job.options.split
+        rule = self._job.options.split
         if rule is not None:
             yield from self._draw_splits(others, rule)
             return
@@ -161,19 +161,24 @@ class LocalReferences:
             yield from self._keep(split_lists.reject_others(batch))
 
     def _draw_splits(self, batches: _Batches, rule: SplitRule | None) -> Iterator[pa.RecordBatch]:
-        stratify, given = self.job.options.stratify, self.job.splits_given
+        stratify, given = self._job.options.stratify, self._job.splits_given
         if given or rule is None or (isinstance(rule, SplitFractions) and not stratify):
             fractions = rule if isinstance(rule, SplitFractions) else None
             for batch in batches:
                 yield from self._keep(assign_splits(batch, fractions, given=given))
             return
         held = list(batches)
-        if self.job.options.group_column is not None:
+        if self._job.options.group_column is not None:
             placed = _place_groups(held, rule, stratify=stratify)
             yield from (grouped_splits.split_groups(batch, placed) for batch in held)
             return
         thresholds = _thresholds(held, rule, stratify=stratify)
         yield from (stratified.cut_batch(batch, thresholds) for batch in held)
+
+
+def _list_all(source: InputSource) -> Iterator[pa.RecordBatch | Reject]:
+    for part in source.parts():
+        yield from source.list_part(part)
 
 
 def _place_groups(
