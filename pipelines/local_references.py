@@ -112,18 +112,21 @@ class LocalReferences:
         rules = LabelRules.of(table.layout)
         # One bucket up to 16 MB, then 16 to 32 MB of the table in each.
         num_buckets = 1 << (table.layout.num_bytes >> 24).bit_length()
-        images: dict[int, list[pa.RecordBatch]] = defaultdict(list)
-        rows: dict[int, list[pa.RecordBatch]] = defaultdict(list)
+        images, rows = (
+            defaultdict[int, HeldBatches](lambda: HeldBatches(PLAIN_BYTES // num_buckets))
+            for _ in range(2)
+        )
         for batch in batches:
             for bucket, piece in spread(batch, rules.keys_of(batch), num_buckets):
-                images[bucket].append(piece)
+                images[bucket].add(piece)
         for batch in self._keep(_list_all(table)):
             for bucket, piece in spread(batch, batch.column("id"), num_buckets):
-                rows[bucket].append(piece)
+                rows[bucket].add(piece)
         for bucket in sorted({*images, *rows}):
             # As one batch, because the rows are hashed again for each batch.
-            whole = [concat(images.pop(bucket))] if bucket in images else []
-            yield from self._keep(join_bucket(whole, rows.pop(bucket, []), rules))
+            pieces = list(images[bucket].take())
+            whole = [concat(pieces)] if pieces else []
+            yield from self._keep(join_bucket(whole, list(rows[bucket].take()), rules))
 
     def _drop_duplicates(
         self, batches: Sequence[pa.RecordBatch], options: BuildOptions

@@ -40,13 +40,12 @@ class LocalShards:
     """
 
     def __init__(self, job: BuildJob, *, with_plans: bool) -> None:
-        # Listing makes many objects and frees them. Each collection meanwhile would look through
-        # everything that is imported, a fifth of the time.
-        gc.freeze()
+        # Listing makes many objects without cycles: collections would take a fifth of the time.
+        gc.disable()
         try:
             self._make(job, with_plans=with_plans)
         finally:
-            gc.unfreeze()
+            gc.enable()
 
     def _make(self, job: BuildJob, *, with_plans: bool) -> None:
         references = LocalReferences(job)

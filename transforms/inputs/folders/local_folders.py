@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from shardwright.errors import UsageError
 from transforms.inputs.file_rules import (
@@ -47,9 +48,7 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | 
     """
     place = functools.cache(functools.partial(place_of, split_folders))
     for relative, entry, problem in walk(root):
-        try:
-            relative.encode("utf-8")
-        except UnicodeEncodeError:
+        if not (relative.isascii() or _is_utf8(relative)):
             shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
             yield Reject(
                 "",
@@ -84,14 +83,22 @@ def _image_of(relative: str, entry: os.DirEntry[str]) -> os.stat_result | Reject
         )
     except OSError as error:
         return Reject(relative, entry.path, RejectReason.UNREADABLE, error.strerror or str(error))
-    problem = file_problem(status) or _other_file(entry)
+    problem = file_problem(status)
+    if problem is None and not has_image_name(entry.name):
+        problem = _other_file(entry)
     return Reject(relative, entry.path, *problem) if problem else status
 
 
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _other_file(entry: os.DirEntry[str]) -> Problem | None:
-    """Return why a file is not an image, so that it is not planned into a shard, or None."""
-    if has_image_name(entry.name):
-        return None
+    """Return why a file's first bytes are not those of an image, or None."""
     try:
         with open(entry.path, "rb") as file:
             magic = file.read(MAGIC_BYTES)
@@ -134,7 +141,7 @@ def _entries(
 ) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
     try:
         with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+            entries = sorted(found, key=attrgetter("name"))
     except OSError as error:
         yield (
             prefix.rstrip("/"),
