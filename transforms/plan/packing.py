@@ -211,6 +211,7 @@ def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list
     # Equal ids have equal keys, so they share a bucket and are neighbors in it.
     if not (np.diff(keys[order]) == 0).any():
         return batch.take(pa.array(order)), []
+    # By row and uri, too: which of two equal ids stays must not depend on which arrived first.
     ordered = batch.sort_by([(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")])
     ids = ordered.column("id")
     again = np.zeros(ordered.num_rows, bool)
