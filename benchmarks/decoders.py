@@ -34,8 +34,9 @@ import cv2
 import simplejpeg
 import tensorflow as tf
 
-from shardwright.images import DecodedImage, StoredImage, TrainImage
 from shardwright.images.crops import Crop, draw_crop, draw_flip
+from shardwright.images.decode import StoredImage
+from shardwright.images.specs import DecodedImage, TrainImage
 
 SIZE, BLOCK, THREADS = 224, 16, (1, 2)
 FILES, SPEC, EXACT_SPEC = StoredImage(), TrainImage(SIZE), TrainImage(SIZE, fast=False)

@@ -33,7 +33,8 @@ from photos import make_photos
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from transforms.images import EncodeOptions, store_image
+from transforms.images.options import EncodeOptions
+from transforms.images.storing import store_image
 from transforms.write.read_ahead import ReadAhead
 
 CORES = os.cpu_count() or 1

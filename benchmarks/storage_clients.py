@@ -65,9 +65,9 @@ def run_read(name: str, place: Place, args: argparse.Namespace) -> dict[str, flo
 
 
 def _list_shardwright(place: Place) -> Callable[[], int]:
-    from shardwright.storage import StorageOptions
     from shardwright.storage.clients import client_for
     from shardwright.storage.listing import list_pages
+    from shardwright.storage.options import StorageOptions
 
     client = client_for(f"{place.scheme}://{place.bucket}", StorageOptions.of(place.options))
     return lambda: sum(map(len, list_pages(client, "")))
@@ -143,7 +143,8 @@ def _chunks(num_bytes: int) -> Iterator[list[bytes]]:
 
 
 def _upload_shardwright(place: Place, key: str, num_bytes: int) -> None:
-    from shardwright.storage import Folder, StorageOptions
+    from shardwright.storage.folder import Folder
+    from shardwright.storage.options import StorageOptions
 
     folder = Folder.at(f"{place.scheme}://{place.bucket}", StorageOptions.of(place.options))
     with folder.open_sink(key) as sink:

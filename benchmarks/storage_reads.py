@@ -51,7 +51,7 @@ def shardwright(place: Place) -> Read:
     """Return a build's read path: chunks of references in order, checked against the listing."""
     import pyarrow as pa
 
-    from shardwright.storage import StorageOptions
+    from shardwright.storage.options import StorageOptions
     from transforms.write.image_reads import read_ahead
 
     options = StorageOptions.of(place.options)

@@ -24,9 +24,9 @@ import page
 from measure import cpu_seconds_of_children
 from photos import PhotoSet
 
-from shardwright.storage import StorageOptions
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import list_pages
+from shardwright.storage.options import StorageOptions
 
 sys.path.append(str(page.REPO))  # for the servers of the tests
 

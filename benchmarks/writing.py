@@ -26,9 +26,10 @@ from photos import make_photos
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from schemas.image_classification import image_classification
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.features.rows import index_labels
-from transforms.images import EncodeOptions, check_image
+from transforms.images.checks import check_image
+from transforms.images.options import EncodeOptions
 from transforms.inputs.detection import list_source
 from transforms.inputs.folders.folder_source import FolderSource
 from transforms.plan.shard_plans import ShardPlan

@@ -19,7 +19,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from schemas.image_classification import image_classification
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms import (
     AssignSplits,
     ClearOutput,

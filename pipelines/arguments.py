@@ -11,9 +11,9 @@ from schemas.image_classification import FEATURE_NAMES
 from schemas.ready import READY_SCHEMAS
 from shardwright.format.naming import is_dataset_name
 from shardwright.sizes import parse_size
-from shardwright.storage import NO_OPTIONS, StorageOptions
-from transforms.images import CHECKS, EncodeOptions
-from transforms.images.options import IMAGES
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from transforms.images.checks import CHECKS
+from transforms.images.options import IMAGES, EncodeOptions
 from transforms.inputs.tables.table_layout import LABEL_KEYS
 from transforms.options import OptionGroup
 from transforms.output_state import IF_EXISTS

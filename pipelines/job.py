@@ -16,7 +16,8 @@ from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
 from shardwright.format import naming
 from shardwright.format.schema import ExampleSchema, FeatureKind
-from shardwright.storage import Folder, absolute, files_of
+from shardwright.storage.addresses import absolute
+from shardwright.storage.folder import Folder, files_of
 from transforms.features.vocabularies import read_class_names
 from transforms.inputs.detection import detect_source, make_request
 from transforms.inputs.source import InputSource, SourceFacts

@@ -18,7 +18,7 @@ from shardwright.format import naming
 from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_json, read_manifest
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.output_state import (
     check_fingerprint,
     check_output,

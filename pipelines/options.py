@@ -14,7 +14,8 @@ from pipelines.option_parser import read_options
 from pipelines.runners import beam_arguments, check_code, check_runner
 from shardwright.errors import UsageError
 from shardwright.format.naming import dataset_name_for
-from shardwright.storage import Folder, absolute, is_remote
+from shardwright.storage.addresses import absolute, is_remote
+from shardwright.storage.folder import Folder
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.options import check_values
 from transforms.plan.packing import DEFAULT_SHARD_BYTES, ShardPolicy

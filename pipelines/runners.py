@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from pipelines.dataflow import dataflow_arguments
 from shardwright.errors import UsageError
-from shardwright.storage import is_remote
+from shardwright.storage.addresses import is_remote
 
 LOCAL_RUNNER = "FnApiRunner"
 _LOCAL_RUNNERS = frozenset(

@@ -23,7 +23,8 @@ from pipelines.runners import describe_runner, option_of
 from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.sizes import show_bytes, show_seconds
-from shardwright.storage import COUNTERS, Folder
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.folder import Folder
 from transforms.plan.size_errors import average, record_bytes_of
 from transforms.progress import PROGRESS
 from transforms.publish.leaks import LEAKS

@@ -14,10 +14,12 @@ import pyarrow as pa
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
-from shardwright.storage import StorageOptions, absolute, files_of
+from shardwright.storage.addresses import absolute
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 from transforms.features.column_types import check_column
 from transforms.features.rows import column_features
-from transforms.images import EncodeOptions
+from transforms.images.options import EncodeOptions
 from transforms.references import extra_name
 
 _FILES = (".py", ".json")

@@ -20,7 +20,7 @@ from pipelines.job import BuildJob
 from pipelines.local_plan import BuildState, plan_locally
 from pipelines.running import say
 from shardwright.errors import BuildError, UsageError
-from shardwright.storage import is_remote
+from shardwright.storage.addresses import is_remote
 from transforms.plan.packing import Layout, ShardCuts
 from transforms.progress import PROGRESS
 from transforms.publish.publish_dataset import PublishDataset

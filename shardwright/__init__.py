@@ -22,21 +22,15 @@ from shardwright.extras import import_part
 from shardwright.format.manifest import Manifest
 
 if TYPE_CHECKING:
-    from shardwright.images import DecodedImage, EvalImage, TrainImage, normalize, normalizer
-    from shardwright.reader import (
-        BadRecord,
-        ClassBalanced,
-        ClassWeights,
-        Dense,
-        MultiHot,
-        OneHot,
-        RawTensor,
-        Reader,
-        RecordWeights,
-        Sparse,
-        SparseColumn,
-        Text,
-    )
+    from shardwright.images.normalize import normalize, normalizer
+    from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
+    from shardwright.reader.class_encodings import MultiHot, OneHot
+    from shardwright.reader.encodings import RawTensor, Text
+    from shardwright.reader.list_encodings import Dense, Sparse
+    from shardwright.reader.reader import Reader
+    from shardwright.reader.record_reader import BadRecord
+    from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
+    from shardwright.reader.values import SparseColumn
     from shardwright.tfdata.pipeline import load
 
     __version__: str

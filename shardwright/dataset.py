@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 
 if TYPE_CHECKING:
-    from shardwright.images import ImageTransform
+    from shardwright.images.specs import ImageTransform
     from shardwright.reader.encodings import Encoding
 
 

@@ -22,7 +22,7 @@ from shardwright.errors import (
 )
 from shardwright.format import naming
 from shardwright.format.manifest import json_bytes, read_json, write_json
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.plan.packing import Layout
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject, count_faults

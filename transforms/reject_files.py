@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError
 from shardwright.format import naming
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.rejects import NO_FAULTS, Reject, RejectReason, rejects_to_table
 
 

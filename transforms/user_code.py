@@ -30,7 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
-from transforms.images import RejectedImage, decode_rgb
+from transforms.images.arrays import decode_rgb
+from transforms.images.kinds import RejectedImage
 from transforms.rejects import RejectReason
 
 _OUR_PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")

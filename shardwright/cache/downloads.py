@@ -21,8 +21,8 @@ from shardwright.cache.eviction import PART, PARTS
 from shardwright.cache.files import CacheFiles, DiskFullError, write_faults
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.manifest import ShardInfo
-from shardwright.storage import Folder
 from shardwright.storage.downloads import download
+from shardwright.storage.folder import Folder
 from shardwright.storage.objects import head_object
 
 Span = tuple[int, int]

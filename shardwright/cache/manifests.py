@@ -19,7 +19,8 @@ from shardwright.errors import (
 )
 from shardwright.format import naming
 from shardwright.format.manifest import Manifest, json_bytes, read_manifest
-from shardwright.storage import Folder, parse_address
+from shardwright.storage.addresses import parse_address
+from shardwright.storage.folder import Folder
 
 _OFFLINE = (UnreachableError, TimedOutError, ThrottledError, CredentialsError)
 _LOG = logging.getLogger("shardwright.cache")

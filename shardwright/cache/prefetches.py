@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from shardwright.errors import StorageError
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 _DOWNLOADS_AT_A_TIME = 3  # four requests of 8 MB each: at most 96 MB in memory
 

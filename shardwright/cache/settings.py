@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shardwright.cache.files import CacheFiles
 from shardwright.errors import StorageError, UsageError
 from shardwright.sizes import parse_size
-from shardwright.storage import local_path
+from shardwright.storage.addresses import local_path
 
 PLACE, CAP = "SHARDWRIGHT_CACHE", "SHARDWRIGHT_CACHE_BYTES"
 DEFAULT_SHARE_OF_DISK = 0.5

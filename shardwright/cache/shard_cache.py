@@ -41,7 +41,7 @@ from shardwright.errors import NotFoundError, UsageError
 from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.sizes import show_bytes
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
 

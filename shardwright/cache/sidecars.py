@@ -12,7 +12,7 @@ from shardwright.errors import MissingError, StorageError
 from shardwright.format.index import parse_index, read_index, read_summary
 from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 
 class CachedSidecars:

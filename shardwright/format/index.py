@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 _SUMMARY_KEY = b"shardwright"
 

@@ -15,7 +15,7 @@ from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 FORMAT_VERSION = 1
 

@@ -21,7 +21,7 @@ from shardwright.errors import ImageFault
 from shardwright.format.example import ExampleFault
 from shardwright.format.tensors import parse_tensor_proto
 from shardwright.images.crops import Crop
-from shardwright.images.formats import image_format
+from shardwright.images.formats.kinds import image_format
 from shardwright.images.gif import decode_frame, first_frame
 from shardwright.images.headers import check_size, essential_png, read_size
 from shardwright.images.jpeg import decode_jpeg, read_jpeg_header

@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 
 from shardwright.errors import ImageFault
-from shardwright.images.formats import MAX_PIXELS
 from shardwright.images.formats.bmp import BITFIELDS, bmp_header, has_bgr_masks, has_bmp_header
+from shardwright.images.formats.kinds import MAX_PIXELS
 from shardwright.images.formats.png import png_header, png_of_chunks
 from shardwright.images.formats.webp import webp_size
 

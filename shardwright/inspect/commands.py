@@ -13,7 +13,8 @@ from typing import Any
 
 from shardwright.errors import NotADatasetError, ShardwrightError, UsageError
 from shardwright.format.manifest import read_manifest
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 
 EXIT_DONE, EXIT_FAULTS, EXIT_USAGE = 0, 1, 2
 

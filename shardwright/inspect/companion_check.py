@@ -18,7 +18,7 @@ from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.format.tfds_features import features_json
 from shardwright.inspect.faults import DatasetFault
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 
 def check_companions(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.images import DecodedImage, StoredImage, TrainImage
+from shardwright.images.decode import StoredImage
+from shardwright.images.specs import DecodedImage, TrainImage
 from shardwright.reader.engine import Engine, stored_image
 from shardwright.reader.places import Places
 from shardwright.reader.reader import Reader
 from shardwright.reader.shard_index import ShardIndexes
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 
 _SAMPLE_RECORDS, _AUGMENTED_IMAGES = 256, 64
 _WARM_UP_BATCHES = 2

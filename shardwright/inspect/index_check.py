@@ -18,7 +18,7 @@ from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan
 from shardwright.format.schema import ExampleSchema, Source
 from shardwright.inspect.example_check import Values, one_value
 from shardwright.inspect.faults import DatasetFault
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 _BLOCK_ROWS = 1024
 _COMPARED = (

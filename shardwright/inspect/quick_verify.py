@@ -14,7 +14,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.inspect.faults import DatasetFault, Verification
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from shardwright.storage.local import StatedFile
 
 _BY_CHECKSUMS, _BY_LENGTHS = "the store's checksums", "lengths alone"

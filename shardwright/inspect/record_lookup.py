@@ -18,7 +18,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.format.schema import Source
 from shardwright.inspect.example_check import Values, one_value
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 
 @dataclass(frozen=True, slots=True)

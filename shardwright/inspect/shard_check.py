@@ -28,7 +28,7 @@ from shardwright.inspect.example_check import ExampleChecker, one_value
 from shardwright.inspect.faults import DatasetFault, limit_faults
 from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar
 from shardwright.inspect.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 FileContent = tuple[int, int]  # length in bytes, CRC32C
 # Errors of a whole store, which are not faults of a dataset in it.

@@ -19,7 +19,8 @@ from shardwright.format.tensor_features import read_tensor
 from shardwright.inspect.example_check import Values, one_value
 from shardwright.inspect.record_lookup import FoundRecord
 from shardwright.sizes import show_bytes
-from shardwright.storage import Folder, local_path
+from shardwright.storage.addresses import local_path
+from shardwright.storage.folder import Folder
 
 _SHOWN_BYTES = 24
 _SHOWN_VALUES = 16

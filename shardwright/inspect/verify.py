@@ -18,7 +18,8 @@ from shardwright.inspect.companion_check import check_companions, find_strays
 from shardwright.inspect.example_check import one_value
 from shardwright.inspect.faults import DatasetFault, Verification, limit_faults
 from shardwright.inspect.shard_check import ShardCheck, ShardChecker
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 
 DEFAULT_THREADS = 2
 _Place = tuple[str, int, int]  # file, record, offset

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from shardwright.errors import ImageFault, RecordFault
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Source
-from shardwright.images import ImageTransform, StoredImage
+from shardwright.images.decode import StoredImage
+from shardwright.images.specs import ImageTransform
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.places import Places
 from shardwright.reader.record_reader import BadRecord, RecordReader

@@ -10,13 +10,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwright.cache import CacheSettings, ShardCache
+from shardwright.cache.settings import CacheSettings
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import UsageError
 from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema
 from shardwright.reader.subsets import parse_split
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 _REMOTE_WINDOW = 16  # the cache must hold all of these shards at once
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from shardwright.cache import ShardCache
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.reader.corpus import ShardRef
 
 _SECONDS_PER_SHARD = 1.0  # before the actual pace is known: 150 MB, decoded by two cores

@@ -13,7 +13,8 @@ import numpy as np
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import ExampleSchema, Source
-from shardwright.images import ImageTransform, StoredImage
+from shardwright.images.decode import StoredImage
+from shardwright.images.specs import ImageTransform
 from shardwright.reader.batches import MASK, Batch, BatchMaker, PendingBatch, static_shape
 from shardwright.reader.columns import ColumnReader
 from shardwright.reader.corpus import Corpus, DatasetSource
@@ -27,7 +28,7 @@ from shardwright.reader.selection import Selection, select_records
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes
 from shardwright.reader.steps import Step
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 
 class Engine:

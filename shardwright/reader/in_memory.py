@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from shardwright.errors import UsageError
-from shardwright.images import ImageTransform
+from shardwright.images.specs import ImageTransform
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.reader import Reader
 from shardwright.sizes import parse_size, show_bytes
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 _ALL_ROWS = 1 << 40  # more than any split has: one incomplete batch
 

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardwright.cache import CacheSettings
+from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
-from shardwright.images import ImageTransform
+from shardwright.images.specs import ImageTransform
 from shardwright.reader.encodings import Encoding
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
 from shardwright.reader.steps import Remainder, check_whole
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 
 Features = Mapping[str, Encoding | None]
 

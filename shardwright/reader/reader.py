@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from shardwright.cache import CacheSettings
+from shardwright.cache.settings import CacheSettings
 from shardwright.extras import import_part
 from shardwright.format.schema import ExampleSchema
-from shardwright.images import ImageTransform
+from shardwright.images.specs import ImageTransform
 from shardwright.reader.bad_records import add_bad_records
 from shardwright.reader.batches import Batch
 from shardwright.reader.encodings import Encoding, Spec
@@ -20,7 +20,7 @@ from shardwright.reader.record_reader import BadRecord
 from shardwright.reader.sampling import Sampling
 from shardwright.reader.selection import Condition
 from shardwright.reader.steps import Remainder
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 
 
 class Reader:

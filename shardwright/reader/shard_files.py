@@ -29,13 +29,14 @@ from contextlib import contextmanager, nullcontext
 from itertools import islice
 from typing import Any
 
-from shardwright.cache import PinnedShard, ShardCache
+from shardwright.cache.pins import PinnedShard
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import UsageError
 from shardwright.format.naming import ShardName
 from shardwright.reader.corpus import ShardRef
 from shardwright.reader.download_plan import Pace, count_shards_ahead, first_uses
 from shardwright.reader.shard_opening import close_all, close_shard, open_shard
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 _MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from shardwright.cache import PinnedShard
+from shardwright.cache.pins import PinnedShard
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.manifest import ShardInfo
 from shardwright.reader.corpus import ShardRef

@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from shardwright.cache import CacheSettings
+from shardwright.cache.settings import CacheSettings
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.reader.corpus import DatasetSource
 from shardwright.reader.order import ShuffledOrder, StoredOrder
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from shardwright.tfdata.blocks import BlockReader
 from shardwright.tfdata.examples import ExampleMaker
 from shardwright.tfdata.options import LoadOptions

@@ -10,7 +10,7 @@ import pytest
 
 from shardwright.errors import NotADatasetError
 from shardwright.format.manifest import read_manifest
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support import build_helpers as builds
 from tests.support.build_helpers import (
     build,

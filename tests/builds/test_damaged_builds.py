@@ -11,7 +11,7 @@ from PIL import Image
 
 from tests.support import random_tests
 from tests.support.build_helpers import build, ids_below, record_ids, rejects_of
-from transforms.images import PolicyFault
+from transforms.images.policy import PolicyFault
 from transforms.user_code import Record
 
 # Extension: Pillow's name of the format, and the modes it can save.

@@ -17,7 +17,7 @@ from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
 from shardwright.inspect.verify import verify
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import (
     build,
     index_of,

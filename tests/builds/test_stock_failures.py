@@ -16,7 +16,7 @@ from pipelines.stock_build import run_stock_build, stock_graph
 from shardwright.errors import BuildError
 from shardwright.format import naming
 from shardwright.format.manifest import read_json
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.builds.test_stock_build import BEAM, check_sound
 from tests.support.build_helpers import build, make_images, png_of, reasons_of, stamps_of
 from transforms.plan.packing import ShardCuts

@@ -15,7 +15,7 @@ import pytest
 from pipelines import plan_dataset
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import build, make_images, stamps_of
 
 SPLITS = ("--split", "train=0.7,test=0.3", "--records-per-shard", "7")

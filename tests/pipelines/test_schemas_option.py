@@ -15,10 +15,10 @@ from schemas.ready import READY_SCHEMAS
 from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, Source
 from shardwright.format.schema import FeatureKind as K
-from shardwright.storage import NO_OPTIONS
+from shardwright.storage.options import NO_OPTIONS
 from tests.support.helpers import write_schema
 from tests.support.schema_tables import IMAGE, LABEL, OWN, OWN_PYTHON, table
-from transforms.images import EncodeOptions
+from transforms.images.options import EncodeOptions
 
 Names = tuple[str, ...]
 Features = tuple[Feature, ...]

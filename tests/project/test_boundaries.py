@@ -16,7 +16,7 @@ import pytest
 
 import transforms
 from shardwright.format.manifest import read_manifest
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests import ROOT
 from tests.support.build_helpers import make_images
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from shardwright.format.manifest import read_manifest
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.helpers import TINY_PNG
 from tests.support.listings import Rows, listed
 from tests.support.tfrecord_makers import features_of

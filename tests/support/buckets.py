@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 import pytest
 
-from shardwright.storage import COUNTERS, Folder, StorageOptions
 from shardwright.storage.clients import Client, client_for
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import object_stores

@@ -13,12 +13,14 @@ from typing import Any
 import google_crc32c
 import numpy as np
 
-from shardwright.cache import CacheSettings, ShardCache
+from shardwright.cache.settings import CacheSettings
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, write_json
 from shardwright.format.naming import MANIFEST, ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from tests import ROOT
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer

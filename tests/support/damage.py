@@ -27,7 +27,7 @@ from shardwright.format.records import (
 )
 from shardwright.inspect.faults import DatasetFault
 from shardwright.inspect.verify import verify
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 CLASSES = ("ape", "bee", "Löwe")
 Values = Sequence[bytes] | Sequence[int] | Sequence[float]

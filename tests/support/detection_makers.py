@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from shardwright.storage import NO_OPTIONS, StorageOptions
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.support.buckets import Bucket
 from tests.support.helpers import rejects_of, rows_of
 from tests.support.listings import Rows

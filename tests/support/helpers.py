@@ -15,7 +15,7 @@ import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
 
 from shardwright.format.schema import ExampleSchema
-from shardwright.storage import COUNTERS
+from shardwright.storage.counters import COUNTERS
 from transforms.inputs.file_rules import etag_of
 from transforms.references import LABEL_INDEX, REFERENCE_SCHEMA, set_column
 from transforms.rejects import Reject

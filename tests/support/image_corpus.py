@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tests.support import image_makers as make
-from transforms.images import ImageInfo
+from transforms.images.kinds import ImageInfo
 from transforms.rejects import RejectReason as R
 
 JPEG = make.drawn("JPEG", quality=90)

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source, VocabularyRule
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import png_of, write_table
 from tests.support.tfrecord_makers import records_of as records_of
 from transforms.reject_files import read_rejects

@@ -7,10 +7,10 @@ import os
 import re
 from collections.abc import Sequence
 
-from shardwright.cache import CacheSettings
+from shardwright.cache.settings import CacheSettings
 from shardwright.reader.corpus import DatasetSource, ShardRef
 from shardwright.reader.shard_files import ShardFiles
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.cached_datasets import SIZE, downloads
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from tests.support.build_helpers import build, hashes_of
 from tests.support.store_places import KINDS, PAIRS, STORES, Kind, Place, Places
 

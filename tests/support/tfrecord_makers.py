@@ -8,7 +8,7 @@ from typing import Any
 
 from shardwright.format.example import parse_example
 from shardwright.format.records import scan_records
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import png_of, shards_of
 from transforms.inputs.detection import detect_source
 from transforms.inputs.source import InputSource

@@ -8,7 +8,7 @@ import torch
 from torchvision.transforms.v2.functional import normalize as torchvision_normalize
 
 from shardwright.errors import UsageError
-from shardwright.images import MODES, normalize, normalizer
+from shardwright.images.normalize import MODES, normalize, normalizer
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3), dtype=np.uint8)
 BATCH = torch.from_numpy(IMAGES)

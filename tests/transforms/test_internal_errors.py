@@ -11,7 +11,7 @@ import pytest
 
 from shardwright.errors import BuildError, StorageError
 from tests.support.build_helpers import build, make_images, manifest_of, record_ids, rejects_of
-from transforms.images import RejectedImage
+from transforms.images.kinds import RejectedImage
 from transforms.internal_errors import fault_of
 from transforms.rejects import RejectReason
 from transforms.user_code import Record, UserTransform

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_json, write_json
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import stamps_of
 from transforms import output_state as state
 from transforms.plan.packing import Layout, ShardCuts

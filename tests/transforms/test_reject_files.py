@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.format import naming
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.reject_files import first_faults, read_rejects, write_rejects
 from transforms.rejects import Reject, RejectReason
 

@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.storage import StorageOptions, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, map_reads
 from transforms.hashing import hash64, joined
 from transforms.internal_errors import fault_of

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
-from shardwright.storage import NO_OPTIONS, StorageOptions
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.duplicates.contents import (
     Lengths,
     count_lengths,

@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
-from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, absolute, is_remote
+from shardwright.storage.addresses import absolute, is_remote
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.inputs.input_files import has_wildcard
 from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
 from transforms.rejects import Reject

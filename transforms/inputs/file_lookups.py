@@ -9,8 +9,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import StorageError
-from shardwright.storage import StorageOptions, is_remote
+from shardwright.storage.addresses import is_remote
 from shardwright.storage.objects import head_object
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.file_rules import Problem, etag_of, file_problem, size_problem
 from transforms.references import keep_rows, set_column

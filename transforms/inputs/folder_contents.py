@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from shardwright.errors import StorageError
-from shardwright.storage import StorageOptions, is_remote, parse_address
+from shardwright.storage.addresses import is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, is_litter
 
 # Searched besides split folders: data sets on the Hugging Face hub keep their files here.

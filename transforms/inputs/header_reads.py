@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 
-from shardwright.storage import StorageOptions, files_of
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 
 # Above about this size, a new request is faster than reading on: 30 ms at 100 MB/s.
 READ_AHEAD_BYTES = 1 << 20

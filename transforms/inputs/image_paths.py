@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.storage import is_remote, parse_address
+from shardwright.storage.addresses import is_remote, parse_address
 from transforms.inputs.file_rules import IMAGE_EXTENSIONS
 
 SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"

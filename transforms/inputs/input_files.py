@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from shardwright.errors import MissingError, UsageError
-from shardwright.storage import StorageOptions, is_remote, parse_address
+from shardwright.storage.addresses import is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import first_page, list_folder, list_pages
 from shardwright.storage.objects import head_object
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
 from transforms.inputs.folder_contents import has_folders_of_images, look_into
 from transforms.inputs.source import SourceRequest

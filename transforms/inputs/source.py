@@ -21,7 +21,9 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, files_of, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import Folder, files_of
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
 from transforms.rejects import Reject
 

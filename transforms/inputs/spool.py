@@ -25,8 +25,9 @@ from shardwright.errors import BuildError, ShardwrightError, UsageError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
 from shardwright.format.manifest import read_manifest
-from shardwright.storage import Folder, StorageOptions, is_remote
-from shardwright.storage.folder import Sink
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import Folder, Sink
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPOOL_ETAG
 from transforms.inputs.input_files import state_of
 from transforms.rejects import Reject, RejectReason

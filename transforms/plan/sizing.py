@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from shardwright.format.manifest import read_json
 from shardwright.format.naming import PLAN
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import concat, digest_of, from_ipc, set_column, to_ipc

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from shardwright.storage.reads import map_reads
 from transforms.duplicates.contents import is_among
 

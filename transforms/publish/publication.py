@@ -21,7 +21,7 @@ from shardwright.format.manifest import (
 from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.tfds_features import features_json
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.output_state import Clearance, check_owner, check_rejects
 from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES

@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, StorageError, UsageError
 from shardwright.format.naming import is_split_name
-from shardwright.storage import NO_OPTIONS, StorageOptions, absolute, files_of
+from shardwright.storage.addresses import absolute
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.hashing import hash64
 from transforms.inputs.tables.table_columns import as_text, canonical_splits
 from transforms.inputs.tables.table_files import read_table_file, table_format

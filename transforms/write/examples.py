@@ -18,7 +18,7 @@ from tfx_bsl.coders import example_coder
 from shardwright.format.example import bytes_entry_header, varint
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
 from shardwright.format.schema import PICTURES, ExampleSchema, Source, StoredFeature
-from transforms.images import ImageInfo
+from transforms.images.kinds import ImageInfo
 from transforms.references import LABEL_INDEX, extra_name
 
 _MEASURED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.ORIENTATION)

@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
-from transforms.images import (
-    EncodeOptions,
-    ImageInfo,
-    ImageToStore,
-    RejectedImage,
-    encode_mask,
-    store_image,
-)
+from transforms.images.kinds import ImageInfo, RejectedImage
+from transforms.images.masks import encode_mask
+from transforms.images.options import EncodeOptions
+from transforms.images.storing import ImageToStore, store_image
 from transforms.references import extra_name, picture_columns
 from transforms.write.image_reads import NO_PICTURE, ImageRead
 

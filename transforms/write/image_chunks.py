@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from transforms.images import ImageInfo
+from transforms.images.kinds import ImageInfo
 from transforms.internal_errors import fault_of
 from transforms.rejects import Reject
 from transforms.write.examples import ExampleEncoder, FramedRecords

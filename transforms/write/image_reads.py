@@ -13,9 +13,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import StorageError
-from shardwright.storage import StorageOptions, is_remote, read_object, read_object_part
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.object_reads import read_object, read_object_part
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, start_read
-from transforms.images import RejectedImage
+from transforms.images.kinds import RejectedImage
 from transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
 from transforms.references import picture_columns, record_bytes
 from transforms.rejects import RejectReason, reason_of

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from transforms.images import ImageToStore, store_image
+from transforms.images.storing import ImageToStore, store_image
 from transforms.references import LABEL_INDEX
 from transforms.write.further_pictures import further_reads, take_pictures
 from transforms.write.image_reads import ImageRead

@@ -25,7 +25,7 @@ from shardwright.format.records import (
     scan_records,
 )
 from shardwright.format.schema import ExampleSchema, Source
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.publish.statistics import describe_rows
 
 # What a record does not tell about its image; joined to the index by id.

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
 from shardwright.format.records import crc32c_of
-from shardwright.storage import Folder, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import Folder
 from transforms.images.pixels import PIXELS
 from transforms.output_state import check_owner
 from transforms.plan.shard_plans import ShardPlan

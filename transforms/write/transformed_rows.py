@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from transforms.images import RejectedImage, check_image, encode_png, store_image
+from transforms.images.arrays import encode_png
+from transforms.images.checks import check_image
+from transforms.images.kinds import RejectedImage
+from transforms.images.storing import store_image
 from transforms.references import LABEL_INDEX, extra_columns, name_of_extra, picture_columns
 from transforms.rejects import RejectReason
 from transforms.user_code import Picture, Record, apply_all

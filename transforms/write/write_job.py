@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from shardwright.format.schema import ExampleSchema
-from shardwright.storage import NO_OPTIONS, Folder, StorageOptions
-from transforms.images import EncodeOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from transforms.images.options import EncodeOptions
 from transforms.user_code import UserTransform
 
 

@@ -9,7 +9,7 @@ import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.index import ShardSummary
-from shardwright.storage import COUNTERS
+from shardwright.storage.counters import COUNTERS
 from transforms.metrics import count, count_written, timed
 from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan

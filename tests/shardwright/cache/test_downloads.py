@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.cache import ShardCache
 from shardwright.cache.downloads import PartJournal, missing_spans
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import MissingError, StorageError, ThrottledError, TimedOutError
-from shardwright.storage import Folder
 from shardwright.storage.downloads import PART_BYTES
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import cached_datasets as noise

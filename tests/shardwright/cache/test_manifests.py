@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.cache import ShardCache
 from shardwright.cache.manifests import build_key, dataset_folder
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import (
     CredentialsError,
     DeniedError,
@@ -24,7 +24,7 @@ from shardwright.errors import (
 from shardwright.format.index import INDEX_SCHEMA, read_index
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import MANIFEST
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import cached_datasets as noise

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from shardwright.cache import ShardCache
 from shardwright.cache.files import NoRoomError
+from shardwright.cache.shard_cache import ShardCache
 from shardwright.errors import MissingError, NotFoundError, StorageError, UsageError
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import cached_datasets as noise

@@ -17,7 +17,7 @@ from shardwright.format.index import (
     write_sidecar,
 )
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 NAME = ShardName("zoo", "train", 1, 2)
 STATS = {"labels": {"0": 3}, "width": {"min": 1, "max": 2, "sum": 4, "count": 3}}

@@ -25,7 +25,7 @@ from shardwright.format.manifest import (
 )
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 SCHEMA = ExampleSchema(
     (

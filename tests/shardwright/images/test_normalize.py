@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 
 from shardwright.errors import UsageError
-from shardwright.images import MODES, normalize, normalizer
+from shardwright.images.normalize import MODES, normalize, normalizer
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from shardwright.errors import ImageFault, UsageError
-from shardwright.images import DecodedImage, EvalImage, ImageTransform, StoredImage, TrainImage
 from shardwright.images.crops import draw_crop, draw_flip
+from shardwright.images.decode import StoredImage
 from shardwright.images.libraries import load_library
+from shardwright.images.specs import DecodedImage, EvalImage, ImageTransform, TrainImage
 from tests.support.image_makers import HEIGHT, WIDTH, drawn, picture, saved
 
 FILES = StoredImage()

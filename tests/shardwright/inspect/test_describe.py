@@ -12,7 +12,7 @@ from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, read_man
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.inspect.cli import main
 from shardwright.inspect.describe import describe, format_description
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE, (4, 5, 3), "raw")
 LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)

@@ -12,7 +12,8 @@ from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.inspect.faults import Verification
 from shardwright.inspect.quick_verify import verify_quickly
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from tests.servers.store_server import StoreServer
 from tests.support.build_helpers import build, make_images
 from tests.support.object_stores import (

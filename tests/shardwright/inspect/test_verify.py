@@ -18,7 +18,7 @@ from shardwright.inspect import faults, shard_walk
 from shardwright.inspect.cli import main
 from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.inspect.verify import verify
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.damage import (
     Features,
     assert_fault,

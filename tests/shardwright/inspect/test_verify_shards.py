@@ -14,7 +14,7 @@ from shardwright.format.naming import ShardName
 from shardwright.format.records import HEADER_BYTES
 from shardwright.inspect.faults import DatasetFault
 from shardwright.inspect.verify import verify
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.damage import assert_fault, edit_bytes, edit_json, first_shard, row_offsets
 
 Damage = Callable[[bytearray, list[int]], None]  # of the bytes of a shard, given its offsets

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import shardwright as sw
-from shardwright.images import StoredImage
+from shardwright.images.decode import StoredImage
 from tests.support.readers import take
 
 UINT8 = np.dtype(np.uint8)

@@ -10,7 +10,7 @@ import pytest
 
 import shardwright as sw
 from shardwright.errors import StorageError, UsageError
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support.cached_datasets import behind, put_folder

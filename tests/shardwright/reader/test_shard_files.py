@@ -25,7 +25,7 @@ from shardwright.errors import MissingError, StorageError, UsageError
 from shardwright.reader import shard_files
 from shardwright.reader.corpus import DatasetSource, ShardRef
 from shardwright.reader.shard_files import ShardFiles
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from shardwright.tfdata.read_plan import plan_read
 from tests.support.cached_datasets import write_dataset
 from tests.support.random_tests import examples

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.cache import ShardCache
-from shardwright.storage import Folder
+from shardwright.cache.shard_cache import ShardCache
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support import cached_datasets as noise

@@ -17,7 +17,7 @@ import pytest
 from shardwright.cache.eviction import LOCK
 from shardwright.cache.locks import FileLock
 from shardwright.errors import ClientError, StorageError
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support.cached_datasets import SIZE, at, behind, put_dataset, shards_in, wait_until

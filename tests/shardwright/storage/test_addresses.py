@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
-from shardwright.storage import (
-    Folder,
+from shardwright.storage.addresses import (
     absolute,
     is_remote,
     join,
@@ -20,6 +19,7 @@ from shardwright.storage import (
     local_path,
     parse_address,
 )
+from shardwright.storage.folder import Folder
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardwright.storage import COUNTERS, Folder, StorageOptions
-from shardwright.storage.counters import StorageCounters
+from shardwright.storage.counters import COUNTERS, StorageCounters
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads, start_read
 from tests import ROOT
 from tests.support.buckets import Bucket, on_s3_and_gcs

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from shardwright.errors import CredentialsError, DeniedError, StorageError
-from shardwright.storage import NO_OPTIONS, Folder, StorageOptions, credentials
+from shardwright.storage import credentials
 from shardwright.storage.clients import client_for
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.servers.dataflow.credentials import ACCOUNT
 from tests.servers.processes import ACCESS_KEY, SECRET_KEY, TOKEN
 from tests.support.buckets import Bucket, Request, answering, recording, takes

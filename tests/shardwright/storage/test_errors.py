@@ -20,7 +20,8 @@ from shardwright.errors import (
     WrongRegionError,
 )
 from shardwright.inspect import cli
-from shardwright.storage import Folder, read_object
+from shardwright.storage.folder import Folder
+from shardwright.storage.object_reads import read_object
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import SERVERS, Answer, Bucket, Request, answering, takes
 from tests.support.build_helpers import build

@@ -19,8 +19,9 @@ from shardwright.errors import (
     UnreachableError,
     UnreadableError,
 )
-from shardwright.storage import Folder, StorageOptions
 from shardwright.storage.clients import FIRST_CONTACT_SECONDS
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.fault_upstream import wait_until
 from tests.support.buckets import Bucket, Counted, on_s3_and_gcs, recording, takes

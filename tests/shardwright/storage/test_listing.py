@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from shardwright.errors import DeniedError, MissingBucketError, StorageError, ThrottledError
-from shardwright.storage import NO_OPTIONS
 from shardwright.storage.clients import client_for
 from shardwright.storage.listing import ObjectRow, first_page, list_folder, list_pages
+from shardwright.storage.options import NO_OPTIONS
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.fault_upstream import wait_until
 from tests.support.buckets import Bucket, Counted, bucket_on, takes

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import ExistsError, MissingError, StorageError
-from shardwright.storage import Folder, files_of
+from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.local import LocalFiles, StatedFile
 
 FILES = LocalFiles()

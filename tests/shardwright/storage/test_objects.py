@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import ChangedError, ExistsError, MissingError
-from shardwright.storage import Folder
 from shardwright.storage.downloads import PART_BYTES, download
+from shardwright.storage.folder import Folder
 from shardwright.storage.objects import head_object
 from shardwright.storage.range_reader import BUFFER_BYTES
 from tests.servers.fault_proxy import Fault, FaultProxy

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import ClientError, UsageError
-from shardwright.storage import NO_OPTIONS, Folder, StorageOptions
 from shardwright.storage.clients import DEADLINE_SECONDS, client_for
-from shardwright.storage.options import parse_bool, parse_seconds
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import NO_OPTIONS, StorageOptions, parse_bool, parse_seconds
 from tests.servers.processes import ACCESS_KEY, SECRET_KEY, TOKEN
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.build_helpers import build, make_images

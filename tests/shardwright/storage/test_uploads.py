@@ -14,7 +14,8 @@ from urllib.parse import parse_qsl, unquote
 import pytest
 
 from shardwright.errors import DeniedError, StorageError, ThrottledError
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.uploads import PART_BYTES
 from tests import ROOT
 from tests.servers.fault_proxy import Fault, FaultProxy

@@ -17,7 +17,7 @@ import shardwright as sw
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.index import read_index
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support import damage
 from tests.support.small_datasets import build, write_flat_folder
 

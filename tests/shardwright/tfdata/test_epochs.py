@@ -13,7 +13,7 @@ import tensorflow as tf
 import shardwright as sw
 from shardwright.format.index import read_index
 from shardwright.reader.order import ShuffledOrder
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from shardwright.tfdata.epochs import NUM_NUMBERED, epoch_numbers
 from tests.support.small_datasets import build, write_flat_folder
 

@@ -15,7 +15,7 @@ from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, write_js
 from shardwright.format.naming import MANIFEST, ShardName
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Source
 from shardwright.reader.corpus import DatasetSource
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from shardwright.tfdata.read_plan import plan_read
 from tests.support.small_datasets import Datasets, datasets_fixture, tensor_ids  # noqa: F401
 

@@ -18,7 +18,7 @@ import shardwright as sw
 from shardwright.cache.eviction import LOCK
 from shardwright.cache.locks import FileLock
 from shardwright.errors import NotADatasetError, UsageError
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support.cached_datasets import behind, put_folder, shards_in, wait_until

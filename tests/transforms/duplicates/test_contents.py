@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.storage import NO_OPTIONS
+from shardwright.storage.options import NO_OPTIONS
 from tests.support.helpers import file_references, references
 from transforms.duplicates import contents
 from transforms.duplicates.contents import CONTENT, find_duplicates, hash_images, leave_out

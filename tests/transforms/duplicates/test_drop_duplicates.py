@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines import plan_dataset
-from shardwright.storage import NO_OPTIONS, StorageOptions
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, make_images, manifest_of, png_of, rejects_of

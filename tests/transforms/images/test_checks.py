@@ -16,17 +16,11 @@ from hypothesis import strategies as st
 from tests.support import image_corpus as corpus
 from tests.support.image_makers import patched
 from tests.support.random_tests import examples
-from transforms.images import (
-    CHECKS,
-    EncodeOptions,
-    ImageInfo,
-    ImagePolicy,
-    PolicyFault,
-    RejectedImage,
-    check_image,
-    encode_image,
-    store_image,
-)
+from transforms.images.checks import CHECKS, check_image
+from transforms.images.kinds import ImageInfo, RejectedImage
+from transforms.images.options import EncodeOptions
+from transforms.images.policy import ImagePolicy, PolicyFault
+from transforms.images.storing import encode_image, store_image
 from transforms.rejects import RejectReason as R
 
 SAMPLES = {sample.name: sample for sample in corpus.all_samples()}

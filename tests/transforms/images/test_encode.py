@@ -20,8 +20,11 @@ from tests.support.image_makers import (
     png,
     saved,
 )
-from transforms.images import EncodeOptions, ImageInfo, RejectedImage, check_image, encode_image
+from transforms.images.checks import check_image
 from transforms.images.exif import exif_orientation
+from transforms.images.kinds import ImageInfo, RejectedImage
+from transforms.images.options import EncodeOptions
+from transforms.images.storing import encode_image
 from transforms.rejects import RejectReason as R
 
 OPENS = [sample for sample in all_samples() if sample.reencode is None]

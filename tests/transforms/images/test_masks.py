@@ -13,15 +13,12 @@ from PIL import Image
 from tests.support.image_corpus import JPEG, Sample, all_samples
 from tests.support.image_makers import Size, drawn, exif_block, opened, picture, saved
 from tests.support.policy_images import policy_of
-from transforms.images import (
-    EncodeOptions,
-    ImageInfo,
-    PolicyFault,
-    RejectedImage,
-    check_image,
-    encode_mask,
-    store_image,
-)
+from transforms.images.checks import check_image
+from transforms.images.kinds import ImageInfo, RejectedImage
+from transforms.images.masks import encode_mask
+from transforms.images.options import EncodeOptions
+from transforms.images.policy import PolicyFault
+from transforms.images.storing import store_image
 from transforms.rejects import RejectReason as R
 
 SQUARES = np.kron(np.arange(12, dtype=np.uint8).reshape(3, 4), np.ones((10, 10), np.uint8))

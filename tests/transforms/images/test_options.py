@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from pipelines.options import BuildOptions, parse_options
 from shardwright.errors import UsageError
-from transforms.images import EncodeOptions, ImagePolicy, PolicyFault
 from transforms.images.geometry import Geometry, plan_geometry
+from transforms.images.options import EncodeOptions
+from transforms.images.policy import ImagePolicy, PolicyFault
 
 SIDES = st.integers(1, 3000)
 SIZES = st.tuples(SIDES, SIDES)

@@ -14,18 +14,12 @@ from PIL import Image, ImageOps
 from tests.support.image_corpus import BMP, GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.support.image_makers import opened, picture, png, saved
 from tests.support.policy_images import FAULTY, Faulty, policy_of
-from transforms.images import (
-    EncodeOptions,
-    ImagePolicy,
-    ImageToStore,
-    PolicyFault,
-    RejectedImage,
-    check_image,
-    policy_table,
-    store_image,
-)
-from transforms.images.checks import look_at
+from transforms.images.checks import check_image, look_at
 from transforms.images.faults import find_faults, named_format
+from transforms.images.kinds import RejectedImage
+from transforms.images.options import EncodeOptions
+from transforms.images.policy import ImagePolicy, PolicyFault, policy_table
+from transforms.images.storing import ImageToStore, store_image
 from transforms.rejects import RejectReason as R
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -13,8 +13,11 @@ from PIL import Image, ImageCms
 from tests.support.image_corpus import JPEG
 from tests.support.image_makers import chunk, drawn, opened, patched, picture, png, saved
 from tests.support.policy_images import policy_of
-from transforms.images import EncodeOptions, ImageToStore, PolicyFault, check_image, store_image
+from transforms.images.checks import check_image
+from transforms.images.options import EncodeOptions
+from transforms.images.policy import PolicyFault
 from transforms.images.profiles import needs_conversion, profile_of
+from transforms.images.storing import ImageToStore, store_image
 
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
 CONVERT = EncodeOptions(color_profile="srgb")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.storage import NO_OPTIONS
+from shardwright.storage.options import NO_OPTIONS
 from tests.support.detection_makers import picture, write
 from transforms.inputs.annotations import boxes
 from transforms.rejects import RejectReason

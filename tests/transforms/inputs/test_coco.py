@@ -10,7 +10,7 @@ import pytest
 
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
-from shardwright.storage import NO_OPTIONS
+from shardwright.storage.options import NO_OPTIONS
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, manifest_of, reasons_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.errors import MissingError
-from shardwright.storage import NO_OPTIONS
+from shardwright.storage.options import NO_OPTIONS
 from tests.servers.fault_proxy import FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import make_files

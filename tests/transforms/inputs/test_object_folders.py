@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from shardwright.errors import StorageError, UsageError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of

@@ -11,12 +11,12 @@ import pytest
 
 from shardwright.errors import BuildError, MissingError, UsageError
 from shardwright.format import naming
-from shardwright.storage import NO_OPTIONS, Folder
-from shardwright.storage.options import StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.support.helpers import references, rejects_of, rows_of
 from tests.support.listings import Rows, columns_of
 from tests.support.store_places import STORES, Kind, Places
-from transforms.images import RejectedImage
+from transforms.images.kinds import RejectedImage
 from transforms.inputs import spool
 from transforms.inputs.spool import SpoolWriter, UnwrittenFolder, forget_lost_spools, spooled
 from transforms.rejects import Reject, RejectReason

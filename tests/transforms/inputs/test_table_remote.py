@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import CredentialsError, StorageError, UsageError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwright.storage import COUNTERS, StorageOptions
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.options import StorageOptions
 from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG
 from tests.support.random_tests import examples

@@ -12,12 +12,13 @@ import pyarrow as pa
 import pytest
 
 from shardwright.errors import UsageError
-from shardwright.storage import COUNTERS, StorageOptions
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.options import StorageOptions
 from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import columns_of, listed
 from tests.support.store_places import STORES, Kind, Places
-from transforms.images import RejectedImage
+from transforms.images.kinds import RejectedImage
 from transforms.inputs.archives import archive_look as archives
 from transforms.inputs.archives.tar_members import is_tar_name, tar_stem
 from transforms.inputs.archives.tars import TarSource

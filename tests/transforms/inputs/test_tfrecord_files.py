@@ -21,7 +21,7 @@ from shardwright.format.records import (
     frame_footer,
     frame_header,
 )
-from shardwright.storage import NO_OPTIONS
+from shardwright.storage.options import NO_OPTIONS
 from tests.support.random_tests import examples
 from transforms.inputs.tfrecords.tfrecord_files import (
     Compression,

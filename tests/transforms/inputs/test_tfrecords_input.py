@@ -12,7 +12,7 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.format.records import FRAME_BYTES, scan_records
 from shardwright.format.schema import FeatureKind
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import png_of
 from tests.support.helpers import rejects_of, rows_of

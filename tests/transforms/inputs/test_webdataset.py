@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.archive_files import pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG, rejects_of, rows_of
 from tests.support.listings import columns_of

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import UsageError
-from shardwright.storage import COUNTERS, Folder, StorageOptions
+from shardwright.storage.counters import COUNTERS
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from tests.support.archive_files import pack_zip, png, read_row
 from tests.support.helpers import TINY_PNG, make_files, rows_of
 from tests.support.listings import Rows, listed

@@ -23,7 +23,7 @@ from pipelines.job import describe_job
 from pipelines.local_plan import plan_locally
 from pipelines.options import parse_options
 from shardwright.format.manifest import Manifest, read_manifest
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.helpers import references
 from tests.support.random_tests import examples
 from transforms.plan.packing import ORDER_KEY, known_sizes, order_keys

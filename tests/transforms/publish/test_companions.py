@@ -16,7 +16,7 @@ from schemas.image_classification import image_classification
 from shardwright.format.manifest import Manifest, ShardInfo, SplitInfo, read_manifest
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind
 from shardwright.inspect.companion_check import check_companions
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.feature_cases import CASES, MANIFEST, SHARD, write_dataset
 from transforms.publish.companions import dataset_info_json, schema_pbtxt
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardwright.errors import StorageError
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.random_tests import examples
 from transforms.publish import leaks
 from transforms.publish.leaks import Leak, find_leaks

@@ -17,7 +17,7 @@ from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import stamps_of
 from transforms.output_state import Clearance
 from transforms.plan.packing import Layout, ShardCuts

@@ -12,7 +12,7 @@ import pytest
 from shardwright.errors import BuildError
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import reasons_of, stamps_of
 from tests.support.helpers import references, run_transform
 from tests.transforms.publish.test_publication import (

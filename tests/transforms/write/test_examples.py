@@ -19,7 +19,7 @@ from schemas.image_classification import image_classification
 from shardwright.format.schema import ARROW_TYPES, ExampleSchema, Feature, FeatureKind
 from tests.support.helpers import references
 from tests.support.random_tests import examples
-from transforms.images import ImageInfo
+from transforms.images.kinds import ImageInfo
 from transforms.references import extra_name
 from transforms.write.examples import ExampleEncoder, FramedRecords
 

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from schemas.image_classification import image_classification
 from shardwright.errors import StorageError
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.helpers import references
 from tests.support.random_tests import examples
 from tests.transforms.write.test_image_reads import PNG, batch_of, write
-from transforms.images import EncodeOptions, RejectedImage
+from transforms.images.kinds import RejectedImage
+from transforms.images.options import EncodeOptions
 from transforms.rejects import Reject
 from transforms.rejects import RejectReason as R
 from transforms.write.examples import ExampleEncoder

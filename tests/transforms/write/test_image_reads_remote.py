@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from shardwright.errors import CredentialsError, ThrottledError
-from shardwright.storage import StorageOptions
 from shardwright.storage.objects import head_object
+from shardwright.storage.options import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.cached_datasets import downloads, wait_until
 from tests.support.helpers import TINY_PNG, make_files, references
-from transforms.images import RejectedImage
+from transforms.images.kinds import RejectedImage
 from transforms.references import REFERENCE_SCHEMA
 from transforms.rejects import RejectReason
 from transforms.write.image_reads import AHEAD_BYTES, ImageLocation, read_ahead, read_remote_image

@@ -15,11 +15,11 @@ from schemas.image_classification import image_classification
 from shardwright.errors import StorageError
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_index
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.damage import example, frame
 from tests.support.helpers import references
 from tests.support.image_makers import picture, saved
-from transforms.images import EncodeOptions
+from transforms.images.options import EncodeOptions
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import LABEL_INDEX
 from transforms.write.record_index import ORIGIN_SCHEMA, index_shard

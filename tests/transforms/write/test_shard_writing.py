@@ -20,10 +20,10 @@ from shardwright.format.example import parse_example
 from shardwright.format.index import ShardSummary, read_summary
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import leftovers_of, png_of
 from tests.support.helpers import file_references
-from transforms.images import EncodeOptions
+from transforms.images.options import EncodeOptions
 from transforms.plan.shard_plans import ShardPlan
 from transforms.reject_files import read_rejects
 from transforms.rejects import RejectReason as R

@@ -10,10 +10,10 @@ import pytest
 from schemas.image_classification import image_classification
 from shardwright.format.index import ShardSummary
 from shardwright.format.naming import ShardName
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.build_helpers import png_of, stamps_of
 from tests.support.helpers import Run, file_references, run_transform
-from transforms.images import EncodeOptions
+from transforms.images.options import EncodeOptions
 from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS

@@ -16,10 +16,11 @@ from shardwright.format.example import parse_example
 from shardwright.format.index import ShardSummary, read_index, read_summary
 from shardwright.format.naming import ShardName
 from shardwright.format.records import scan_records
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from tests.support.helpers import references, rows_of, run_transform
 from tests.support.image_makers import picture, saved
-from transforms.images import EncodeOptions, ImageInfo
+from transforms.images.kinds import ImageInfo
+from transforms.images.options import EncodeOptions
 from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import LABEL_INDEX

@@ -15,7 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import StorageOptions, files_of
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 from transforms.images.headers import read_header
 from transforms.images.kinds import RejectedImage
 from transforms.references import extra_name

@@ -19,7 +19,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from shardwright.errors import BuildError, StorageError
-from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.coco_files import number_of

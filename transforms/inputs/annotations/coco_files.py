@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from shardwright.errors import BuildError
-from shardwright.storage import StorageOptions, files_of
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations.json_sections import read_sections
 
 _SMALL_BYTES = 32 << 20  # files up to this length are read whole for detection

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import StorageOptions, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.coco_files import look_at_coco, merge_categories
 from transforms.inputs.annotations.label_trees import look_in, read_start, split_of

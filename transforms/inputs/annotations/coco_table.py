@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import BuildError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations.boxes import ImageSize, stated_size
 from transforms.inputs.annotations.coco_files import (
     MAX_INT64,

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from shardwright.errors import BuildError
-from shardwright.storage import StorageOptions, files_of
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 
 _READ_BYTES = 4 << 20
 _BLANK = re.compile(r"[ \t\n\r]*")

@@ -9,9 +9,11 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import BuildError, StorageError
-from shardwright.storage import StorageOptions, files_of, is_remote, key_problem, parse_address
+from shardwright.storage.addresses import is_remote, key_problem, parse_address
 from shardwright.storage.clients import client_for
+from shardwright.storage.folder import files_of
 from shardwright.storage.listing import first_page, list_folder, list_pages
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.annotations.boxes import ObjectRows, object_columns
 from transforms.inputs.file_rules import (

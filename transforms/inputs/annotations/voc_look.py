@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.label_trees import Shallow, look_in, read_start, split_of
 from transforms.inputs.source import SourceFacts, SourceRequest

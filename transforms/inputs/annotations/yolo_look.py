@@ -9,7 +9,7 @@ from itertools import chain, islice
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.label_trees import Shallow, look_in, read_start, split_of
 from transforms.inputs.annotations.yolo_labels import (

@@ -17,7 +17,9 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,
     Member,

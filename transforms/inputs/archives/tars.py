@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from shardwright.errors import MissingError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.archives.archive_look import ArchiveStart, look, start_of
 from transforms.inputs.archives.archive_members import ArchiveFault
 from transforms.inputs.archives.archive_source import ArchiveSource, Rows

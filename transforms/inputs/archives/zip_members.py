@@ -15,7 +15,9 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import IO, Any
 
-from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,

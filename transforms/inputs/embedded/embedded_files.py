@@ -18,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError
-from shardwright.storage import StorageOptions, files_of
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 
 ROWS_AT_A_TIME = 64  # their images are in memory at once
 _PARQUET = (".parquet", ".pq")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.features.lists import is_list
 from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, picture_parts
 from transforms.inputs.file_lookups import look_up

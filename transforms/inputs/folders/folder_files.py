@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardwright.storage import StorageOptions, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.folders.local_folders import find_split_folders, list_folder
 from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
 from transforms.inputs.image_rows import ImageRow

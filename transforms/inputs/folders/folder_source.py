@@ -10,7 +10,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from shardwright.errors import UsageError
-from shardwright.storage import NO_OPTIONS, StorageOptions
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.inputs.folders.folder_files import describe_folder, find_splits, list_files
 from transforms.inputs.image_rows import image_references, in_batches
 from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
-from shardwright.storage import Folder
+from shardwright.storage.folder import Folder
 from transforms.inputs.folders.folder_files import describe_folder, find_splits
 from transforms.inputs.input_files import has_wildcard
 from transforms.inputs.source import SourceFacts, SourceRequest

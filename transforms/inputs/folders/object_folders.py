@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from shardwright.errors import ChangedError, DeniedError, MissingError, UsageError
-from shardwright.storage import StorageOptions, files_of, key_problem, parse_address
+from shardwright.storage.addresses import key_problem, parse_address
 from shardwright.storage.clients import client_for
+from shardwright.storage.folder import files_of
 from shardwright.storage.listing import ObjectRow, first_page, list_folder, list_pages
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.file_rules import (
     MAGIC_BYTES,

@@ -17,7 +17,8 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError, MissingError
-from shardwright.storage import NO_OPTIONS, StorageOptions, files_of
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject, RejectReason
 

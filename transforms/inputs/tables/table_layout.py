@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from shardwright.format.schema import PICTURES, Feature, FeatureKind
-from shardwright.storage import NO_OPTIONS, StorageOptions
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.inputs.source import SourceFacts
 from transforms.inputs.tables.table_columns import extra_feature, features_or_problem
 from transforms.inputs.tables.table_roles import describe_columns

@@ -6,9 +6,11 @@ import os
 from collections.abc import Sequence
 
 from shardwright.errors import UsageError
-from shardwright.storage import StorageOptions, files_of, parse_address
+from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import client_for
+from shardwright.storage.folder import files_of
 from shardwright.storage.listing import first_page
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import is_litter
 from transforms.inputs.input_files import find_files, has_wildcard
 from transforms.inputs.source import SourceRequest

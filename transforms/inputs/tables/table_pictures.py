@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.storage import StorageOptions
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_lookups import look_up
 from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.tables.table_columns import as_text, empty_as_null

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError
-from shardwright.storage import NO_OPTIONS, StorageOptions
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.tables.table_files import (
     BLOCK_BYTES,

@@ -13,7 +13,9 @@ from typing import Any, BinaryIO, cast
 
 from shardwright.errors import RecordFault, StorageError
 from shardwright.format.records import HEADER_BYTES, RecordSpan, frame_header, read_record
-from shardwright.storage import StorageOptions, files_of, is_remote
+from shardwright.storage.addresses import is_remote
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
 
 _BUFFER_BYTES = 1 << 20
 # x.tfrecord, x.tfrecords, x.tfrec, x.tfrecord-00000-of-00012, x.tfrecord.gz; also a bare

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from shardwright.errors import RecordFault, UsageError
 from shardwright.format.records import RecordSpan
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.input_files import InputFile, base_of, common_split_names, find_files
 from transforms.inputs.source import SourceFacts, SourceRequest
 from transforms.inputs.tables.table_roles import describe_columns
