@@ -13,13 +13,9 @@ train = sw.load("dataset/", "train", batch_size=64, image_size=(224, 224), shuff
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
-
-from shardwright.dataset import Dataset
-from shardwright.dataset import open_dataset as open
-from shardwright.extras import import_part
-from shardwright.format.manifest import Manifest
 
 if TYPE_CHECKING:
     from shardwright.images.normalize import normalize, normalizer
@@ -35,26 +31,32 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# Imported on first use: `import shardwright` must not import image decoders or TensorFlow.
-_PLACES = {
-    "shardwright.images": ("DecodedImage", "EvalImage", "TrainImage", "normalize", "normalizer"),
-    "shardwright.reader": (
-        "BadRecord",
-        "ClassBalanced",
-        "ClassWeights",
-        "Dense",
-        "MultiHot",
-        "OneHot",
-        "RawTensor",
-        "Reader",
-        "RecordWeights",
-        "Sparse",
-        "SparseColumn",
-        "Text",
-    ),
-    "shardwright.tfdata.pipeline": ("load",),
+# Imported on first use: `import shardwright` must import neither image decoders nor TensorFlow. And
+# a package that imports its own modules when it is imported can fail in a process whose threads
+# import it and one of them first at the same time, as the threads of a Beam worker do:
+# https://github.com/python/cpython/issues/83065.
+_MODULES = {
+    "BadRecord": "reader.record_reader",
+    "ClassBalanced": "reader.sampling",
+    "ClassWeights": "reader.sampling",
+    "Dataset": "dataset",
+    "DecodedImage": "images.specs",
+    "Dense": "reader.list_encodings",
+    "EvalImage": "images.specs",
+    "Manifest": "format.manifest",
+    "MultiHot": "reader.class_encodings",
+    "OneHot": "reader.class_encodings",
+    "RawTensor": "reader.encodings",
+    "Reader": "reader.reader",
+    "RecordWeights": "reader.sampling",
+    "Sparse": "reader.list_encodings",
+    "SparseColumn": "reader.values",
+    "Text": "reader.encodings",
+    "TrainImage": "images.specs",
+    "load": "tfdata.pipeline",
+    "normalize": "images.normalize",
+    "normalizer": "images.normalize",
 }
-_MODULES = {name: module for module, names in _PLACES.items() for name in names}
 
 __all__ = [
     "BadRecord",
@@ -84,8 +86,11 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version(__name__)
+    if name == "open":
+        return importlib.import_module("shardwright.dataset").open_dataset
     if name in _MODULES:
-        return getattr(import_part(_MODULES[name]), name)
+        extras = importlib.import_module("shardwright.extras")
+        return getattr(extras.import_part(f"{__name__}.{_MODULES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -93,6 +93,12 @@ def import_graphs(modules: Mapping[str, ast.Module]) -> tuple[Graph, Graph]:
             every[name].add(other)
             if is_early:
                 early[name].add(other)
+        # Python imports the package of a module before it, and locks the module first. So a package
+        # that imports its modules fails in some processes whose threads import both at once
+        # (https://github.com/python/cpython/issues/83065).
+        package = name.rpartition(".")[0]
+        if package in modules:
+            early[name].add(package)
     return early, every
 
 

@@ -10,27 +10,3 @@ corpus          the shards to read: `subsets` of splits; `selection` of their re
 record_reader   (shard, row) -> verified bytes, by `shard_index` and `shard_files`
 batches         bytes -> arrays, by `columns` and their encodings, and by `shardwright.images`
 """
-
-from shardwright.reader.class_encodings import MultiHot, OneHot
-from shardwright.reader.encodings import Encoding, RawTensor, Text
-from shardwright.reader.list_encodings import Dense, Sparse
-from shardwright.reader.reader import Reader
-from shardwright.reader.record_reader import BadRecord
-from shardwright.reader.sampling import ClassBalanced, ClassWeights, RecordWeights
-from shardwright.reader.values import SparseColumn
-
-__all__ = [
-    "BadRecord",
-    "ClassBalanced",
-    "ClassWeights",
-    "Dense",
-    "Encoding",
-    "MultiHot",
-    "OneHot",
-    "RawTensor",
-    "Reader",
-    "RecordWeights",
-    "Sparse",
-    "SparseColumn",
-    "Text",
-]

@@ -67,7 +67,8 @@ PROGRAM = """
 import re, sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from transforms.images import EncodeOptions, store_image
+from transforms.images.options import EncodeOptions
+from transforms.images.storing import store_image
 
 def kilobytes(key):  # getrusage includes the peak of the process that started this one
     return int(re.search(key + r":\\s+(\\d+)", Path("/proc/self/status").read_text())[1])

@@ -145,8 +145,10 @@ class ReaderProcess(subprocess.Popen[str]):
 def start_reader(root: Folder, settings: CacheSettings, code: str) -> ReaderProcess:
     lines = [
         "import sys",
-        "from shardwright.cache import CacheSettings, ShardCache",
-        "from shardwright.storage import Folder, StorageOptions",
+        "from shardwright.cache.settings import CacheSettings",
+        "from shardwright.cache.shard_cache import ShardCache",
+        "from shardwright.storage.folder import Folder",
+        "from shardwright.storage.options import StorageOptions",
         f"root = Folder({root.uri!r}, StorageOptions({root.options.settings!r}))",
         f"settings = {settings!r}",
         "cache = ShardCache.open(root, settings)",

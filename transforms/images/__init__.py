@@ -11,34 +11,3 @@ checks      check_image                             encode      re-encoding
 storing     store_image: all steps for one image    masks       the same for masks
 arrays      pixels as arrays, for user code
 """
-
-from __future__ import annotations
-
-from shardwright.images.formats import MAX_PIXELS
-from transforms.images.arrays import decode_rgb, encode_png
-from transforms.images.checks import CHECKS, check_image
-from transforms.images.kinds import MAX_GIF_PIXELS, ImageInfo, RejectedImage
-from transforms.images.masks import encode_mask
-from transforms.images.options import Encode, EncodeOptions
-from transforms.images.policy import ImagePolicy, PolicyFault, policy_table
-from transforms.images.storing import ImageToStore, encode_image, store_image
-
-__all__ = [
-    "CHECKS",
-    "MAX_GIF_PIXELS",
-    "MAX_PIXELS",
-    "Encode",
-    "EncodeOptions",
-    "ImageInfo",
-    "ImagePolicy",
-    "ImageToStore",
-    "PolicyFault",
-    "RejectedImage",
-    "check_image",
-    "decode_rgb",
-    "encode_image",
-    "encode_mask",
-    "encode_png",
-    "policy_table",
-    "store_image",
-]

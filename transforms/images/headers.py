@@ -28,6 +28,7 @@ from shardwright.images.formats.jpeg import (
     header_segments,
     jpeg_frame,
 )
+from shardwright.images.formats.kinds import image_format
 from shardwright.images.formats.png import png_header
 from shardwright.images.formats.webp import is_animated, riff_end, webp_pixels, webp_size
 from transforms.images.gif import read_gif

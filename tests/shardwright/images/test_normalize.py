@@ -99,7 +99,7 @@ def test_a_keras_layer_follows_the_policy() -> None:
 
 KERAS_ON_JAX = """
 import numpy as np, keras
-from shardwright.images import normalize, normalizer
+from shardwright.images.normalize import normalize, normalizer
 
 images = np.arange(96, dtype=np.uint8).reshape(2, 4, 4, 3)
 layer = normalizer("caffe", "keras", dtype="bfloat16")

@@ -229,11 +229,13 @@ def test_opencv_keeps_its_settings() -> None:
 
 def test_heavy_libraries_are_imported_with_the_first_image() -> None:
     code = """if True:
-        import sys, shardwright.images as images
-        specs = images.TrainImage(8), images.EvalImage(8), images.DecodedImage()
+        import sys
+        from shardwright.images.decode import StoredImage
+        from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
+        specs = TrainImage(8), EvalImage(8), DecodedImage()
         others = {"PIL", "tensorflow", "keras", "jax", "torch"}
         assert not ({"cv2", "simplejpeg", "ml_dtypes"} | others) & set(sys.modules)
-        specs[0].apply(sys.stdin.buffer.read(), images.StoredImage(), 0, None)
+        specs[0].apply(sys.stdin.buffer.read(), StoredImage(), 0, None)
         assert not others & set(sys.modules)"""
     subprocess.run([sys.executable, "-c", code], input=LARGE_JPEG, check=True)
 

@@ -19,7 +19,8 @@ from tests.support.buckets import Bucket, on_s3_and_gcs
 START = """
 import os, signal, sys
 from shardwright.errors import ClientError
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import start_read
 folder = Folder.at(sys.argv[1], StorageOptions.parse(sys.argv[2:]))
 def child(act):

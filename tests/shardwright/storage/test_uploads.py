@@ -173,7 +173,8 @@ def test_corrupt_uploads_to_gcs_are_found(
 
 START = """
 import os, signal, sys
-from shardwright.storage import Folder, StorageOptions
+from shardwright.storage.folder import Folder
+from shardwright.storage.options import StorageOptions
 signal.signal(signal.SIGINT, signal.default_int_handler)
 folder = Folder.at(sys.argv[1], StorageOptions.parse(sys.argv[2:]))
 """

@@ -158,7 +158,7 @@ def test_nothing_is_printed_and_nothing_warns(capfd: pytest.CaptureFixture[str])
 
 def test_a_header_check_imports_no_decoder() -> None:
     program = (
-        "import sys; from transforms.images import check_image; "
+        "import sys; from transforms.images.checks import check_image; "
         f"check_image(bytes.fromhex('{corpus.JPEG.hex()}'), 'header'); "
         "print(sorted({'PIL', 'tensorflow', 'apache_beam'} & set(sys.modules)))"
     )

@@ -120,7 +120,7 @@ def test_plan_build_and_builds_again(
 
 _KILLED = """
 import os, signal, sys
-from shardwright.storage import NO_OPTIONS, Folder
+from shardwright.storage.options import NO_OPTIONS; from shardwright.storage.folder import Folder
 from transforms.inputs.spool import spooled
 
 def make(writer):

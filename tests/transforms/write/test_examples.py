@@ -192,7 +192,7 @@ import pyarrow as pa
 from schemas.image_classification import image_classification
 from shardwright.format.schema import Feature, FeatureKind
 from transforms.write.examples import ExampleEncoder
-from transforms.images import ImageInfo
+from transforms.images.kinds import ImageInfo
 extras = tuple(Feature(f"f{number}", FeatureKind.INT64) for number in range(20))
 encoder = ExampleEncoder(image_classification(feature_names="model-garden", extras=extras))
 columns = {f"x/f{number}": [number, 2] for number in range(20)}
