@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from transforms.inputs.file_rules import (
     MAGIC_BYTES,
@@ -24,10 +26,9 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | 
 
     Links are followed, except one back to a folder above itself.
     """
+    place = functools.cache(functools.partial(place_of, split_folders))
     for relative, entry, problem in walk(root):
-        try:
-            relative.encode("utf-8")
-        except UnicodeEncodeError:
+        if not (relative.isascii() or _is_utf8(relative)):
             shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
             yield Reject(
                 "",
@@ -39,12 +40,18 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | 
         if problem:
             yield Reject(relative, os.path.join(root, relative), *problem)
         elif entry is not None:
-            yield _reference(split_folders, relative, entry)
+            found = _image_of(relative, entry)
+            if isinstance(found, Reject):
+                yield found
+            else:
+                # All files of a folder have one place.
+                split, label = place(relative[: -len(entry.name)])
+                etag = etag_of(found)
+                yield ImageRow(relative, entry.path, found.st_size, etag, split, label)
 
 
-def _reference(
-    split_folders: Sequence[str], relative: str, entry: os.DirEntry[str]
-) -> ImageRow | Reject:
+def _image_of(relative: str, entry: os.DirEntry[str]) -> os.stat_result | Reject:
+    """Return the status of an image file, or why it is none."""
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -56,17 +63,22 @@ def _reference(
         )
     except OSError as error:
         return Reject(relative, entry.path, RejectReason.UNREADABLE, error.strerror or str(error))
-    problem = file_problem(status) or _other_file(entry)
-    if problem:
-        return Reject(relative, entry.path, *problem)
-    split, label = place_of(split_folders, relative)
-    return ImageRow(relative, entry.path, status.st_size, etag_of(status), split, label)
+    problem = file_problem(status)
+    if problem is None and not has_image_name(entry.name):
+        problem = _other_file(entry)
+    return Reject(relative, entry.path, *problem) if problem else status
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _other_file(entry: os.DirEntry[str]) -> Problem | None:
-    """Return why a file is not an image, so that it is not planned into a shard, or None."""
-    if has_image_name(entry.name):
-        return None
+    """Return why a file's first bytes are not those of an image, or None."""
     try:
         with open(entry.path, "rb") as file:
             magic = file.read(MAGIC_BYTES)
@@ -109,7 +121,7 @@ def _entries(
 ) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
     try:
         with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+            entries = sorted(found, key=attrgetter("name"))
     except OSError as error:
         yield (
             prefix.rstrip("/"),
