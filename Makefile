@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-guard bench-encode bench-join bench-million bench-plan bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-encode bench-join bench-million bench-peers bench-plan bench-startup bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -121,12 +121,24 @@ format: install  ## put the code in ruff's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+BENCHMARKS := writing build startup plan join encode peers storage read runners decoders
+
+bench-all: install servers .torch/.peers .peers/.installed  ## every benchmark; renders RESULTS.md, README.md, docs/ (needs 12 GB, about 2 hours)
+	for name in $(BENCHMARKS); do $(BIN)/python benchmarks/$$name.py --write --no-check || echo "not measured: $$name" >&2; done
+	$(BIN)/python benchmarks/tables.py --check
+
+bench-tables: install  ## the tables of RESULTS.md, README.md and docs/ from benchmarks/results/; says which are older than the code
+	$(BIN)/python benchmarks/tables.py
+
 bench: install  ## whole-process speed and memory against tar, webdataset, tf.io and stock Beam (needs 12 GB, about 15 minutes)
 	$(BIN)/python benchmarks/writing.py --write
 	$(BIN)/python benchmarks/build.py --write
 
 bench-guard: install  ## speed of building and planning against the commit in benchmarks/BASELINE (needs 5 GB, under 4 minutes)
 	$(BIN)/python benchmarks/guard.py
+
+bench-startup: install  ## start-up: help, 8,000 photographs, 1,000,000 tiny files, built and up to date (needs 10 GB, about 6 minutes)
+	$(BIN)/python benchmarks/startup.py --write
 
 bench-join: install  ## a join of 100,000 and of 3,000,000 rows of labels (about 4 minutes)
 	$(BIN)/python benchmarks/join.py --write
@@ -136,6 +148,14 @@ bench-encode: install  ## re-encoding against a plain Pillow loop, and memory wi
 
 bench-million: install  ## 1,000,000 tiny images in bounded memory, files and threads; a manifest of 50,000 shards (about 3 minutes)
 	$(BIN)/python benchmarks/million.py
+
+bench-peers: install .peers/.installed  ## decode, resize and write against Daft and Ray Data (about 6 minutes)
+	$(BIN)/python benchmarks/peers.py --write
+
+.peers/.installed: benchmarks/peers-requirements.txt
+	$(PYTHON) -m venv .peers
+	.peers/bin/python -m pip install --quiet --requirement benchmarks/peers-requirements.txt
+	touch $@
 
 bench-plan: install  ## a plan of 5,000,000 rows
 	$(BIN)/python benchmarks/plan.py --write
@@ -154,4 +174,4 @@ bench-runners: install  ## one table of the runners that are installed (make tes
 	$(BIN)/python benchmarks/runners.py --write
 
 clean:  ## remove the environment and everything made here
-	rm -rf .venv .torch .docs .servers .engines .airflow .mutants .fuzz demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .torch .peers .docs .servers .engines .airflow .mutants .fuzz demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

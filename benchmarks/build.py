@@ -27,6 +27,7 @@ import sys
 from pathlib import Path
 
 import page
+import raw_results
 import report
 from ballast import Ballast
 from measure import RunFailedError, measure, seconds_to_first_shard
@@ -40,73 +41,35 @@ _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 _BYTES_PER_FILE = 100_000  # generous: 80 KB of image and each format's overhead
 
 
-def _numbers(text: str) -> list[int]:
-    return sorted(int(part.replace("_", "")) for part in text.split(","))
-
-
-def _systems(text: str) -> list[str]:
-    chosen = text.split(",")
-    if unknown := set(chosen) - set(NAMES):
-        raise argparse.ArgumentTypeError(
-            f"unknown {sorted(unknown)}; choose from {', '.join(NAMES)}"
-        )
-    return [name for name in NAMES if name in chosen]
-
-
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--systems",
-        type=_systems,
+        type=page.choice(NAMES),
         default=list(NAMES),
         help="comma-separated, of: " + ", ".join(NAMES),
     )
     add(
         "--sizes",
-        type=_numbers,
+        type=page.numbers,
         default=[8000, 40000, 80000],
         help="files (default 8000,40000,80000)",
     )
-    add(
-        "--photos",
-        type=int,
-        default=8000,
-        help="different photos among them (default %(default)s)",
-    )
-    add(
-        "--rounds",
-        type=int,
-        default=3,
-        help="runs of each system; tables show the median (default %(default)s)",
-    )
-    add(
-        "--beam-max-files",
-        type=int,
-        default=8000,
-        help="largest size for beam-stock (default %(default)s)",
-    )
+    add("--photos", type=int, default=8000, help="different photos among them")
+    add("--beam-max-files", type=int, default=8000, help="largest size for beam-stock")
     add(
         "--build-args",
         type=shlex.split,
         default=[],
         help="more options for `shardwright build`, one string",
     )
-    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
     add(
         "--clean",
         action="store_true",
         help="also delete the photos at the end (default: keep them for the next run)",
     )
-    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
-    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
-    add(
-        "--quick",
-        action="store_true",
-        help="one round of 2,000 files without targets, for CI",
-    )
+    add("--quick", action="store_true", help="one round of 2,000 files without targets, for CI")
     args = parser.parse_args(argv)
     if args.quick:
         args.sizes, args.photos, args.rounds, args.no_check = [2000], 2000, 1, True
@@ -131,12 +94,13 @@ def _warm(photos: PhotoSet) -> None:
 class Bench:
     """The runs of all systems in one work folder, and their results."""
 
-    def __init__(self, folder: Path, build_args: list[str], max_out_bytes: int) -> None:
+    def __init__(self, folder: Path, args: argparse.Namespace) -> None:
         self.out, self.logs = folder / "out", folder / "logs"
-        self.build_args = build_args
+        self.build_args = args.build_args
         self.on_disk = page.directory_kind(folder) == "disk"
-        self.ballast = Ballast(folder / "ballast", 0 if self.on_disk else max_out_bytes)
-        self.results = Results()
+        out_bytes = max(args.sizes) * _BYTES_PER_FILE
+        self.ballast = Ballast(folder / "ballast", 0 if self.on_disk else out_bytes)
+        self.results = Results(beam_max_files=args.beam_max_files)
 
     def _prepare(self, photos: PhotoSet) -> None:
         self.ballast.swap(self.out)
@@ -158,7 +122,7 @@ class Bench:
         check_output(system, self.out, files=photos.files, num_bytes=photos.num_bytes)
         self.ballast.swap(self.out)
         self.results.add(system, photos.files, usage)
-        _say(
+        page.say(
             f"round {round_number}: {system:<11} {photos.files:>6} files  {usage.wall_s:6.2f} s  "
             f"{photos.files / usage.wall_s:6,.0f}/s  CPU {usage.cpu_s:6.2f} s  "
             f"RSS {usage.peak_rss_bytes / 1e9:.2f} GB  PSS {usage.peak_pss_bytes / 1e9:.2f} GB"
@@ -172,7 +136,7 @@ class Bench:
         )
         self.ballast.swap(self.out)
         self.results.add_start_up(photos.files, seconds)
-        _say(
+        page.say(
             f"round {round_number}: {OURS} start-up {photos.files:>6} files  {seconds:6.2f} s "
             f"({name})"
         )
@@ -182,15 +146,9 @@ class Bench:
         self.ballast.remove()
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _run_round(bench: Bench, args: argparse.Namespace, sets: list[PhotoSet], number: int) -> None:
-    # Each round starts with another system, because the first may find a colder machine.
-    turn = number % len(args.systems)
     for photos in sets:
-        for system in args.systems[turn:] + args.systems[:turn]:
+        for system in page.turned(args.systems, number):
             only_beam = photos.files == BASE_FILES
             if photos.files <= args.beam_max_files if system == BEAM else not only_beam:
                 bench.run(system, photos, number + 1)
@@ -199,15 +157,13 @@ def _run_round(bench: Bench, args: argparse.Namespace, sets: list[PhotoSet], num
 
 
 def main() -> int:
-    argv = sys.argv[1:]
-    args = parse_args(argv)
+    args = parse_args(sys.argv[1:])
     need_bytes = (args.photos + max(args.sizes)) * _BYTES_PER_FILE
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
-    _say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
+    folder = page.work_folder(args.dir, need_bytes)
+    page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
     sizes = ([BASE_FILES] if BEAM in args.systems else []) + args.sizes
     sets = [_photo_set(folder / "photos", size, args.photos) for size in sizes]
-    bench = Bench(folder, args.build_args, max(args.sizes) * _BYTES_PER_FILE)
+    bench = Bench(folder, args)
     try:
         for number in range(args.rounds):
             _run_round(bench, args, sets, number)
@@ -217,14 +173,9 @@ def main() -> int:
         bench.close()
         if args.clean:
             shutil.rmtree(folder / "photos")
-    lines = page.circumstances("build.py", argv, rounds=args.rounds, folder=folder)
-    checks = report.targets(bench.results)
-    text = report.render(bench.results, checks, lines, beam_max_files=args.beam_max_files)
-    print(text)
-    if args.write:
-        page.write_section("build", text)
-    failed = any(check.passed is False for check in checks)
-    return 1 if failed and not args.no_check else 0
+    about = raw_results.circumstances(folder, args.rounds)
+    result = raw_results.Result("build", about, report.packed(bench.results))
+    return raw_results.finish(result, report, args)
 
 
 if __name__ == "__main__":

@@ -11,10 +11,8 @@ counts.
 
 from __future__ import annotations
 
-import argparse
 import io
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,8 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import decoders_report
 import numpy as np
 import page
+import raw_results
 from numpy.typing import NDArray
 from photos import make_photos
 from PIL import Image
@@ -230,58 +230,22 @@ def compare(jobs: list[Job]) -> dict[str, tuple[Difference, Difference]]:
     }
 
 
-def render(
-    lines: list[str],
-    rates: dict[tuple[str, int], list[float]],
-    gaps: dict[str, tuple[Difference, Difference]],
-) -> str:
-    rows = []
-    for name in METHODS:
-        speeds = [f"{statistics.median(rates[name, threads]):,.0f}" for threads in THREADS]
-        rows.append([name, *speeds, *(f"{gap.mean:.2f}, {gap.greatest}" for gap in gaps[name])])
-    head = [
-        "images/s",
-        *(f"{n} thread{'s' * (n > 1)}" for n in THREADS),
-        "decoded: mean, max",
-        "224 x 224: mean, max",
-    ]
-    return "\n".join([
-        "## Decoding", "", *lines, "", *page.table(head, rows), "",
-        "JPEGs of 500 x 375 pixels to random crops of 224 x 224, half of them flipped; the median",
-        "of the rounds. The right columns are the difference of pixel values, 0 to 255, from "
-        "`tf.io.decode_jpeg` and `tf.image.resize`.",
-    ])  # fmt: skip
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--photos", type=int, default=2000, help="number of photos (default %(default)s)"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="number of rounds (default %(default)s)"
-    )
-    parser.add_argument(
-        "--dir", type=Path, help="folder of the photos (default: a tmpfs with enough space)"
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="write the section of benchmarks/RESULTS.md"
-    )
+    parser = page.parser(__doc__)
+    parser.add_argument("--photos", type=int, default=2000, help="number of photos")
     args = parser.parse_args()
-    folder = args.dir or page.default_directory(10**9)
+    folder = page.work_folder(args.dir, 10**9)
     jobs = make_jobs(make_photos(folder / "photos", photos=args.photos).folder, args.photos)
     rates, gaps = measure(jobs, args.rounds), compare(jobs[:MOST_COMPARED])
-    more = ("opencv-python-headless", "simplejpeg", "Pillow")
-    lines = page.circumstances(
-        "decoders.py", sys.argv[1:], rounds=args.rounds, folder=folder, more=more
-    )
-    text = render(lines, rates, gaps)
-    print(text)
-    if args.write:
-        page.write_section("decoders", text)
-    return 0
+    packages = ("opencv-python-headless", "simplejpeg", "Pillow")
+    about = raw_results.circumstances(folder, args.rounds, packages=packages)
+    raw = {
+        "threads": THREADS,
+        "rates": {name: [rates[name, threads] for threads in THREADS] for name in METHODS},
+        "gaps": gaps,
+    }
+    result = raw_results.Result("decoders", about, raw)
+    return raw_results.finish(result, decoders_report, args)
 
 
 if __name__ == "__main__":

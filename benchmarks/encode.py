@@ -14,21 +14,22 @@ megapixels per hundred.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import io
 import math
 import multiprocessing
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from statistics import median
+from typing import Any, NamedTuple
 
 import page
+import raw_results
 from measure import measure
+from page import Target, spread
 from photos import make_photos
 from PIL import Image
 
@@ -76,8 +77,8 @@ def by_pillow(size: Size | None, data: bytes) -> bytes:
     return encoded.getvalue()
 
 
-def by_us(size: Size | None, data: bytes) -> bytes:
-    return store_image(data, EncodeOptions("jpeg", size)).data
+def by_us(options: EncodeOptions, data: bytes) -> bytes:
+    return store_image(data, options).data
 
 
 def in_order(encode: Callable[[bytes], bytes], images: Sequence[bytes]) -> list[bytes]:
@@ -114,7 +115,8 @@ def images_of(work: Work, files: Sequence[Path]) -> list[bytes]:
 
 def speeds(work: Work, images: list[bytes], rounds: int) -> dict[str, list[float]]:
     """Return the images/s of each route, one value per round."""
-    pillow, ours = functools.partial(by_pillow, work.size), functools.partial(by_us, work.size)
+    pillow = functools.partial(by_pillow, work.size)
+    ours = functools.partial(by_us, EncodeOptions("jpeg", work.size))
     with multiprocessing.get_context("spawn").Pool(CORES) as pool:
         pool.map(pillow, images[: BLOCK * CORES], BLOCK)
         routes: dict[str, Callable[[], list[bytes]]] = {
@@ -158,90 +160,48 @@ def ratios(of: list[float], to: list[float]) -> list[float]:
     return [ours / theirs for ours, theirs in zip(of, to, strict=True)]
 
 
-def shown(values: list[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f}-{max(values):.2f})x"
+def unpack(raw: dict[str, Any]) -> dict[str, Any]:
+    return raw
 
 
-def targets(
-    found: dict[str, dict[str, list[float]]], peak_bytes: int
-) -> Iterator[tuple[str, str, bool]]:
-    """Yield (target, measured value, passed)."""
-    for work, rates in found.items():
-        one = ratios(rates["shardwright, one core"], rates["Pillow, one core"])
-        yield (
-            f"{work}: one core, at least 0.9x a plain Pillow loop",
-            shown(one),
-            statistics.median(one) >= 0.9,
-        )
-        every = ratios(rates["shardwright, all cores"], rates["Pillow, all cores"])
-        yield (
-            f"{work}: all cores, at least 0.9x a Pillow process a core",
-            shown(every),
-            statistics.median(every) >= 0.9,
-        )
-    yield (
-        f"peak memory with {LARGE_SIZE[0] * LARGE_SIZE[1] / 1e6:.0f}-megapixel images, under 1 GB",
-        f"{peak_bytes / 1e9:.2f} GB",
-        peak_bytes < 1e9,
-    )
+def targets(found: dict[str, Any]) -> list[Target]:
+    checks = []
+    for work, rates in found["rates"].items():
+        for cores, need, other in (
+            ("one core", 0.95, "a plain Pillow loop"),
+            ("all cores", 0.98, "a Pillow process a core"),
+        ):
+            ratio = ratios(rates[f"shardwright, {cores}"], rates[f"Pillow, {cores}"])
+            text = f"{work}: {cores}, at least {need}x {other}"
+            checks.append(Target(text, f"{spread(ratio, '.2f')}x", median(ratio) >= need))
+    peak, pixels = found["peak_bytes"], LARGE_SIZE[0] * LARGE_SIZE[1] / 1e6
+    text = f"peak memory with {pixels:.0f}-megapixel images, under 1 GB"
+    return [*checks, Target(text, f"{peak / 1e9:.2f} GB", peak < 1e9)]
 
 
-def render(
-    lines: list[str],
-    found: dict[str, dict[str, list[float]]],
-    peak_bytes: int,
-    large: int,
-    photos: int,
-) -> str:
-    rows = [
-        [name, *(f"{statistics.median(rates[name]):,.0f}" for rates in found.values())]
-        for name in ROUTES
-    ]
-    checks = [
-        [what, value, "PASS" if passed else "**FAIL**"]
-        for what, value, passed in targets(found, peak_bytes)
-    ]
+def render(found: dict[str, Any], lines: Sequence[str]) -> str:
+    rates = found["rates"]
+    rows = [[name, *(f"{median(each[name]):,.0f}" for each in rates.values())] for name in ROUTES]
     return "\n".join([
-        "## Re-encoding", "", *lines, "", *page.table(["images/s", *found], rows), "",
+        "## Re-encoding", "", *lines, "", *page.table(["images/s", *rates], rows), "",
         "JPEG to JPEG of quality 90; the median of the rounds. The largest ones are decoded by "
         "libjpeg at a fraction of their size,",
-        f"twice that of the result. Memory: a build of {photos:,} photographs and {large} "
-        "JPEGs of 50 megapixels, `--encode jpeg`.", "",
-        *page.table(["target", "found", ""], checks),
+        f"twice that of the result. Memory: a build of {found['photos']:,} photographs and "
+        f"{found['large']} JPEGs of 50 megapixels, `--encode jpeg`.",
     ])  # fmt: skip
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--photos", type=int, default=1000, help="number of photos (default %(default)s)"
-    )
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="number of rounds (default %(default)s)"
-    )
-    parser.add_argument("--dir", type=Path, help="work here (default: a tmpfs with enough space)")
-    parser.add_argument(
-        "--write", action="store_true", help="write the section of benchmarks/RESULTS.md"
-    )
-    parser.add_argument(
-        "--no-check", action="store_true", help="exit with 0 even if a target fails"
-    )
+    parser = page.parser(__doc__)
+    parser.add_argument("--photos", type=int, default=1000, help="number of photos")
     args = parser.parse_args()
-    folder = (args.dir or page.default_directory(MOST_BYTES)).resolve()
-    page.require_room(folder, MOST_BYTES)
+    folder = page.work_folder(args.dir, MOST_BYTES)
     files = sorted(make_photos(folder / "photos", photos=args.photos).folder.glob("*/*.jpg"))
     found = {work.name: speeds(work, images_of(work, files), args.rounds) for work in WORKS}
     peak_bytes, large = peak_memory(folder / "encode", files)
-    lines = page.circumstances(
-        "encode.py", sys.argv[1:], rounds=args.rounds, folder=folder, more=("Pillow",)
-    )
-    text = render(lines, found, peak_bytes, large, len(files))
-    print(text)
-    if args.write:
-        page.write_section("encode", text)
-    return 0 if args.no_check or all(passed for _, _, passed in targets(found, peak_bytes)) else 1
+    about = raw_results.circumstances(folder, args.rounds, packages=["Pillow"])
+    raw = {"rates": found, "peak_bytes": peak_bytes, "large": large, "photos": len(files)}
+    return raw_results.finish(raw_results.Result("encode", about, raw), sys.modules[__name__], args)
 
 
 if __name__ == "__main__":

@@ -26,9 +26,9 @@ from statistics import median
 import page
 from ballast import Ballast
 from measure import RunFailedError, Usage, measure
+from page import spread
 from photos import make_photos
 from plan import PLAN_OPTIONS, check_plan, make_table
-from report import spread
 
 BASELINE = page.REPO / "benchmarks" / "BASELINE"
 _PHOTOS, _ROWS = 4_000, 1_000_000
@@ -171,8 +171,7 @@ def main() -> int:
         print(f"not compared: {commit[:12]} is not here, because this is no full clone")
         return 0
     need_bytes = args.names * _PHOTOS * 100_000 + 10**9
-    folder = (args.dir or page.default_directory(need_bytes)).resolve() / "guard"
-    page.require_room(folder, need_bytes)
+    folder = page.work_folder(args.dir, need_bytes) / "guard"
     try:
         with checked_out(commit, folder) as before:
             trees = (before, page.REPO)

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 SAMPLE_S = 0.1
 # For PSS the kernel walks page tables (about 1 ms per GB), so it is read at every 5th sample.
@@ -40,15 +41,14 @@ class RunFailedError(RuntimeError):
     """A measured command did not do its work, so its figures must not be used."""
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(NamedTuple):
     """The resources that one command used, summed over its processes."""
 
     wall_s: float
     cpu_s: float
     peak_rss_bytes: int
     peak_pss_bytes: int
-    stdout: Path
+    stdout: Path = Path()
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,29 @@
-"""Shared parts of the results pages: the work folder, the circumstances and the page itself.
-
-The page is public, so it states the machine's type and the versions, never a host, a user or an
-absolute path.
-"""
+"""Shared parts of the benchmarks: options, the work folder, and pieces of Markdown."""
 
 from __future__ import annotations
 
-import datetime
+import argparse
 import os
-import platform
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from importlib import metadata
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple, TypeVar
+
+from measure import Usage
 
 REPO = Path(__file__).resolve().parent.parent
 RESULTS = REPO / "benchmarks" / "RESULTS.md"
-_PACKAGES = ("apache-beam", "tensorflow", "webdataset", "pyarrow")
 # A tmpfs lives in memory, and the systems under test need some too.
 _MEMORY_FOR_SYSTEMS = 6 * 10**9
+USAGE_HEAD = ("wall s", "CPU s", "peak RSS GB", "peak PSS GB")
+Item = TypeVar("Item")
 
 
-def _meminfo_bytes(key: str) -> int:
+def meminfo_bytes(key: str) -> int:
     match = re.search(rf"^{key}:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     return int(match.group(1)) * 1024 if match else 0
 
@@ -42,12 +41,12 @@ def directory_kind(folder: Path) -> str:
     return "tmpfs" if holding and max(holding)[1] == "tmpfs" else "disk"
 
 
-def default_directory(need_bytes: int) -> Path:
+def _default_directory(need_bytes: int) -> Path:
     """Return a tmpfs with enough space, or else the temp folder.
 
     On one slow disk all systems would look equal.
     """
-    memory_left = _meminfo_bytes("MemAvailable") - need_bytes
+    memory_left = meminfo_bytes("MemAvailable") - need_bytes
     for where, kind in _mounts():
         usable = kind == "tmpfs" and os.access(where, os.W_OK) and memory_left > _MEMORY_FOR_SYSTEMS
         if usable and shutil.disk_usage(where).free > need_bytes:
@@ -55,8 +54,9 @@ def default_directory(need_bytes: int) -> Path:
     return Path(tempfile.gettempdir()) / "shardwright-bench"
 
 
-def require_room(folder: Path, need_bytes: int) -> None:
-    """Exit if the folder has too little space, before the work and not in the middle of it."""
+def work_folder(chosen: Path | None, need_bytes: int) -> Path:
+    """Return the folder to work in; exit if it has too little space, before the work starts."""
+    folder = (chosen or _default_directory(need_bytes)).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(folder).free
     if free < need_bytes:
@@ -64,68 +64,102 @@ def require_room(folder: Path, need_bytes: int) -> None:
             f"--dir needs {need_bytes / 1e9:.1f} GB of free space, got {free / 1e9:.1f} GB: choose "
             "another folder or smaller --sizes"
         )
+    return folder
 
 
-def _git_sha() -> str:
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", "-C", str(REPO), *words], capture_output=True, text=True)
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    sha = git("rev-parse", "--short", "HEAD")
-    if not sha:
-        return "no commit"
-    # The previous run rewrote the page itself; that is no change of the program.
-    return sha + (
-        " with changes" if git("status", "--porcelain", "--", ":!benchmarks/RESULTS.md") else ""
-    )
+def say(line: str) -> None:
+    """Print a line of progress."""
+    print(line, file=sys.stderr, flush=True)
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
+def numbers(text: str) -> list[int]:
+    """Parse an option such as 8000,40_000; return the numbers in order."""
+    return sorted(int(part.replace("_", "")) for part in text.split(","))
 
 
-def _cpu_model() -> str:
-    match = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return match.group(1).strip() if match else platform.machine()
+def choice(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """Return the parser of an option such as NAME,NAME; its names come in the order of `known`."""
+
+    def chosen_of(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := sorted(set(chosen) - set(known)):
+            raise argparse.ArgumentTypeError(f"unknown {unknown}; choose from {', '.join(known)}")
+        return [name for name in known if name in chosen]
+
+    return chosen_of
 
 
-def _shown_command(script: str, argv: list[str]) -> str:
-    """Return the command as typed, without the path of `--dir`, which is private."""
-    text = " ".join(["python", f"benchmarks/{script}", *argv])
-    return re.sub(r"(--dir[= ])\S+", r"\1DIR", text)
+def turned(items: Sequence[Item], turn: int) -> list[Item]:
+    """Return the items rotated by round, because the first one may find a colder machine."""
+    turn %= len(items)
+    return [*items[turn:], *items[:turn]]
 
 
-def circumstances(
-    script: str, argv: list[str], *, rounds: int, folder: Path, more: tuple[str, ...] = ()
-) -> list[str]:
-    """Return the lines about the machine, the versions and the command."""
-    versions = ", ".join(f"{name} {_version(name)}" for name in (*_PACKAGES, *more))
-    memory = _meminfo_bytes("MemTotal") / 1e9
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Help that keeps the lines of a docstring, and adds the default of each option."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        has_default = action.default not in (None, False, argparse.SUPPRESS)
+        return f"{text} (default: %(default)s)" if has_default and "default" not in text else text
+
+
+def parser(doc: str | None, *, rounds: int = 3) -> argparse.ArgumentParser:
+    """Return a parser with the options that all benchmarks have."""
+    made = argparse.ArgumentParser(description=doc, formatter_class=_Help)
+    add = made.add_argument
+    add("--rounds", type=int, default=rounds, help="rounds of all runs")
+    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
+    add("--write", action="store_true", help="keep the raw results, and render all pages")
+    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
+    return made
+
+
+class Target(NamedTuple):
+    """One required figure; `passed` is None if this run did not measure it."""
+
+    text: str
+    found: str
+    passed: bool | None
+
+
+def verdict(passed: bool | None) -> str:
+    return "-" if passed is None else "PASS" if passed else "**FAIL**"
+
+
+def spread(values: Sequence[float], form: str) -> str:
+    """Return "median (smallest-largest)", or a single value alone."""
+    if not values:
+        return "-"
+    middle = format(median(values), form)
+    if len(values) == 1:
+        return middle
+    return f"{middle} ({format(min(values), form)}-{format(max(values), form)})"
+
+
+def usage_cells(usages: Sequence[Usage], form: str) -> list[str]:
+    """Return the cells of USAGE_HEAD; memory is the worst round's."""
     return [
-        f"- Machine: {_cpu_model()}, {os.cpu_count()} cores, {memory:.0f} GB of memory, "
-        f"{platform.system()}",
-        f"- Versions: Python {platform.python_version()}, {versions}, shardwright git {_git_sha()}",
-        f"- Command: `{_shown_command(script, argv)}`; {rounds} round{'s' if rounds > 1 else ''}; "
-        f"input and output on {directory_kind(folder)}; {datetime.date.today().isoformat()}",
+        spread([usage.wall_s for usage in usages], form),
+        spread([usage.cpu_s for usage in usages], form),
+        f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
+        f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
     ]
 
 
-def table(head: list[str], rows: list[list[str]]) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return a Markdown table, with the first column left-aligned and figures right-aligned."""
     rule = ["---", *["---:"] * (len(head) - 1)]
     return ["| " + " | ".join(cells) + " |" for cells in (head, rule, *rows)]
 
 
-def write_section(name: str, text: str, path: Path = RESULTS) -> None:
-    """Write the text between <!-- NAME:start --> and <!-- NAME:end -->; the rest is unchanged."""
+def with_section(page: str, name: str, text: str) -> str:
+    """Return the page with the text between <!-- NAME:start --> and <!-- NAME:end -->.
+
+    A page that lacks the section gets it at its end.
+    """
     start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
     block = f"{start}\n{text.strip()}\n{end}"
-    page = path.read_text() if path.exists() else "# Results\n"
     if start in page and end in page:
-        page = page[: page.index(start)] + block + page[page.index(end) + len(end) :]
-    else:
-        page = page.rstrip("\n") + f"\n\n{block}\n"
-    path.write_text(page)
+        return page[: page.index(start)] + block + page[page.index(end) + len(end) :]
+    return page.rstrip("\n") + f"\n\n{block}\n"

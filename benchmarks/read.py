@@ -21,13 +21,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import page
+import raw_results
 import read_report as report
 from measure import RunFailedError, measure
 from read_data import make_data, make_many_shards
@@ -44,6 +44,7 @@ from read_report import (
     Case,
     Results,
     Run,
+    Session,
 )
 from systems import HERE
 
@@ -67,65 +68,28 @@ print(json.dumps([{n: have[n] for n in names if n in have}, found]))
 """
 
 
-def _choice(text: str, known: tuple[str, ...]) -> list[str]:
-    chosen = text.split(",")
-    if unknown := set(chosen) - set(known):
-        raise argparse.ArgumentTypeError(
-            f"unknown {sorted(unknown)}; choose from {', '.join(known)}"
-        )
-    return [name for name in known if name in chosen]
-
-
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--parts",
-        type=lambda text: _choice(text, PARTS),
+        type=page.choice(PARTS),
         default=list(PARTS),
         help="comma-separated, of: " + ", ".join(PARTS),
     )
     add(
         "--systems",
-        type=lambda text: _choice(text, SYSTEMS),
+        type=page.choice(SYSTEMS),
         default=list(SYSTEMS),
         help="in `feed`, of: " + ", ".join(SYSTEMS),
     )
-    add(
-        "--rounds",
-        type=int,
-        default=3,
-        help="runs of each loader; tables show the median (default %(default)s)",
-    )
-    add("--photos", type=int, default=6000, help="number of different photos (default %(default)s)")
-    add(
-        "--images",
-        type=int,
-        default=6000,
-        help="timed images per loader (default %(default)s)",
-    )
-    add("--warm-up", type=int, default=1500, help="images before those (default %(default)s)")
-    add(
-        "--records",
-        type=int,
-        default=60_000,
-        help="records timed without decoding (default %(default)s)",
-    )
-    add("--batch-size", type=int, default=64, help="(default %(default)s)")
-    add(
-        "--shards",
-        type=int,
-        default=10_000,
-        help="shards of the dataset of `start` (default %(default)s)",
-    )
-    add(
-        "--seconds",
-        type=float,
-        default=60.0,
-        help="duration of the run of `memory` (default %(default)s)",
-    )
+    add("--photos", type=int, default=6000, help="number of different photos")
+    add("--images", type=int, default=6000, help="timed images per loader")
+    add("--warm-up", type=int, default=1500, help="images before those")
+    add("--records", type=int, default=60_000, help="records timed without decoding")
+    add("--batch-size", type=int, default=64, help="images in a batch")
+    add("--shards", type=int, default=10_000, help="shards of the dataset of `start`")
+    add("--seconds", type=float, default=60.0, help="duration of the run of `memory`")
     add(
         "--cores",
         type=int,
@@ -138,9 +102,6 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         default=page.REPO / ".torch/bin/python",
         help="Python of torch's loaders (default .torch/bin/python)",
     )
-    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
-    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
     add("--quick", action="store_true", help="one round of few images without targets, for CI")
     args = parser.parse_args(argv)
     if args.quick:
@@ -173,7 +134,7 @@ def look_at_torch(python: Path, systems: list[str]) -> tuple[str, list[str]]:
     )
     missing = [name for name, module in wanted.items() if module not in found]
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"- In torch's environment: {told}" + (
+    return f"In torch's environment: {told}" + (
         f"; not installed, so left out: {', '.join(missing)}" if missing else ""
     ), missing
 
@@ -191,16 +152,6 @@ def cases_of(part: str, systems: list[str]) -> list[Case]:
         ]
         return [Case(part, RAW, IN_ORDER), Case(part, INTERLEAVED, IN_ORDER), *ours]
     return [Case(part, name, order) for name in (READER, LOAD) for order in (IN_ORDER, SHUFFLED)]
-
-
-def turned(cases: list[Case], round_number: int, rounds: int) -> list[Case]:
-    """Return the cases rotated by round, because the first one may find a colder machine."""
-    turn = round_number * max(1, len(cases) // rounds) % len(cases)
-    return cases[turn:] + cases[:turn]
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 class Bench:
@@ -252,7 +203,7 @@ class Bench:
         assert isinstance(rates, dict)
         self.tuned = rates
         self.chosen = max(rates, key=lambda name: rates[name])
-        _say(
+        page.say(
             "tf.data's variants: "
             f"{', '.join(f'{name} {rate:,.0f}/s' for name, rate in rates.items())}"
         )
@@ -269,7 +220,7 @@ class Bench:
         rss_bytes = report.mean_between(looks, told.pop("times"))  # type: ignore[arg-type]
         found = Run(**told, peak_rss_bytes=peak, rss_bytes=rss_bytes)  # type: ignore[arg-type]
         self.results.setdefault(case, []).append(found)
-        _say(f"{case.part:<6} {case.name + ', ' + case.order:<34} {report.brief(found)}")
+        page.say(f"{case.part:<6} {case.name + ', ' + case.order:<34} {report.brief(found)}")
 
 
 def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | None) -> None:
@@ -284,19 +235,15 @@ def run_parts(bench: Bench, args: argparse.Namespace, data: Path, many: Path | N
     }
     for number in range(args.rounds):
         for part in ("feed", "raw", "start"):
+            cases = cases_of(part, args.systems)
             for case in (
-                turned(cases_of(part, args.systems), number, args.rounds)
+                page.turned(cases, number * max(1, len(cases) // args.rounds))
                 if part in args.parts
                 else ()
             ):
                 bench.run(case, many if many and part == "start" else data, *words[part])
     if "memory" in args.parts:
         bench.run(Case("memory", READER, SHUFFLED), data, "--seconds", str(args.seconds), *warm_up)
-
-
-def shown(argv: list[str]) -> list[str]:
-    """Return the command line without the path of torch's Python, which is private."""
-    return re.sub(r"(--torch-python)[= ]\S+", r"\1 PYTHON", " ".join(argv)).split()
 
 
 def in_order(results: Results, systems: list[str]) -> Results:
@@ -306,16 +253,14 @@ def in_order(results: Results, systems: list[str]) -> Results:
 
 
 def main() -> int:
-    argv = sys.argv[1:]
-    args = parse_args(argv)
+    args = parse_args(sys.argv[1:])
     torch_line, missing = look_at_torch(
         args.torch_python, args.systems if "feed" in args.parts else []
     )
     args.systems = [name for name in args.systems if name not in missing]
     need_bytes = args.photos * _BYTES_PER_PHOTO + args.shards * _TINY_BYTES_PER_SHARD
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
-    _say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
+    folder = page.work_folder(args.dir, need_bytes)
+    page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos and formats ...")
     bench = Bench(folder, args)
     try:
         data = make_data(
@@ -328,22 +273,17 @@ def main() -> int:
         run_parts(bench, args, data, many)
     except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
-    lines = page.circumstances(
-        "read.py", shown(argv), rounds=args.rounds, folder=folder, more=report.PACKAGES
+    about = raw_results.circumstances(
+        folder,
+        args.rounds,
+        packages=report.PACKAGES,
+        notes=[torch_line] if torch_line else [],
+        sources=["shardwright"],
     )
-    lines += [torch_line] if torch_line else []
-    results = in_order(bench.results, args.systems)
-    checks = report.targets(results)
-    text = report.render(
-        results, checks, lines, tuned=bench.tuned, chosen=bench.chosen, shards=args.shards
-    )
-    print(text)
-    if args.write:
-        page.write_section(
-            "-".join(["read", *(args.parts if args.parts != list(PARTS) else [])]), text
-        )
-    failed = any(check.passed is False for check in checks)
-    return 1 if failed and not args.no_check else 0
+    runs = in_order(bench.results, args.systems)
+    raw = report.packed(Session(runs, bench.tuned, bench.chosen, args.shards))
+    name = "-".join(["read", *(args.parts if args.parts != list(PARTS) else [])])
+    return raw_results.finish(raw_results.Result(name, about, raw), report, args)
 
 
 if __name__ == "__main__":

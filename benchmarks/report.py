@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
 from measure import Usage
-from page import table
+from page import USAGE_HEAD, Target, spread, table, usage_cells
+from raw_results import pack
+from raw_results import unpack as unpack_runs
 from systems import NAMES
 
 OURS, BEAM = "shardwright", "beam-stock"
@@ -25,6 +28,7 @@ class Results:
 
     usages: dict[tuple[str, int], list[Usage]] = field(default_factory=dict)
     start_ups: dict[int, list[float]] = field(default_factory=dict)
+    beam_max_files: int = 8000
 
     def add(self, system: str, files: int, usage: Usage) -> None:
         self.usages.setdefault((system, files), []).append(usage)
@@ -49,13 +53,19 @@ class Results:
         return [usage.peak_rss_bytes for usage in self.usages.get((system, files), [])]
 
 
-@dataclass(frozen=True)
-class Target:
-    """One required figure; `passed` is None if this run did not measure it."""
+def packed(results: Results) -> dict[str, Any]:
+    """Return the results as JSON."""
+    return {
+        "usages": pack(results.usages),
+        "start_ups": list(results.start_ups.items()),
+        "beam_max_files": results.beam_max_files,
+    }
 
-    text: str
-    found: str
-    passed: bool | None
+
+def unpack(raw: dict[str, Any]) -> Results:
+    """Return the results from their JSON."""
+    usages = unpack_runs(raw["usages"], Usage)
+    return Results(usages, dict(raw["start_ups"]), raw["beam_max_files"])
 
 
 def slopes(results: Results, system: str) -> list[float]:
@@ -74,16 +84,6 @@ def slopes(results: Results, system: str) -> list[float]:
     return [(large - small) / (slow - fast) for fast, slow in pairs if slow > fast]
 
 
-def spread(values: Sequence[float], form: str) -> str:
-    """Return "median (smallest-largest)", or a single value alone."""
-    if not values:
-        return "-"
-    middle = format(median(values), form)
-    if len(values) == 1:
-        return middle
-    return f"{middle} ({format(min(values), form)}-{format(max(values), form)})"
-
-
 def _run_rows(results: Results, files: int) -> list[list[str]]:
     rows = []
     for system in results.systems():
@@ -91,16 +91,12 @@ def _run_rows(results: Results, files: int) -> list[list[str]]:
         if usages is None:
             rows.append([system, f"{files:,}", "not run", "", "", "", ""])
             continue
-        walls = [usage.wall_s for usage in usages]
         rows.append(
             [
                 system,
                 f"{files:,}",
-                spread(walls, ".2f"),
-                f"{files / median(walls):,.0f}",
-                spread([usage.cpu_s for usage in usages], ".2f"),
-                f"{max(usage.peak_rss_bytes for usage in usages) / 1e9:.2f}",
-                f"{max(usage.peak_pss_bytes for usage in usages) / 1e9:.2f}",
+                f"{files / median(results.walls(system, files)):,.0f}",
+                *usage_cells(usages, ".2f"),
             ]
         )
     return rows
@@ -113,9 +109,14 @@ def _ratio(results: Results, other: str, need: float, *, note: str = "") -> Targ
     if not ours or not theirs:
         return Target(text, "not measured", None)
     ratio = median(ours) / median(theirs)
-    return Target(
-        text, f"{ratio:.2f}x ({median(ours):,.0f} against {median(theirs):,.0f}/s)", ratio >= need
-    )
+    rates = f"{spread(ours, ',.0f')} against {spread(theirs, ',.0f')}/s"
+    return Target(text, f"{ratio:.2f}x ({rates})", ratio >= need)
+
+
+def _share_of_tar(results: Results) -> float:
+    """Return 0.9 where tar makes 13,000 images/s, 0.75 where it makes 20,000, a line between."""
+    rate = median(slopes(results, "tar") or [0.0])
+    return round(0.9 - 0.15 * min(max((rate - 13_000) / 7_000, 0), 1), 2)
 
 
 def _start_up_target(results: Results) -> Target:
@@ -139,13 +140,13 @@ def _memory_targets(results: Results) -> list[Target]:
     sizes = results.sizes(OURS)
     peaks = [results.peaks(OURS, files) for files in sizes]
     texts = (
-        "peak memory (summed RSS) under 1 GB",
+        "peak memory (summed RSS) under 500 MB",
         "peak memory flat: at most 1.10x of half the files",
     )
     if not peaks:
         return [Target(text, "not measured", None) for text in texts]
     worst = max(map(max, peaks))  # not the median: one run out of memory is a failure
-    small = Target(texts[0], f"{worst / 1e9:.2f} GB", worst < 1e9)
+    small = Target(texts[0], f"{worst / 1e9:.2f} GB", worst < 500e6)
     if len(peaks) < 2 or sizes[-1] != 2 * sizes[-2]:
         return [small, Target(texts[1], "not measured", None)]
     ratio = median(peaks[-1]) / median(peaks[-2])
@@ -155,20 +156,16 @@ def _memory_targets(results: Results) -> list[Target]:
 def targets(results: Results) -> list[Target]:
     """Return every required target, measured or not."""
     return [
-        _ratio(results, BEAM, 10, note=" own rate, excluding its start-up"),
-        _ratio(results, "tf-loop", 1.2),
-        _ratio(results, "tar", 0.7),
+        _ratio(results, "tar", _share_of_tar(results)),
+        _ratio(results, "tf-loop", 1.3),
+        _ratio(results, BEAM, 12, note=" own rate, excluding its start-up"),
         _start_up_target(results),
         _whole_target(results, WHOLE_FILES),
         *_memory_targets(results),
     ]
 
 
-def verdict(passed: bool | None) -> str:
-    return "-" if passed is None else "PASS" if passed else "**FAIL**"
-
-
-def _notes(results: Results, beam_max_files: int) -> list[str]:
+def _notes(results: Results) -> list[str]:
     notes = [
         "Wall and CPU seconds are medians (smallest-largest); peak memory is the worst round, all "
         "processes together, sampled every 100 ms. RSS counts shared pages once per process, PSS "
@@ -178,8 +175,8 @@ def _notes(results: Results, beam_max_files: int) -> list[str]:
     if sizes and sizes != results.sizes():
         peak = max(results.peaks(BEAM, sizes[-1])) / 1e9
         notes.append(
-            f"beam-stock is not run above {beam_max_files:,} files: it holds the images in memory, "
-            f"{peak:.1f} GB at {sizes[-1]:,} files."
+            f"beam-stock is not run above {results.beam_max_files:,} files: it holds the images in "
+            f"memory, {peak:.1f} GB at {sizes[-1]:,} files."
         )
     if BEAM in results.systems():
         start_up = spread(results.walls(BEAM, BASE_FILES), ".2f")
@@ -187,11 +184,9 @@ def _notes(results: Results, beam_max_files: int) -> list[str]:
     return notes
 
 
-def render(
-    results: Results, checks: Sequence[Target], circumstances: Sequence[str], *, beam_max_files: int
-) -> str:
+def render(results: Results, circumstances: Sequence[str]) -> str:
     """Return the whole section as Markdown."""
-    head = ["system", "files", "wall s", "images/s", "CPU s", "peak RSS GB", "peak PSS GB"]
+    head = ["system", "files", "images/s", *USAGE_HEAD]
     rows = [row for files in results.sizes() for row in _run_rows(results, files)]
     lines = ["## Whole builds", "", *circumstances, "", *table(head, rows), ""]
     rates = [[system, spread(slopes(results, system), ",.0f")] for system in results.systems()]
@@ -208,7 +203,4 @@ def render(
         ]
         lines += [f"{OURS}, from the start to the first byte of the first shard:", ""]
         lines += [*table(["files", "seconds"], starts), ""]
-    lines += [line for note in _notes(results, beam_max_files) for line in (note, "")]
-    verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
-    lines += [*table(["required", "found", ""], verdicts)]
-    return "\n".join(lines)
+    return "\n\n".join(["\n".join(lines).rstrip(), *_notes(results)])

@@ -23,7 +23,8 @@ from pathlib import Path
 
 import engines
 import page
-import runners_report
+import raw_results
+import runners_report as report
 from engines import Engine, MissingError
 from measure import RunFailedError, Servers, measure
 from photos import make_photos
@@ -101,57 +102,32 @@ def run_group(
 ) -> None:
     """Run all rounds of the runners of one group."""
     for number in range(args.rounds):
-        turn = number % len(names)
         for work in todo:
-            for name in [*names[turn:], *names[:turn]]:
+            for name in page.turned(names, number):
                 try:
                     found = run(group[name], work, args.dir, args.timeout)
                 except RunFailedError as failure:
                     results.fail(name, work.name, str(failure))
-                    say(f"round {number + 1}: {name:<21} {work.name:<9} FAILED: {failure}")
+                    page.say(f"round {number + 1}: {name:<21} {work.name:<9} FAILED: {failure}")
                     continue
                 results.add(name, work.name, found)
                 figures = (
                     f"{found.wall_s:6.2f} s  {found.peak_bytes / 1e9:.2f} GB  {found.digest[:12]}"
                 )
-                say(f"round {number + 1}: {name:<21} {work.name:<9} {figures}")
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def chosen_of(known: Sequence[str], text: str) -> list[str]:
-    parts = text.split(",")
-    if unknown := [part for part in parts if part not in known]:
-        raise argparse.ArgumentTypeError(f"unknown {unknown}; choose from {', '.join(known)}")
-    return [name for name in known if name in parts]
+                page.say(f"round {number + 1}: {name:<21} {work.name:<9} {figures}")
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--runners",
-        type=lambda text: chosen_of(engines.NAMES, text),
+        type=page.choice(engines.NAMES),
         default=list(engines.NAMES),
         help="of: " + ", ".join(engines.NAMES),
     )
-    add(
-        "--datasets",
-        type=lambda text: chosen_of(WORKS, text),
-        default=list(WORKS),
-        help="of: " + ", ".join(WORKS),
-    )
-    add("--photos", type=int, default=8000, help="number of photos (default %(default)s)")
-    add(
-        "--rounds",
-        type=int,
-        default=3,
-        help="runs of each runner; tables show the median (default %(default)s)",
-    )
+    add("--datasets", type=page.choice(WORKS), default=list(WORKS), help="of: " + ", ".join(WORKS))
+    add("--photos", type=int, default=8000, help="number of photos")
     add(
         "--timeout",
         type=float,
@@ -159,17 +135,13 @@ def parse_args() -> argparse.Namespace:
         metavar="SECONDS",
         help="a run that takes longer has failed (default %(default)g)",
     )
-    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
-    args = parser.parse_args()
-    args.dir = (args.dir or page.default_directory(MOST_BYTES)).resolve()
-    return args
+    return parser.parse_args()
 
 
 def main() -> int:
     args = parse_args()
-    page.require_room(args.dir, MOST_BYTES)
-    say(f"working in {args.dir} ({page.directory_kind(args.dir)}); making images ...")
+    args.dir = page.work_folder(args.dir, MOST_BYTES)
+    page.say(f"working in {args.dir} ({page.directory_kind(args.dir)}); making images ...")
     todo = works(args.datasets, args.dir, args.photos)
     results = Results(todo)
     for names, starting in engines.groups(args.runners):
@@ -178,13 +150,10 @@ def main() -> int:
                 run_group(names, group, todo, args, results)
         except MissingError as error:
             results.miss(names, str(error))
-    text = runners_report.render(
-        results, page.circumstances("runners.py", sys.argv[1:], rounds=args.rounds, folder=args.dir)
+    about = raw_results.circumstances(args.dir, args.rounds)
+    return raw_results.finish(
+        raw_results.Result("runners", about, report.packed(results)), report, args
     )
-    print(text)
-    if args.write:
-        page.write_section("runners", text)
-    return 0 if results.sound else 1
 
 
 if __name__ == "__main__":

@@ -9,26 +9,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
+from typing import Any, NamedTuple
 
 from engines import BEAM_THREADS, PROCESSES, THREADS
-from page import table
+from page import Target, spread, table
+from raw_results import pack
+from raw_results import unpack as unpack_runs
 
 START = "8 photos"  # the work that measures start-up time
 _LEAST_S = 1.0
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """A dataset to build: `images` files of a folder, with these options."""
 
     name: str
     source: Path
     images: int
-    options: tuple[str, ...]
+    options: Sequence[str]
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """One build: wall time, CPU without servers, peak memory with servers, sha256 of all shards."""
 
     wall_s: float
@@ -53,7 +54,7 @@ class Results:
 
     def fail(self, runner: str, work: str, why: str) -> None:
         self._note(runner)
-        self.failures[runner, work] = why
+        self.failures[runner, work] = why.splitlines()[0]
 
     def miss(self, runners: Sequence[str], fix: str) -> None:
         for runner in runners:
@@ -72,13 +73,44 @@ class Results:
             )
         )
 
-    @property
-    def sound(self) -> bool:
-        """True if nothing failed and all runs of the same work wrote the same bytes."""
-        return not self.failures and all(len(self.digests(work.name)) <= 1 for work in self.works)
-
     def seconds(self, runner: str, work: Work) -> list[float]:
         return [run.wall_s for run in self.runs.get((runner, work.name), [])]
+
+
+def packed(results: Results) -> dict[str, Any]:
+    """Return the results as JSON."""
+    return {
+        "works": [[work.name, work.images, list(work.options)] for work in results.works],
+        "runs": pack(results.runs),
+        "failures": [[*case, why] for case, why in results.failures.items()],
+        "missing": results.missing,
+        "runners": results.runners,
+    }
+
+
+def unpack(raw: dict[str, Any]) -> Results:
+    """Return the results from their JSON."""
+    works = [Work(name, Path(), images, options) for name, images, options in raw["works"]]
+    failures = {(runner, work): why for runner, work, why in raw["failures"]}
+    runs = unpack_runs(raw["runs"], Run)
+    return Results(works, runs, failures, raw["missing"], raw["runners"])
+
+
+def targets(results: Results) -> list[Target]:
+    """Return every required target, measured or not."""
+    equal = all(len(results.digests(work.name)) <= 1 for work in results.works)
+    failed = len(results.failures)
+    photos = next((work for work in results.works if work.name == "photos"), None)
+    faster = ratios(results, PROCESSES, photos) if photos else []
+    return [
+        Target("all runners write the same bytes", "yes" if equal else "no", equal),
+        Target("no runner fails", f"{failed} failed", not failed),
+        Target(
+            f"{PROCESSES}, photos: at least 1.6x {THREADS}, excluding start-up",
+            f"{spread(faster, '.2f')}x" if faster else "not measured",
+            median(faster) >= 1.6 if faster else None,
+        ),
+    ]
 
 
 def _cells(results: Results, runner: str, work: Work) -> list[str]:
@@ -141,10 +173,7 @@ def _comparison(results: Results) -> list[str]:
         for what, of in (("speed", "wall_s"), ("images per CPU second", "cpu_s")):
             found = [ratios(results, runner, work, of=of) for work in measured]
             if any(found):
-                shown = (
-                    f"{median(each):.2f} ({min(each):.2f}-{max(each):.2f})x" if each else ""
-                    for each in found
-                )
+                shown = (f"{spread(each, '.2f')}x" if each else "" for each in found)
                 rows.append([f"{runner}: {what}", *shown])
     if not rows:
         return []
@@ -183,7 +212,6 @@ def render(results: Results, circumstances: Sequence[str]) -> str:
         )
     lines += _comparison(results)
     lines += [
-        f"- {runner}, {work}: failed: {why.splitlines()[0]}"
-        for (runner, work), why in results.failures.items()
+        f"- {runner}, {work}: failed: {why}" for (runner, work), why in results.failures.items()
     ]
     return "\n".join(lines)

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import page
+import raw_results
 import storage_builds as builds
 import storage_report as report
 from ballast import Ballast
@@ -74,26 +75,17 @@ PROXY_TRIAL_MSEC = 1  # measures the throughput of the proxy itself
 
 
 def parse_args(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = page.parser(__doc__)
     add = parser.add_argument
     add(
         "--parts",
-        type=lambda text: text.split(","),
+        type=page.choice(PARTS),
         default=list(PARTS),
         help="comma-separated, of: " + ", ".join(PARTS),
     )
     add(
-        "--rounds",
-        type=int,
-        default=3,
-        help="runs of each client (builds one fewer, Beam and listings once); tables show the "
-        "median (default %(default)s)",
-    )
-    add(
         "--msec",
-        type=_numbers,
+        type=page.numbers,
         default=[0, 30, 100],
         help="milliseconds added to each request when reading (default 0,30,100)",
     )
@@ -101,37 +93,20 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
         "--build-msec",
         type=int,
         default=30,
-        help="milliseconds added to each request when building (default %(default)s)",
+        help="milliseconds added to each request when building",
     )
-    add("--photos", type=int, default=2000, help="number of different photos (default %(default)s)")
-    add(
-        "--read-files",
-        type=int,
-        default=4000,
-        help="objects for the fastest reader (default %(default)s)",
-    )
+    add("--photos", type=int, default=2000, help="number of different photos")
+    add("--read-files", type=int, default=4000, help="objects for the fastest reader")
     add(
         "--build-files",
-        type=_numbers,
+        type=page.numbers,
         default=[4000, 16000],
         help="two sizes for the fastest build (default 4000,16000)",
     )
-    add("--list-keys", type=int, default=200_000, help="keys to list (default %(default)s)")
-    add(
-        "--upload-bytes",
-        type=int,
-        default=150_000_000,
-        help="bytes of the upload (default %(default)s)",
-    )
+    add("--list-keys", type=int, default=200_000, help="keys to list")
+    add("--upload-bytes", type=int, default=150_000_000, help="bytes of the upload")
     add("--no-beam", action="store_true", help="leave Beam out")
-    add("--dir", type=Path, help="work here (default: a tmpfs with room, else the temp folder)")
-    add("--write", action="store_true", help="write the section of benchmarks/RESULTS.md")
-    add("--no-check", action="store_true", help="exit code 0 even when a target fails")
-    add(
-        "--quick",
-        action="store_true",
-        help="one round of few objects without targets, for CI",
-    )
+    add("--quick", action="store_true", help="one round of few objects without targets, for CI")
     args = parser.parse_args(argv)
     if args.quick:
         args.rounds, args.photos, args.read_files, args.build_files = 1, 40, 40, [20, 40]
@@ -141,19 +116,9 @@ def parse_args(argv: list[str]) -> argparse.Namespace:
             20_000_000,
             True,
         )
-    if unknown := set(args.parts) - set(PARTS):
-        parser.error(f"--parts: unknown {sorted(unknown)}; choose from {', '.join(PARTS)}")
     if len(args.build_files) != 2 or args.build_files[0] == args.build_files[1]:
         parser.error(f"--build-files must be two different sizes, got {args.build_files}")
     return args
-
-
-def _numbers(text: str) -> list[int]:
-    return sorted(int(part.replace("_", "")) for part in text.split(","))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 class Bench:
@@ -174,7 +139,7 @@ class Bench:
         took = {name: seconds - before[name] for name, seconds in self.stores.cpu_s().items()}
         found = found._replace(server_cpu_s=took[SERVERS[endpoint.scheme]], proxy_cpu_s=took[PROXY])
         self.results.add(case, found)
-        _say(
+        page.say(
             f"{' '.join(map(str, case)):<52} {found.items:>7} in {found.wall_s:6.2f} s  "
             f"{report.brief(found)}"
         )
@@ -213,7 +178,7 @@ class Bench:
 
     def read(self, round_number: int, msec: int, scheme: str) -> None:
         with self.stores.line(scheme, msec) as endpoint:
-            for name in filter(self.has, _turned(list(READERS[scheme]), round_number)):
+            for name in filter(self.has, page.turned(list(READERS[scheme]), round_number)):
                 if name.startswith("beam") and round_number:
                     continue
                 count = max(4, round(self.args.read_files * _SHARE.get(name, _BEAM_SHARE[scheme])))
@@ -241,7 +206,7 @@ class Bench:
         ]
         assert set(peers) <= set(UPLOADERS)
         with self.stores.line(scheme, msec) as endpoint:
-            for name in _turned(peers, round_number):
+            for name in page.turned(peers, round_number):
                 words = ("--num-bytes", str(self.args.upload_bytes))
                 self.measured(
                     endpoint,
@@ -298,7 +263,7 @@ class Bench:
             with self.stores.line(S3, self.args.build_msec) as endpoint:
                 # One round fewer: builds are long, and their differences large.
                 for round_number in range(max(1, self.args.rounds - 1)):
-                    for name in filter(self.has, _turned(list(builds.NAMES), round_number)):
+                    for name in filter(self.has, page.turned(list(builds.NAMES), round_number)):
                         for size in (
                             sizes[name] if not (name == builds.BEAM and round_number) else ()
                         ):
@@ -337,12 +302,6 @@ class Bench:
         return run
 
 
-def _turned(names: list[str], round_number: int) -> list[str]:
-    """Return the names rotated by round, because the first one may find a colder machine."""
-    turn = round_number % len(names)
-    return names[turn:] + names[:turn]
-
-
 def run_parts(bench: Bench, args: argparse.Namespace) -> None:
     """Run the chosen parts; reading and uploading in rounds."""
     if "read" in args.parts:
@@ -364,14 +323,12 @@ def run_parts(bench: Bench, args: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    argv = sys.argv[1:]
-    args = parse_args(argv)
+    args = parse_args(sys.argv[1:])
     need_bytes = (
         3 * args.photos + 2 * max(args.build_files)
     ) * _BYTES_PER_FILE + 4 * args.upload_bytes
-    folder = (args.dir or page.default_directory(need_bytes)).resolve()
-    page.require_room(folder, need_bytes)
-    _say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
+    folder = page.work_folder(args.dir, need_bytes)
+    page.say(f"working in {folder} ({page.directory_kind(folder)}); making photos ...")
     photos = make_photos(folder / "photos", photos=args.photos)
     try:
         with Stores(folder / "stores") as stores:
@@ -380,19 +337,12 @@ def main() -> int:
             run_parts(bench, args)
     except RunFailedError as failure:  # without this run there is no fair comparison
         sys.exit(str(failure))
-    lines = page.circumstances(
-        "storage.py", argv, rounds=args.rounds, folder=folder, more=report.PACKAGES
+    about = raw_results.circumstances(
+        folder, args.rounds, packages=report.PACKAGES, notes=[server_versions()]
     )
-    lines.append(server_versions())
-    checks = report.targets(bench.results)
-    text = report.render(bench.results, checks, lines)
-    print(text)
-    if args.write:
-        page.write_section(
-            "-".join(["storage", *(args.parts if args.parts != list(PARTS) else [])]), text
-        )
-    failed = any(check.passed is False for check in checks)
-    return 1 if failed and not args.no_check else 0
+    name = "-".join(["storage", *(args.parts if args.parts != list(PARTS) else [])])
+    result = raw_results.Result(name, about, report.packed(bench.results))
+    return raw_results.finish(result, report, args)
 
 
 if __name__ == "__main__":

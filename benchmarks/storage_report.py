@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from page import table
-from report import Target, spread, verdict
+from page import Target, spread, table
+from raw_results import pack
+from raw_results import unpack as unpack_runs
 from storage_builds import BEAM, BOTO3, NAMES, OURS
 
 PACKAGES = ("obstore", "boto3", "google-cloud-storage", "s3fs", "gcsfs")
@@ -47,6 +48,7 @@ class Results:
 
     def __init__(self) -> None:
         self.runs: dict[tuple[object, ...], list[Run]] = {}
+        self.cores = os.cpu_count() or 1
 
     def add(self, case: tuple[object, ...], run: Run) -> None:
         self.runs.setdefault(case, []).append(run)
@@ -66,6 +68,18 @@ class Results:
             return []
         pairs = zip(sizes[-2][1], sizes[-1][1], strict=True)
         return [_difference(small, large) for small, large in pairs if large.wall_s > small.wall_s]
+
+
+def packed(results: Results) -> dict[str, Any]:
+    """Return the results as JSON."""
+    return {"runs": pack(results.runs), "cores": results.cores}
+
+
+def unpack(raw: dict[str, Any]) -> Results:
+    """Return the results from their JSON."""
+    results = Results()
+    results.runs, results.cores = unpack_runs(raw["runs"], Run), raw["cores"]
+    return results
 
 
 def _difference(small: Run, large: Run) -> Run:
@@ -182,8 +196,7 @@ def _build_table(results: Results) -> list[str]:
         "peak RSS GB",
     ]
     note = (
-        f"Cores: CPU seconds per second of that part of the run, of {os.cpu_count()} that all "
-        "share."
+        f"Cores: CPU seconds per second of that part of the run, of {results.cores} that all share."
     )
     return (
         ["### Whole builds from S3, excluding start-up", "", *table(head, rows), "", note, ""]
@@ -246,7 +259,7 @@ def _build_limit(results: Results, output: str) -> Target:
     slopes = results.slopes(output, OURS)
     if not slopes:
         return Target(text, "not measured", None)
-    used = _busy_cores(slopes) / (os.cpu_count() or 1)
+    used = _busy_cores(slopes) / results.cores
     largest = max(
         ("client", "cpu_s"), ("server", "server_cpu_s"), key=lambda part: _cores(slopes, part[1])
     )
@@ -275,9 +288,9 @@ def _upload_targets(results: Results) -> list[Target]:
             continue
         ours = results.of("upload")[msec, scheme, OURS]
         ratios = [their.wall_s / our.wall_s for our, their in zip(ours, theirs, strict=True)]
-        text = f"upload to {scheme}, {msec} ms added, at least as fast as {name}"
+        text = f"upload to {scheme}, {msec} ms added, at least 1.1x {name}"
         # Only the comparison with boto3 is required.
-        passed = median(ratios) >= 1.0 if scheme == "s3" else None
+        passed = median(ratios) >= 1.1 if scheme == "s3" else None
         found.append(Target(text, f"{spread(ratios, '.2f')}x", passed))
     growths = [
         run.growth_bytes
@@ -340,9 +353,8 @@ def targets(results: Results) -> list[Target]:
     ]
 
 
-def render(results: Results, checks: Sequence[Target], circumstances: Sequence[str]) -> str:
+def render(results: Results, circumstances: Sequence[str]) -> str:
     """Return the whole section as Markdown."""
-    verdicts = [[check.text, check.found, verdict(check.passed)] for check in checks]
     return "\n".join(
         [
             "## Object stores",
@@ -355,7 +367,5 @@ def render(results: Results, checks: Sequence[Target], circumstances: Sequence[s
             *_list_table(results),
             "Medians (smallest-largest); peaks are the worst round. Clients, server and proxy run "
             "on the same cores.",
-            "",
-            *table(["required", "found", ""], verdicts),
         ]
     )

@@ -197,11 +197,11 @@ def write_rows(path: Path, rows: Sequence[dict[str, object]], count: int) -> Pat
 
 
 def server_versions() -> str:
-    """Return the line about the servers for the page."""
+    """Return a line about the servers."""
     versitygw = (BINARIES.parent / "versitygw.version").read_text().strip().rpartition("@")[2]
     module = (page.REPO / "tests" / "servers" / "gcs" / "go.mod").read_text()
     found = re.search(r"fsouza/fake-gcs-server (v\S+)", module)
     return (
-        f"- Servers: versitygw {versitygw} (S3), fake-gcs-server {found[1] if found else ''} "
+        f"Servers: versitygw {versitygw} (S3), fake-gcs-server {found[1] if found else ''} "
         "with what obstore needs (GCS)"
     )

@@ -35,6 +35,7 @@ from transforms import (
     RejectReason,
     Route,
     ShardPolicy,
+    SourceRequest,
     WriteJob,
     WriteShards,
     detect_source,
@@ -60,7 +61,7 @@ def build(pipeline: beam.Pipeline, uri: str, root: Folder, min_bytes: int) -> be
     schema = image_classification()
     # The settings that determine the shards: other values make another dataset.
     settings = {"min_bytes": min_bytes}
-    listed = pipeline | ListImages(detect_source(uri, columns={}))  # references
+    listed = pipeline | ListImages(detect_source(SourceRequest(uri)))  # references
     wanted = listed.main | "DropSmall" >> Route(drop_small, pa.RecordBatch, min_bytes=min_bytes)
     split = wanted.main | AssignSplits(parse_split("train=0.8,test=0.2"))
     encoded = split.main | EncodeFeatures(schema)

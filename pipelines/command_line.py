@@ -84,11 +84,11 @@ def _as_declared(parser: argparse.ArgumentParser, args: Iterable[str]) -> Iterat
 
 def _check_beam_args(parser: argparse.ArgumentParser, beam_args: Sequence[str]) -> None:
     """Raise UsageError for an option unknown to this command and to Beam, which would ignore it."""
-    # The import takes 3 s, so the other options are checked first.
+    if not beam_args or _is_portable(beam_args):
+        return
+    # The import takes seconds, and most builds have no options for Beam.
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    if _is_portable(beam_args):
-        return
     beam_parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     for options in PipelineOptions.__subclasses__():
         options._add_argparse_args(beam_parser)

@@ -6,9 +6,6 @@ import sys
 import threading
 from time import monotonic
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
-
 from shardwright.sizes import show_bytes, show_seconds
 from transforms.progress import Progress as Counters
 
@@ -45,9 +42,13 @@ class ProgressDisplay:
             self._run_lines()
 
     def _run_bar(self) -> None:
+        # 0.2 s, which a build in a log does not need.
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task: TaskID = bar.add_task("planning", total=None, text="")
+            task = bar.add_task("planning", total=None, text="")
             meter = _Meter()
             while not self._stop.wait(_TICK_SECONDS):
                 counters = self._counters.snapshot()

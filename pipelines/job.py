@@ -19,10 +19,11 @@ from shardwright.format.schema import ExampleSchema, FeatureKind
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder, files_of
 from transforms.features.vocabularies import read_class_names
-from transforms.inputs.detection import detect_source, make_request
-from transforms.inputs.source import InputSource, SourceFacts
+from transforms.inputs.detection import detect_source
+from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
-from transforms.inputs.tables.table_source import TableSource, open_label_table
+from transforms.inputs.tables.table_layout import TableFacts
+from transforms.inputs.tables.table_look import open_label_table
 from transforms.output_state import OutputRequest, check_output
 from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
@@ -45,13 +46,13 @@ class BuildJob:
 
     options: BuildOptions
     source: InputSource
-    label_table: TableSource | None
+    label_table: TableFacts | None
     class_names: tuple[str, ...] | None
     declared: ExampleSchema | None = None
 
     @property
     def splits_given(self) -> bool:
-        if self.label_table is not None and self.label_table.facts.states_splits:
+        if self.label_table is not None and self.label_table.states_splits:
             return True
         redrawn = (
             self.options.split is not None or bool(self.options.split_ids)
@@ -126,9 +127,7 @@ class BuildJob:
         """Return the detected format of INPUT and the table of labels, for the log."""
         table = self.label_table
         labels = (
-            ""
-            if table is None
-            else f"; by {table.layout.key}, labels from {table.facts.description}"
+            "" if table is None else f"; by {table.layout.key}, labels from {table.description}"
         )
         return f"INPUT is {self.source.facts.description}{labels}"
 
@@ -139,7 +138,8 @@ class BuildJob:
 
     @property
     def output_request(self) -> OutputRequest:
-        return OutputRequest(self.options.root, self.options.settings, self.options.if_exists)
+        options = self.options
+        return OutputRequest(options.root, options.settings, options.if_exists, input=options.input)
 
     @property
     def publication(self) -> Publication:
@@ -213,9 +213,9 @@ def describe_job(options: BuildOptions, spool: Folder | None = None) -> BuildJob
     return job
 
 
-def _label_facts(source: InputSource, table: TableSource | None) -> SourceFacts:
+def _label_facts(source: InputSource, table: TableFacts | None) -> SourceFacts:
     """Return the facts about where labels come from: the label table if it has a label column."""
-    return source.facts if table is None or table.layout.label is None else table.facts
+    return source.facts if table is None or table.layout.label is None else table
 
 
 def _check_splits(job: BuildJob) -> None:
@@ -234,18 +234,19 @@ def _check_splits(job: BuildJob) -> None:
 def _detect_input(
     options: BuildOptions, spool: Folder | None, kinds: Mapping[str, FeatureKind]
 ) -> InputSource:
-    return detect_source(
+    request = SourceRequest(
         options.input,
-        _columns_of_input(options),
+        columns=_columns_of_input(options),
         storage=options.storage,
-        input_format=options.input_format,
         image_root=options.image_root,
         spool=spool
         or UnwrittenFolder(
             options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
         ),
         kinds=kinds,
+        input_format=options.input_format,
     )
+    return detect_source(request)
 
 
 def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
@@ -255,12 +256,11 @@ def _columns_of_input(options: BuildOptions) -> dict[str, str | None]:
     return {**dict.fromkeys(options.columns), "size": options.size_column}
 
 
-def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableSource:
+def _detect_label_table(options: BuildOptions, labels: str, source: InputSource) -> TableFacts:
     """Return the table of labels. Its paths name files of INPUT, so both have the same root."""
     root = options.image_root or source.facts.label_paths_root or options.input
-    request = make_request(
-        labels, {**options.columns, "size": None}, argument="--labels", storage=options.storage
-    )
+    columns = {**options.columns, "size": None}
+    request = SourceRequest(labels, "--labels", columns, options.storage)
     return open_label_table(request, key=options.labels_key, root=absolute(root))
 
 

@@ -14,11 +14,11 @@ from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature
 from transforms.features.rows import column_features
 from transforms.inputs.source import InputSource, SourceFacts
-from transforms.inputs.tables.table_source import TableSource
+from transforms.inputs.tables.table_layout import TableFacts
 
 
 def default_schema(
-    options: BuildOptions, source: InputSource, table: TableSource | None
+    options: BuildOptions, source: InputSource, table: TableFacts | None
 ) -> ExampleSchema:
     """Return the schema of a build without `--schema`: image, id, label and all other columns."""
     encode = options.encode
@@ -43,8 +43,8 @@ def fit_schema(
     given: str,
     read: ExampleSchema | None,
     source: InputSource,
-    table: TableSource | None,
-) -> tuple[ExampleSchema, InputSource, TableSource | None]:
+    table: TableFacts | None,
+) -> tuple[ExampleSchema, InputSource, TableFacts | None]:
     """Return the schema of `--schema`, and both inputs with the columns that it uses.
 
     Args:
@@ -58,12 +58,12 @@ def fit_schema(
         UsageError: An option contradicts the schema, or a column is missing.
         BuildError: The type of a column does not fit its feature.
     """
-    known = [*source.facts.column_names, *(table.facts.column_names if table else ())]
+    known = [*source.facts.column_names, *(table.column_names if table else ())]
     schema = _declared_schema(options, given, read, source, table, known)
     features = column_features(schema)
     source = source.for_features(features)
     table = table and table.for_features(features)
-    facts = [each.facts for each in (source, table) if each is not None]
+    facts = [source.facts, *([] if table is None else [table])]
     has_label = given in READY_SCHEMAS or any(each.may_have_labels for each in facts)
     check_columns(schema, _joined_columns(facts), known=known, has_label=has_label)
     return schema, source, table
@@ -74,7 +74,7 @@ def _declared_schema(
     given: str,
     read: ExampleSchema | None,
     source: InputSource,
-    table: TableSource | None,
+    table: TableFacts | None,
     columns: Sequence[str],
 ) -> ExampleSchema:
     if given not in READY_SCHEMAS and options.feature_names != BuildOptions.feature_names:
@@ -97,13 +97,13 @@ def _declared_schema(
     )
 
 
-def _extras(source: InputSource, table: TableSource | None) -> tuple[Feature, ...]:
+def _extras(source: InputSource, table: TableFacts | None) -> tuple[Feature, ...]:
     """Return the features of extra columns; the label table's replace those of the source.
 
     Raises:
         BuildError: tf.Example cannot hold a column.
     """
-    of_table = () if table is None else _features_of(table.facts)
+    of_table = () if table is None else _features_of(table)
     replaced = {feature.name for feature in of_table}
     return (
         *(feature for feature in _features_of(source.facts) if feature.name not in replaced),

@@ -1,27 +1,18 @@
 """Plan a build on this machine, and predict what the build would do with the state of OUTPUT.
 
-Digests need a second shuffle of all references, so they are computed only if OUTPUT holds a build
-to compare with.
+Digests need all columns of the references in order, so they are computed only if OUTPUT holds a
+build to compare with.
 """
 
 from __future__ import annotations
 
-import functools
-import json
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-import apache_beam as beam
-import pyarrow as pa
-from apache_beam.pvalue import AsList, AsSingleton
-
-from pipelines.graphs import plan_graph, reference_graph, size_estimate
 from pipelines.job import BuildJob
-from pipelines.runners import is_local
-from pipelines.running import run_pipeline
+from pipelines.local_shards import LocalShards
 from shardwright.errors import BuildError, ShardwrightError
 from shardwright.format import naming
 from shardwright.format.index import read_summary
@@ -34,16 +25,10 @@ from transforms.output_state import (
     fingerprint_of,
     is_earlier_try,
 )
-from transforms.plan.packing import KNOWN_BYTES, Layout, ShardCuts, known_sizes
-from transforms.plan.plan_shards import LayOutShards
+from transforms.plan.packing import Layout
 from transforms.plan.shard_plans import ShardPlan
-from transforms.plan.size_estimate import SizeEstimate
-from transforms.references import set_column
 from transforms.reject_limits import check_rejects
-from transforms.rejects import Reject
 from transforms.write.shard_writing import find_finished
-
-_COUNTED_COLUMNS = ["id", "uri", "row", "split"]
 
 
 class BuildState(StrEnum):
@@ -63,7 +48,7 @@ class LocalPlan:
     """A plan, compared with OUTPUT.
 
     Attributes:
-        layout: The shards of each split, without `first_positions`.
+        layout: The shards of each split.
         vocabularies: Feature name -> class names or words, in index order.
         rejects: Number of rejects so far, by reason; images have not been checked yet.
         fingerprint: Hash of the whole plan, or None if there is nothing to compare it with.
@@ -91,19 +76,14 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     manifest, plan = (None, None) if refusal else _read_output(job.options.root)
     replaces = job.options.if_exists == "overwrite" and manifest is not None
     compare = not replaces and (manifest or plan) is not None
-    found = _run(job, with_digests=compare, retry=manifest is None)
-    cuts = {split: ShardCuts(**values) for split, values in found["cuts"].items()}
+    shards = LocalShards(job, with_plans=compare)
+    states = [_state_of(each, job.options.root, retry=manifest is None) for each in shards.plans()]
     planned = LocalPlan(
-        layout=Layout(
-            cuts,
-            found["num_bytes"],
-            {},
-            SizeEstimate.from_json(found["estimate"]) if found["estimate"] else None,
-        ),
-        vocabularies={name: tuple(words) for name, words in found["vocabularies"].items()},
-        rejects=dict(found["rejects"]),
-        fingerprint=found["fingerprint"],
-        shards_done=found["shards_done"],
+        layout=shards.layout,
+        vocabularies=shards.vocabularies,
+        rejects=shards.reasons,
+        fingerprint=fingerprint_of(state[:2] for state in states) if compare else None,
+        shards_done=sum(finished for _, _, finished in states),
         state=BuildState.NEW,
     )
     if refusal:
@@ -117,6 +97,11 @@ def _refusal(job: BuildJob) -> str:
     except ShardwrightError as error:
         return str(error)
     return ""
+
+
+def _state_of(plan: ShardPlan, root: Folder, *, retry: bool) -> tuple[str, str, bool]:
+    """Return the shard's name, its digest, and True if OUTPUT holds it."""
+    return plan.name.shard, plan.digest, find_finished(root, plan, retry=retry) is not None
 
 
 def _read_output(root: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
@@ -174,88 +159,3 @@ def _count_in_place(root: Folder) -> int:
 def _is_in_place(root: Folder, name: ShardName) -> bool:
     summary = read_summary(root, name)
     return summary is not None and root.num_bytes_of(name.shard) == summary.num_bytes
-
-
-def _run(job: BuildJob, *, with_digests: bool, retry: bool) -> dict[str, Any]:
-    local = (
-        job
-        if is_local(job.options.beam_args)
-        else replace(job, options=replace(job.options, beam_args=()))
-    )
-    with tempfile.TemporaryDirectory(prefix="shardwright-plan-") as folder:
-        place = Folder(folder)
-        run_pipeline(
-            functools.partial(_graph, place=place, with_digests=with_digests, retry=retry), local
-        )
-        found: dict[str, Any] = json.loads(place.read_bytes(naming.PLAN))
-    return found
-
-
-def _graph(
-    pipeline: beam.Pipeline, job: BuildJob, *, place: Folder, with_digests: bool, retry: bool
-) -> None:
-    if with_digests:
-        plan = plan_graph(pipeline, job)
-        layout, vocabularies, rejects = plan.layout, plan.vocabularies, plan.rejects
-        find = beam.Map(_state_of, job.options.root, retry=retry)
-        states = plan.shards | "States" >> find  # (shard name, digest, finished)
-    else:
-        listed = reference_graph(pipeline, job)
-        lay_out = LayOutShards(
-            policy=job.options.policy,
-            seed=job.options.seed,
-            num_buckets=job.num_buckets,
-            estimate=size_estimate(listed, job),
-        )
-        narrow = beam.Map(_narrow).with_output_types(pa.RecordBatch)
-        laid_out = listed.references | "Narrow" >> narrow | "LayOutShards" >> lay_out
-        layout, vocabularies = laid_out.layout, listed.vocabularies
-        rejects = (listed.rejects, laid_out.rejects) | "PlanRejects" >> beam.Flatten()
-        states = pipeline | "NoStates" >> beam.Create([])
-    reasons = (
-        rejects
-        | "Reason" >> beam.Map(_reason).with_output_types(str)
-        | "CountReasons" >> beam.combiners.Count.PerElement()  # (reason, number)
-    )
-    _ = layout | "Write" >> beam.Map(
-        _write,
-        place,
-        vocabularies=AsSingleton(vocabularies),
-        reasons=AsList(reasons),
-        states=AsList(states),
-        with_digests=with_digests,
-    )
-
-
-def _narrow(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the columns that decide order and counts: nothing else has to be shuffled."""
-    return set_column(batch.select(_COUNTED_COLUMNS), KNOWN_BYTES, known_sizes(batch))
-
-
-def _reason(reject: Reject) -> str:
-    return str(reject.reason)
-
-
-def _state_of(plan: ShardPlan, root: Folder, *, retry: bool) -> tuple[str, str, bool]:
-    return plan.name.shard, plan.digest, find_finished(root, plan, retry=retry) is not None
-
-
-def _write(
-    layout: Layout,
-    place: Folder,
-    *,
-    vocabularies: Mapping[str, tuple[str, ...]],
-    reasons: Sequence[tuple[str, int]],
-    states: Sequence[tuple[str, str, bool]],
-    with_digests: bool,
-) -> None:
-    found = {
-        "cuts": {split: asdict(cuts) for split, cuts in layout.cuts.items()},
-        "num_bytes": dict(layout.num_bytes),
-        "estimate": layout.estimate and layout.estimate.to_json(),
-        "vocabularies": vocabularies,
-        "rejects": sorted(reasons),
-        "fingerprint": fingerprint_of(state[:2] for state in states) if with_digests else None,
-        "shards_done": sum(finished for _, _, finished in states),
-    }
-    place.write_bytes(naming.PLAN, json.dumps(found).encode())

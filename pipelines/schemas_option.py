@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import os
 import runpy
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ import pyarrow as pa
 
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
+from shardwright.format.json_text import load_json
 from shardwright.format.schema import PICTURES, ExampleSchema, Feature, FeatureKind, Source
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
@@ -141,7 +141,7 @@ def _load_python(path: str) -> ExampleSchema:
 def _load_json(path: str, storage: StorageOptions) -> ExampleSchema:
     try:
         place = absolute(path)
-        return ExampleSchema.from_json(json.loads(files_of(place, storage).read_bytes(place)))
+        return ExampleSchema.from_json(load_json(files_of(place, storage).read_bytes(place)))
     except StorageError as error:
         raise UsageError(f"--schema {path} cannot be read: {error}") from error
     except UsageError as error:

@@ -14,10 +14,11 @@ from dataclasses import replace
 
 import apache_beam as beam
 
+from pipelines.beam_running import run_pipeline
 from pipelines.graphs import plan_graph
 from pipelines.job import BuildJob
 from pipelines.local_plan import BuildState, plan_locally
-from pipelines.running import run_pipeline, say
+from pipelines.running import say
 from shardwright.errors import BuildError, UsageError
 from shardwright.storage.addresses import is_remote
 from transforms.plan.packing import Layout, ShardCuts

@@ -18,9 +18,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardwright.dataset import Dataset
-    from shardwright.dataset import open_dataset as open
-    from shardwright.format.manifest import Manifest
     from shardwright.images.normalize import normalize, normalizer
     from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
     from shardwright.reader.class_encodings import MultiHot, OneHot

@@ -1,4 +1,4 @@
-"""Import parts of this package that need an optional library."""
+"""Name the packages that may be absent, and import parts that need an optional library."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from shardwright.errors import UsageError
 
+# Installed with this package, under names that a user's own modules may have, too.
+APPLICATION_PACKAGES = ("pipelines", "schemas", "transforms")
 _INSTALLS = {
     "jax": "'shardwright[jax]'",
     "keras": "keras",  # on any backend; 'shardwright[tensorflow]' brings it too

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from transforms.images.options import EncodeOptions
     from transforms.inputs.detection import detect_source
     from transforms.inputs.list_images import ListImages
+    from transforms.inputs.source import SourceRequest
     from transforms.labels.join_labels import JoinLabels
     from transforms.output_state import OutputRequest
     from transforms.plan.estimate_sizes import EstimateSizes
@@ -72,6 +73,7 @@ _MODULES = {
     "RejectRecord": "user_code",
     "Route": "routing",
     "ShardPolicy": "plan.packing",
+    "SourceRequest": "inputs.source",
     "WriteJob": "write.write_job",
     "detect_source": "inputs.detection",
     "keep_rows": "references",
@@ -99,6 +101,7 @@ __all__ = [
     "RejectRecord",
     "Route",
     "ShardPolicy",
+    "SourceRequest",
     "WriteJob",
     "WriteShards",
     "WriteWithBeam",

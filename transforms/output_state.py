@@ -21,6 +21,7 @@ from shardwright.errors import (
 )
 from shardwright.format import naming
 from shardwright.format.manifest import json_bytes, read_json, write_json
+from shardwright.format.manifest_check import MAX_SHARDS
 from shardwright.storage.folder import Folder
 from transforms.plan.packing import Layout
 from transforms.reject_files import write_rejects
@@ -61,12 +62,14 @@ class OutputRequest:
         if_exists: "resume", "overwrite" or "error".
         resumable: Keep shards of an unfinished build of the same plan. This holds for "overwrite",
             too: a scheduler retries a build with the same options.
+        input: INPUT, for messages.
     """
 
     root: Folder
     settings: Mapping[str, Any]
     if_exists: str
     resumable: bool = True
+    input: str = ""
 
 
 def is_beam_leftover(filename: str) -> bool:
@@ -100,7 +103,7 @@ def check_output(request: OutputRequest) -> None:
             f"OUTPUT {request.root} already holds a dataset, and --if-exists error was given"
         )
     if request.if_exists == "resume":
-        _compare_settings(request, known.get("settings", {}), finished=manifest is not None)
+        _compare_settings(request, known.get("settings"), finished=manifest is not None)
 
 
 def _refuse_strangers(request: OutputRequest) -> None:
@@ -117,7 +120,8 @@ def _refuse_strangers(request: OutputRequest) -> None:
         )
 
 
-def _compare_settings(request: OutputRequest, there: Mapping[str, Any], *, finished: bool) -> None:
+def _compare_settings(request: OutputRequest, there: object, *, finished: bool) -> None:
+    there = there if isinstance(there, dict) else {}
     names = sorted({*there, *request.settings})
     differing = [name for name in names if there.get(name) != request.settings.get(name)]
     if differing:
@@ -142,8 +146,14 @@ def clear_output(
         True if OUTPUT now holds an unfinished build, False if it holds the finished dataset.
 
     Raises:
-        BuildError: OUTPUT holds a finished dataset of another input.
+        BuildError: OUTPUT holds a finished dataset of another input, or there are too many shards.
     """
+    num_shards = sum(cuts.num_shards for cuts in layout.cuts.values())
+    if num_shards > MAX_SHARDS:
+        raise BuildError(
+            f"the plan has {num_shards:,} shards, but a dataset has at most {MAX_SHARDS:,}: use a "
+            "larger --shard-size or --records-per-shard, or build several datasets"
+        )
     check_output(request)
     _abort_leftovers(request.root)
     manifest = read_json(request.root, naming.MANIFEST)
@@ -225,10 +235,14 @@ def check_fingerprint(
         BuildError: The manifest, as JSON, is of another plan.
     """
     if manifest.get("fingerprint") != fingerprint:
+        provenance = manifest.get("provenance")
+        there = provenance.get("input") if isinstance(provenance, dict) else None
+        why = "files added, removed or changed"
+        if there and request.input not in ("", there):
+            why = f"it was {there}, and is {request.input}: the index has the images' addresses"
         raise BuildError(
-            f"INPUT has changed since the dataset at {request.root} was built (files added, "
-            "removed or changed): use --if-exists overwrite to rebuild it, or another OUTPUT "
-            "to keep it"
+            f"INPUT has changed since the dataset at {request.root} was built ({why}): use "
+            "--if-exists overwrite to rebuild it, or another OUTPUT to keep it"
         )
 
 

@@ -72,11 +72,13 @@ def picture_columns(schema: pa.Schema) -> list[str]:
 
 def record_bytes(batch: pa.RecordBatch) -> list[int]:
     """Return the bytes of all images of each record, counting unknown sizes as 0."""
-    sizes = batch.column("num_bytes").fill_null(0)
+    # Without `fill_null`, which gives up the interpreter's lock, and the thread that
+    # writes shards would wait up to 5 ms, the switch interval, to get it back.
+    sizes = [size or 0 for size in batch.column("num_bytes").to_pylist()]
     for name in picture_columns(batch.schema):
-        sizes = pc.add(sizes, pc.struct_field(batch.column(name), "num_bytes").fill_null(0))
-    found: list[int] = sizes.to_pylist()
-    return found
+        further = pc.struct_field(batch.column(name), "num_bytes").to_pylist()
+        sizes = [size + (more or 0) for size, more in zip(sizes, further, strict=True)]
+    return sizes
 
 
 def reject_rows(

@@ -5,12 +5,13 @@ Rejects are tagged outputs, because `with_exception_handling` rules the Prism ru
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow as pa
 from apache_beam import coders, pvalue
+from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import no_annotations
 
 from transforms.metrics import count_reject
@@ -46,31 +47,43 @@ class ArrowBatchCoder(coders.Coder):
 coders.registry.register_coder(pa.RecordBatch, ArrowBatchCoder)
 
 
+def routed(results: Iterable[Any]) -> Iterator[Any]:
+    """Yield results as they are, and rejects, which are counted, as values of their own output."""
+    for result in results:
+        if isinstance(result, Reject):
+            count_reject(result)
+            yield pvalue.TaggedOutput(_REJECTS, result)
+        else:
+            yield result
+
+
+def in_global_window(result: Any) -> Any:
+    """Return a value of `routed` as `finish_bundle` must yield it."""
+    if isinstance(result, pvalue.TaggedOutput):
+        return pvalue.TaggedOutput(result.tag, GlobalWindows.windowed_value(result.value))
+    return GlobalWindows.windowed_value(result)
+
+
 class _RouteFn(beam.DoFn):
     def __init__(self, function: Callable[..., Iterable[Any]]) -> None:
         self._function = function
 
     @no_annotations  # else Beam takes `**kwargs: Any` for the type of one argument named kwargs
     def process(self, element: Any, **kwargs: Any) -> Iterable[Any]:
-        for result in self._function(element, **kwargs):
-            if isinstance(result, Reject):
-                count_reject(result)
-                yield pvalue.TaggedOutput(_REJECTS, result)
-            else:
-                yield result
+        return routed(self._function(element, **kwargs))
 
 
 class Route(beam.PTransform):
     """A transform that applies a function yielding any number of results and `Reject`s.
 
     Args:
-        function: Called with the element and `kwargs`.
+        function: Called with the element and `kwargs`. Or a DoFn that yields `routed` results.
         output_type: The type of a result, which selects its coder.
         kwargs: Side inputs or plain values for the function.
     """
 
     def __init__(
-        self, function: Callable[..., Iterable[Any]], output_type: Any, **kwargs: Any
+        self, function: Callable[..., Iterable[Any]] | beam.DoFn, output_type: Any, **kwargs: Any
     ) -> None:
         super().__init__()
         self._function = function
@@ -78,8 +91,8 @@ class Route(beam.PTransform):
         self._kwargs = kwargs
 
     def expand(self, elements: beam.PCollection) -> Routed:
-        do_fn = beam.ParDo(_RouteFn(self._function), **self._kwargs).with_output_types(
-            self._output_type
-        )
-        outputs = elements | "Apply" >> do_fn.with_outputs(_REJECTS, main="main")
+        function = self._function
+        do_fn = function if isinstance(function, beam.DoFn) else _RouteFn(function)
+        applied = beam.ParDo(do_fn, **self._kwargs).with_output_types(self._output_type)
+        outputs = elements | "Apply" >> applied.with_outputs(_REJECTS, main="main")
         return Routed(outputs.main, outputs[_REJECTS])

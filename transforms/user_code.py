@@ -30,11 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
+from shardwright.extras import APPLICATION_PACKAGES
 from transforms.images.arrays import decode_rgb
 from transforms.images.kinds import RejectedImage
 from transforms.rejects import RejectReason
 
-_OUR_PACKAGES = ("shardwright", "schemas", "transforms", "pipelines")
 Picture = bytes | npt.NDArray[np.uint8]
 
 
@@ -237,7 +237,7 @@ def _load(spec: str, path: str) -> Transform:
 
 
 def _import_module(spec: str, name: str) -> ModuleType:
-    if (package := name.partition(".")[0]) in _OUR_PACKAGES:
+    if (package := name.partition(".")[0]) in ("shardwright", *APPLICATION_PACKAGES):
         raise UsageError(
             f"--transform {spec}: {package!r} is a package of shardwright's own; give the path of "
             f"your file instead, such as --transform ./{name.replace('.', '/')}.py:FUNCTION"

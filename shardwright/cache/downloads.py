@@ -14,6 +14,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import google_crc32c
 
@@ -93,124 +94,111 @@ def missing_spans(num_bytes: int, finished: list[Span]) -> list[Span]:
     return missing
 
 
-def fetch_shard(
-    root: Folder,
-    name: str,
-    info: ShardInfo,
-    path: str,
-    files: CacheFiles,
-    *,
-    wait: bool,
-    check: Callable[[], None],
-) -> None:
-    """Download a shard to `path`, where it appears when it is complete and matches the manifest.
-
-    The caller holds the shard's exclusive lock.
-
-    Args:
-        root: The dataset.
-        name: The shard's file.
-        info: The shard's length and checksum in the manifest.
-        path: The local file.
-        files: The cache.
-        wait: Wait for room while other readers use the whole cache.
-        check: Called first and after each part. If it raises, the download can be resumed later.
-
-    Raises:
-        MissingError: The shard is not in the store.
-        NoRoomError: As `CacheFiles.reserve`.
-        StorageError: The shard cannot be read or does not match the manifest, or the cache cannot
-            be written.
-    """
-    uri = root.path(name)
-    etag = _etag_of(root, uri, info)
-    fill = functools.partial(_fill, root, uri, etag, info.num_bytes, path, files, wait, check)
-    with write_faults(path):
-        # Resumed parts may have been lost in a crash: the second time starts from nothing.
-        for _ in range(2):
-            crc32c = _complete_part(path, info.num_bytes, files, fill)
-            if crc32c == info.crc32c:
-                return files.put_in_place(path)
-        files.remove(path + PART)
-    raise _checksum_fault(uri, crc32c, info.crc32c)
-
-
-def _etag_of(root: Folder, uri: str, info: ShardInfo) -> str:
-    found = head_object(uri, root.options)
-    if found is None:
-        raise MissingError(f"{uri} is in the manifest, but missing from the store: {_ADVICE}")
-    if found.num_bytes != info.num_bytes:
-        raise StorageError(
-            f"{uri} is {found.num_bytes:,} bytes long, "
-            f"and the manifest states {info.num_bytes:,}: {_ADVICE}"
-        )
-    return found.etag or ""
-
-
 _ADVICE = (
     "if the dataset has been rebuilt, reopen it; otherwise copy it again, "
     "or rerun the `shardwright build` that made it"
 )
 
 
-def _checksum_fault(uri: str, crc32c: int, stated: int) -> StorageError:
-    return StorageError(
-        f"{uri} has crc32c {crc32c:08x} in two downloads, "
-        f"and the manifest states {stated:08x}: {_ADVICE}"
-    )
+@dataclass(frozen=True, slots=True)
+class ShardDownload:
+    """A download of one shard to `path`, whose exclusive lock the caller holds.
 
-
-def _complete_part(path: str, num_bytes: int, files: CacheFiles, fill: Callable[[], None]) -> int:
-    """Complete the part file with `fill`, and return its checksum."""
-    try:
-        files.unless_full(num_bytes, fill)
-    except DiskFullError:
-        _forget(path)
-        files.remove(path + PART)  # leave the disk to others
-        raise
-    crc32c = _crc32c_of(path + PART)
-    _forget(path)
-    return crc32c
-
-
-def _fill(
-    root: Folder,
-    uri: str,
-    etag: str,
-    num_bytes: int,
-    path: str,
-    files: CacheFiles,
-    wait: bool,
-    check: Callable[[], None],
-) -> None:
-    """Download the missing parts of the part file.
-
-    Raises:
-        OSError: The disk is full.
-        StorageError: As `fetch_shard`.
+    Attributes:
+        root: The dataset.
+        name: The shard's file.
+        info: The shard's length and checksum in the manifest.
+        path: The local file.
+        files: The cache.
     """
-    part = path + PART
-    if not os.path.exists(part) or os.path.getsize(part) != num_bytes:
-        _forget(path)
-        files.reserve(part, num_bytes, wait=wait)
-    with open(part, "r+b", buffering=0) as file:
-        _allocate(file.fileno(), num_bytes)
-        journal = PartJournal(path + PARTS, json.dumps([num_bytes, etag]))
 
-        def done(start: int, stop: int) -> None:
-            journal.add(start, stop)
-            check()
+    root: Folder
+    name: str
+    info: ShardInfo
+    path: str
+    files: CacheFiles
 
-        check()
-        download(
-            uri,
-            root.options,
-            file.fileno(),
-            missing_spans(num_bytes, journal.finished),
-            etag=etag or None,
-            done=done,
+    def run(self, *, wait: bool, check: Callable[[], None]) -> None:
+        """Download the shard, which appears when it is complete and matches the manifest.
+
+        Args:
+            wait: Wait for room while other readers use the whole cache.
+            check: Called first and after each part. If it raises, the download can be resumed
+                later.
+
+        Raises:
+            MissingError: The shard is not in the store.
+            NoRoomError: As `CacheFiles.reserve`.
+            StorageError: The shard cannot be read or does not match the manifest, or the cache
+                cannot be written.
+        """
+        uri = self.root.path(self.name)
+        fill = functools.partial(self._fill, uri, self._etag_of(uri), wait, check)
+        with write_faults(self.path):
+            # Resumed parts may have been lost in a crash: the second time starts from nothing.
+            for _ in range(2):
+                crc32c = self._complete_part(fill)
+                if crc32c == self.info.crc32c:
+                    return self.files.put_in_place(self.path)
+            self.files.remove(self.path + PART)
+        raise StorageError(
+            f"{uri} has crc32c {crc32c:08x} in two downloads, "
+            f"and the manifest states {self.info.crc32c:08x}: {_ADVICE}"
         )
-        os.fsync(file.fileno())  # a file with the final name must be complete after a power failure
+
+    def _etag_of(self, uri: str) -> str:
+        found = head_object(uri, self.root.options)
+        if found is None:
+            raise MissingError(f"{uri} is in the manifest, but missing from the store: {_ADVICE}")
+        if found.num_bytes != self.info.num_bytes:
+            raise StorageError(
+                f"{uri} is {found.num_bytes:,} bytes long, "
+                f"and the manifest states {self.info.num_bytes:,}: {_ADVICE}"
+            )
+        return found.etag or ""
+
+    def _complete_part(self, fill: Callable[[], None]) -> int:
+        """Complete the part file with `fill`, and return its checksum."""
+        path = self.path
+        try:
+            self.files.unless_full(self.info.num_bytes, fill)
+        except DiskFullError:
+            _forget(path)
+            self.files.remove(path + PART)  # leave the disk to others
+            raise
+        crc32c = _crc32c_of(path + PART)
+        _forget(path)
+        return crc32c
+
+    def _fill(self, uri: str, etag: str, wait: bool, check: Callable[[], None]) -> None:
+        """Download the missing parts of the part file.
+
+        Raises:
+            OSError: The disk is full.
+            StorageError: As `run`.
+        """
+        part, num_bytes = self.path + PART, self.info.num_bytes
+        if not os.path.exists(part) or os.path.getsize(part) != num_bytes:
+            _forget(self.path)
+            self.files.reserve(part, num_bytes, wait=wait)
+        with open(part, "r+b", buffering=0) as file:
+            _allocate(file.fileno(), num_bytes)
+            journal = PartJournal(self.path + PARTS, json.dumps([num_bytes, etag]))
+
+            def done(start: int, stop: int) -> None:
+                journal.add(start, stop)
+                check()
+
+            check()
+            download(
+                uri,
+                self.root.options,
+                file.fileno(),
+                missing_spans(num_bytes, journal.finished),
+                etag=etag or None,
+                done=done,
+            )
+            os.fsync(file.fileno())  # the final name promises a complete file after a power failure
 
 
 def _allocate(descriptor: int, num_bytes: int) -> None:

@@ -48,7 +48,7 @@ def find_files(root: str) -> list[CachedFile]:
 def read_current(dataset: str) -> str | None:
     """Return the newest build of a dataset's folder, or None if unknown."""
     try:
-        with open(os.path.join(dataset, CURRENT)) as file:
+        with open(os.path.join(dataset, CURRENT), errors="replace") as file:
             return file.read()
     except FileNotFoundError:
         return None

@@ -203,6 +203,8 @@ def _write_whole(path: str, data: bytes) -> None:
     os.makedirs(folder, exist_ok=True)
     temporary = os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
     try:
+        # Not synced: a sidecar that a power failure damaged does not parse, and the reader then
+        # takes the store's copy.
         with open(temporary, "wb") as file:
             file.write(data)
         os.replace(temporary, path)

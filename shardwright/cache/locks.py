@@ -19,7 +19,8 @@ _LOG = logging.getLogger("shardwright.cache")
 class FileLock:
     """A lock between processes and threads, released when its holder ends or is killed.
 
-    The exclusive holder may remove the lock's file; others then create a new one.
+    Its file may be removed, by the exclusive holder or with a damaged shard; others then create a
+    new one.
     """
 
     def __init__(self, path: str) -> None:
@@ -38,6 +39,7 @@ class FileLock:
             StorageError: The file cannot be created, or its file system does not support locks.
         """
         started, pause, said = time.monotonic(), _FIRST_PAUSE, False
+        # Polled, because a blocking call could not warn of a long wait.
         while not self._try(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
             if not wait:
                 self.release()
@@ -54,9 +56,14 @@ class FileLock:
             try:
                 if self._file is None:
                     self._file, self._process = _open_making_folders(self._path), os.getpid()
+                # Not `lockf`, whose locks belong to the process: its threads would share one, and
+                # closing any descriptor of the file would release it.
                 fcntl.flock(self._file, how | fcntl.LOCK_NB)
             except BlockingIOError:
-                return False
+                if self._file is not None and _is_at(self._file, self._path):
+                    return False
+                self.release()  # its file was removed: nobody has to wait for its holder
+                continue
             except OSError as error:
                 self.release()
                 raise StorageError(
@@ -80,6 +87,7 @@ class FileLock:
 
 def _open_making_folders(path: str) -> IO[bytes]:
     try:
+        # For writing: NFS refuses an exclusive lock on a file open for reading (flock(2)).
         return open(path, "ab", buffering=0)
     except FileNotFoundError:
         os.makedirs(os.path.dirname(path), exist_ok=True)

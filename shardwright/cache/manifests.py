@@ -8,7 +8,7 @@ import logging
 import os
 import time
 
-from shardwright.cache.eviction import CURRENT, read_current
+from shardwright.cache.eviction import CURRENT
 from shardwright.cache.settings import CacheSettings
 from shardwright.errors import (
     CredentialsError,
@@ -18,7 +18,7 @@ from shardwright.errors import (
     UnreachableError,
 )
 from shardwright.format import naming
-from shardwright.format.manifest import Manifest, json_bytes, read_manifest
+from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.folder import Folder
 
@@ -67,10 +67,9 @@ def keep_manifest(folder: str, manifest: Manifest) -> None:
     Raises:
         StorageError: A file cannot be written.
     """
-    local, data, build = Folder(folder), json_bytes(manifest.to_json()), build_key(manifest)
-    if local.num_bytes_of(naming.MANIFEST) != len(data) or read_current(folder) != build:
-        local.write_bytes(naming.MANIFEST, data)
-        local.write_bytes(CURRENT, build.encode())
+    local = Folder(folder)
+    local.write_if_new(naming.MANIFEST, manifest.to_bytes())
+    local.write_if_new(CURRENT, build_key(manifest).encode())
 
 
 def read_manifest_or_cached(root: Folder, settings: CacheSettings) -> Manifest:

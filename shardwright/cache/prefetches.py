@@ -24,6 +24,9 @@ class Prefetches:
 
     Args:
         root: The dataset.
+
+    Attributes:
+        healing: Held while a damaged shard is downloaded again.
     """
 
     def __init__(self, root: Folder) -> None:
@@ -34,7 +37,7 @@ class Prefetches:
 
     def start_anew(self) -> None:
         """Forget all prefetches: a forked process does not inherit their threads."""
-        self._lock = threading.Lock()
+        self._lock, self.healing = threading.Lock(), threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._coming: dict[ShardName, Future[None]] = {}
 

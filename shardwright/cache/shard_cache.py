@@ -10,20 +10,23 @@
 A shard is downloaded by parallel ranged requests, checked against the manifest's length and CRC32C,
 and kept until the cache exceeds its cap. Then shards of replaced builds are evicted first, then
 those with the furthest next use if readers have declared it (`expect`), else the least recently
-used; never one that is open. A killed download is resumed. Cached shards need no connection.
+used; never one that is open. A killed download is resumed, and a damaged shard downloaded again
+(`heal`). Cached shards need no connection.
 
 Needs no TensorFlow. All methods are thread-safe.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from shardwright.cache.downloads import fetch_shard
+from shardwright.cache.damage import drop_damaged, is_whole, refetch_shard
+from shardwright.cache.downloads import ShardDownload
 from shardwright.cache.eviction import LOCK, PART
 from shardwright.cache.files import NoRoomError
 from shardwright.cache.locks import FileLock
@@ -37,12 +40,13 @@ from shardwright.cache.pins import PinnedShard
 from shardwright.cache.prefetches import PrefetchCanceledError, Prefetches
 from shardwright.cache.settings import CAP, CacheSettings
 from shardwright.cache.sidecars import CachedSidecars
-from shardwright.errors import NotFoundError, UsageError
+from shardwright.errors import NotFoundError, StorageError, UsageError
 from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.sizes import show_bytes
 from shardwright.storage.folder import Folder
 
+_LOG = logging.getLogger("shardwright.cache")
 _AHEAD_BYTES, _AHEAD_SHARDS = 1 << 30, 8
 
 
@@ -78,6 +82,7 @@ class ShardCache:
         self._shards = dict(manifest.named_shards())
         self._sidecars = CachedSidecars(root, self._build, self._files)
         self._prefetches = Prefetches(root)
+        self._healed: dict[ShardName, bool] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardCache, (
@@ -218,18 +223,15 @@ class ShardCache:
             # Read under the shared lock, download under the exclusive one. Others may get the lock
             # during each change, so check again after it.
             while lock.acquire(shared=True, wait=wait):
-                if _is_whole(path, info):
+                if is_whole(path, info):
                     os.utime(path)  # its last use, for eviction
                     return PinnedShard(path, lock)
+                if drop_damaged(path, info):
+                    continue
                 if not lock.acquire(shared=False, wait=wait):
                     break
-                if not _is_whole(path, info):
-                    fetch_shard(
-                        self.root,
-                        name.shard,
-                        info,
-                        path,
-                        self._files,
+                if not is_whole(path, info):
+                    ShardDownload(self.root, name.shard, info, path, self._files).run(
                         wait=wait,
                         check=(lambda: None) if wait else self._prefetches.check_not_canceled,
                     )
@@ -237,6 +239,28 @@ class ShardCache:
             lock.release()
             raise
         return None
+
+    def heal(self, name: ShardName) -> bool:
+        """Check the copy of a shard, once, and replace it if it is damaged.
+
+        Returns:
+            True if it matches the manifest now, so that it is worth reading again.
+
+        Raises:
+            NotFoundError: The manifest has no such shard.
+        """
+        with self._prefetches.healing:
+            if name not in self._healed:
+                self._healed[name] = self._heal(name)
+            return self._healed[name]
+
+    def _heal(self, name: ShardName) -> bool:
+        try:
+            with self.open_shard(name) as shard:
+                return refetch_shard(self.root, name.shard, self._info(name), shard.path)
+        except (StorageError, OSError) as error:  # report the damage instead
+            _LOG.warning("%s: the damaged copy in the cache stays: %s", name.shard, error)
+            return False
 
     def _bring(self, name: ShardName) -> None:
         """Download a shard before it is opened."""
@@ -247,10 +271,3 @@ class ShardCache:
             return  # `open_shard` waits for room
         if pinned is not None:
             pinned.close()
-
-
-def _is_whole(path: str, info: ShardInfo) -> bool:
-    try:
-        return os.stat(path).st_size == info.num_bytes
-    except FileNotFoundError:
-        return False

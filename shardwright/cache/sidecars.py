@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from shardwright.cache.files import CacheFiles, NoRoomError, write_faults
 from shardwright.errors import MissingError, StorageError
-from shardwright.format.index import parse_index, read_index, read_summary
+from shardwright.format.index import parse_index, read_index_of
 from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
@@ -31,11 +31,13 @@ class CachedSidecars:
 
     def read(self, name: ShardName, info: ShardInfo, columns: list[str] | None) -> pa.Table:
         """Return a shard's index rows; see `ShardCache.index`."""
-        if self._has(name, info):
-            try:
-                return read_index(self._local, name, columns)
-            except StorageError:  # just evicted, or damaged on disk: read the store's copy
-                pass
+        try:
+            rows = read_index_of(self._local, name, info, columns)
+            with suppress(FileNotFoundError):  # just evicted
+                os.utime(self._local.path(name.sidecar))
+            return rows
+        except StorageError:  # not cached, or damaged on disk: read the store's copy
+            pass
         uri = self._root.path(name.sidecar)
         try:
             data = self._root.read_bytes(name.sidecar)
@@ -45,18 +47,6 @@ class CachedSidecars:
         rows = parse_index(data, uri, name, info, columns)
         self._keep(self._local.path(name.sidecar), data)
         return rows
-
-    def _has(self, name: ShardName, info: ShardInfo) -> bool:
-        found = read_summary(self._local, name)
-        if found is None or (found.num_bytes, found.crc32c, found.num_records) != (
-            info.num_bytes,
-            info.crc32c,
-            info.num_records,
-        ):
-            return False
-        with suppress(FileNotFoundError):  # just evicted
-            os.utime(self._local.path(name.sidecar))
-        return True
 
     def _keep(self, path: str, data: bytes) -> None:
         try:

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from shardwright.errors import UsageError
+from shardwright.format.naming import has_no_control_character
+from shardwright.format.records import MAX_RECORD_BYTES
 
 
 class FeatureKind(StrEnum):
@@ -66,6 +68,16 @@ INDEXED = CLASSES | WORDS
 _BLOBS = PICTURES | {FeatureKind.TENSOR}
 # Their length varies by record, so that `shape` does not apply.
 _ALWAYS_LISTS = WORDS | {FeatureKind.MULTI_LABEL}
+_JSON_TYPES: Mapping[str, type] = {
+    "name": str,
+    "shape": list,
+    "encoding": str,
+    "dtype": str,
+    "column": str,
+    "names": list,
+    "keys": list,
+    "sequence": str,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,20 +243,40 @@ class Feature:
             "kind": FeatureKind(record["kind"]),
             "source": Source(record.get("source", Source.COLUMN)),
         }
+        for key, kind in _JSON_TYPES.items():
+            if not isinstance(record.get(key, kind()), kind):
+                raise TypeError(f"{key} is {record[key]!r:.80}, expected {kind.__name__}")
         known |= {key: tuple(record[key]) for key in ("shape", "names", "keys") if key in record}
+        texts_of([*record.get("names", []), *record.get("keys", [])])
         if "vocabulary" in record:
             known["vocabulary"] = VocabularyRule(**record["vocabulary"])
         return cls(**known)
+
+
+def texts_of(values: Any) -> tuple[str, ...]:
+    """Return a list of texts from JSON as a tuple; raise `TypeError` if it is not one."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError(f"{values!r:.80} is not a list of texts")
+    return tuple(values)
 
 
 def check_feature(feature: Feature) -> None:
     """Raise `UsageError` for an invalid name or shape."""
     if not feature.name:
         raise UsageError(f"a feature of kind {feature.kind} must have a name")
+    if not has_no_control_character(feature.name):
+        raise UsageError(
+            f"feature {feature.name!r} has a control character in its name: rename the column"
+        )
     if any(size is not None and not _is_count(size) for size in feature.shape):
         raise UsageError(
             f"feature {feature.name!r} has the shape {feature.shape!r}; "
             "sizes must be whole numbers of at least 1, or None for any"
+        )
+    if math.prod(size or 1 for size in feature.shape) > MAX_RECORD_BYTES:
+        raise UsageError(
+            f"feature {feature.name!r} has the shape {feature.shape!r}; "
+            f"a record holds at most {MAX_RECORD_BYTES:,} values"
         )
 
 

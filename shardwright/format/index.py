@@ -8,20 +8,22 @@ resumed build skips the shard.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, StorageError
+from shardwright.format.contents import FileContent
+from shardwright.format.json_text import load_json
 from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 
 _SUMMARY_KEY = b"shardwright"
+_ADVICE = "copy the dataset again, or run its build again"
 
 # Offsets are in bytes from the start of the shard, lengths in bytes. `offset` and `length` span the
 # record with its frame, `image_offset` and `image_length` only the image bytes; `crc32c` is the
@@ -57,6 +59,7 @@ class ShardSummary:
         rejects: Number of rejects by reason, of references planned into this shard.
         stats: Statistics of the records (see `transforms.publish.statistics`).
         etag: The file's etag if the store changes it only with the content, else None.
+        sidecar: The content of its sidecar, once that is written; not stored in it.
     """
 
     name: ShardName
@@ -67,17 +70,31 @@ class ShardSummary:
     rejects: Mapping[str, int] = field(default_factory=dict)
     stats: Mapping[str, Any] = field(default_factory=dict)
     etag: str | None = None
+    sidecar: FileContent | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        record = asdict(self)
+        del record["sidecar"]
+        return record
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ShardSummary:
-        return cls(**{**record, "name": ShardName(**record["name"])})
+        """Return the summary of a `to_json` record.
+
+        Raises:
+            KeyError, TypeError, ValueError: The record is invalid.
+        """
+        found = cls(**{**record, "name": ShardName.from_json(record["name"]), "sidecar": None})
+        counts = (found.num_records, found.num_bytes, found.crc32c)
+        if any(type(count) is not int for count in counts):
+            raise TypeError(f"{counts} are not numbers")
+        if not (isinstance(found.rejects, dict) and isinstance(found.stats, dict)):
+            raise TypeError("rejects and stats are not objects")
+        return found
 
 
-def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> None:
-    """Write a shard's index, which marks the shard as done.
+def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> ShardSummary:
+    """Write a shard's index, which marks the shard as done, and return its summary with `sidecar`.
 
     Args:
         root: The dataset's folder.
@@ -88,19 +105,26 @@ def write_sidecar(root: Folder, summary: ShardSummary, rows: pa.Table) -> None:
     table = rows.cast(INDEX_SCHEMA).replace_schema_metadata({_SUMMARY_KEY: text.encode()})
     buffer = pa.BufferOutputStream()
     pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
-    root.write_bytes(summary.name.sidecar, buffer.getvalue().to_pybytes())
+    data = buffer.getvalue().to_pybytes()
+    root.write_bytes(summary.name.sidecar, data)
+    return replace(summary, sidecar=FileContent.of(data))
 
 
 def read_summary(root: Folder, name: ShardName) -> ShardSummary | None:
     """Return the summary in a shard's sidecar, None if the sidecar is missing or damaged."""
     try:
-        with root.open_small(name.sidecar) as file:
-            metadata = pq.read_schema(file).metadata or {}
-        return ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]))
+        data = root.read_bytes(name.sidecar)
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
+            return replace(_summary_in(file), sidecar=FileContent.of(data))
     except MissingError:
         return None
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError):
         return None  # a damaged sidecar does not count as done: the shard is written again
+
+
+def _summary_in(file: pq.ParquetFile) -> ShardSummary:
+    metadata = file.schema_arrow.metadata or {}
+    return ShardSummary.from_json(load_json(metadata[_SUMMARY_KEY]))
 
 
 def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) -> pa.Table:
@@ -109,7 +133,7 @@ def read_index(root: Folder, name: ShardName, columns: list[str] | None = None) 
     Raises:
         StorageError: The sidecar is missing or unreadable.
     """
-    return _read_table(root, name, columns, None)
+    return parse_index(read_sidecar(root, name), root.path(name.sidecar), name, None, columns)
 
 
 def read_index_of(
@@ -118,61 +142,48 @@ def read_index_of(
     """Return a shard's index rows, after checking that they belong to the shard in the manifest.
 
     Raises:
-        StorageError: The sidecar is missing, unreadable, or of another shard, such as that of an
-            older build.
+        StorageError: The sidecar is missing, unreadable, damaged, or of another shard, such as that
+            of an older build.
     """
-    return _read_table(root, name, columns, info)
+    return parse_index(read_sidecar(root, name), root.path(name.sidecar), name, info, columns)
 
 
-def parse_index(
-    data: bytes, path: str, name: ShardName, info: ShardInfo, columns: list[str] | None = None
-) -> pa.Table:
-    """Return index rows like `read_index_of`, from the sidecar bytes that were read from `path`."""
-    with _faults(path):
-        return _parse(pa.BufferReader(data), path, name, info, columns)
-
-
-def _read_table(
-    root: Folder, name: ShardName, columns: list[str] | None, info: ShardInfo | None
-) -> pa.Table:
-    path = root.path(name.sidecar)
+def read_sidecar(root: Folder, name: ShardName) -> bytes:
+    """Return a shard's sidecar as stored; raise `StorageError` if it is missing or unreadable."""
     try:
-        with _faults(path), root.open_small(name.sidecar) as source:
-            return _parse(source, path, name, info, columns)
+        return root.read_bytes(name.sidecar)
     except MissingError as error:
         raise StorageError(
-            f"{path} is missing: the index of {name.shard}; "
-            "copy the dataset again, or run its build again"
+            f"{root.path(name.sidecar)} is missing: the index of {name.shard}; {_ADVICE}"
         ) from error
 
 
-@contextmanager
-def _faults(path: str) -> Iterator[None]:
+def parse_index(
+    data: bytes,
+    path: str,
+    name: ShardName,
+    info: ShardInfo | None,
+    columns: list[str] | None = None,
+) -> pa.Table:
+    """Return index rows from the sidecar bytes that were read from `path`.
+
+    They are checked as by `read_index_of`; with None for `info`, as by `read_index`.
+    """
+    fault = info.sidecar and FileContent.of(data).fault(info.sidecar) if info else None
+    if fault:  # damaged bytes never reach Arrow
+        raise StorageError(f"{path} is damaged, or of another build ({fault}): {_ADVICE}")
     try:
-        yield
+        # Not `pq.read_table`: it imports pandas, which takes 0.4 s.
+        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+            if info is not None:
+                _check_is_of(file, path, info)
+            table = file.read(columns)
+        table.validate(full=True)  # nothing else checks that text is UTF-8
     except StorageError:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise StorageError(f"{path} cannot be read: {error}") from error
-
-
-def _parse(
-    source: pa.NativeFile,
-    path: str,
-    name: ShardName,
-    info: ShardInfo | None,
-    columns: list[str] | None,
-) -> pa.Table:
-    # Not `pq.read_table`: it imports pandas, which takes 0.4 s.
-    with pq.ParquetFile(source, page_checksum_verification=True) as file:
-        if info is not None:
-            _check_is_of(file, path, info)
-        table = file.read(columns)
-    wanted = (
-        INDEX_SCHEMA
-        if columns is None
-        else pa.schema([INDEX_SCHEMA.field(column) for column in columns])
-    )
+    wanted = INDEX_SCHEMA if columns is None else pa.schema(map(INDEX_SCHEMA.field, columns))
     if table.num_columns == len(wanted) and columns is not None:
         table = table.select(columns)
     if not table.schema.equals(wanted):
@@ -181,17 +192,17 @@ def _parse(
 
 
 def _check_is_of(file: pq.ParquetFile, path: str, info: ShardInfo) -> None:
-    metadata = file.schema_arrow.metadata or {}
     try:
-        found = ShardSummary.from_json(json.loads(metadata[_SUMMARY_KEY]))
+        found = _summary_in(file)
     except (KeyError, ValueError, TypeError):
         found = None
-    if found is None or (found.num_bytes, found.crc32c, found.num_records) != (
-        info.num_bytes,
-        info.crc32c,
-        info.num_records,
+    if (
+        found is None
+        or file.metadata.num_rows != info.num_records
+        or (found.num_bytes, found.crc32c, found.num_records)
+        != (info.num_bytes, info.crc32c, info.num_records)
     ):
         raise StorageError(
             f"{path} is not the index of the shard in the manifest, but of an older or another "
-            "one: copy the dataset again, or run its build again"
+            f"one: {_ADVICE}"
         )

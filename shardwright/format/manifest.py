@@ -7,17 +7,25 @@ it, so they never read a stale shard of an earlier build.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import google_crc32c
+
 from shardwright.errors import MissingError, NotADatasetError
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
+from shardwright.format.json_text import MAX_BYTES, load_json
+from shardwright.format.manifest_check import check_manifest
 from shardwright.format.naming import ShardName
 from shardwright.format.schema import ExampleSchema
 from shardwright.storage.folder import Folder
 
 FORMAT_VERSION = 1
+_END = b"\n}\n"
+_CHECKSUM = re.compile(rb',\n "checksum": (\d{1,10})\n}\n')
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +39,8 @@ class ShardInfo:
         crc32c: Unmasked CRC32C of the whole file.
         digest: Digest of the shard's plan.
         etag: The store's etag when the shard was written, if it changes only with the content.
+        sidecar_bytes: Length of its sidecar.
+        sidecar_crc32c: Unmasked CRC32C of its sidecar.
     """
 
     index: int
@@ -39,6 +49,20 @@ class ShardInfo:
     crc32c: int
     digest: str
     etag: str | None = None
+    sidecar_bytes: int | None = None
+    sidecar_crc32c: int | None = None
+
+    @property
+    def content(self) -> FileContent:
+        """The content of the shard's file."""
+        return FileContent(self.num_bytes, self.crc32c)
+
+    @property
+    def sidecar(self) -> FileContent | None:
+        """The content of its sidecar; None in a dataset of an earlier release."""
+        if self.sidecar_bytes is None or self.sidecar_crc32c is None:
+            return None
+        return FileContent(self.sidecar_bytes, self.sidecar_crc32c)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +96,7 @@ class Manifest:
         settings: The options that determine the shards' bytes.
         fingerprint: Hash of the plan; equal for equal inputs and settings.
         provenance: Origin of the dataset: input, versions, time. No shard depends on it.
+        files: Content of every other file by name; {} in a dataset of an earlier release.
     """
 
     name: str
@@ -83,6 +108,7 @@ class Manifest:
     settings: Mapping[str, Any]
     fingerprint: str
     provenance: Mapping[str, Any]
+    files: Mapping[str, FileContent] = field(default_factory=dict, kw_only=True)
 
     @property
     def num_records(self) -> int:
@@ -105,7 +131,12 @@ class Manifest:
             for pair in zip(self.shard_names(name), self.splits[name].shards, strict=True)
         ]
 
+    def to_bytes(self) -> bytes:
+        """Return the bytes of the manifest's file."""
+        return seal(self.to_json())
+
     def to_json(self) -> dict[str, Any]:
+        files = {name: content._asdict() for name, content in sorted(self.files.items())}
         return {
             "format_version": FORMAT_VERSION,
             "name": self.name,
@@ -119,10 +150,13 @@ class Manifest:
             "settings": dict(self.settings),
             "fingerprint": self.fingerprint,
             "provenance": dict(self.provenance),
+            **({"files": files} if files else {}),
         }
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Manifest:
+        """Return the manifest of a `to_json` record; raise as `check_manifest`, or `TypeError`."""
+        check_manifest(record)
         return cls(
             name=record["name"],
             version=record["version"],
@@ -135,6 +169,9 @@ class Manifest:
             settings=record["settings"],
             fingerprint=record["fingerprint"],
             provenance=record["provenance"],
+            files={
+                name: FileContent(**content) for name, content in record.get("files", {}).items()
+            },
         )
 
 
@@ -165,6 +202,13 @@ def json_bytes(content: Mapping[str, Any]) -> bytes:
     return json_text(content).encode("utf-8", "surrogatepass")
 
 
+def seal(content: Mapping[str, Any]) -> bytes:
+    """Return a JSON file with a last field `checksum`: the CRC32C of the file without it."""
+    data = json_bytes(content)
+    checksum = b',\n "checksum": %d' % google_crc32c.value(data)
+    return data.removesuffix(_END) + checksum + _END
+
+
 def json_text(content: Mapping[str, Any]) -> str:
     """Return a JSON file of the dataset as text, with the key order of `content`."""
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
@@ -177,11 +221,20 @@ def read_json(root: Folder, filename: str) -> dict[str, Any] | None:
         NotADatasetError: The file is not a JSON object.
         StorageError: The file cannot be read.
     """
-    path = root.path(filename)
+    data = _read(root, filename)
+    return None if data is None else _parse(data, root.path(filename))
+
+
+def _read(root: Folder, filename: str) -> bytes | None:
     try:
-        content = json.loads(root.read_bytes(filename))
+        return root.read_bytes(filename, max_bytes=MAX_BYTES)
     except MissingError:
         return None
+
+
+def _parse(data: bytes, path: str) -> dict[str, Any]:
+    try:
+        content = load_json(data)
     except ValueError as error:
         raise NotADatasetError(
             f"{path} is not readable JSON ({error}): rebuild the dataset"
@@ -198,21 +251,31 @@ def read_manifest(root: Folder) -> Manifest:
         NotADatasetError: The manifest is missing, damaged, or of another format version.
         StorageError: The folder cannot be read.
     """
-    content = read_json(root, naming.MANIFEST)
-    if content is None:
+    data, path = _read(root, naming.MANIFEST), root.path(naming.MANIFEST)
+    if data is None:
         raise NotADatasetError(_why_no_manifest(root))
+    content = _parse(data, path)
     version = content.get("format_version")
     if version != FORMAT_VERSION:
         raise NotADatasetError(
             f"{root} has format version {version!r}; this shardwright reads version "
             f"{FORMAT_VERSION}: install the release that wrote it, or rebuild"
         )
+    if not {"checksum", "files"}.isdisjoint(content) and not _is_intact(data):
+        raise NotADatasetError(f"{path} is damaged (its checksum is wrong): copy it again")
     try:
         return Manifest.from_json(content)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise NotADatasetError(
-            f"{root}/{naming.MANIFEST} is damaged ({type(error).__name__}: {error}): rebuild"
+            f"{path} is damaged ({type(error).__name__}: {error}): rebuild"
         ) from error
+
+
+def _is_intact(data: bytes) -> bool:
+    found = _CHECKSUM.fullmatch(data, data.rfind(b",\n"))
+    if found is None:
+        return False
+    return google_crc32c.value(data[: found.start()] + _END) == int(found[1])
 
 
 def _why_no_manifest(root: Folder) -> str:

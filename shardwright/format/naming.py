@@ -8,7 +8,9 @@ the plan only, not on the run: a retry overwrites the same file.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 MANIFEST = "manifest.json"
 PLAN = "plan.json"
@@ -28,6 +30,7 @@ VOCABULARY_SUFFIX = ".vocab.txt"
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _SPLIT = re.compile(r"[A-Za-z0-9_]+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SHARD = re.compile(
     r"(?P<name>[a-z][a-z0-9_]*)-(?P<split>\w+)\.tfrecord-(?P<index>\d{5,})-of-(?P<count>\d{5,})"
 )
@@ -57,6 +60,19 @@ class ShardName:
     @property
     def _position(self) -> str:
         return f"{self.index:05d}-of-{self.count:05d}"
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> ShardName:
+        """Return the name in a sidecar.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is not one that builds make.
+        """
+        found = cls(record["name"], record["split"], record["index"], record["count"])
+        # Through its text, so that neither folders nor other types get into a path.
+        if type(found.index) is not int or cls.parse(found.shard) != found:
+            raise ValueError(f"{found.shard!r:.80} is not the name of a shard")
+        return found
 
     @classmethod
     def parse(cls, filename: str) -> ShardName | None:
@@ -97,17 +113,32 @@ def vocabulary_file(feature: str) -> str:
 
 def is_build_output(path: str) -> bool:
     """Return whether builds make this path, relative to a dataset: a rebuild may remove it."""
-    folder, _, filename = path.rpartition("/")
+    folder, slash, filename = path.rpartition("/")
     if folder in (INDEX_DIR, REJECTS_DIR):
         return filename.endswith((".parquet", TEMPORARY_SUFFIX))
     if folder == SPOOL_DIR:
         return filename.endswith((".parquet", ".bin", TEMPORARY_SUFFIX))
-    if folder:
+    if slash:
         return False
     known = {MANIFEST, PLAN, FEATURES, DATASET_INFO, SCHEMA_PBTXT, STATS, REPORT}
     if filename in known or filename.endswith((LABELS_SUFFIX, VOCABULARY_SUFFIX)):
         return True
     return ShardName.parse(filename) is not None or is_temporary(filename)
+
+
+def is_companion(path: str) -> bool:
+    """Return whether a manifest may list this path: a build's file beside shards and sidecars."""
+    return (
+        is_build_output(path)
+        and path != MANIFEST
+        and not path.startswith((f"{INDEX_DIR}/", f"{SPOOL_DIR}/"))
+        and ShardName.parse(path) is None
+        and has_no_control_character(path)
+    )
+
+
+def has_no_control_character(name: str) -> bool:
+    return _CONTROL.search(name) is None
 
 
 def temporary_name(filename: str, token: str) -> str:

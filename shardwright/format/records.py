@@ -85,6 +85,27 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
     Raises:
         RecordFault: The record is cut short, a checksum is wrong, or its length is impossible.
     """
+    length = _read_length(file, offset)
+    if length is None:
+        return None
+    cut_off = RecordFault(
+        offset, f"the file ends inside the record, which claims {length} bytes", is_truncated=True
+    )
+    if num_bytes is not None and offset + FRAME_BYTES + length > num_bytes:
+        raise cut_off
+    data = file.read(length)
+    footer = file.read(FOOTER_BYTES)
+    if len(data) + len(footer) < length + FOOTER_BYTES:
+        raise cut_off
+    if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
+        raise RecordFault(
+            offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + length
+        )
+    return RecordSpan(offset, data)
+
+
+def _read_length(file: BinaryIO, offset: int) -> int | None:
+    """Return the checked length of a record's data, None at the end of the file."""
     header = file.read(HEADER_BYTES)
     if not header:
         return None
@@ -101,25 +122,7 @@ def read_record(file: BinaryIO, offset: int, num_bytes: int | None = None) -> Re
         raise RecordFault(
             offset, f"the record claims {length} bytes, more than an example can have"
         )
-    if num_bytes is not None and offset + FRAME_BYTES + length > num_bytes:
-        raise RecordFault(
-            offset,
-            f"the file ends inside the record, which claims {length} bytes",
-            is_truncated=True,
-        )
-    data = file.read(length)
-    footer = file.read(FOOTER_BYTES)
-    if len(data) + len(footer) < length + FOOTER_BYTES:
-        raise RecordFault(
-            offset,
-            f"the file ends inside the record, which claims {length} bytes",
-            is_truncated=True,
-        )
-    if mask_crc(google_crc32c.value(data)) != _CRC.unpack(footer)[0]:
-        raise RecordFault(
-            offset, "the checksum of the record's data is wrong", offset + FRAME_BYTES + length
-        )
-    return RecordSpan(offset, data)
+    return int(length)
 
 
 def scan_records(file: BinaryIO) -> Iterator[RecordSpan]:

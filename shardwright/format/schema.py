@@ -6,6 +6,8 @@ and the manifest's copy: no feature name is typed twice, and a reader needs only
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +25,7 @@ from shardwright.format.features import (
     StoredFeature,
     VocabularyRule,
     check_feature,
+    texts_of,
 )
 
 __all__ = [
@@ -38,6 +41,8 @@ __all__ = [
     "StoredFeature",
     "VocabularyRule",
 ]
+
+_FOLDERS = re.compile("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +63,12 @@ class ExampleSchema:
         for feature in self.features:
             check_feature(feature)
         names = [stored.key for feature in self.features for stored in feature.stored]
+        counts = Counter(names)
+        inside_of = {name[: end.start()]: name for name in names for end in _FOLDERS.finditer(name)}
         for name in names:
-            if names.count(name) > 1:
+            if counts[name] > 1:
                 raise UsageError(f"two features have the name {name!r}: rename the table's column")
-            inside = next((other for other in names if other.startswith(f"{name}/")), None)
+            inside = inside_of.get(name)
             if inside:
                 raise UsageError(
                     f"feature {name!r} is also the folder of {inside!r}: "
@@ -132,10 +139,15 @@ class ExampleSchema:
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ExampleSchema:
+        """Return the schema of a `to_json` record.
+
+        Raises:
+            KeyError, TypeError, ValueError: The record is invalid.
+        """
         return cls(
             features=tuple(Feature.from_json(feature) for feature in record["features"]),
-            class_names=tuple(record.get("class_names", ())),
+            class_names=texts_of(record.get("class_names", [])),
             vocabularies={
-                name: tuple(words) for name, words in record.get("vocabularies", {}).items()
+                name: texts_of(words) for name, words in record.get("vocabularies", {}).items()
             },
         )

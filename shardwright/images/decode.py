@@ -78,6 +78,10 @@ def open_image(data: bytes | memoryview, stored: StoredImage, *, fast: bool) -> 
         return _open_raw(data, stored.shape)
     if stored.encoding == "tensor":
         return _open_tensor(bytes(data))
+    return _open_file(data, fast=fast)
+
+
+def _open_file(data: bytes | memoryview, *, fast: bool) -> OpenedImage:
     kind = image_format(bytes(data[:16]))
     if kind == "jpeg":
         header = read_jpeg_header(data)

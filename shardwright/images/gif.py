@@ -80,7 +80,8 @@ def decode_frame(first: FirstFrame) -> NDArray[np.uint8]:
     frame, codes = first.frame, first.codes
     if not 1 <= codes[0] <= 8:
         raise ImageFault(f"the gif image has a code size of {codes[0]}, not 1 to 8")
-    arguments = (codes[0], frame.is_interlaced, -1)  # -1: no color is transparent
+    # As GifImagePlugin of Pillow 12 calls it. -1: no color is transparent.
+    arguments = (codes[0], frame.is_interlaced, -1)
     size = (frame.width, frame.height)
     try:
         image = load_library("PIL.Image").frombytes("P", size, codes[1:], "gif", *arguments)

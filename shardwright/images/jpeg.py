@@ -141,6 +141,7 @@ def _fault(error: ValueError) -> ImageFault:
 
 def _check_scans(header: JpegHeader) -> None:
     if header.height * header.width > _PIXELS_OF_A_SLOW_SCAN:
+        # Those of thumbnails count, too. Inside of a scan, a zero byte follows each 0xFF of data.
         scans = bytes(header.data).count(b"\xff\xda")
         if scans > _MAX_SCANS:
             raise ImageFault(

@@ -31,10 +31,6 @@ class ImageTransform(Protocol):
     def dtype(self) -> np.dtype[Any]:
         """The dtype of every result."""
 
-    @property
-    def is_random(self) -> bool:
-        """True if the result depends on the draw."""
-
     def apply(
         self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None
     ) -> NDArray[Any]:
@@ -98,10 +94,6 @@ class TrainImage:
     def shape(self) -> tuple[int, int, int]:
         return _shape_of(self.size)
 
-    @property
-    def is_random(self) -> bool:
-        return True
-
     def apply(
         self, data: bytes | memoryview, stored: StoredImage, draw: int, out: NDArray[Any] | None
     ) -> NDArray[Any]:
@@ -150,10 +142,6 @@ class EvalImage:
     def shape(self) -> tuple[int, int, int]:
         return _shape_of(self.size)
 
-    @property
-    def is_random(self) -> bool:
-        return False
-
     def apply(
         self,
         data: bytes | memoryview,
@@ -197,10 +185,6 @@ class DecodedImage:
     @property
     def shape(self) -> tuple[int | None, int | None, int]:
         return (None, None, 3) if self.size is None else _shape_of(self.size)
-
-    @property
-    def is_random(self) -> bool:
-        return False
 
     def apply(
         self,

@@ -11,8 +11,9 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, v
 from importlib.util import module_from_spec
 from pathlib import Path
 
+from shardwright.extras import APPLICATION_PACKAGES
+
 _GROUP = "shardwright.commands"
-_BESIDE = ("pipelines", "schemas", "transforms")  # installed with this package
 _EXIT_FAILED, _EXIT_USAGE, _EXIT_INTERRUPTED, _EXIT_BROKEN_PIPE = 1, 2, 130, 141
 _SUMMARIES = {
     "build": "INPUT OUTPUT [options]    turn a folder or table of images into TFRecord shards",
@@ -76,7 +77,7 @@ def _run(args: list[str]) -> int:
     if args[0] not in commands:
         return _fail(_unknown_text(args[0], commands), _EXIT_USAGE)
     try:
-        if commands[args[0]].module.partition(".")[0] in _BESIDE:
+        if commands[args[0]].module.partition(".")[0] in APPLICATION_PACKAGES:
             _import_packages_beside()
         command: Command = commands[args[0]].load()
     except ImportError as error:
@@ -103,7 +104,7 @@ def _import_packages_beside() -> None:
     makes them begin with our folder, and leave out the current one.
     """
     root = str(Path(__file__).parents[2])
-    for name in _BESIDE:
+    for name in APPLICATION_PACKAGES:
         own = PathFinder.find_spec(name, [root])
         if own is None or own.loader is None or name in sys.modules:
             continue

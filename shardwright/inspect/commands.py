@@ -159,18 +159,18 @@ def doctor(argv: Sequence[str]) -> int:
     if args.target is not None and args.target <= 0:
         parser.error(f"--target must be above 0, got {args.target:g}")
     try:
-        from shardwright.inspect.doctor import diagnose
+        from shardwright.inspect.doctor import diagnose, training_reader
         from shardwright.inspect.doctor_report import advice, format_diagnosis, limiting_stage
 
-        found = diagnose(
+        with training_reader(
             args.dataset,
             args.split,
             image_side=args.image_size,
             batch_size=args.batch_size,
-            seconds=args.seconds,
             threads=args.threads,
             storage_options=StorageOptions.parse(args.storage_option),
-        )
+        ) as reader:
+            found = diagnose(reader, args.seconds)
     except ShardwrightError as error:
         return _fail(error)
     extra = {"limited_by": limiting_stage(found), "advice": advice(found, args.target)}

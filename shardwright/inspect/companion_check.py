@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError, NotADatasetError, StorageError
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, read_json
 from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema, FeatureKind
@@ -23,6 +24,27 @@ from shardwright.storage.folder import Folder
 
 def check_companions(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield every difference between the manifest and the files beside the shards."""
+    faults = list(_companion_faults(root, manifest))
+    yield from faults
+    placed = {fault.file for fault in faults}
+    for name in sorted(manifest.files.keys() - placed):
+        fault = _content_fault(root, name, manifest)
+        if fault is not None:
+            yield DatasetFault.of_file(name, fault)
+
+
+def _content_fault(root: Folder, name: str, manifest: Manifest) -> str | None:
+    """Return the difference of a file from its content in the manifest; None if it has none."""
+    try:
+        found = FileContent.of(root.read_bytes(name))
+    except MissingError:
+        return "the file is missing"
+    except StorageError as error:
+        return f"the file cannot be read: {error}"
+    return found.fault(manifest.files.get(name, found))
+
+
+def _companion_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     yield from _manifest_faults(root, manifest)
     for filename, check in (
         (naming.DATASET_INFO, _dataset_info_faults),
@@ -167,6 +189,10 @@ def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
             or not path.endswith(".parquet")
         ):
             continue
+        damage = _content_fault(root, path, manifest)
+        if damage is not None:  # damaged bytes never reach Arrow
+            yield DatasetFault.of_file(path, damage)
+            return
         try:
             with root.open_small(path) as source, pq.ParquetFile(source) as file:
                 counts.update(file.read(["reason"])["reason"].to_pylist())
@@ -184,6 +210,16 @@ def _show_counts(counts: Mapping[str, int]) -> str:
     return (
         ", ".join(f"{number} {reason}" for reason, number in sorted(counts.items())) or "no rejects"
     )
+
+
+def find_unchecked(manifest: Manifest) -> Iterator[DatasetFault]:
+    """Yield a note if the manifest has no checksums of the files beside the shards."""
+    if not manifest.files:
+        yield DatasetFault.of_file(
+            naming.MANIFEST,
+            "an earlier release wrote it, without checksums of itself and of the files beside the "
+            "shards, so only their contents were compared: run the build again to add them",
+        )
 
 
 def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:

@@ -80,47 +80,51 @@ class Diagnosis:
         }
 
 
-def diagnose(
+def training_reader(
     dataset: str,
     split: str = "train",
     *,
     image_side: int = 224,
     batch_size: int = 64,
-    seconds: float = 5.0,
     threads: int | None = None,
     storage_options: StorageOptions | None = None,
-) -> Diagnosis:
-    """Measure how fast a dataset is read for training.
+) -> Reader:
+    """Return a reader of shuffled training batches, to be measured. Raises as `Reader`.
 
     Args:
         dataset: Its folder or address.
         split: As for `Reader`.
         image_side: Height and width of the training images, in pixels.
         batch_size: Images per batch.
-        seconds: Run time of the whole reader; timing the stages takes about as long again.
-        threads: Decoding threads of the reader; None means one per core.
+        threads: Decoding threads; None means one per core.
         storage_options: As for `Reader`.
-
-    Raises:
-        NotADatasetError, StorageError, UsageError, BadRecordError: As for `Reader`.
     """
-    if seconds <= 0:
-        raise UsageError(f"seconds must be above 0, got {seconds}")
-    image = TrainImage(image_side)
-    with Reader(
+    return Reader(
         dataset,
         split,
         global_batch_size=batch_size,
         shuffle=True,
-        image=image,
+        image=TrainImage(image_side),
         threads=threads,
         remainder="carry",
         storage_options=storage_options,
-    ) as reader:
-        return _measure(reader, image, batch_size, seconds)
+    )
 
 
-def _measure(reader: Reader, image: TrainImage, batch_size: int, seconds: float) -> Diagnosis:
+def diagnose(reader: Reader, seconds: float = 5.0) -> Diagnosis:
+    """Measure how fast a reader reads its dataset for training.
+
+    Args:
+        reader: As `training_reader` returns it.
+        seconds: Run time of the whole reader; timing the stages takes about as long again.
+
+    Raises:
+        StorageError, UsageError, BadRecordError: As for `Reader`.
+    """
+    if seconds <= 0:
+        raise UsageError(f"seconds must be above 0, got {seconds}")
+    image, batch_size = reader.options.image, reader.options.global_batch_size
+    assert isinstance(image, TrainImage), "training_reader sets it"
     stage_msec, device = _time_stages(reader.engine, image, batch_size)
     images_per_sec, busy, count = _time_whole(reader, batch_size, seconds)
     return Diagnosis(
@@ -142,11 +146,29 @@ def _time_stages(
     engine: Engine, image: TrainImage, batch_size: int
 ) -> tuple[dict[str, float], str]:
     places = engine.places.find(0, min(_SAMPLE_RECORDS, engine.epoch_size))
-    count = len(places.rows)
+    read, parse, images = _time_reading(engine, places)
     stored = stored_image(engine.corpus.schema)
+    slot = np.empty((*image.shape,), np.uint8)
+    fused = _msec(
+        lambda: [
+            image.apply(data, stored, int(draw), slot)
+            for data, draw in zip(images, places.draws, strict=True)
+        ],
+        len(images),
+    )
+    augment = _time_augment(image, images[:_AUGMENTED_IMAGES], stored, slot)
+    batch = np.zeros((batch_size, *image.shape), np.uint8)
+    gather = _msec(lambda: [batch.copy() for _ in range(3)], 3 * batch_size)
+    copy, device = _time_device_copy(batch)
+    times = (read, parse, max(fused - augment, 0.0), augment, gather, copy)
+    return dict(zip(STAGES, times, strict=True)), device
+
+
+def _time_reading(engine: Engine, places: Places) -> tuple[float, float, list[Any]]:
+    """Return the milliseconds per record of reading and of parsing, and the stored images."""
     frames: list[tuple[bytes, int, int]] = []
     images: list[Any] = []
-    slot = np.empty((*image.shape,), np.uint8)
+    count = len(places.rows)
     store = engine.columns.allocate(count)
     indexes = ShardIndexes(engine.corpus.shards, of_images=False)
     for shard in np.unique(places.shards):
@@ -158,19 +180,7 @@ def _time_stages(
         ),
         count,
     )
-    fused = _msec(
-        lambda: [
-            image.apply(data, stored, int(draw), slot)
-            for data, draw in zip(images, places.draws, strict=True)
-        ],
-        count,
-    )
-    augment = _time_augment(image, images[:_AUGMENTED_IMAGES], stored, slot)
-    batch = np.zeros((batch_size, *image.shape), np.uint8)
-    gather = _msec(lambda: [batch.copy() for _ in range(3)], 3 * batch_size)
-    copy, device = _time_device_copy(batch)
-    times = (read, parse, max(fused - augment, 0.0), augment, gather, copy)
-    return dict(zip(STAGES, times, strict=True)), device
+    return read, parse, images
 
 
 def _time_augment(

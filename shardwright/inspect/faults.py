@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from shardwright.format.contents import FileContent
 from shardwright.sizes import show_bytes
 
 MAX_FAULTS_PER_FILE = 1000  # a file full of faults must not fill memory and terminal
@@ -103,6 +104,24 @@ class Verification:
             "faults": [asdict(fault) for fault in self.faults],
             "notes": [asdict(note) for note in self.notes],
         }
+
+
+def content_fault(
+    found: FileContent, stated: FileContent, contents: Mapping[FileContent, str]
+) -> str | None:
+    """Return the difference of a file's content from the one in the manifest, or None.
+
+    Args:
+        found: The file's content.
+        stated: The content in the manifest.
+        contents: The names of the dataset's files.
+    """
+    if found != stated and found in contents:
+        return (
+            f"the file has the content of {contents[found]} (swapped or copied); "
+            "its index is not compared"
+        )
+    return found.fault(stated)
 
 
 def limit_faults(faults: Iterable[DatasetFault]) -> Iterator[DatasetFault]:

@@ -11,13 +11,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardwright.errors import StorageError
-from shardwright.format.index import ShardSummary, read_index, read_summary
+from shardwright.format.contents import FileContent
+from shardwright.format.index import ShardSummary, parse_index, read_sidecar, read_summary
 from shardwright.format.manifest import ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FRAME_BYTES, HEADER_BYTES, RecordSpan
 from shardwright.format.schema import ExampleSchema, Source
 from shardwright.inspect.example_check import Values, one_value
-from shardwright.inspect.faults import DatasetFault
+from shardwright.inspect.faults import DatasetFault, content_fault
 from shardwright.storage.folder import Folder
 
 _BLOCK_ROWS = 1024
@@ -64,11 +65,20 @@ class IndexRows:
 
 
 def check_sidecar(
-    root: Folder, name: ShardName, info: ShardInfo
+    root: Folder, name: ShardName, info: ShardInfo, contents: Mapping[FileContent, str]
 ) -> tuple[IndexRows | None, list[DatasetFault]]:
-    """Return a sidecar's rows and no faults; or None and faults, if the manifest disagrees."""
+    """Return a sidecar's rows and no faults; or None and faults, if the manifest disagrees.
+
+    Args:
+        contents: The names of the dataset's sidecars.
+    """
     try:
-        table = read_index(root, name)
+        data = read_sidecar(root, name)
+        # Damaged bytes never reach Arrow.
+        damage = info.sidecar and content_fault(FileContent.of(data), info.sidecar, contents)
+        if damage:
+            return None, [DatasetFault.of_file(name.sidecar, damage)]
+        table = parse_index(data, root.path(name.sidecar), name, None)
     except StorageError as error:
         what = str(error).removeprefix(f"{name.sidecar} ")
         return None, [DatasetFault.of_file(name.sidecar, what)]

@@ -7,11 +7,12 @@ an etag equal to the one of the upload proves the content, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import monotonic
 
 from shardwright.format import naming
-from shardwright.format.manifest import ShardInfo, read_manifest
+from shardwright.format.contents import FileContent
+from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.inspect.faults import DatasetFault, Verification
 from shardwright.storage.folder import Folder
@@ -29,16 +30,13 @@ def verify_quickly(root: Folder) -> Verification:
     """
     started = monotonic()
     manifest = read_manifest(root)
-    stated, sidecars = root.stated(), root.stated(naming.INDEX_DIR)
+    stated = root.stated()
     faults: list[DatasetFault] = []
     unknown: list[str] = []
     shards = manifest.named_shards()
     for name, info in shards:
         faults += _shard_faults(root, name, info, stated.get(name.shard), unknown)
-        if name.sidecar.rpartition("/")[2] not in sidecars:
-            faults.append(
-                DatasetFault.of_file(name.sidecar, f"the index of {name.shard} is missing")
-            )
+    faults += _faults_beside_shards(root, manifest, stated)
     return Verification(
         dataset=root.uri,
         num_shards=len(shards),
@@ -82,16 +80,38 @@ def _shard_faults(
         unknown.append(name.shard)
 
 
+def _faults_beside_shards(
+    root: Folder, manifest: Manifest, stated: Mapping[str, StatedFile]
+) -> Iterator[DatasetFault]:
+    """Yield the faults of the other files, by their lengths and listed checksums."""
+    there = dict(stated)
+    for folder in (naming.INDEX_DIR, naming.REJECTS_DIR):
+        there |= {f"{folder}/{name}": found for name, found in root.stated(folder).items()}
+    wanted: dict[str, FileContent | None] = dict(manifest.files)
+    wanted |= {name.sidecar: info.sidecar for name, info in manifest.named_shards()}
+    shard_of = {name.sidecar: name.shard for name, _ in manifest.named_shards()}
+    for filename, content in wanted.items():
+        found = there.get(filename)
+        if found is None:
+            what = f"the index of {shard_of[filename]}" if filename in shard_of else "the file"
+            yield DatasetFault.of_file(filename, f"{what} is missing")
+        elif content is not None:
+            crc = content.crc32c if found.crc32c is None else found.crc32c
+            fault = FileContent(found.num_bytes, crc).fault(content)
+            if fault is not None:
+                yield DatasetFault.of_file(filename, fault)
+
+
 def _notes(root: Folder, unknown: list[str], num_shards: int) -> Iterator[DatasetFault]:
-    if unknown:
-        which = (
-            "any shard"
-            if len(unknown) == num_shards
-            else f"{len(unknown)} of {num_shards} shards, such as {unknown[0]},"
-        )
-        keeps = "keeps no checksum for" if which != "any shard" else "does not keep checksums for"
-        where = "the store" if root.is_remote else "a disk"
-        yield DatasetFault.of_file(
-            naming.MANIFEST,
-            f"{where} {keeps} {which}: only lengths were compared; run without --quick to read all",
-        )
+    if not unknown:
+        return
+    where = "the store" if root.is_remote else "a disk"
+    keeps = (
+        "does not keep checksums for any shard"
+        if len(unknown) == num_shards
+        else f"keeps no checksum for {len(unknown)} of {num_shards} shards, such as {unknown[0]},"
+    )
+    yield DatasetFault.of_file(
+        naming.MANIFEST,
+        f"{where} {keeps}: only lengths were compared; run without --quick to read all",
+    )

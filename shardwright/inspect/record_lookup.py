@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from shardwright.errors import NotFoundError, RecordFault, StorageError, UsageError
 from shardwright.format.example import parse_example
-from shardwright.format.index import read_index
-from shardwright.format.manifest import Manifest
+from shardwright.format.index import read_index_of
+from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.records import read_record
 from shardwright.format.schema import Source
@@ -90,42 +90,47 @@ def _find_id(
 ) -> FoundRecord | None:
     for split in splits:
         start = 0
-        for name, shard in manifest.named_shards(split):
-            row = pc.index(
-                read_index(root, name, ["id"])["id"], pa.scalar(key, pa.string())
-            ).as_py()
+        for name, info in manifest.named_shards(split):
+            ids = read_index_of(root, name, info, ["id"])["id"]
+            row = pc.index(ids, pa.scalar(key, pa.string())).as_py()
             if row >= 0:
-                return _read_found(root, manifest, name, row, start + row)
-            start += shard.num_records
+                return _read_found(root, manifest, (name, info), row, start + row)
+            start += info.num_records
     return None
 
 
 def _find_number(root: Folder, manifest: Manifest, number: int, split: str) -> FoundRecord:
-    info = manifest.splits[split]
     start = 0
-    for name, shard in manifest.named_shards(split):
-        if number < start + shard.num_records:
-            return _read_found(root, manifest, name, number - start, number)
-        start += shard.num_records
-    last = (
-        f"its records are 0 to {info.num_records - 1}" if info.num_records else "it has no records"
-    )
+    for name, info in manifest.named_shards(split):
+        if number < start + info.num_records:
+            return _read_found(root, manifest, (name, info), number - start, number)
+        start += info.num_records
+    last = f"its records are 0 to {start - 1}" if start else "it has no records"
     raise NotFoundError(
         f"split {split!r} has no record {number}, and no record has that id: {last}"
     )
 
 
 def _read_found(
-    root: Folder, manifest: Manifest, name: ShardName, row_number: int, number: int
+    root: Folder,
+    manifest: Manifest,
+    shard: tuple[ShardName, ShardInfo],
+    row_number: int,
+    number: int,
 ) -> FoundRecord:
-    rows = read_index(root, name).slice(row_number, 1).to_pylist()
-    if not rows:
-        raise StorageError(f"{name.sidecar} has no row {row_number}: run `shardwright verify`")
-    features = _read_features(root, name, rows[0])
+    name, info = shard
+    [row] = read_index_of(root, name, info).slice(row_number, 1).to_pylist()
+    # Before memory is taken for it.
+    if not (row["offset"] >= 0 and 0 <= row["length"] <= info.num_bytes - row["offset"]):
+        raise StorageError(
+            f"{name.sidecar} states a record outside of its shard (row {row_number}): "
+            "run `shardwright verify`"
+        )
+    features = _read_features(root, name, row)
     id_feature = manifest.schema.find(Source.ID)
-    if id_feature is not None and one_value(features, id_feature) != rows[0]["id"].encode():
+    if id_feature is not None and one_value(features, id_feature) != row["id"].encode():
         raise StorageError(f"{name.shard} and its index do not match: run `shardwright verify`")
-    return FoundRecord(name, number, rows[0], features)
+    return FoundRecord(name, number, row, features)
 
 
 def _read_features(root: Folder, name: ShardName, row: Mapping[str, Any]) -> Mapping[str, Values]:

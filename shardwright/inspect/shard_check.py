@@ -19,18 +19,18 @@ from shardwright.errors import (
     TimedOutError,
     UnreachableError,
 )
+from shardwright.format.contents import FileContent
 from shardwright.format.example import ExampleFault, parse_example
 from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
 from shardwright.format.records import RecordSpan
 from shardwright.format.schema import Source
 from shardwright.inspect.example_check import ExampleChecker, one_value
-from shardwright.inspect.faults import DatasetFault, limit_faults
+from shardwright.inspect.faults import DatasetFault, content_fault, limit_faults
 from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar
 from shardwright.inspect.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
 from shardwright.storage.folder import Folder
 
-FileContent = tuple[int, int]  # length in bytes, CRC32C
 # Errors of a whole store, which are not faults of a dataset in it.
 NO_FAULTS_OF_FILES = (CredentialsError, ThrottledError, TimedOutError, UnreachableError)
 
@@ -68,9 +68,10 @@ class ShardChecker:
         self._examples = ExampleChecker(manifest.schema)
         self._rows = RowChecker(manifest.schema)
         self._id, self._label = manifest.schema.find(Source.ID), manifest.schema.label
+        shards = manifest.named_shards()
         self._contents: Mapping[FileContent, str] = {
-            (info.num_bytes, info.crc32c): name.shard for name, info in manifest.named_shards()
-        }
+            info.content: name.shard for name, info in shards
+        } | {info.sidecar: name.sidecar for name, info in shards if info.sidecar}
 
     def check(self, name: ShardName, info: ShardInfo) -> ShardCheck:
         """Check a shard and its sidecar in bounded memory.
@@ -78,7 +79,7 @@ class ShardChecker:
         Reads the file twice: once for its checksum, once record by record.
         """
         result = ShardCheck(name)
-        rows, faults = check_sidecar(self._root, name, info)
+        rows, faults = check_sidecar(self._root, name, info, self._contents)
         result.faults += faults
         try:
             with (
@@ -109,11 +110,12 @@ class ShardChecker:
         crc = file_crc32c(file)
         result.num_bytes = file.tell()
         file.seek(0)
-        content = (result.num_bytes, crc)
-        if content != (info.num_bytes, info.crc32c):
-            other = self._contents.get(content)
-            yield DatasetFault.of_file(result.name.shard, _content_fault(content, info, other))
-            rows = None if other else rows  # the index describes the shard that should be here
+        content = FileContent(result.num_bytes, crc)
+        fault = content_fault(content, info.content, self._contents)
+        if fault:
+            yield DatasetFault.of_file(result.name.shard, fault)
+        if fault and content in self._contents:
+            rows = None  # the index describes the shard that should be here
         yield from self._record_faults(file, info, rows, result)
 
     def _record_faults(
@@ -165,12 +167,3 @@ class ShardChecker:
             result.id_offsets.append(span.offset)
         if label is not None:
             result.labels[label] += 1
-
-
-def _content_fault(content: FileContent, info: ShardInfo, other: str | None) -> str:
-    num_bytes, crc = content
-    if other is not None:
-        return f"the file has the content of {other} (swapped or copied); its index is not compared"
-    if num_bytes != info.num_bytes:
-        return f"the file has {num_bytes} bytes, the manifest says {info.num_bytes}"
-    return f"the file's crc32c is {crc:#010x}, the manifest says {info.crc32c:#010x}"

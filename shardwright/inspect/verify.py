@@ -14,7 +14,7 @@ from shardwright.format.example import parse_example
 from shardwright.format.manifest import Manifest, SplitInfo, read_manifest
 from shardwright.format.records import read_record
 from shardwright.format.schema import Source
-from shardwright.inspect.companion_check import check_companions, find_strays
+from shardwright.inspect.companion_check import check_companions, find_strays, find_unchecked
 from shardwright.inspect.example_check import one_value
 from shardwright.inspect.faults import DatasetFault, Verification, limit_faults
 from shardwright.inspect.shard_check import ShardCheck, ShardChecker
@@ -62,7 +62,7 @@ def verify(
         num_bytes=sum(check.num_bytes for check in checks),
         seconds=monotonic() - started,
         faults=tuple(faults),
-        notes=tuple(find_strays(root, manifest)),
+        notes=(*find_unchecked(manifest), *find_strays(root, manifest)),
     )
 
 

@@ -16,8 +16,8 @@ def add_bad_records(
     """
     if not bad:
         return known
-    seen = set(known)
-    found = [*known, *(record for record in bad if record not in seen)]
+    # A batch may draw a record more than once, and `known` may have it from an earlier epoch.
+    found = list(dict.fromkeys([*known, *bad]))
     if len(found) > most or (num_records is not None and len(found) >= num_records):
         raise BadRecordError(str(bad[0]), len(found), most)
     return found

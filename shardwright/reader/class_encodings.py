@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
+from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import INDEXED, Feature
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import (
     BYTE_STRINGS,
     INTEGERS,
-    Values,
     as_bytes,
     as_text,
     check_count,

@@ -37,12 +37,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
+from shardwright.format.entries import Block, Span, Values, bytes_span, find_features, read_values
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import ExampleSchema, Feature, Source, StoredFeature
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.entries import Block, Span, bytes_span, find_features, read_values
 from shardwright.reader.own_encodings import natural_encoding
-from shardwright.reader.values import SparseColumn, Values, as_bytes
+from shardwright.reader.values import SparseColumn, as_bytes
 
 Features = Sequence[str] | Mapping[str, Encoding | None] | None
 Store = dict[str, npt.NDArray[Any]]

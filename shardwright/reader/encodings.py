@@ -22,12 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
+from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.reader.values import (
     BYTE_STRINGS,
     SparseColumn,
-    Values,
     as_text,
     blank_value,
     check_kind,

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
+from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.reader.encodings import Encoding, Spec
 from shardwright.reader.values import (
     INTEGERS,
     SparseColumn,
-    Values,
     blank_value,
     check_count,
     item_shape,
@@ -103,9 +103,8 @@ class Sparse(Encoding):
         starts = np.cumsum(lengths) - lengths
         places = np.arange(len(rows)) - np.repeat(starts, lengths)
         values = np.concatenate([np.empty(0, value_dtype(feature)), *column])
-        return SparseColumn(
-            np.stack([rows, places], axis=1), values, (len(column), int(lengths.max(initial=0)))
-        )
+        shape = len(column), int(lengths.max(initial=0))
+        return SparseColumn(np.stack([rows, places], axis=1), values, shape, blank_value(feature))
 
 
 def _fill_rule(feature: Feature) -> tuple[tuple[type, ...], str]:

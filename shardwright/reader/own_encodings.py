@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from shardwright.format.entries import Values
 from shardwright.format.example import ExampleFault
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.format.tensor_features import read_tensor
 from shardwright.reader.encodings import Encoding, Spec
-from shardwright.reader.values import SparseColumn, Values, object_array, value_dtype
+from shardwright.reader.values import SparseColumn, object_array, value_dtype
 
 
 def natural_encoding(feature: Feature) -> Encoding:
@@ -78,10 +79,11 @@ class Bags(Encoding):
             raise ExampleFault(
                 f"feature {feature.name!r} has {len(indices)} indices and {len(counts)} counts"
             )
-        if len(indices) and not (indices.min() >= 0 and indices.max() < self.num_words):
+        outside = indices[(indices < 0) | (indices >= self.num_words)]
+        if len(outside):
             raise ExampleFault(
                 f"feature {feature.name!r} has an index outside its vocabulary "
-                f"of {self.num_words} words: {indices.max()}"
+                f"of {self.num_words} words: {outside[0]}"
             )
         return indices, counts
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import google_crc32c
 
@@ -15,7 +18,7 @@ from shardwright.format.records import (
     check_frame,
     check_parts,
 )
-from shardwright.reader.corpus import Corpus
+from shardwright.reader.corpus import Corpus, ShardRef
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.reader.shard_index import ShardIndexes
 
@@ -40,6 +43,27 @@ class BadRecord:
         return f"{self.shard}: record {self.row} at byte {self.offset}: {self.what}"
 
 
+_T = TypeVar("_T")
+
+
+def _healing(
+    read: Callable[[RecordReader, int, int], _T],
+) -> Callable[[RecordReader, int, int], _T]:
+    """Read once more after a damaged shard in the cache was downloaded again."""
+
+    @functools.wraps(read)
+    def read_or_heal(self: RecordReader, shard: int, row: int) -> _T:
+        try:
+            return read(self, shard, row)
+        except RecordFault:
+            ref = self.shard_ref(shard)
+            if ref.source.cache is None or not ref.source.cache.heal(ref.name):
+                raise
+            return read(self, shard, row)
+
+    return read_or_heal
+
+
 class RecordReader:
     """A thread-safe reader of bytes by (shard, row).
 
@@ -58,6 +82,11 @@ class RecordReader:
         self.indexes = indexes
         self._check = check
 
+    def shard_ref(self, shard: int) -> ShardRef:
+        """Return a shard by its number."""
+        return self._corpus.shards[shard]
+
+    @_healing
     def read_image(self, shard: int, row: int) -> bytes:
         """Return a record's image bytes; needs indexes of images.
 
@@ -67,11 +96,12 @@ class RecordReader:
         """
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
-        data = self._read(shard, offset, length)
+        (data,) = self._read(shard, offset, length)
         if self._check and spans.crcs is not None and google_crc32c.value(data) != spans.crcs[row]:
             raise RecordFault(offset, "the checksum of the image bytes does not match the index")
         return data
 
+    @_healing
     def read_record(self, shard: int, row: int) -> tuple[bytes, int, int]:
         """Return a record as (frame, start, stop): its data is frame[start:stop].
 
@@ -83,11 +113,12 @@ class RecordReader:
         """
         spans = self.indexes[shard]
         offset, length = int(spans.offsets[row]), int(spans.lengths[row])
-        frame = self._read(shard, offset, length)
+        (frame,) = self._read(shard, offset, length)
         if self._check:
             check_frame(frame, offset)
         return frame, HEADER_BYTES, length - FOOTER_BYTES
 
+    @_healing
     def read_data(self, shard: int, row: int) -> bytes:
         """Return a record's data alone, never copied, at the cost of two more short reads.
 
@@ -95,9 +126,7 @@ class RecordReader:
         """
         spans = self.indexes[shard]
         offset, num_bytes = int(spans.offsets[row]), int(spans.lengths[row]) - FRAME_BYTES
-        header = self._read(shard, offset, HEADER_BYTES)
-        data = self._read(shard, offset + HEADER_BYTES, num_bytes)
-        footer = self._read(shard, offset + HEADER_BYTES + num_bytes, FOOTER_BYTES)
+        header, data, footer = self._read(shard, offset, HEADER_BYTES, num_bytes, FOOTER_BYTES)
         if self._check:
             check_parts(header, data, footer, offset)
         return data
@@ -108,20 +137,25 @@ class RecordReader:
             self._corpus.shards[shard].uri, row, int(self.indexes[shard].offsets[row]), what
         )
 
-    def _read(self, shard: int, offset: int, length: int) -> bytes:
+    def _read(self, shard: int, offset: int, *lengths: int) -> list[bytes]:
+        """Return consecutive parts of a shard. Raises as `read_record`."""
+        start, parts = offset, []
         try:
             with self._files.open(shard) as file:
-                data = os.pread(file, length, offset)
+                for length in lengths:
+                    parts.append(os.pread(file, length, start))
+                    start += length
         except OSError as error:
             if isinstance(error, StorageError):
                 raise
             raise StorageError(
                 f"{self._corpus.shards[shard].uri} cannot be read: {error.strerror or error}"
             ) from error
-        if len(data) < length:
+        num_bytes = sum(map(len, parts))
+        if num_bytes < sum(lengths):
             raise RecordFault(
                 offset,
-                f"the file ends inside the record: {len(data)} of {length} bytes are left",
+                f"the file ends inside the record: {num_bytes} of {sum(lengths)} bytes are left",
                 is_truncated=True,
             )
-        return data
+        return parts

@@ -78,20 +78,7 @@ class ClassWeights(ClassSampling):
                 f"ClassWeights({given!r}) must be {{class name: weight}} or a list of weights "
                 "by label"
             )
-        named = dict(given) if isinstance(given, Mapping) else dict(enumerate(given))
-        for name, weight in named.items():
-            if (
-                isinstance(weight, bool)
-                or not isinstance(weight, Real)
-                or not 0 <= float(weight) < math.inf
-            ):
-                raise UsageError(
-                    f"ClassWeights: the weight of class {name!r} must be a finite number "
-                    f"of at least 0, got {weight!r}"
-                )
-        if not any(named.values()):
-            raise UsageError("ClassWeights: at least one weight must be above 0")
-        floats = {name: float(weight) for name, weight in named.items()}
+        floats = _floats(dict(given) if isinstance(given, Mapping) else dict(enumerate(given)))
         # A canonical form: equal weights must give equal fingerprints.
         normal = (
             dict(sorted(floats.items(), key=lambda item: str(item[0])))
@@ -140,6 +127,23 @@ class ClassWeights(ClassSampling):
                 "give every class one, 0 to leave it out"
             )
         return [weights[name] for name in class_names]
+
+
+def _floats(weights: Mapping[Any, Any]) -> dict[Any, float]:
+    """Return weights by class as floats; raise `UsageError` if one is invalid or all are 0."""
+    for name, weight in weights.items():
+        if (
+            isinstance(weight, bool)
+            or not isinstance(weight, Real)
+            or not 0 <= float(weight) < math.inf
+        ):
+            raise UsageError(
+                f"ClassWeights: the weight of class {name!r} must be a finite number "
+                f"of at least 0, got {weight!r}"
+            )
+    if not any(weights.values()):
+        raise UsageError("ClassWeights: at least one weight must be above 0")
+    return {name: float(weight) for name, weight in weights.items()}
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardwright.errors import StorageError
 from shardwright.format.index import read_index_of
+from shardwright.format.records import FRAME_BYTES
 from shardwright.reader.corpus import ShardRef
 
 _IMAGE_COLUMNS = ["image_offset", "image_length", "crc32c", "label"]
@@ -84,11 +86,10 @@ class ShardIndexes:
     def _load(self, shard: ShardRef) -> Spans:
         if not self._of_images:
             table = read_rows(shard, _RECORD_COLUMNS)
-            return Spans(_offsets(table["offset"]), table["length"].to_numpy().astype(np.uint32))
+            return Spans(*_spans(table["offset"], table["length"], shard, FRAME_BYTES))
         table = read_rows(shard, _IMAGE_COLUMNS)
         return Spans(
-            _offsets(table["image_offset"]),
-            table["image_length"].to_numpy().astype(np.uint32),
+            *_spans(table["image_offset"], table["image_length"], shard, 0),
             table["crc32c"].to_numpy().astype(np.uint32),
             labels_of(table),
         )
@@ -99,8 +100,22 @@ def labels_of(rows: pa.Table) -> NDArray[np.int32]:
     return rows["label"].fill_null(_NO_LABEL).to_numpy().astype(np.int32)
 
 
-def _offsets(column: pa.ChunkedArray) -> NDArray[np.unsignedinteger]:
-    offsets = column.to_numpy()
+def _spans(
+    offset: pa.ChunkedArray, length: pa.ChunkedArray, shard: ShardRef, min_length: int
+) -> tuple[NDArray[np.unsignedinteger], NDArray[np.uint32]]:
+    """Return offsets and lengths, after checking that they are in the shard: memory is taken."""
+    offsets, lengths = offset.to_numpy(), length.to_numpy()
+    end = shard.info.num_bytes
+    outside = (lengths < min_length) | (lengths > end) | (offsets < 0) | (offsets > end - lengths)
+    if outside.any():
+        raise StorageError(
+            f"{shard.source.root.path(shard.name.sidecar)} states a record outside of its shard "
+            f"(row {int(outside.argmax())}): build the dataset again"
+        )
+    return _compact(offsets), lengths.astype(np.uint32)
+
+
+def _compact(offsets: NDArray[np.int64]) -> NDArray[np.unsignedinteger]:
     # Offsets ascend, so the last one is the largest.
     small = len(offsets) == 0 or int(offsets[-1]) < 2**32
     return offsets.astype(np.uint32 if small else np.uint64)

@@ -48,7 +48,8 @@ def _open_local(ref: ShardRef) -> int:
 
 def _open(path: str) -> int:
     try:
-        return os.open(path, os.O_RDONLY)
+        # Without blocking: a named pipe would wait for a writer.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError as error:
         raise MissingError(f"{path} is missing") from error
     except OSError as error:

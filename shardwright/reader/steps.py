@@ -191,6 +191,7 @@ class Steps:
             return min(self.host_index * size, num_places), min(
                 (self.host_index + 1) * size, num_places
             )
+        # Parts of a short batch differ by at most one place, and every host knows all of them.
         return num_places * self.host_index // self.host_count, num_places * (
             self.host_index + 1
         ) // self.host_count

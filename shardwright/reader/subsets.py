@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 
 from shardwright.errors import UsageError
 
@@ -54,15 +55,12 @@ def parse_split(
     if text.strip() == ALL_SPLITS and ALL_SPLITS not in sizes:
         return tuple(Span(split, 0, size) for split, size in sizes.items())
     spans = tuple(_parse_part(part, text, sizes, dataset) for part in text.split("+"))
-    for number, span in enumerate(spans):
-        for other in spans[:number]:
-            if span.split == other.split and max(span.start, other.start) < min(
-                span.stop, other.stop
-            ):
-                raise UsageError(
-                    f"split {text!r} selects some records of {span.split!r} twice: "
-                    "its parts must not overlap"
-                )
+    for one, other in combinations(spans, 2):
+        if one.split == other.split and max(one.start, other.start) < min(one.stop, other.stop):
+            raise UsageError(
+                f"split {text!r} selects some records of {one.split!r} twice: "
+                "its parts must not overlap"
+            )
     return spans
 
 

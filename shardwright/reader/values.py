@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from shardwright.errors import UsageError
+from shardwright.format.entries import Values
 from shardwright.format.schema import CLASSES, Feature, FeatureKind
-
-Values = Sequence[Any] | npt.NDArray[Any]  # of bytes, int or float
 
 INTEGERS = (*CLASSES, FeatureKind.TOKENS, FeatureKind.INT64)
 BYTE_STRINGS = (FeatureKind.TEXT, FeatureKind.BYTES)
@@ -30,15 +29,17 @@ class SparseColumn:
         indices: int64 [nnz, 2], (row, index in its list) of each value, in row-major order.
         values: [nnz] of int64, float32, or object for text and bytes.
         dense_shape: (rows of the batch, length of its longest list).
+        blank: Fills the places without a value: 0, an empty string or empty bytes.
     """
 
     indices: npt.NDArray[np.int64]
     values: npt.NDArray[Any]
     dense_shape: tuple[int, int]
+    blank: Any = 0
 
     def to_dense(self) -> npt.NDArray[Any]:
-        """Return an array of `dense_shape`, 0 where there is no value."""
-        dense = np.zeros(self.dense_shape, self.values.dtype)
+        """Return an array of `dense_shape`, `blank` where there is no value."""
+        dense = np.full(self.dense_shape, self.blank, self.values.dtype)
         dense[tuple(self.indices.T)] = self.values
         return dense
 

@@ -22,18 +22,10 @@ from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
 from shardwright.errors import ClientError, StorageError, UnreadableError
-from shardwright.storage import credentials
+from shardwright.storage.client_config import configure
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.faults import StoreFault, fault_of, is_past_end, is_whole_answer
-from shardwright.storage.options import (
-    AZURE_KEYS,
-    CLIENT_KEYS,
-    GCS_KEYS,
-    S3_KEYS,
-    StorageOptions,
-    parse_seconds,
-    typed,
-)
+from shardwright.storage.options import CLIENT_KEYS, StorageOptions, parse_seconds, typed
 
 T = TypeVar("T")
 _LOG = logging.getLogger("shardwright.storage")
@@ -79,7 +71,7 @@ class Client:
             if "deadline" in values
             else DEADLINE_SECONDS
         )
-        self.login, self.config = _configure(store, values)
+        self.login, self.config = configure(store, values)
         self.endpoint = str(
             self.config.get("endpoint")
             or self.config.get("base_url")
@@ -132,6 +124,7 @@ class Client:
                 self._answered, self._last_success = True, time.monotonic()
                 return result
             COUNTERS.add(f"retries_{fault.kind}")
+            # Random, so that the threads that an outage stopped do not all return at once.
             time.sleep(random.uniform(0.5, 1.0) * min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE))
             attempt += 1
 
@@ -227,44 +220,6 @@ def _client_value(key: str, value: str) -> object:
         if key in ("connect_timeout", "read_timeout", "timeout")
         else typed(key, value)
     )
-
-
-def _configure(store: str, values: dict[str, str]) -> tuple[credentials.Login, dict[str, object]]:
-    """Return the login and obstore's configuration, with the environment's endpoint and region."""
-    env, scheme = os.environ, store.partition("://")[0]
-    if scheme == "s3":
-        login = credentials.s3_login(store, values)
-        profile = credentials.profile_settings(store, values.get("profile"))
-        found = {
-            "endpoint": env.get("AWS_ENDPOINT_URL_S3")
-            or env.get("AWS_ENDPOINT_URL")
-            or profile.get("endpoint"),
-            "region": env.get("AWS_REGION")
-            or env.get("AWS_DEFAULT_REGION")
-            or profile.get("region")
-            or "us-east-1",
-        }
-        known = S3_KEYS - {"profile"}
-    elif scheme == "gs":
-        login = credentials.gcs_login(store, values)
-        emulator = env.get("STORAGE_EMULATOR_HOST")
-        found = {
-            "base_url": emulator if emulator is None or "://" in emulator else f"http://{emulator}"
-        }
-        known = GCS_KEYS
-    else:
-        return credentials.Login(), {
-            key: typed(key, value)
-            for key, value in values.items()
-            if key in AZURE_KEYS and scheme == "az"
-        }
-    given = {key: typed(key, value) for key, value in values.items() if key in known}
-    config = {
-        key: value for key, value in {**login.config, **found, **given}.items() if value is not None
-    }
-    if "endpoint" in config:
-        config["endpoint"] = str(config["endpoint"]).rstrip("/")
-    return login, config
 
 
 _clients: dict[tuple[str, StorageOptions], Client] = {}

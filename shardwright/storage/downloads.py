@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
 import obstore
 
@@ -18,6 +19,44 @@ from shardwright.storage.options import StorageOptions
 
 PART_BYTES = 8 << 20
 _PARTS_AT_A_TIME = 4  # 32 MB in memory
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectParts:
+    """An object that is read in parts, all of the same version.
+
+    Attributes:
+        client: The client of its store.
+        key: Its key.
+        uri: Its address, for messages.
+        etag: The etag that it must have, or None for any.
+    """
+
+    client: Client
+    key: str
+    uri: str
+    etag: str | None
+
+    @classmethod
+    def of(cls, uri: str, options: StorageOptions, etag: str | None) -> ObjectParts:
+        store, key = parse_address(uri)
+        return cls(client_for(store, options), key, uri, etag)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Return the bytes [start, stop). Raises as `read_object`."""
+        data = self.client.call(self.uri, "read", functools.partial(self._get, start, stop))
+        COUNTERS.add("bytes_read", len(data))
+        return data
+
+    def _get(self, start: int, stop: int) -> bytes:
+        result = obstore.get(self.client.objects, self.key, options={"range": (start, stop)})
+        there = plain_etag(result.meta["e_tag"])
+        if self.etag and there and there != self.etag:
+            raise ChangedError(f"{self.uri} changed while it was downloaded")
+        data = bytes(result.bytes())
+        if len(data) != stop - start:
+            raise OSError(f"received {len(data)} of {stop - start} bytes")  # `call` retries it
+        return data
 
 
 def download(
@@ -42,8 +81,7 @@ def download(
     Raises:
         MissingError, ChangedError, StorageError: As `read_object`.
     """
-    store, key = parse_address(uri)
-    client = client_for(store, options)
+    source = ObjectParts.of(uri, options, etag)
     parts = [
         (start, min(start + PART_BYTES, stop))
         for first, stop in spans
@@ -51,9 +89,10 @@ def download(
     ]
     with ThreadPoolExecutor(_PARTS_AT_A_TIME, thread_name_prefix="shardwright-download") as pool:
         waiting: list[Future[None]] = [
-            pool.submit(_download_part, client, key, uri, descriptor, start, stop, etag, done)
+            pool.submit(_download_part, source, descriptor, start, stop, done)
             for start, stop in parts
         ]
+        # The first failure fails the object, so the parts that have not begun are left out.
         finished, unfinished = wait(waiting, return_when=FIRST_EXCEPTION)
         for future in unfinished:
             future.cancel()
@@ -62,42 +101,16 @@ def download(
 
 
 def _download_part(
-    client: Client,
-    key: str,
-    uri: str,
+    source: ObjectParts,
     descriptor: int,
     start: int,
     stop: int,
-    etag: str | None,
     done: Callable[[int, int], None] | None,
 ) -> None:
-    data = read_part(client, uri, key, start, stop, etag)
+    data = source.read(start, stop)
     view, place = memoryview(data), start
-    while view:
+    while view:  # a disk that is getting full writes less than asked, before it raises
         written = os.pwrite(descriptor, view, place)
         view, place = view[written:], place + written
     if done is not None:
         done(start, stop)
-
-
-def read_part(client: Client, uri: str, key: str, start: int, stop: int, etag: str | None) -> bytes:
-    """Return the bytes [start, stop) of an object with this etag, None for any.
-
-    Raises as `download`.
-    """
-    data = client.call(
-        uri, "read", functools.partial(_get_part, client, key, uri, start, stop, etag)
-    )
-    COUNTERS.add("bytes_read", len(data))
-    return data
-
-
-def _get_part(client: Client, key: str, uri: str, start: int, stop: int, etag: str | None) -> bytes:
-    result = obstore.get(client.objects, key, options={"range": (start, stop)})
-    there = plain_etag(result.meta["e_tag"])
-    if etag and there and there != etag:
-        raise ChangedError(f"{uri} changed while it was downloaded")
-    data = bytes(result.bytes())
-    if len(data) != stop - start:
-        raise OSError(f"received {len(data)} of {stop - start} bytes")  # `call` retries it
-    return data

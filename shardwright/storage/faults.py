@@ -99,7 +99,7 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
         return _bad_name(uri)
     if status is None:
         return _without_answer(error, uri, endpoint, text)
-    settled = _settled(error, status, code, text, uri, verb, endpoint)
+    settled = _settled(error, status, code, uri, verb, endpoint)
     if settled is not None:
         return StoreFault(settled, False, str(status), bodiless=bodiless)
     message = f"{uri} cannot be {_done(verb)}: {endpoint} returned {f'{status} {code}'.strip()}"
@@ -131,7 +131,7 @@ def _bad_name(uri: str) -> StoreFault:
 
 
 def _settled(
-    error: Exception, status: int, code: str, text: str, uri: str, verb: str, endpoint: str
+    error: Exception, status: int, code: str, uri: str, verb: str, endpoint: str
 ) -> StorageError | None:
     """Return the typed error of a response that no retry would change, or None."""
     store = parse_address(uri).store
@@ -146,13 +146,7 @@ def _settled(
             f"{store}: {refused}: check that they are for this store and have not expired"
         )
     if code in _WRONG_REGION or status in (301, 307):
-        region = _REGION.search(text)
-        fix = (
-            f"it is in {region[1]}: set --storage-option region={region[1]}"
-            if region
-            else "set --storage-option region=..."
-        )
-        return WrongRegionError(f"{store} is not in the configured region; {fix} or AWS_REGION")
+        return _wrong_region(store, str(error))
     if status == 403:
         return DeniedError(
             f"{uri}: access denied: these credentials may not {verb} it "
@@ -163,6 +157,16 @@ def _settled(
     if isinstance(error, exceptions.AlreadyExistsError):
         return ExistsError(f"{uri} already exists")
     return ChangedError(f"{uri} has changed since it was listed") if status in (304, 412) else None
+
+
+def _wrong_region(store: str, text: str) -> WrongRegionError:
+    region = _REGION.search(text)
+    fix = (
+        f"it is in {region[1]}: set --storage-option region={region[1]}"
+        if region
+        else "set --storage-option region=..."
+    )
+    return WrongRegionError(f"{store} is not in the configured region; {fix} or AWS_REGION")
 
 
 def _without_answer(error: Exception, uri: str, endpoint: str, text: str) -> StoreFault:

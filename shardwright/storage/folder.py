@@ -68,9 +68,14 @@ class Folder:
         """Return a file's length in bytes, or None if it does not exist."""
         return self._files.num_bytes_of(self.path(name))
 
-    def read_bytes(self, name: str) -> bytes:
-        """Return a whole file. Raises `MissingError` if it does not exist."""
-        return self._files.read_bytes(self.path(name))
+    def read_bytes(self, name: str, *, max_bytes: int | None = None) -> bytes:
+        """Return a whole file.
+
+        Raises:
+            MissingError: It does not exist.
+            StorageError: It cannot be read, or is longer than `max_bytes`.
+        """
+        return self._files.read_bytes(self.path(name), max_bytes=max_bytes)
 
     def read_range(self, name: str, offset: int, length: int) -> bytes:
         """Return `length` bytes from `offset` on, fewer at the file's end."""

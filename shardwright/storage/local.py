@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 
@@ -43,14 +44,15 @@ class LocalFiles:
         except MissingError:
             return None
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
         """Return a whole file.
 
         Raises:
             MissingError: It does not exist.
-            StorageError: It cannot be read.
+            StorageError: It cannot be read, is not a regular file, or is longer than `max_bytes`.
         """
-        with _read_faults(path), open(path, "rb") as file:
+        with _read_faults(path), open_regular(path) as file:
+            check_length(path, os.fstat(file.fileno()).st_size, max_bytes)
             return file.read()
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
@@ -58,24 +60,25 @@ class LocalFiles:
 
         Raises as `read_bytes`.
         """
-        with _read_faults(path), open(path, "rb", buffering=0) as file:
+        with _read_faults(path), open_regular(path, buffering=0) as file:
             return os.pread(file.fileno(), length, offset)
 
     def read_ranges(self, path: str, spans: Sequence[tuple[int, int]]) -> list[bytes]:
         """Return several ranges [start, stop) of one file. Raises as `read_bytes`."""
-        with _read_faults(path), open(path, "rb", buffering=0) as file:
+        with _read_faults(path), open_regular(path, buffering=0) as file:
             return [os.pread(file.fileno(), stop - start, start) for start, stop in spans]
 
     @contextmanager
     def local_copy(self, path: str) -> Iterator[str]:
         """Yield the path itself: the file is local. Raises as `read_bytes`."""
         with _read_faults(path):
-            os.stat(path)
+            _check_regular(path, os.stat(path))
         yield path
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""
         with _read_faults(path):
+            _check_regular(path, os.stat(path))  # before it is opened: that of a pipe would wait
             return pa.OSFile(path)
 
     def names_in(self, path: str) -> list[str]:
@@ -137,6 +140,35 @@ class LocalFiles:
         """Remove files. Raises as `remove`."""
         for path in paths:
             _remove(path)
+
+
+def open_regular(path: str, buffering: int = -1) -> BinaryIO:
+    """Open a file for reading. A named pipe would wait for its writer, and a device never end.
+
+    Raises:
+        OSError: As `open`, or it is not a regular file.
+    """
+    # Without blocking: a path may become a pipe between a check of it and this.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _check_regular(path, os.fstat(descriptor))
+        return open(descriptor, "rb", buffering)
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _check_regular(path: str, found: os.stat_result) -> None:
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a regular file", path)
+
+
+def check_length(path: str, num_bytes: int, max_bytes: int | None) -> None:
+    """Raise `StorageError` if a file is too long to be read into memory."""
+    if max_bytes is not None and num_bytes > max_bytes:
+        raise StorageError(f"{path} has {num_bytes:,} bytes, more than the {max_bytes:,} allowed")
 
 
 class FileSink:

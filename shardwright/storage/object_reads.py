@@ -13,6 +13,7 @@ from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.etags import looks_like_md5, plain_etag
+from shardwright.storage.local import check_length
 from shardwright.storage.options import StorageOptions
 
 _TRIES_FOR_CONTENT = 3
@@ -32,7 +33,12 @@ def client_and_key(uri: str, options: StorageOptions) -> tuple[Client, str]:
 
 
 def read_object(
-    uri: str, options: StorageOptions, *, num_bytes: int | None = None, etag: str | None = None
+    uri: str,
+    options: StorageOptions,
+    *,
+    num_bytes: int | None = None,
+    etag: str | None = None,
+    max_bytes: int | None = None,
 ) -> ReadObject:
     """Return a whole object, checked against its etag if that is an MD5.
 
@@ -41,6 +47,7 @@ def read_object(
         options: Storage options.
         num_bytes: Its length when it was listed, or None.
         etag: Its etag when it was listed, or None.
+        max_bytes: Do not read an object that is longer.
 
     Raises:
         MissingError: It does not exist.
@@ -50,7 +57,7 @@ def read_object(
     client, key = client_and_key(uri, options)
     digests = []
     for _ in range(_TRIES_FOR_CONTENT):
-        found = client.call(uri, "read", lambda: _get(client, key, uri, num_bytes, etag))
+        found = client.call(uri, "read", lambda: _get(client, key, uri, num_bytes, etag, max_bytes))
         COUNTERS.add("bytes_read", len(found.data))
         if not looks_like_md5(found.etag):
             return found
@@ -68,12 +75,20 @@ def read_object(
     )
 
 
-def _get(client: Client, key: str, uri: str, num_bytes: int | None, etag: str | None) -> ReadObject:
+def _get(
+    client: Client,
+    key: str,
+    uri: str,
+    num_bytes: int | None,
+    etag: str | None,
+    max_bytes: int | None,
+) -> ReadObject:
     result = obstore.get(client.objects, key)
     meta = result.meta
     there = plain_etag(meta["e_tag"])
     if (etag and there and etag != there) or (num_bytes is not None and meta["size"] != num_bytes):
         raise ChangedError(f"{uri} has changed since it was listed")
+    check_length(uri, meta["size"], max_bytes)
     data = bytes(result.bytes())
     if len(data) != meta["size"]:
         raise OSError(f"received {len(data)} of {meta['size']} bytes")  # `call` retries it

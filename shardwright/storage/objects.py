@@ -18,7 +18,7 @@ from shardwright.storage import gcs_peer
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import Client
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.downloads import download
+from shardwright.storage.downloads import ObjectParts, download
 from shardwright.storage.etags import looks_like_md5, plain_etag
 from shardwright.storage.faults import is_past_end, is_whole_answer
 from shardwright.storage.heads import head
@@ -49,14 +49,14 @@ class ObjectFiles:
         found = head_object(path, self._options)
         return None if found is None else found.num_bytes
 
-    def read_bytes(self, path: str) -> bytes:
+    def read_bytes(self, path: str, *, max_bytes: int | None = None) -> bytes:
         """Return a whole object.
 
         Raises:
             MissingError: It does not exist.
-            StorageError: It cannot be read.
+            StorageError: It cannot be read, or is longer than `max_bytes`.
         """
-        return read_object(path, self._options).data
+        return read_object(path, self._options, max_bytes=max_bytes).data
 
     def read_range(self, path: str, offset: int, length: int) -> bytes:
         """Return `length` bytes from `offset` on, fewer at the object's end.
@@ -98,9 +98,9 @@ class ObjectFiles:
 
     def open_input(self, path: str) -> pa.NativeFile:
         """Return a seekable file for Arrow's readers. Raises as `read_bytes`."""
-        client, key = client_and_key(path, self._options)
         found = self._found(path)
-        return pa.PythonFile(RangeReader(client, path, key, found.num_bytes, found.etag), mode="r")
+        parts = ObjectParts.of(path, self._options, found.etag)
+        return pa.PythonFile(RangeReader(parts, found.num_bytes), mode="r")
 
     def _found(self, path: str) -> StatedFile:
         found = head_object(path, self._options)

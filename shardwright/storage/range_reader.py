@@ -5,8 +5,7 @@ from __future__ import annotations
 import io
 import os
 
-from shardwright.storage.clients import Client
-from shardwright.storage.downloads import read_part
+from shardwright.storage.downloads import ObjectParts
 
 BUFFER_BYTES = 8 << 20
 
@@ -14,11 +13,9 @@ BUFFER_BYTES = 8 << 20
 class RangeReader(io.RawIOBase):
     """An object as a seekable file, buffered, with ranged requests that are retried."""
 
-    def __init__(
-        self, client: Client, uri: str, key: str, num_bytes: int, etag: str | None
-    ) -> None:
+    def __init__(self, parts: ObjectParts, num_bytes: int) -> None:
         super().__init__()
-        self._client, self._uri, self._key, self._etag = client, uri, key, etag
+        self._parts = parts
         self._num_bytes = num_bytes
         self._position = self._start = 0
         self._buffer = b""
@@ -29,11 +26,7 @@ class RangeReader(io.RawIOBase):
         skip = self._position - self._start
         if skip < 0 or skip + wanted > len(self._buffer):
             stop = min(self._num_bytes, self._position + max(wanted, BUFFER_BYTES))
-            self._buffer = (
-                read_part(self._client, self._uri, self._key, self._position, stop, self._etag)
-                if wanted > 0
-                else b""
-            )
+            self._buffer = self._parts.read(self._position, stop) if wanted > 0 else b""
             self._start, skip = self._position, 0
         self._position += max(wanted, 0)
         return self._buffer[skip : skip + wanted]

@@ -67,6 +67,18 @@ class ExampleMaker:
     def needs_slots(self) -> bool:
         return self.decodes and (self.kept is not None or self.leave_out is not None)
 
+    @property
+    def parses_batches(self) -> bool:
+        """True if nothing is decoded, so that one call can parse a whole batch.
+
+        That has 1.6 times the throughput with 80 KB images, 9 times with 20 small features.
+        """
+        return not self.decodes and not self._decoded
+
+    def parse(self, batches: tf.data.Dataset) -> tf.data.Dataset:
+        """Return batches of examples from batches of records, string [n]; see `parses_batches`."""
+        return batches.map(self._parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
+
     def make(
         self, records: tf.data.Dataset, batch_size: int | None, *, drop_remainder: bool
     ) -> tf.data.Dataset:
@@ -77,11 +89,6 @@ class ExampleMaker:
             batch_size: None for single examples.
             drop_remainder: Drop the last batch if it is short.
         """
-        if batch_size is not None and not self.decodes and not self._decoded:
-            # One call parses a whole batch: 1.6 times the throughput with 80 KB images, 9 times
-            # with 20 small features.
-            batches = records.batch(batch_size, drop_remainder=drop_remainder)
-            return batches.map(self._parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
         examples = self._examples(records)
         if batch_size is not None:
             examples = _batch(examples, self.features, batch_size, drop_remainder=drop_remainder)

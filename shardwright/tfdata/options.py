@@ -100,6 +100,11 @@ class LoadOptions:
         """True if records are read one by one through the index, not shard by shard."""
         return self.shuffle or self.keep is not None or self.max_bad_records > 0
 
+    @property
+    def has_full_batches(self) -> bool:
+        """True if every batch has `batch_size` records."""
+        return self.drop_remainder or self.repeat
+
     def check_images(self, plan: ReadPlan) -> None:
         """Raise `UsageError` if images of different sizes would have to be batched or kept."""
         if plan.image not in plan.features or not self.decode:

@@ -153,13 +153,7 @@ def load(
     )
     plan = plan_read(source, split, features)
     options.check_images(plan)
-    label = _find_label(plan) if as_supervised else None
-    examples = _read_examples(
-        plan, plan.features if label is None else (plan.image, label), options
-    )
-    if label is not None:
-        image_name, label_name = plan.image.name, label.name
-        examples = examples.map(lambda example: (example[image_name], example[label_name]))
+    examples = _read_examples(plan, _find_label(plan) if as_supervised else None, options)
     return examples.prefetch(tf.data.AUTOTUNE).with_options(options.of_tf_data(plan))
 
 
@@ -172,9 +166,12 @@ def _find_label(plan: ReadPlan) -> Feature:
     )
 
 
-def _read_examples(
-    plan: ReadPlan, features: Sequence[Feature], options: LoadOptions
-) -> tf.data.Dataset:
+# No function of the pipeline has Python control flow that depends on a tensor, and converting all
+# of them takes most of the time to the first batch.
+@tf.autograph.experimental.do_not_convert
+def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) -> tf.data.Dataset:
+    """Return a dataset of dicts, or of (image, `label`)."""
+    features = plan.features if label is None else (plan.image, label)
     reader, kept_images = _make_reader(plan, options), options.keep_images(plan, features)
     maker = ExampleMaker(
         plan=plan,
@@ -184,16 +181,21 @@ def _read_examples(
         kept=kept_images,
         leave_out=reader if options.max_bad_records else None,
     )
-    records = _read_records(plan, reader, options, with_slots=maker.needs_slots)
+    if options.batch_size is not None and maker.parses_batches:
+        records = _read_batches(plan, reader, options)
+        examples = maker.parse(records)
+    else:
+        records = _read_records(plan, reader, options, with_slots=maker.needs_slots)
+        examples = maker.make(records, options.batch_size, drop_remainder=options.has_full_batches)
     # TensorFlow keeps a pipeline's Python functions, and all objects they refer to, until the
     # process ends. So files and memory are freed with the dataset instead.
     if reader is not None:
         weakref.finalize(records, reader.close).atexit = False
     if kept_images is not None:
         weakref.finalize(records, kept_images.forget).atexit = False
-    return maker.make(
-        records, options.batch_size, drop_remainder=options.drop_remainder or options.repeat
-    )
+    if label is None:
+        return examples
+    return examples.map(lambda example: (example[plan.image.name], example[label.name]))
 
 
 def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
@@ -212,6 +214,23 @@ def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
     )
 
 
+def _read_batches(
+    plan: ReadPlan, reader: BlockReader | None, options: LoadOptions
+) -> tf.data.Dataset:
+    """Return a dataset of batches of serialized examples, string [batch_size]."""
+    size, drop_remainder = options.batch_size, options.has_full_batches
+    # Skipped records, and shards that the cache holds for a window, need records one by one.
+    if reader is None or not options.by_number or options.max_bad_records or plan.corpus.is_remote:
+        records = _read_records(plan, reader, options, with_slots=False)
+        return records.batch(size, drop_remainder=drop_remainder)
+    batches = _index(plan, reader, options).batches(
+        size, repeat=options.repeat, drop_remainder=drop_remainder
+    )
+    full, rest = divmod(plan.num_records, size)
+    num_batches = full + (rest > 0 and not drop_remainder)
+    return _state_length(batches, num_batches, repeat=options.repeat)
+
+
 def _read_records(
     plan: ReadPlan, reader: BlockReader | None, options: LoadOptions, *, with_slots: bool
 ) -> tf.data.Dataset:
@@ -220,14 +239,13 @@ def _read_records(
         nothing = (tf.constant([], tf.string), tf.constant([], tf.int64))
         return tf.data.Dataset.from_tensor_slices(nothing if with_slots else nothing[0])
     if options.by_number and reader is not None:
-        indexed = Indexed(
-            plan.corpus, _make_order(plan, options), reader, with_slots, options.deterministic
+        records = _index(plan, reader, options, with_slots=with_slots).records(
+            repeat=options.repeat
         )
-        records = indexed.records(repeat=options.repeat)
         return (
             records
             if options.max_bad_records
-            else _state_length(records, plan, repeat=options.repeat)
+            else _state_length(records, plan.num_records, repeat=options.repeat)
         )
     if reader is not None:
         records = read_cached_in_stored_order(plan.corpus, reader, repeat=options.repeat)
@@ -235,18 +253,22 @@ def _read_records(
         records = (read_in_stored_order if options.deterministic else read_in_any_order)(
             plan.corpus
         )
-    records = _state_length(records, plan, repeat=False)
+    records = _state_length(records, plan.num_records, repeat=False)
     return records.repeat() if options.repeat else records
 
 
-def _make_order(plan: ReadPlan, options: LoadOptions) -> StoredOrder | ShuffledOrder:
-    if not options.shuffle:
-        return StoredOrder(plan.corpus.sizes)
-    seed = secrets.randbits(63) if options.seed is None else options.seed
-    return ShuffledOrder(plan.corpus.sizes, seed, plan.corpus.window(options.window))
+def _index(
+    plan: ReadPlan, reader: BlockReader, options: LoadOptions, *, with_slots: bool = False
+) -> Indexed:
+    sizes = plan.corpus.sizes
+    order: StoredOrder | ShuffledOrder = StoredOrder(sizes)
+    if options.shuffle:
+        seed = secrets.randbits(63) if options.seed is None else options.seed
+        order = ShuffledOrder(sizes, seed, plan.corpus.window(options.window))
+    return Indexed(plan.corpus, order, reader, with_slots, options.deterministic)
 
 
-def _state_length(records: tf.data.Dataset, plan: ReadPlan, *, repeat: bool) -> tf.data.Dataset:
-    """Return `records` with a known length, which TensorFlow then asserts."""
-    length = tf.data.INFINITE_CARDINALITY if repeat else plan.num_records
-    return records.apply(tf.data.experimental.assert_cardinality(length))
+def _state_length(dataset: tf.data.Dataset, length: int, *, repeat: bool) -> tf.data.Dataset:
+    """Return the dataset with a known length, which TensorFlow then asserts."""
+    known = tf.data.INFINITE_CARDINALITY if repeat else length
+    return dataset.apply(tf.data.experimental.assert_cardinality(known))

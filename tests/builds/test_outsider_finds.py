@@ -15,7 +15,7 @@ import pytest
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, VocabularyRule
 from tests.support.build_helpers import build, make_images, manifest_of, png_of
-from transforms.inputs.detection import detect_source
+from tests.support.listings import detect
 
 
 def make_tar(path: Path, name: str = "a/1.png") -> None:
@@ -31,17 +31,17 @@ def test_a_wildcard_of_several_kinds_takes_none_in_silence(tmp_path: Path) -> No
         archive.writestr("a/2.png", png_of(2))
     told = "x.* matches files of several kinds, such as x.tar and x.zip: use a wildcard"
     with pytest.raises(UsageError, match=re.escape(told)):
-        detect_source(f"{tmp_path}/x.*", {})
+        detect(f"{tmp_path}/x.*", {})
 
 
 def test_files_beside_tars_do_not_hide_them(tmp_path: Path) -> None:
     make_tar(tmp_path / "x.tar")
     (tmp_path / "x.txt").write_text("x.tar")
-    assert "tar archive" in detect_source(f"{tmp_path}/x.*", {}).facts.description
+    assert "tar archive" in detect(f"{tmp_path}/x.*", {}).facts.description
     (tmp_path / "x.txt").unlink()
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "README.md").write_text("x")
-    assert "tar archive" in detect_source(str(tmp_path), {}).facts.description
+    assert "tar archive" in detect(str(tmp_path), {}).facts.description
 
 
 @pytest.mark.parametrize("pattern", ["none-*.tar", "in/*"])
@@ -49,7 +49,7 @@ def test_a_wildcard_that_matches_nothing(tmp_path: Path, pattern: str) -> None:
     make_images(tmp_path / "in", 2)
     told = "matches no file of a known format: check its spelling; for images, give their folder"
     with pytest.raises(UsageError, match=told) as caught:
-        detect_source(f"{tmp_path}/{pattern}", {})
+        detect(f"{tmp_path}/{pattern}", {})
     assert len(str(caught.value)) < 300
 
 
@@ -94,11 +94,11 @@ def test_a_quote_that_is_never_closed_costs_no_rows_in_silence(
 ) -> None:
     (tmp_path / "t.csv").write_text(f"path,note\na.png,one\n{end}", "utf-8")
     if closed:
-        detect_source(str(tmp_path / "t.csv"), {})
+        detect(str(tmp_path / "t.csv"), {})
         return
     told = r"t.csv has a quote before 'two.* that is never closed"
     with pytest.raises(BuildError, match=told):
-        detect_source(str(tmp_path / "t.csv"), {})
+        detect(str(tmp_path / "t.csv"), {})
 
 
 def test_labels_whose_rows_go_by_a_column_called_stem(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from transforms.references import extra_name
 BEAM = ("--writer", "beam")
 SPLITS = ("--split", "train=0.6,validation=0.2,test=0.2", "--records-per-shard", "6")
 # Decided by a shard's own records, or by when it was made; the rest of a manifest is the plan's.
-PER_RUN = ("provenance", "settings", "fingerprint")
+PER_RUN = ("provenance", "settings", "fingerprint", "files")
 
 
 def records_of(root: Path, manifest: Manifest, split: str) -> list[bytes]:

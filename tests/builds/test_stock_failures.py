@@ -9,9 +9,9 @@ import apache_beam as beam
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.beam_running import run_pipeline
 from pipelines.job import prepare_job
 from pipelines.options import parse_options
-from pipelines.running import run_pipeline
 from pipelines.stock_build import run_stock_build, stock_graph
 from shardwright.errors import BuildError
 from shardwright.format import naming

@@ -30,13 +30,13 @@ from shardwright.storage.addresses import absolute, key_problem
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.support import damage, input_forms
+from tests.support.listings import detect, list_source
 from tests.support.tfrecord_makers import example
 from transforms.images.checks import check_image
 from transforms.images.kinds import RejectedImage
 from transforms.images.options import EncodeOptions
 from transforms.images.storing import store_image
 from transforms.inputs.archives.archive_members import normal_path, path_problem
-from transforms.inputs.detection import detect_source, list_source
 from transforms.output_state import OutputRequest, check_output
 from transforms.splits.split_rules import parse_split
 
@@ -203,7 +203,7 @@ def _input_target(name: str, changing: str, folder: Path) -> Target:
 
     def parse(data: bytes) -> None:
         (folder / changing).write_bytes(data)
-        source = detect_source(str(folder / form.input), {}, spool=Folder(str(folder / "spool")))
+        source = detect(str(folder / form.input), spool=Folder(str(folder / "spool")))
         deque(list_source(source), maxlen=0)
 
     return Target(parse, [whole])

@@ -11,8 +11,6 @@ from pipelines.options import parse_options
 from shardwright.errors import BuildError, UsageError
 from shardwright.format.schema import FeatureKind
 from tests.support.build_helpers import png_of, write_table
-from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.tables.table_source import TableSource
 
 COLUMNS = {"age": 3, "good": True, "score": 0.5, "note": "n", "tags": ["a"], "boxes": [0.5]}
 ROW = {"path": "a.png", "label": "x", **COLUMNS}
@@ -121,9 +119,9 @@ def test_columns_are_those_of_the_labels_but_for_sizes(table: Path) -> None:
     (table.parent / "second.csv").write_text("file_name,kind\na.png,7\n")
     options = f"--labels {table.parent}/second.csv --label-column kind --size-column age"
     job = job_of(table, *options.split())
-    assert isinstance(job.source, TableSource)
+    assert job.source.name == "table"
     assert job.label_table is not None
-    source, labels = job.source.layout, job.label_table.layout
+    source, labels = job.source.facts.layout, job.label_table.layout
     assert (source.label, source.size) == ("label", "age")
     assert (labels.image, labels.label, labels.size) == ("file_name", "kind", None)
 
@@ -135,14 +133,14 @@ def test_the_root_of_paths_of_labels(table: Path, options: str, root: str) -> No
     assert labels.label_table is not None
     assert labels.label_table.layout.root == str(here / root)
     source = job_of(table, "--image-root", str(here / root)).source
-    assert isinstance(source, TableSource)
-    assert source.layout.root == str(here / root)
+    assert source.name == "table"
+    assert source.facts.layout.root == str(here / root)
 
 
 def test_a_folder_as_forced_with_labels_and_splits(table: Path) -> None:
     options = f"--input-format folder --labels {table} --split train=1"
     job = job_of(table.parent / "in", *options.split())
-    assert isinstance(job.source, FolderSource)
+    assert job.source.name == "folder"
     assert job.label_table is not None
     assert not job.splits_given
     (table.parent / "splits" / "train").mkdir(parents=True)

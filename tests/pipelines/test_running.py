@@ -13,9 +13,10 @@ from pathlib import Path
 import apache_beam as beam
 import pytest
 
+from pipelines.beam_running import run_pipeline, worker_error
 from pipelines.job import BuildJob, prepare_job
 from pipelines.options import parse_options
-from pipelines.running import fail, run_build, run_pipeline, stop_signals, worker_error
+from pipelines.running import fail, run_build, stop_signals
 from shardwright.errors import (
     BuildError,
     NotADatasetError,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.support.benchmark_scripts import load
+from tests.support.benchmark_scripts import load, through_json
 
 ALLOCATE = """
 import subprocess, sys, time
@@ -123,21 +123,46 @@ def test_slopes_and_targets() -> None:
         results.add("beam-stock", files, usage)
     assert report.slopes(results, "shardwright") == [10_000]
     assert report.slopes(results, "beam-stock") == [799.2]
+    results.add_start_up(80_000, 4.9)
+    assert through_json(report, results) == results
     found = [target.passed for target in report.targets(results)]
-    assert found == [True, True, True, None, True, True, True]
-    assert "not run" in report.render(results, report.targets(results), [], beam_max_files=8_000)
+    assert found == [False, True, True, True, True, False, True]
+    assert report.targets(results)[0].text == "slope at least 0.89x tar's"
+    assert "not run" in report.render(results, [])
+    assert [check.passed for check in report.targets(report.Results())] == [None] * 7
 
 
-def test_the_page_keeps_what_stands_around_its_section(tmp_path: Path) -> None:
-    page, path = load("page"), tmp_path / "RESULTS.md"
-    page.write_section("build", "one", path)
-    page.write_section("plan", "two", path)
-    page.write_section("build", "three", path)
-    text = path.read_text()
-    assert text.index("three") < text.index("two")
-    assert "one" not in text
-    lines = page.circumstances("build.py", [], rounds=1, folder=tmp_path)
-    assert str(Path.home()) not in "\n".join(lines)
+def test_the_page_keeps_what_stands_around_its_section() -> None:
+    with_section = load("page").with_section
+    page = with_section(with_section("# Results\n", "build", "one"), "plan", "two")
+    page = with_section(page, "build", "three")
+    assert page.index("three") < page.index("two")
+    assert "one" not in page
+
+
+def test_a_plan_and_a_join_are_held_against_their_limits() -> None:
+    usage, plan, join = load("measure").Usage, load("plan"), load("join")
+    slow, small = usage(26.0, 26.0, 1_300_000_000, 1), usage(10.0, 9.0, 100, 1)
+    assert [check.passed for check in plan.targets({5_000_000: [slow]})] == [False, True]
+    runs = {(9, False): [small], (9, True): [usage(56.0, 9.0, 5 * 10**9, 1)]}
+    assert [check.passed for check in join.targets(runs)] == [False, False]
+    assert "| 9 | yes | 56.0 | 9.0 | 5.00 | 0.00 |" in join.render(runs, [])
+
+
+def test_peers_are_compared_by_slope_and_memory() -> None:
+    peers, usage = load("peers"), load("measure").Usage
+    seconds = {"shardwright": (4.0, 8.0), "daft": (6.0, 12.0), "ray": (20.0, 25.9)}
+    sizes = {"shardwright": 2, "daft": 5, "ray": 4}
+    found = peers.Results({
+        (name, files): [usage(wall_s, 1.0, 10**9, sizes[name] * 10**8)]
+        for name, walls in seconds.items()
+        for files, wall_s in zip((100, 200), walls, strict=True)
+    })  # fmt: skip
+    assert peers.best_peer(found) == "ray"
+    checks = peers.targets(found)
+    assert [check.passed for check in checks] == [False, True]
+    assert checks[0].found == "1.47x (25 against ray's 17/s)"
+    assert "| daft | 200 | 12.00 | 1.00 | 1.00 | 0.50 | 17 |" in peers.render(found, [])
 
 
 def test_a_manifest_of_50_000_shards_opens_within_its_limits(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tests.support.benchmark_scripts import load
 from tests.support.image_makers import picture, saved
+from transforms.images.options import EncodeOptions
 
 encode = load("encode")
 
@@ -17,9 +18,8 @@ encode = load("encode")
 @pytest.mark.parametrize("size", [(20, 30), None])
 def test_both_ways_make_the_same_images(size: tuple[int, int] | None) -> None:
     data = saved(picture(), "JPEG", quality=95)
-    theirs, ours = (
-        Image.open(io.BytesIO(way(size, data))) for way in (encode.by_pillow, encode.by_us)
-    )
+    made = encode.by_pillow(size, data), encode.by_us(EncodeOptions("jpeg", size), data)
+    theirs, ours = (Image.open(io.BytesIO(image)) for image in made)
     assert theirs.size == ours.size == (size or (61, 47))
     assert theirs.mode == ours.mode == "RGB"
     assert theirs.quantization == ours.quantization
@@ -29,15 +29,15 @@ def test_both_ways_make_the_same_images(size: tuple[int, int] | None) -> None:
 def test_targets() -> None:
     rates = {
         "Pillow, one core": [10.0],
-        "shardwright, one core": [9.1],
+        "shardwright, one core": [9.5],
         "Pillow, all cores": [20.0],
         "shardwright, all cores": [17.0],
     }
-    passed = [passed for _, _, passed in encode.targets({"work": rates}, 2 * 10**9)]
-    assert passed == [True, False, False]
-    text = encode.render(["- line"], {"work": rates}, 2 * 10**9, 5, 100)
+    found = {"rates": {"work": rates}, "peak_bytes": 2 * 10**9, "large": 5, "photos": 100}
+    assert [check.passed for check in encode.targets(found)] == [True, False, False]
+    text = encode.render(found, ["- line"])
     assert "| Pillow, one core | 10 |" in text
-    assert text.count("**FAIL**") == 2
+    assert "a build of 100 photographs and 5 JPEGs" in text
 
 
 def test_larger_images_are_fewer(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_each_round_runs_every_case_and_starts_with_another() -> None:
     cases = read.cases_of("feed", ["reader", "tf.data", "keras"])
     both = [(name, order) for name in ("reader", "tf.data") for order in ORDERS]
     assert [case[1:] for case in cases] == [*both, ("keras", "shuffled")]
-    rounds = [read.turned(cases, number, 3) for number in range(3)]
+    rounds = [load("page").turned(cases, number) for number in range(3)]
     assert all(sorted(found) == sorted(cases) for found in rounds)
     assert len({found[0] for found in rounds}) == 3
 
@@ -182,12 +182,6 @@ def test_wrong_options(
     with pytest.raises(SystemExit) as left:
         load(script).main()
     assert told in f"{left.value.code} {capsys.readouterr().err}"
-
-
-def test_the_shown_command_tells_no_path() -> None:
-    words = ["--quick", "--torch-python", "/somewhere/bin/python", "--write"]
-    shown = ["--quick", "--torch-python", "PYTHON", "--write"]
-    assert load("read").shown(words) == shown
 
 
 def test_loaders_that_torchs_environment_lacks_are_left_out() -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.benchmark_scripts import load
+from tests.support.benchmark_scripts import load, through_json
 
 CHILD = "import sys, time; data = b'x' * 100_000_000; print('ready', flush=True); time.sleep(60)"
 
@@ -39,17 +39,21 @@ def test_speeds_and_ratios() -> None:
     text = report.render(results, ["- machine"])
     assert f"| {report.THREADS} | 4.0 | yes | 71 | 2.00 |" in text
     assert f"| {report.PROCESSES}: speed | 0.50 (0.50-0.50)x |" in text
-    assert results.sound
+    passed = [check.passed for check in report.targets(results)]
+    assert passed == [True, True, False]
+    read = through_json(report, results)
+    assert report.render(read, []) == report.render(results, [])
 
 
 def test_what_went_wrong_is_told() -> None:
     results = results_of({report.THREADS: (4.0, 14.0), "Prism": (5.0, 15.0)})
     results.miss(["Flink-2"], "make test-flink")
-    assert results.sound
+    assert report.targets(results)[0].passed
     results.add("Prism", "photos", report.Run(15.0, 15.0, 10**9, "other"))
-    assert not results.sound
+    assert not report.targets(results)[0].passed
     results.fail("Flink-4", "photos", "exit code 1: shardwright build\nmore")
-    text = report.render(results, [])
+    assert not report.targets(results)[1].passed
+    text = report.render(through_json(report, results), [])
     assert "| Prism | 5.0 | **no** | 67 | 2.00 |" in text
     assert "| Flink-2 | not installed: `make test-flink` |" in text
     assert "| Flink-4 |  | **failed** |" in text

@@ -256,7 +256,7 @@ from transforms.write.examples import ExampleEncoder
 
 encoder = ExampleEncoder(image_classification().with_class_names(("a", "b")))
 rows = pa.RecordBatch.from_pydict({"id": ["x"], LABEL_INDEX: [0]})
-assert b"one" in b"".join(encoder.frame(encoder.encode_known(rows), [b""], [b"one"]).pieces)
+assert b"one" in b"".join(encoder.frame(encoder.encode_known(rows), [b""], [b"one"], [0]).pieces)
 """
 
 

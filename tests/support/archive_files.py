@@ -11,9 +11,8 @@ from pathlib import Path
 from shardwright.format.manifest import read_manifest
 from shardwright.storage.folder import Folder
 from tests.support.helpers import TINY_PNG
-from tests.support.listings import Rows, listed
+from tests.support.listings import Rows, detect, listed
 from tests.support.tfrecord_makers import features_of
-from transforms.inputs.detection import detect_source
 from transforms.write.image_reads import ImageLocation, read_local_image
 
 TAR_MODES = {".tar": "w", ".tar.gz": "w:gz", ".tgz": "w:gz", ".tar.bz2": "w:bz2", ".txz": "w:xz"}
@@ -74,7 +73,7 @@ def list_tar(
 ) -> tuple[Rows, dict[str, str]]:
     """Return the rows, and the reasons of the rejects by their ids, of INPUT."""
     folder = spool and Folder(str(spool))
-    return listed(detect_source(str(path), {}, input_format=input_format, spool=folder))
+    return listed(detect(str(path), {}, input_format=input_format, spool=folder))
 
 
 def read_row(row: Mapping[str, object]) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 
 import google_crc32c
 import numpy as np
+import pyarrow as pa
 
 from shardwright.cache.settings import CacheSettings
 from shardwright.cache.shard_cache import ShardCache
@@ -29,6 +30,10 @@ from tests.support.object_stores import new_bucket, upload_folder
 
 SCHEMA = ExampleSchema((Feature("image", FeatureKind.IMAGE, Source.IMAGE),))
 SIZE = 1000
+_ROW = pa.Table.from_pylist(
+    [dict.fromkeys(INDEX_SCHEMA.names, 0) | dict.fromkeys(("id", "format", "uri", "etag"), "")],
+    INDEX_SCHEMA,
+)
 
 
 def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manifest:
@@ -37,14 +42,14 @@ def write_dataset(folder: Path, sizes: Sequence[int], *, seed: int = 0) -> Manif
     for index, num_bytes in enumerate(sizes):
         data = np.random.default_rng([seed, index]).bytes(num_bytes)
         facts: dict[str, Any] = {
-            "num_records": 1,
+            "num_records": int(num_bytes > 0),
             "num_bytes": num_bytes,
             "crc32c": google_crc32c.value(data),
             "digest": f"{seed}",
         }
         name = ShardName("noise", "train", index, len(sizes))
         root.write_bytes(name.shard, data)
-        write_sidecar(root, ShardSummary(name=name, **facts), INDEX_SCHEMA.empty_table())
+        write_sidecar(root, ShardSummary(name=name, **facts), _ROW.slice(0, num_bytes))
         infos.append(ShardInfo(index=index, **facts))
     manifest = Manifest(
         name="noise",

@@ -16,7 +16,7 @@ from PIL import Image
 from pipelines import build_dataset
 from shardwright.format.example import ExampleFault, parse_example, varint
 from shardwright.format.index import INDEX_SCHEMA, read_index, read_summary, write_sidecar
-from shardwright.format.manifest import read_manifest
+from shardwright.format.manifest import read_manifest, seal, write_json
 from shardwright.format.naming import ShardName
 from shardwright.format.records import (
     HEADER_BYTES,
@@ -158,13 +158,34 @@ def _write_rows(dataset: Path, name: ShardName, rows: list[dict[str, Any]], **su
     summary = read_summary(Folder(str(dataset)), name)
     assert summary is not None
     table = pa.Table.from_pylist(rows, INDEX_SCHEMA)
-    write_sidecar(Folder(str(dataset)), replace(summary, **sums), table)
+    written = write_sidecar(Folder(str(dataset)), replace(summary, **sums), table)
+    assert written.sidecar is not None
+    facts = {"sidecar_bytes": written.sidecar.num_bytes, "sidecar_crc32c": written.sidecar.crc32c}
+    edit_json(
+        dataset / "manifest.json",
+        lambda manifest: manifest["splits"][name.split]["shards"][name.index].update(facts),
+    )
 
 
 def edit_json(path: Path, edit: Callable[[dict[str, Any]], object]) -> None:
+    """Change a JSON file. A changed manifest gets its checksum, as if it had been written so."""
     content = json.loads(path.read_bytes())
+    if content.pop("checksum", None) is None:
+        edit(content)
+        path.write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+        return
     edit(content)
-    path.write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+    path.write_bytes(seal(content))
+
+
+def forget_checksums(dataset: Path) -> None:
+    """Make a manifest as of an earlier release, without checksums of files beside the shards."""
+    content = json.loads((dataset / "manifest.json").read_bytes())
+    del content["checksum"], content["files"]
+    for split in content["splits"].values():
+        for shard in split["shards"]:
+            del shard["sidecar_bytes"], shard["sidecar_crc32c"]
+    write_json(Folder(str(dataset)), "manifest.json", content)
 
 
 def edit_bytes(path: Path, edit: Callable[[bytearray], object]) -> None:

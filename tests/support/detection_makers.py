@@ -14,9 +14,8 @@ from PIL import Image
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.support.buckets import Bucket
 from tests.support.helpers import rejects_of, rows_of
-from tests.support.listings import Rows
+from tests.support.listings import Rows, detect, list_source
 from tests.support.tfrecord_makers import records_of as records_of
-from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.source import InputSource
 from transforms.rejects import Reject
 
@@ -128,7 +127,7 @@ def expected_boxes(name: str) -> list[list[float]]:
 
 def listed(uri: Path | str, options: StorageOptions = NO_OPTIONS, **forced: Any) -> Listing:
     """Return INPUT's source, its rows and its rejects; its batches have the source's schema."""
-    source = detect_source(str(uri), {}, storage=options, **forced)
+    source = detect(str(uri), {}, storage=options, **forced)
     parts = list(list_source(source))
     for part in parts:
         if not isinstance(part, Reject):  # nullability apart, which arrays do not state

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tests.support.helpers import rejects_of, rows_of
-from transforms.inputs.detection import list_source
-from transforms.inputs.source import InputSource
+import pyarrow as pa
 
+from tests.support.helpers import rejects_of, rows_of
+from transforms.inputs.detection import detect_source
+from transforms.inputs.source import InputSource, SourceRequest
+from transforms.inputs.tables.table_roles import ROLE_COLUMNS
+from transforms.rejects import Reject
+
+NONE: Mapping[str, str | None] = dict.fromkeys(ROLE_COLUMNS)
 Rows = list[dict[str, Any]]
+
+
+def detect(uri: str, columns: Mapping[str, str | None] = NONE, **request: Any) -> InputSource:
+    """Return INPUT in its detected format."""
+    return detect_source(SourceRequest(uri, columns=columns, **request))
+
+
+def list_source(source: InputSource) -> Iterator[pa.RecordBatch | Reject]:
+    """Yield the references and rejects of all parts."""
+    for part in source.facts.parts():
+        yield from source.list_part(part)
 
 
 def listed(source: InputSource) -> tuple[Rows, dict[str, str]]:

@@ -10,7 +10,7 @@ from shardwright.format.example import parse_example
 from shardwright.format.records import scan_records
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import png_of, shards_of
-from transforms.inputs.detection import detect_source
+from tests.support.listings import detect
 from transforms.inputs.source import InputSource
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
@@ -62,7 +62,7 @@ def pictures(number: int, start: int = 0) -> list[bytes]:
 
 def source_of(uri: Path | str, spool: Path | None = None, **columns: str) -> InputSource:
     """Return INPUT's source, with these columns named by options."""
-    return detect_source(str(uri), {**NONE, **columns}, spool=spool and Folder(str(spool)))
+    return detect(str(uri), {**NONE, **columns}, spool=spool and Folder(str(spool)))
 
 
 def read_back(rows: Sequence[Mapping[str, Any]]) -> list[bytes]:

@@ -147,6 +147,14 @@ def test_a_finished_dataset_of_another_input_is_refused(tmp_path: Path) -> None:
     said = refusal(state.clear_output, ask(tmp_path), LAYOUT, "g", [])
     assert f"INPUT has changed since the dataset at {tmp_path} was built" in said
     assert "use --if-exists overwrite to rebuild it" in said
+    root = Folder(str(tmp_path))
+    provenance = {"provenance": {"input": "/old/photos"}}
+    write_json(root, naming.MANIFEST, (read_json(root, naming.MANIFEST) or {}) | provenance)
+    asked = replace(ask(tmp_path), input="/new/photos")
+    said = refusal(state.clear_output, asked, LAYOUT, "g", [])
+    assert "(it was /old/photos, and is /new/photos: the index has the images' addresses)" in said
+    asked = replace(ask(tmp_path), input="/old/photos")
+    assert "(files added" in refusal(state.clear_output, asked, LAYOUT, "g", [])
     assert sorted(stamps_of(tmp_path)) == [naming.MANIFEST]
 
 

@@ -35,23 +35,7 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
         BuildError: The column's type cannot be stored as this kind of feature.
         UsageError: The feature's `dtype`, `default` or `vocabulary` is invalid for its kind.
     """
-    value = value_type(kind)
-    if feature.kind in PICTURES:
-        fits = kind == PICTURE_TYPE
-    elif feature.kind in _NUMBER_KINDS:
-        _check_numbers(feature)
-        fits = is_text(value) or pa.types.is_null(value) or any(test(value) for test in _NUMBERS)
-    elif feature.kind == FeatureKind.TENSOR:
-        fits = _is_tensor_column(kind, feature)
-    elif feature.kind in TEXT_KINDS:
-        fits = not (pa.types.is_nested(value) or pa.types.is_union(value))
-    else:
-        check_pattern((feature.vocabulary or VocabularyRule()).token_pattern)
-        is_class = feature.kind not in WORDS and (
-            pa.types.is_integer(value) or pa.types.is_boolean(value)
-        )
-        fits = is_class or is_text(value) or any(test(value) for test in BYTES_TYPES)
-    if not fits:
+    if not _fits(kind, feature):
         wanted = (
             "a feature of pictures, which needs a table column of paths"
             if feature.kind in PICTURES
@@ -61,6 +45,25 @@ def check_column(kind: pa.DataType, feature: Feature) -> None:
             f"column {feature.column_name!r} is of type {kind}, which cannot be {wanted}: "
             "cast it to text or a number, or leave it out"
         )
+
+
+def _fits(kind: pa.DataType, feature: Feature) -> bool:
+    """Return whether a column's type can fill a feature. Raises `UsageError` as `check_column`."""
+    value = value_type(kind)
+    if feature.kind in PICTURES:
+        return bool(kind == PICTURE_TYPE)
+    if feature.kind in _NUMBER_KINDS:
+        _check_numbers(feature)
+        return is_text(value) or pa.types.is_null(value) or any(test(value) for test in _NUMBERS)
+    if feature.kind == FeatureKind.TENSOR:
+        return _is_tensor_column(kind, feature)
+    if feature.kind in TEXT_KINDS:
+        return not (pa.types.is_nested(value) or pa.types.is_union(value))
+    check_pattern((feature.vocabulary or VocabularyRule()).token_pattern)
+    is_class = feature.kind not in WORDS and (
+        pa.types.is_integer(value) or pa.types.is_boolean(value)
+    )
+    return is_class or is_text(value) or any(test(value) for test in BYTES_TYPES)
 
 
 def _is_tensor_column(kind: pa.DataType, feature: Feature) -> bool:

@@ -17,7 +17,7 @@ from shardwright.format.schema import INDEXED, ExampleSchema, Feature, Source
 from transforms.features.columns import settle_column
 from transforms.features.conversions import Misfit
 from transforms.features.indices import index_column
-from transforms.features.vocabularies import Vocabularies
+from transforms.features.vocabularies import Vocabularies, is_storable
 from transforms.references import (
     EXTRA_PREFIX,
     LABEL_INDEX,
@@ -158,12 +158,15 @@ def index_labels(
     )
     indices = pc.index_in(labels, value_set=pa.array(class_names, pa.string())).cast(pa.int64())
     known = indices.is_valid().to_numpy(zero_copy_only=False)
-    yield from reject_rows(
-        batch,
-        ~known & ~missing,
-        RejectReason.UNKNOWN_LABEL,
-        "label {label!r} is not a known class name",
-    )
+    unknown = ~known & ~missing
+    if unknown.any():
+        storable = np.array([label is None or is_storable(label) for label in labels.to_pylist()])
+        for mask, why in (
+            (storable, "is not a known class name"),
+            (~storable, "is blank or has a line break, which labels.txt cannot hold: rename it"),
+        ):
+            what = f"label {{label!r}} {why}"
+            yield from reject_rows(batch, unknown & mask, RejectReason.UNKNOWN_LABEL, what)
     kept = keep_rows(set_column(batch, LABEL_INDEX, indices), known)
     if kept.num_rows:
         yield kept

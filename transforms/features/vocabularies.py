@@ -167,9 +167,21 @@ def order_class_names(
         feature: The feature's name; "" for the label.
 
     Raises:
-        BuildError: There are more than MAX_CLASSES names, or a name contains a line break.
+        BuildError: There are more than MAX_CLASSES names, or a file of names can hold none of them.
     """
-    distinct = set(names)
+    found = set(names)
+    # Images of the other classes are rejected, as of an unknown class.
+    distinct = {name for name in found if is_storable(name)}
+    if found and not distinct:
+        raise BuildError(
+            f"class name {min(found)!r} is blank or contains a line break, which labels.txt cannot "
+            "hold: rename the class"
+        )
+    _check_num_classes(distinct, feature)
+    return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
+
+
+def _check_num_classes(distinct: Collection[str], feature: str) -> None:
     if len(distinct) > MAX_CLASSES:
         where = f"values of {feature!r}" if feature else "labels"
         column = "that" if feature else "--label-column"
@@ -178,13 +190,11 @@ def order_class_names(
             f"is {column} the right column? "
             "A column that holds no classes can be stored as a plain feature instead"
         )
-    for name in distinct:
-        if "\n" in name or "\r" in name:
-            raise BuildError(
-                f"class name {name!r} contains a line break, which labels.txt cannot hold: "
-                "rename the class"
-            )
-    return tuple(sorted(distinct, key=int) if integers else sorted(distinct))
+
+
+def is_storable(class_name: str) -> bool:
+    """Return whether a file of class names can hold a name: TFDS drops blank lines."""
+    return bool(class_name.strip()) and "\n" not in class_name and "\r" not in class_name
 
 
 def read_class_names(text: str, path: str) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def check_image(data: bytes, check: str, *, stored: bool = True) -> ImageInfo:
             TensorFlow 2.21 rejects or decodes wrong. 'header' does so if the header shows it (WebP
             with alpha or animation, most BMP variants, GIF without colors, lossless JPEG), 'decode'
             also wherever libpng would (a wrong checksum, a missing end). False, for images that
-            `encode_image` will re-encode, requires only that Pillow opens them.
+            `store_image` will re-encode, requires only that Pillow opens them.
 
     Returns:
         The properties. With 'none' an unknown format is '', and an unknown size 0 x 0 with 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 from shardwright.images.formats.jpeg import EXIF_START
 from shardwright.images.formats.png import png_chunks
@@ -14,40 +15,22 @@ _ORIENTATION_TAG, _SHORT = 0x0112, 3
 
 def orientation_of(data: bytes, header: Header) -> int:
     """Return the orientation, 1 (upright) to 8; see `exif_orientation`. GIF and BMP have none."""
-    image_format = header.info.format
-    if image_format == "jpeg":
-        start = header.exif
-        return (
-            exif_orientation(
-                data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]
-            )
-            if start
-            else 1
-        )
+    return exif_orientation(next(_exif_blocks(data, header), b""))
+
+
+def _exif_blocks(data: bytes, header: Header) -> Iterator[bytes]:
+    image_format, start = header.info.format, header.exif
+    if image_format == "jpeg" and start:
+        yield data[start : start - 2 + int.from_bytes(data[start - 2 : start], "big")]
     # A search first, to walk the chunks only if one may be the EXIF chunk.
-    if image_format == "png" and data.find(b"eXIf", 33) > 0:
-        return exif_orientation(
-            next(
-                (
-                    chunk.body(data)
-                    for chunk in png_chunks(data)
-                    if chunk.kind == b"eXIf" and chunk.is_intact(data)
-                ),
-                b"",
-            )
-        )
-    if image_format == "webp":
-        return exif_orientation(
-            next(
-                (
-                    data[start + 8 : end]
-                    for kind, start, end in riff_chunks(data)
-                    if kind == b"EXIF"
-                ),
-                b"",
-            )
-        )
-    return 1
+    elif image_format == "png" and data.find(b"eXIf", 33) > 0:
+        for chunk in png_chunks(data):
+            if chunk.kind == b"eXIf" and chunk.is_intact(data):
+                yield chunk.body(data)
+    elif image_format == "webp":
+        for kind, start, end in riff_chunks(data):
+            if kind == b"EXIF":
+                yield data[start + 8 : end]
 
 
 def exif_orientation(exif: bytes) -> int:

@@ -48,10 +48,10 @@ def check_gif(data: bytes, highest_index: float) -> None:
             of the first frame has a higher index than its color table.
     """
     pos, _ = first_gif_image(data)
-    num_colours = gif_frame(data, pos).colors
-    if highest_index >= num_colours:
+    num_colors = gif_frame(data, pos).colors
+    if highest_index >= num_colors:
         detail = (
-            f"a GIF with color index {highest_index} in a table of {num_colours} colors: "
+            f"a GIF with color index {highest_index} in a table of {num_colors} colors: "
             "TensorFlow rejects it; encode to png or jpeg"
         )
         raise RejectedImage(RejectReason.UNSUPPORTED_FORMAT, detail)

@@ -130,7 +130,7 @@ def _png(data: bytes) -> Header:
     if not (valid and channels and width and height):
         raise RejectedImage(RejectReason.CORRUPT, "the PNG header is damaged (checksum or values)")
     if color == 3:
-        pixels = data.find(b"IDAT", 33)
+        pixels = data.find(b"IDAT", 33)  # the end of IHDR, always the first chunk
         if data.find(b"PLTE", 33, pixels) < 0:
             raise RejectedImage(RejectReason.CORRUPT, "a PNG with a palette image, but no palette")
         channels += data.find(b"tRNS", 33, pixels) > 0
@@ -151,6 +151,7 @@ def _png(data: bytes) -> Header:
 
 def _webp(data: bytes) -> Header:
     width, height = webp_size(data)
+    # Without its start code (RFC 6386, section 9.1) a lossy file has no pixels.
     if data[12:16] not in (b"VP8X", b"VP8L"):
         width *= data[12:16] == b"VP8 " and data[23:26] == b"\x9d\x01\x2a"
     pixels, alpha = webp_pixels(data)
@@ -181,7 +182,7 @@ def _bmp(data: bytes) -> Header:
     # Run lengths, or an embedded JPEG or PNG: only their total size is known.
     if header.compression not in (0, BITFIELDS, 6):
         num_bytes = int.from_bytes(data[2:6], "little")
-        # Pillow would fill the missing pixels in Python, for minutes.
+        # A run of 255 pixels takes two bytes. Pillow would fill the rest in Python, for minutes.
         if width * abs(height) > 256 * len(data):
             raise RejectedImage(
                 RejectReason.CORRUPT,

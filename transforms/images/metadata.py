@@ -123,7 +123,7 @@ def _webp_kept(data: bytes, metadata: bool, profile: bool) -> Iterator[bytes]:
     for kind, start, end in riff_chunks(data):
         if profile if kind == b"ICCP" else metadata and kind not in _WEBP_PIXELS:
             continue
-        chunk = data[start:end] + bytes(end & 1)
+        chunk = data[start:end] + bytes(end & 1)  # RIFF pads chunks to even lengths
         if kind == b"VP8X":
             gone = (_WEBP_HAS_METADATA if metadata else 0) | (_WEBP_HAS_PROFILE if profile else 0)
             chunk = chunk[:8] + bytes([chunk[8] & ~gone]) + chunk[9:]

@@ -86,7 +86,7 @@ def _check_pixels(compressed: bytes, header: PngHeader) -> None:
     inflate = zlib.decompressobj()
     try:
         raw = inflate.decompress(compressed, expected)
-        # Extra rows are allowed if they inflate to the end.
+        # Extra rows are allowed if they inflate to the end: in pieces, as there may be gigabytes.
         while not inflate.eof and (tail := inflate.unconsumed_tail):
             inflate.decompress(tail, 1 << 20)
     except zlib.error as error:
@@ -101,6 +101,7 @@ def _check_pixels(compressed: bytes, header: PngHeader) -> None:
         )
     pos = 0
     for stride, count in rows:
+        # Each row begins with the number of its filter (PNG specification, section 9.2).
         if max(raw[pos : pos + stride * count : stride]) > 4:
             raise RejectedImage(
                 RejectReason.CORRUPT, "the PNG uses a row filter that does not exist"

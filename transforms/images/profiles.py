@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 JPEG_PROFILE = b"ICC_PROFILE\0"  # then number and count of the part, a byte each (ICC.1, annex B.4)
-_MAX_PROFILE_BYTES = 16 << 20
+_MAX_PROFILE_BYTES = 16 << 20  # of a PNG's, which is compressed and may inflate to gigabytes
 _SRGB_NAMES = (b"sRGB", "sRGB".encode("utf-16-be"))
 _MODES = {b"GRAY": "L", b"RGB ": "RGB", b"CMYK": "CMYK"}
 _SPACES = {"L": b"GRAY", "LA": b"GRAY", "RGB": b"RGB ", "RGBA": b"RGB ", "CMYK": b"CMYK"}
@@ -74,10 +74,10 @@ def to_srgb(image: Image, profile: bytes) -> Image:
     if image.mode not in _SPACES or not needs_conversion(profile, _SPACES[image.mode]):
         return image
     alpha = image.getchannel("A") if image.mode.endswith("A") else None
-    colours = image.convert(image.mode[:-1]) if alpha else image
-    converted: Any = _transform(profile, colours.mode).apply(colours)
+    colors = image.convert(image.mode[:-1]) if alpha else image
+    converted: Any = _transform(profile, colors.mode).apply(colors)
     converted.info = {key: value for key, value in image.info.items() if key != "icc_profile"}
-    converted = converted.convert("L") if colours.mode == "L" else converted
+    converted = converted.convert("L") if colors.mode == "L" else converted
     if alpha is not None:
         converted.putalpha(alpha)
     return converted

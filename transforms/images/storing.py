@@ -1,4 +1,19 @@
-"""Make the bytes to store for one image: its own bytes, stripped bytes, or a re-encoded image."""
+"""Make the bytes to store for one image: its own bytes, stripped bytes, or a re-encoded image.
+
+They depend only on the image, its name, the options and Pillow's version. By `encode`:
+
+* 'keep': the bytes themselves, but for the policy's fixes.
+* 'jpeg': gray stays gray, all else becomes RGB; 4:2:0 chroma, no metadata.
+* 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit color is read as 8-bit).
+* 'raw': height x width x 3 bytes, uint8 RGB, row by row from the top left, no padding; 1 byte a
+  pixel with `grayscale`.
+* 'tensor': the same as a serialized TensorProto [height, width, 3 or 1], uint8, or float32 from 0
+  to 1.
+
+EXIF orientation is applied, unless the policy keeps it, because the new bytes carry no EXIF. In
+'jpeg', 'raw' and 'tensor', transparent areas become white. Resizing is bicubic with antialiasing.
+An animation gives its first frame. Decoding, resizing and encoding run without the GIL.
+"""
 
 from __future__ import annotations
 
@@ -51,37 +66,6 @@ def store_image(
     if options.encode == "keep" and not fixes and not _converts(data, header, options):
         return _kept(data, header, check, options)
     return _encoded_anew(data, header, options, fixes, name)
-
-
-def encode_image(data: bytes, options: EncodeOptions) -> tuple[bytes, ImageInfo]:
-    """Return the bytes that `store_image` stores with check 'none' and without the policy's faults.
-
-    The result depends only on the bytes, the options and Pillow's version. An animation gives its
-    first frame. Decoding, resizing and encoding run without the GIL.
-
-    * 'keep': `data` itself, unchecked.
-    * 'jpeg': gray stays gray, all else becomes RGB; 4:2:0 chroma, no metadata.
-    * 'png': lossless: gray, palette, alpha and 16-bit gray are kept (16-bit color is read as
-      8-bit).
-    * 'raw': height x width x 3 bytes, uint8 RGB, row by row from the top left, no padding; 1 byte
-      a pixel with `grayscale`.
-    * 'tensor': the same as a serialized TensorProto [height, width, 3 or 1], uint8, or float32
-      from 0 to 1.
-
-    EXIF orientation is applied, unless the policy keeps it, because the new bytes carry no EXIF. In
-    'jpeg', 'raw' and 'tensor', transparent areas become white. Resizing is bicubic with
-    antialiasing.
-
-    Returns:
-        The bytes, and their format ('raw' or 'tensor' for bare pixels), size and channels.
-
-    Raises:
-        RejectedImage: The image does not decode. With 'keep' only EMPTY_FILE.
-    """
-    header = look_at(data, "none")
-    if options.encode == "keep":
-        return data, header.info
-    return _encoded_anew(data, header, options, ())[:2]
 
 
 def _apply_policy(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from transforms.rejects import RejectReason
 
@@ -39,6 +39,18 @@ def place_of(split_folders: Sequence[str], relative: str) -> tuple[str | None, s
     parts = relative.split("/")
     split = SPLIT_FOLDERS[parts.pop(0).lower()] if split_folders and len(parts) > 1 else None
     return split, (parts[0].strip() or None) if len(parts) > 1 else None
+
+
+def split_of(words: Iterable[str]) -> str | None:
+    """Return the split of the first word with one: "train2017" is train, "Val" is validation."""
+    return next(
+        (
+            SPLIT_FOLDERS[word]
+            for name in words
+            if (word := name.lower().rstrip("0123456789")) in SPLIT_FOLDERS
+        ),
+        None,
+    )
 
 
 def etag_of(status: os.stat_result) -> str:

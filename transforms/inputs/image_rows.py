@@ -28,13 +28,21 @@ class ImageRow(NamedTuple):
 
 def image_references(rows: Sequence[ImageRow]) -> pa.RecordBatch:
     """Return listed images as one reference batch."""
-    columns: dict[str, Sequence[object]] = dict(
-        zip(ImageRow._fields, zip(*rows, strict=True), strict=True)
+    columns = dict(zip(ImageRow._fields, zip(*rows, strict=True), strict=True))
+    return pa.RecordBatch.from_arrays(
+        [
+            _column(columns.get(field.name, (None,)), field.type, len(rows))
+            for field in REFERENCE_SCHEMA
+        ],
+        schema=REFERENCE_SCHEMA,
     )
-    columns["group"] = [None] * len(rows)
-    return pa.RecordBatch.from_pydict(
-        {field.name: columns[field.name] for field in REFERENCE_SCHEMA}, schema=REFERENCE_SCHEMA
-    )
+
+
+def _column(values: Sequence[object], kind: pa.DataType, num_rows: int) -> pa.Array:
+    """Return a column; most hold one value only, such as null, 0 or a folder's label."""
+    if values[0] is values[-1] and values.count(values[0]) == len(values):
+        return pa.repeat(pa.scalar(values[0], kind), num_rows)
+    return pa.array(values, kind)
 
 
 def in_batches(

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import fnmatch
-import glob
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from shardwright.errors import MissingError, UsageError
-from shardwright.storage.addresses import is_remote, parse_address
-from shardwright.storage.clients import client_for
-from shardwright.storage.listing import first_page, list_folder, list_pages
+from shardwright.storage.addresses import absolute, is_remote
 from shardwright.storage.objects import head_object
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPLIT_FOLDERS, etag_of, has_image_name, is_litter
-from transforms.inputs.folder_contents import has_folders_of_images, look_into
-from transforms.inputs.source import SourceRequest
+from transforms.inputs.folder_contents import is_web
+from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.wildcards import expand_braces, has_wildcard
 
-_WILDCARD = re.compile(r"[*?\[]|\{[^{}]*(\.\.|,)[^{}]*\}")
-_HIDDEN = re.compile(r"(^|/)\.")
-_BRACES = re.compile(r"\{(?:(?P<first>\d+)\.\.(?P<last>\d+)|(?P<words>[^{}]*,[^{}]*))\}")
+# Searched besides split folders: data sets on the Hugging Face hub keep their files here.
+_DATA_FOLDER = "data"
 # A wildcard that also matches such files is an error; a README.md or a list is skipped.
 _HOLDS_RECORDS = re.compile(
     r"\.(tar(\.\w+)?|tgz|tbz2?|txz|tzst|zip|parquet|arrow|feather)$|\.tfrecords?\b", re.IGNORECASE
@@ -68,12 +65,25 @@ class FileState(NamedTuple):
     etag: str | None
 
 
-def has_wildcard(uri: str) -> bool:
-    """Return whether an address has a wildcard: `*`, `?`, `[...]`, `{000..012}` or `{a,b}`.
+def checked(request: SourceRequest) -> SourceRequest:
+    """Return the request with absolute paths.
 
-    An existing local path with such a name has none.
+    Raises:
+        UsageError: INPUT does not exist, or is neither a folder nor a file.
     """
-    return _WILDCARD.search(uri) is not None and (is_remote(uri) or not os.path.lexists(uri))
+    written, uri, root = request.uri, absolute(request.uri), request.image_root
+    try:
+        uri.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the path of {request.argument} {uri!r} is not UTF-8: rename its folder, or link to it"
+        ) from error
+    if not is_remote(uri) and not has_wildcard(uri):
+        if not os.path.exists(uri):
+            raise UsageError(f"{request.argument} {written} does not exist")
+        if not os.path.isdir(uri) and not os.path.isfile(uri):
+            raise UsageError(f"{request.argument} {written} is neither a folder nor a file")
+    return replace(request, uri=uri, image_root=root and absolute(root))
 
 
 def find_files(
@@ -94,14 +104,14 @@ def find_files(
     """
     uri = request.uri
     if has_wildcard(uri):
-        found = iter(_of_one_kind(request, _matching(request), is_one))
+        found = _of_one_kind(request, _matching(request), is_one)
     elif is_one(os.path.basename(uri)) and request.is_file:
         return (InputFile(uri, os.path.basename(uri)),)
-    elif is_remote(uri) and not _may_hold(uri, request.storage, is_one):
+    elif request.is_remote and not _may_hold(request, is_one):
         return ()
     else:
-        found = iter(_below(uri, request.storage, is_one, alone))
-    return tuple(sorted(file for file in found if is_one(os.path.basename(file.uri))))
+        found = _below(request, is_one, alone)
+    return tuple(sorted(found))
 
 
 def state_of(uri: str, storage: StorageOptions) -> FileState:
@@ -123,9 +133,33 @@ def state_of(uri: str, storage: StorageOptions) -> FileState:
     return FileState(status.st_size, etag_of(status))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilesFacts(SourceFacts):
+    """The facts about INPUT made of files, each of them a part.
+
+    The files are found again for listing, so that the facts about many stay small.
+
+    Attributes:
+        request: The request for INPUT.
+        base: The folder that the files' names are relative to, with a trailing slash.
+    """
+
+    request: SourceRequest
+    base: str
+
+    def file_of(self, part: str) -> InputFile:
+        return InputFile(part, part.removeprefix(self.base))
+
+
 def base_of(files: Sequence[InputFile]) -> str:
     """Return the folder that the names of files are relative to, with a trailing slash."""
     return files[0].uri.removesuffix(files[0].name)
+
+
+def describe_files(request: SourceRequest, files: Sequence[InputFile], what: str) -> str:
+    """Return the start of the log line, such as "3 tar archives at /data"."""
+    number = f"{len(files)} {what}s" if len(files) > 1 else f"a {what}"
+    return f"{number} at {request.uri}"
 
 
 def common_split_names(files: Sequence[InputFile]) -> bool:
@@ -133,31 +167,10 @@ def common_split_names(files: Sequence[InputFile]) -> bool:
     return bool(files) and all(file.split for file in files)
 
 
-def expand_braces(pattern: str) -> list[str]:
-    """Return the names that `{000..012}` and `{a,b}` stand for, as in a shell and in WebDataset.
-
-    Numbers keep their leading zeros.
-    """
-    found = _BRACES.search(pattern)
-    if not found:
-        return [pattern]
-    if found["first"]:
-        first, last, width = (
-            int(found["first"]),
-            int(found["last"]),
-            len(found["first"]) if found["first"].startswith("0") else 1,
-        )
-        middles = [f"{number:0{width}d}" for number in range(first, last + 1)]
-    else:
-        middles = found["words"].split(",")
-    ends = expand_braces(pattern[found.end() :])
-    return [f"{pattern[: found.start()]}{middle}{end}" for middle in middles for end in ends]
-
-
 def _matching(request: SourceRequest) -> list[InputFile]:
     """Return the files that a wildcard matches; raise `UsageError` if one in braces is missing."""
     uri = request.uri
-    found = _matching_objects(uri, request.storage) if is_remote(uri) else _matching_paths(uri)
+    found = [InputFile(*pair) for pair in request.listings.matching(uri)]
     if not re.search(r"[*?\[]", uri):  # braces only: they name each file
         wanted, there = expand_braces(uri), {file.uri for file in found}
         missing = [name for name in wanted if name not in there]
@@ -188,70 +201,39 @@ def _of_one_kind(
     return wanted
 
 
-def _matching_paths(uri: str) -> list[InputFile]:
-    start = len(_fixed_part(uri)[0]) + 1
-    paths = {
-        path
-        for pattern in expand_braces(uri)
-        for path in glob.iglob(pattern)
-        if os.path.isfile(path)
-    }
-    return [InputFile(path, path[start:]) for path in paths]
-
-
-def _matching_objects(uri: str, storage: StorageOptions) -> list[InputFile]:
-    folder, pattern = _fixed_part(uri)
-    store, prefix = parse_address(folder)
-    client = client_for(store, storage)
-    pages = list_pages(client, prefix) if "/" in pattern else [list_folder(client, prefix)[1]]
-    start = len(prefix) + 1 if prefix else 0
-    wanted = [
-        re.compile("|".join(map(fnmatch.translate, expand_braces(part))))
-        for part in pattern.split("/")
-    ]
-    found = []
-    for row in (row for page in pages for row in page):
-        parts = row.key[start:].split("/")
-        # As in a shell, a wildcard matches hidden names only if it has a leading dot itself.
-        if _HIDDEN.search(row.key[start:]) and not _HIDDEN.search(pattern):
-            continue
-        if len(parts) == len(wanted) and all(
-            one.match(part) for one, part in zip(wanted, parts, strict=True)
-        ):
-            found.append(InputFile(f"{store}/{row.key}", row.key[start:]))
-    return found
-
-
-def _fixed_part(uri: str) -> tuple[str, str]:
-    """Split an address into the folder above the first part with a wildcard, and the rest."""
-    found = _WILDCARD.search(uri)
-    assert found is not None  # has_wildcard
-    folder = uri[: found.start()].rpartition("/")[0]
-    return folder, uri[len(folder) + 1 :]
-
-
-def _may_hold(uri: str, storage: StorageOptions, is_one: Callable[[str], bool]) -> bool:
+def _may_hold(request: SourceRequest, is_one: Callable[[str], bool]) -> bool:
     """Return whether a prefix, perhaps of millions of images, may hold wanted files."""
-    store, prefix = parse_address(uri)
-    client = client_for(store, storage)
-    if client.scheme in ("http", "https"):
-        return False  # a web server does not list its files
+    if is_web(request.uri):
+        return False
     # The first page decides, because listing millions of images to find no wanted file is slow.
-    names = [os.path.basename(row.key) for row in first_page(client, prefix)]
+    names = list(map(os.path.basename, request.listings.first_names(request.uri)))
     return any(map(is_one, names)) or not any(map(has_image_name, names))
 
 
-def _below(
-    root: str, storage: StorageOptions, is_one: Callable[[str], bool], alone: bool
-) -> list[InputFile]:
-    top = look_into(root, storage, is_one)
-    if alone and (top.has_images or (top.files and has_folders_of_images(root, storage))):
+def _below(request: SourceRequest, is_one: Callable[[str], bool], alone: bool) -> list[InputFile]:
+    root = request.uri.rstrip("/")
+    top = request.listings.look_in(request.uri, whole=True)
+    files = list(filter(is_one, top.files))
+    if alone and (top.has_images or (files and _has_folders_of_images(request))):
         return []
-    found = [InputFile(f"{root.rstrip('/')}/{name}", name) for name in top.files]
+    found = [InputFile(f"{root}/{name}", name) for name in files]
     for folder in top.folders:
-        below = f"{root.rstrip('/')}/{folder}"
-        found += [
-            InputFile(f"{below}/{name}", f"{folder}/{name}")
-            for name in look_into(below, storage, is_one).files
-        ]
+        if folder.lower() in SPLIT_FOLDERS or folder == _DATA_FOLDER:
+            below = request.listings.look_in(f"{root}/{folder}", whole=True).files
+            found += [
+                InputFile(f"{root}/{folder}/{name}", f"{folder}/{name}")
+                for name in filter(is_one, below)
+            ]
     return found
+
+
+def _has_folders_of_images(request: SourceRequest) -> bool:
+    """Return whether folders beside the files hold images: class folders, not to be skipped."""
+    if request.is_remote:
+        return any(map(has_image_name, request.listings.first_names(request.uri)))
+    return any(
+        has_image_name(name) and not is_litter(name)
+        for folder in request.listings.look_in(request.uri).folders
+        for _, _, names in os.walk(f"{request.uri}/{folder}")
+        for name in names
+    )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import apache_beam as beam
 import pyarrow as pa
 
 from transforms.inputs.source import InputSource
-from transforms.rejects import Reject
 from transforms.routing import Route, Routed
 
 
@@ -24,19 +21,12 @@ class ListImages(beam.PTransform):
         self._source = source
 
     def expand(self, begin: beam.pvalue.PBegin) -> Routed:
+        source = self._source
         return (
             begin
-            | "Source" >> beam.Create([self._source])  # InputSource
-            # The source may list every part, so it travels once, with the DoFn of List.
-            | "Parts" >> beam.FlatMap(_parts)  # part name
+            | "Source" >> beam.Create([source.facts])  # SourceFacts
+            # The facts may list every part, so they travel once, with the DoFn of List.
+            | "Parts" >> beam.FlatMap(lambda facts: facts.parts())  # part name
             | "Spread" >> beam.Reshuffle()
-            | "List" >> Route(_list, pa.RecordBatch, source=self._source)  # references, any order
+            | "List" >> Route(source.list_part, pa.RecordBatch)  # references, any order
         )
-
-
-def _parts(source: InputSource) -> Iterator[str]:
-    yield from source.parts()
-
-
-def _list(part: str, source: InputSource) -> Iterator[pa.RecordBatch | Reject]:
-    yield from source.list_part(part)

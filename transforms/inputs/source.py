@@ -1,21 +1,21 @@
-"""Define the interface of input formats and sources, for built-in ones and those of other packages.
+"""Define the interface of input formats, for built-in ones and those of other packages.
 
-A **format** examines INPUT and, if it recognizes it, returns a **source**, which lists references
-and never moves image bytes. A package adds a format with an entry point of the group
-`shardwright.sources`; its name is the value of `--input-format`:
+A **format** is two functions: `look` examines INPUT and, if it recognizes it, returns the **facts**
+about it; `list_part` lists references by these facts and never moves image bytes. A package adds a
+format with an entry point of the group `shardwright.sources`; its name is the value of
+`--input-format`:
 
     [project.entry-points."shardwright.sources"]
-    lmdb = "my_package.lmdb_source:LmdbFormat"
+    lmdb = "my_package.lmdb_source:FORMAT"
 
 Formats are tried by `rank`, then by name, until one does not return None.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 
@@ -24,8 +24,11 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from transforms.inputs.folder_contents import FolderListings
 from transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
 from transforms.rejects import Reject
+
+Rows = Iterator[pa.RecordBatch | Reject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class SourceRequest:
         spool: A folder for bytes that cannot be read in place (`spool`); None to write nothing.
         kinds: Column -> kind of the feature that `--schema` fills from it. For a column here or in
             `columns`, this decides the kind, whatever the values begin with.
+        input_format: The format that the user chose (`--input-format`); None to detect it.
+        listings: The folders that formats look into.
     """
 
     uri: str
@@ -51,6 +56,16 @@ class SourceRequest:
     image_root: str | None = None
     spool: Folder | None = None
     kinds: Mapping[str, FeatureKind] = field(default_factory=dict)
+    input_format: str | None = None
+    listings: FolderListings = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "listings", FolderListings(self.storage))
+
+    @property
+    def forced(self) -> bool:
+        """True if the user chose the format, so that `look` never returns None."""
+        return self.input_format is not None
 
     @property
     def is_file(self) -> bool:
@@ -60,6 +75,18 @@ class SourceRequest:
     @property
     def is_remote(self) -> bool:
         return is_remote(self.uri)
+
+    def refuse_if_forced(self, problem: str) -> None:
+        """Raise an error if the user chose this format, which INPUT does not have.
+
+        Args:
+            problem: The end of the message after INPUT's address, such as "is not a folder".
+
+        Raises:
+            UsageError: The format is forced.
+        """
+        if self.forced:
+            raise UsageError(f"{self.argument} {self.uri} {problem}")
 
     def refuse_columns(self, what: str) -> None:
         """Raise an error if an option gives a column, for formats without columns.
@@ -81,6 +108,8 @@ class SourceRequest:
 @dataclass(frozen=True, slots=True)
 class SourceFacts:
     """The facts about INPUT that a build depends on, known before any worker starts.
+
+    A format adds what its listing needs in a subclass; small and picklable, because workers list.
 
     Attributes:
         description: One line for the log, such as "a folder at /data/photos".
@@ -125,66 +154,65 @@ class SourceFacts:
             return self.columns
         return tuple(map(name_of_extra, extra_columns(self.schema)))
 
-
-@dataclass(frozen=True, slots=True)
-class InputSource(ABC):
-    """A detected input; small and picklable, because workers list its parts.
-
-    Attributes:
-        facts: The facts about it.
-    """
-
-    facts: SourceFacts
-
-    @abstractmethod
-    def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        """Yield the references of a part, and a reject for each input that cannot be a record.
-
-        Batches have the columns of `facts.schema` and at most `references.BATCH_ROWS` rows. The
-        same part always gives the same rows; `row` numbers them where their order has a meaning.
-
-        Raises:
-            StorageError, BuildError: The part cannot be listed at all.
-        """
-
     def parts(self) -> Iterator[str]:
         """Yield the parts that workers can list separately, mostly files; "" for one part."""
         yield ""
 
-    def for_features(self, features: Sequence[Feature]) -> InputSource:
-        """Return the source that fills these features and need not bring other extra columns.
+    def for_features(self, features: Sequence[Feature]) -> Self:
+        """Return the facts for these features, so that no other extra columns are brought.
 
-        By default it is the same source; then only columns of `references.PICTURE_TYPE` can fill
+        By default they are the same; then only columns of `references.PICTURE_TYPE` can fill
         features that are images.
         """
         del features
         return self
 
 
-class SourceFormat(ABC):
-    """An input format. Made without arguments.
+F = TypeVar("F", bound=SourceFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFormat(Generic[F]):
+    """An input format.
 
     Attributes:
-        name: Its name in `--input-format`; that of its entry point.
-        summary: A few words on INPUT for `--help`.
+        summary: A few words on INPUT for `--help-all`.
+        look: Returns the facts about INPUT, or None if INPUT has another format and this one is
+            not `forced`. Raises `UsageError` if INPUT has this format, or is forced to, and is
+            invalid; the message says how to fix it.
+        list_part: Yields the references of a part, and a reject for each input that cannot be a
+            record. Batches have the columns of `facts.schema` and at most `references.BATCH_ROWS`
+            rows. The same part always gives the same rows; `row` numbers them where their order
+            has a meaning. Raises `StorageError` or `BuildError` if the part cannot be listed.
         rank: Formats of lower rank are tried first: 10 to 30 for those that go by a file name,
             about 50 for those that look into a folder, and 100 for a folder of images, which any
             folder may be.
     """
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    rank: ClassVar[int] = 40
+    summary: str
+    look: Callable[[SourceRequest], F | None]
+    list_part: Callable[[F, str], Rows]
+    rank: int = 40
 
-    @abstractmethod
-    def open(self, request: SourceRequest, *, forced: bool) -> InputSource | None:
-        """Return the source, or None if INPUT has another format.
 
-        Args:
-            request: The request for INPUT.
-            forced: The user chose this format: never return None.
+@dataclass(frozen=True, slots=True)
+class InputSource:
+    """INPUT in its detected format.
 
-        Raises:
-            UsageError: INPUT has this format, or is forced to, and is invalid; the message says
-                how to fix it.
-        """
+    Attributes:
+        name: The format's name.
+        format: The format.
+        facts: The facts about INPUT.
+    """
+
+    name: str
+    format: SourceFormat[Any]
+    facts: SourceFacts
+
+    def list_part(self, part: str) -> Rows:
+        """Yield the references and rejects of one of the facts' parts."""
+        return self.format.list_part(self.facts, part)
+
+    def for_features(self, features: Sequence[Feature]) -> InputSource:
+        """Return the source that fills these features and need not bring other extra columns."""
+        return replace(self, facts=self.facts.for_features(features))

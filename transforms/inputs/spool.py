@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 
@@ -30,9 +30,9 @@ from shardwright.storage.folder import Folder, Sink
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPOOL_ETAG
 from transforms.inputs.input_files import state_of
+from transforms.inputs.source import Rows
 from transforms.rejects import Reject, RejectReason
 
-Rows = Iterator[pa.RecordBatch | Reject]
 _LOG = logging.getLogger("shardwright.inputs")
 _REJECTS = b"rejects"
 # An upload has at most 10,000 parts of 5 MiB (`shardwright.storage.uploads`).

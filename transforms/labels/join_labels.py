@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 
 import apache_beam as beam
-import numpy as np
 import pyarrow as pa
 from apache_beam.pvalue import AsSingleton
 
 from transforms.hashing import union
-from transforms.inputs.tables.table_source import TableSource
+from transforms.inputs.tables.table_layout import TableFacts
+from transforms.inputs.tables.table_references import list_table
 from transforms.labels.label_table import LabelRules, LabelTable, join_bucket, spread
 from transforms.references import from_ipc, to_ipc
 from transforms.rejects import Reject
@@ -36,7 +37,7 @@ class JoinLabels(beam.PTransform):
         broadcast_bytes: Largest table that every worker holds in memory, in bytes.
     """
 
-    def __init__(self, table: TableSource, *, broadcast_bytes: int = BROADCAST_BYTES) -> None:
+    def __init__(self, table: TableFacts, *, broadcast_bytes: int = BROADCAST_BYTES) -> None:
         super().__init__()
         self._table = table
         self._broadcast_bytes = broadcast_bytes
@@ -46,9 +47,10 @@ class JoinLabels(beam.PTransform):
         listed = (
             references.pipeline
             | "Labels" >> beam.Create([table])
-            | "Parts" >> beam.FlatMap(_parts)  # file name
+            | "Parts" >> beam.FlatMap(lambda facts: facts.parts())  # file name
             | "Spread" >> beam.Reshuffle()
-            | "ReadLabels" >> Route(_list, pa.RecordBatch, table=table)  # rows with their key as id
+            | "ReadLabels"
+            >> Route(partial(list_table, table.layout), pa.RecordBatch)  # rows with their key as id
         )
         is_small = table.layout.num_bytes <= self._broadcast_bytes and table.layout.key != "stem"
         join = _broadcast if is_small else _join_by_key
@@ -57,25 +59,32 @@ class JoinLabels(beam.PTransform):
 
 
 def _broadcast(
-    references: beam.PCollection, rows: beam.PCollection, table: TableSource
+    references: beam.PCollection, rows: beam.PCollection, table: TableFacts
 ) -> tuple[beam.PCollection, list[beam.PCollection]]:
     loaded = (
         rows
         | "AllRows" >> beam.combiners.ToList()
         | "Load" >> beam.Map(LabelTable, LabelRules.of(table.layout))
     )  # one LabelTable
-    joined = references | "Join" >> Route(_join, pa.RecordBatch, table=AsSingleton(loaded))
+    joined = references | "Join" >> Route(
+        lambda batch, table: table.join(batch), pa.RecordBatch, table=AsSingleton(loaded)
+    )
     matched = (
         references
-        | "Matched" >> beam.Map(_matched, table=AsSingleton(loaded))  # row numbers of the table
+        | "Matched"
+        >> beam.Map(
+            lambda batch, table: table.matched(batch), table=AsSingleton(loaded)
+        )  # row numbers of the table
         | "AllMatched" >> beam.CombineGlobally(union)
     )
-    unmatched = loaded | "Unmatched" >> Route(_unmatched, Reject, matched=AsSingleton(matched))
+    unmatched = loaded | "Unmatched" >> Route(
+        LabelTable.unmatched, Reject, matched=AsSingleton(matched)
+    )
     return joined.main, [joined.rejects, unmatched.rejects]
 
 
 def _join_by_key(
-    references: beam.PCollection, rows: beam.PCollection, table: TableSource
+    references: beam.PCollection, rows: beam.PCollection, table: TableFacts
 ) -> tuple[beam.PCollection, list[beam.PCollection]]:
     rules, num_buckets = LabelRules.of(table.layout), _num_buckets(table.layout.num_bytes)
     sides = {
@@ -94,26 +103,6 @@ def _num_buckets(num_bytes: int) -> int:
     """Return a power of two; the bytes of one bucket bound a worker's memory."""
     wanted = min(max(num_bytes // _BUCKET_BYTES, _FEWEST_BUCKETS), _MOST_BUCKETS)
     return 1 << (wanted - 1).bit_length()
-
-
-def _parts(table: TableSource) -> Iterator[str]:
-    yield from table.parts()
-
-
-def _list(part: str, table: TableSource) -> Iterator[pa.RecordBatch | Reject]:
-    yield from table.list_part(part)
-
-
-def _join(batch: pa.RecordBatch, table: LabelTable) -> Iterator[pa.RecordBatch | Reject]:
-    yield from table.join(batch)
-
-
-def _matched(batch: pa.RecordBatch, table: LabelTable) -> np.ndarray:
-    return table.matched(batch)
-
-
-def _unmatched(table: LabelTable, matched: np.ndarray) -> Iterator[Reject]:
-    yield from table.unmatched(matched)
 
 
 def _spread_references(

@@ -145,9 +145,11 @@ class LabelTable:
         detail = f"several images have this {key}: use --labels-key path"
         yield from reject_rows(references, ambiguous, RejectReason.AMBIGUOUS_LABEL, detail)
         keep = known & ~ambiguous
-        batch, found = keep_rows(references, keep), found.filter(pa.array(keep))
-        if not batch.num_rows:
-            return
+        if keep.any():
+            yield self._join_rows(keep_rows(references, keep), found.filter(pa.array(keep)))
+
+    def _join_rows(self, batch: pa.RecordBatch, found: pa.Array) -> pa.RecordBatch:
+        """Return references with the columns of the table's rows with these numbers."""
         for name in (*self._rules.columns, "row", *extra_columns(self._rows.schema)):
             values = self._rows.column(name).take(found).combine_chunks()
             batch = set_column(
@@ -157,7 +159,7 @@ class LabelTable:
                 if name == "split"
                 else values,
             )
-        yield batch
+        return batch
 
 
 def spread(

@@ -206,12 +206,15 @@ def spread(
 def sort_bucket(batches: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, list[Reject]]:
     """Sort a bucket into the global order and reject ids that an earlier row or uri has."""
     batch = concat(batches)
-    ordered = batch.sort_by(
-        [(ORDER_KEY, "ascending"), ("id", "ascending"), ("row", "ascending"), ("uri", "ascending")]
-    )
+    keys = batch.column(ORDER_KEY).to_numpy()
+    order = np.argsort(keys)
+    # Equal ids have equal keys, so they share a bucket and are neighbors in it.
+    if not (np.diff(keys[order]) == 0).any():
+        return batch.take(pa.array(order)), []
+    # By row and uri, too: which of two equal ids stays must not depend on which arrived first.
+    ordered = batch.sort_by([(name, "ascending") for name in (ORDER_KEY, "id", "row", "uri")])
     ids = ordered.column("id")
     again = np.zeros(ordered.num_rows, bool)
-    # Equal ids have equal keys, so they share a bucket and are neighbors in it.
     again[1:] = pc.equal(ids[1:], ids[:-1]).to_numpy(zero_copy_only=False)
     rejects = list(
         reject_rows(

@@ -1,7 +1,4 @@
-"""Plan shards: put references in the global order and cut it into shards.
-
-`LayOutShards` is the first half. It yields the layout alone and saves the second shuffle.
-"""
+"""Plan shards: put references in the global order and cut it into shards."""
 
 from __future__ import annotations
 
@@ -35,60 +32,6 @@ class Planned(NamedTuple):
     rejects: beam.PCollection
 
 
-class LaidOut(NamedTuple):
-    """References in order by bucket, the single Layout, and the rejects (duplicate ids)."""
-
-    buckets: beam.PCollection
-    layout: beam.PCollection
-    rejects: beam.PCollection
-
-
-class LayOutShards(beam.PTransform):
-    """A transform that puts references in the global order and computes the cuts into shards.
-
-    Args:
-        policy: The number or size of shards.
-        seed: Seed of the shuffle.
-        num_buckets: A power of two. More buckets need less memory per worker; the result is equal.
-        estimate: The single SizeEstimate or None, for re-encoded images and a shard size in bytes.
-    """
-
-    def __init__(
-        self,
-        *,
-        policy: ShardPolicy,
-        seed: int,
-        num_buckets: int,
-        estimate: beam.PCollection | None = None,
-    ) -> None:
-        super().__init__()
-        self._policy = policy
-        self._estimate = estimate
-        self._seed = seed
-        self._num_buckets = num_buckets
-
-    def expand(self, references: beam.PCollection) -> LaidOut:
-        buckets = (
-            references
-            | "Spread"
-            >> beam.FlatMap(_spread, self._seed, self._num_buckets).with_output_types(_PackedPiece)
-            | "Buckets" >> beam.GroupByKey()  # (bucket, [packed references])
-            | "Sort" >> Route(_sort, _Piece)  # (bucket, references in order)
-        )
-        layout = (
-            buckets.main
-            | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
-            | "AllCounts" >> beam.combiners.ToList()
-            | "LayOut"
-            >> beam.Map(
-                _lay_out,
-                self._policy,
-                None if self._estimate is None else AsSingleton(self._estimate),
-            )  # one Layout
-        )
-        return LaidOut(buckets.main, layout, buckets.rejects)
-
-
 class PlanShards(beam.PTransform):
     """A transform that puts references in the global order and cuts it into shard plans.
 
@@ -120,16 +63,26 @@ class PlanShards(beam.PTransform):
         self._estimate = estimate
 
     def expand(self, references: beam.PCollection) -> Planned:
-        lay_out = LayOutShards(
-            policy=self._policy,
-            seed=self._seed,
-            num_buckets=self._num_buckets,
-            estimate=self._estimate,
+        buckets = (
+            references
+            | "Spread"
+            >> beam.FlatMap(_spread, self._seed, self._num_buckets).with_output_types(_PackedPiece)
+            | "Buckets" >> beam.GroupByKey()  # (bucket, [packed references])
+            | "Sort" >> Route(_sort, _Piece)  # (bucket, references in order)
         )
-        laid_out = references | "LayOutShards" >> lay_out
-        layout = laid_out.layout
+        layout = (
+            buckets.main
+            | "Count" >> beam.MapTuple(packing.count_bucket)  # BucketCounts
+            | "AllCounts" >> beam.combiners.ToList()
+            | "LayOut"
+            >> beam.Map(
+                _lay_out,
+                self._policy,
+                None if self._estimate is None else AsSingleton(self._estimate),
+            )  # one Layout
+        )
         shards = (
-            laid_out.buckets
+            buckets.main
             | "Cut"
             >> beam.FlatMap(_cut, layout=AsSingleton(layout)).with_output_types(
                 tuple[tuple[str, int], _PackedPiece]
@@ -141,7 +94,7 @@ class PlanShards(beam.PTransform):
                 _assemble, self._name, self._settings, layout=AsSingleton(layout)
             )  # ShardPlan
         )
-        return Planned(shards, layout, laid_out.rejects)
+        return Planned(shards, layout, buckets.rejects)
 
 
 def _spread(batch: pa.RecordBatch, seed: int, num_buckets: int) -> Iterator[_PackedPiece]:

@@ -115,8 +115,10 @@ def estimate_sizes(sample: ReferenceSample, job: WriteJob, settings: bytes) -> S
 
 
 def _recorded(root: Folder, digest: str) -> SizeEstimate | None:
-    record = (read_json(root, PLAN) or {}).get("estimate") or {}
-    return SizeEstimate.from_json(record) if record.get("sample") == digest else None
+    record = (read_json(root, PLAN) or {}).get("estimate")
+    if not isinstance(record, dict) or record.get("sample") != digest:
+        return None
+    return SizeEstimate.from_json(record)
 
 
 def measure(references: pa.RecordBatch, job: WriteJob) -> np.ndarray:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwright.errors import BuildError, ExistsError
+from shardwright.errors import BuildError, ExistsError, MissingError, NotADatasetError
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary
+from shardwright.format.json_text import MAX_BYTES
 from shardwright.format.manifest import (
     Manifest,
     ShardInfo,
     SplitInfo,
-    json_bytes,
     json_text,
-    read_json,
+    read_manifest,
 )
 from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema
@@ -31,6 +33,8 @@ from transforms.publish.report import report_html
 from transforms.publish.statistics import merge_stats
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
+
+_READS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +78,29 @@ def publish(
     stats = [split.stats for split in manifest.splits.values()]
     check_class_rejects(stats, manifest.schema.class_names, publication.limits)
     root = publication.root
-    there = read_json(root, naming.MANIFEST)
+    replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
-    published = _published(there, manifest)
-    if published is None:
-        manifest = _with_leaks(root, manifest)
-    _write_companions(root, published or manifest)
+    published = _published(root, manifest)
+    manifest = published or _with_leaks(root, manifest)
+    others = [summary.name.rejects for summary in summaries if summary.rejects]
+    files = _write_companions(root, manifest)
+    files |= _contents(root, [naming.PLAN, naming.PLAN_REJECTS, *others])
+    manifest = replace(manifest, files=files)
     _remove_stale(root, manifest, summaries)
-    if published is None:
-        _commit(root, manifest, replaces=there is not None)
+    if manifest != published:
+        _commit(root, manifest, replaces=replaces)
     _remove_spooled(root)
-    return published or manifest
+    return manifest
 
 
 def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
     """Write the manifest. Of two builds of the same output, only the first can publish."""
-    data = json_bytes(manifest.to_json())
+    data = manifest.to_bytes()
+    if len(data) > MAX_BYTES:
+        raise BuildError(
+            f"the manifest would have {len(data):,} bytes, but readers open at most {MAX_BYTES:,}: "
+            "use fewer shards or smaller vocabularies"
+        )
     if replaces:
         root.write_bytes(naming.MANIFEST, data)
         return
@@ -141,6 +152,7 @@ def _split_info(split: str, summaries: Sequence[ShardSummary]) -> SplitInfo:
             summary.crc32c,
             summary.digest,
             summary.etag,
+            *(summary.sidecar or (None, None)),
         )
         for summary in summaries
     )
@@ -199,7 +211,8 @@ def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
         )
 
 
-def _write_companions(root: Folder, manifest: Manifest) -> None:
+def _write_companions(root: Folder, manifest: Manifest) -> dict[str, FileContent]:
+    """Write the companion files, and return their contents by name."""
     texts = {
         naming.FEATURES: json_text(features_json(manifest.schema)),
         naming.DATASET_INFO: json_text(companions.dataset_info_json(manifest)),
@@ -212,8 +225,24 @@ def _write_companions(root: Folder, manifest: Manifest) -> None:
     texts |= {
         filename: names_text(names) for filename, names in names_files(manifest.schema).items()
     }
-    for filename, text in texts.items():
-        root.write_if_new(filename, text.encode("utf-8", "surrogatepass"))
+    files = {name: text.encode("utf-8", "surrogatepass") for name, text in texts.items()}
+    for name, data in files.items():
+        root.write_if_new(name, data)
+    return {name: FileContent.of(data) for name, data in files.items()}
+
+
+def _contents(root: Folder, names: Sequence[str]) -> dict[str, FileContent]:
+    """Return the contents of those of the files that exist, by name."""
+
+    def content(name: str) -> FileContent | None:
+        try:
+            return FileContent.of(root.read_bytes(name))
+        except MissingError:
+            return None
+
+    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
+        found = zip(names, pool.map(content, names), strict=True)
+        return {name: content for name, content in found if content is not None}
 
 
 def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
@@ -241,18 +270,13 @@ def _remove_spooled(root: Folder) -> None:
     root.remove_all([f"{naming.SPOOL_DIR}/{name}" for name in names])
 
 
-def _published(there: Mapping[str, Any] | None, manifest: Manifest) -> Manifest | None:
-    """Return the published manifest if it differs in provenance and shared images only."""
+def _published(root: Folder, manifest: Manifest) -> Manifest | None:
+    """Return the published manifest if it differs in provenance, shared images and files only."""
     try:
-        found = None if there is None else Manifest.from_json(there)
-        same = (
-            found is not None
-            and there == found.to_json()
-            and _comparable(found) == _comparable(manifest)
-        )
-    except (AttributeError, KeyError, TypeError, ValueError):  # damaged, so it is rewritten
+        found = read_manifest(root)
+    except NotADatasetError:  # none, or damaged, so it is rewritten
         return None
-    return found if same else None
+    return found if _comparable(found) == _comparable(manifest) else None
 
 
 def _comparable(manifest: Manifest) -> dict[str, Any]:
@@ -262,4 +286,4 @@ def _comparable(manifest: Manifest) -> dict[str, Any]:
         )
         for name, split in manifest.splits.items()
     }
-    return replace(manifest, splits=splits, provenance={}).to_json()
+    return replace(manifest, splits=splits, provenance={}, files={}).to_json()

@@ -68,8 +68,8 @@ def merge_stats(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _merge_range(left: Mapping[str, int] | None, right: Mapping[str, int]) -> dict[str, int]:
-    if left is None:
-        return dict(right)
+    if left is None:  # in this order, which a sidecar does not keep
+        return {key: right[key] for key in ("min", "max", "sum", "count")}
     return {
         "min": min(left["min"], right["min"]),
         "max": max(left["max"], right["max"]),

@@ -48,7 +48,7 @@ def apportion(counts: np.ndarray, totals: np.ndarray) -> np.ndarray:
 def _settle(cells: np.ndarray, exact: np.ndarray, totals: np.ndarray) -> None:
     """Move single records between splits, in place, until every split has its total."""
     excess = cells.sum(axis=0) - totals
-    while excess.any():
+    while excess.any():  # ends: each move brings two splits one record closer to their totals
         giver, taker = int(excess.argmax()), int(excess.argmin())
         # The larger of the two errors that the move would leave in each class, less one.
         worst = np.maximum(exact[:, giver] - cells[:, giver], cells[:, taker] - exact[:, taker])

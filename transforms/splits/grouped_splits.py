@@ -176,6 +176,7 @@ class _Placement:
             single += [
                 (-self._held[kind][-1][1], int(groups[row]), row, kind) for row in range(end, stop)
             ]
+        # The largest first, while every split has room; ties by hash, not by order of arrival.
         for _, _, row, kind in sorted(single):
             splits[row] = split = self._best_split(kind)
             self._take(split, kind, 1)
@@ -198,6 +199,7 @@ class _Placement:
         def rank(split: int) -> tuple[bool, float]:
             missing, wanted = self._missing[split], self._wanted[split]
             # The change of the error: ((missing - count)^2 - missing^2) / wanted for each class.
+            # A split with a share of 0 wants nothing: the floor makes any record there the worst.
             change = sum(
                 count * (count - 2 * missing[column]) / max(wanted[column], 1e-9)
                 for column, count in held

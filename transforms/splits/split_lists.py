@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shardwright.errors import BuildError, StorageError, UsageError
+from shardwright.format.json_text import load_json
 from shardwright.format.naming import is_split_name
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import files_of
@@ -25,6 +26,7 @@ from transforms.references import keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
 _SALT = "shardwright/listed"
+_MAX_JSON_BYTES = 4 << 30  # some 100 million ids; more belong in a table
 _ID_COLUMNS = (*ROLE_COLUMNS["id"], *ROLE_COLUMNS["image"])
 _Rows = Iterator[tuple[pa.Array, pa.Array]]  # ids, splits
 
@@ -215,11 +217,11 @@ def _read_file(path: str, split: str | None, storage: StorageOptions) -> _Rows:
         yield from _read_table(path, split, storage)
         return
     try:
-        text = files_of(path, storage).read_bytes(path).decode().removeprefix("\ufeff")
+        data = files_of(path, storage).read_bytes(path)
         rows = (
-            list(_of_json(json.loads(text), split))
+            list(_of_json(load_json(data.removeprefix(BOM_UTF8), max_bytes=_MAX_JSON_BYTES), split))
             if path.lower().endswith(".json")
-            else _of_lines(text, split)
+            else _of_lines(data.decode().removeprefix("\ufeff"), split)
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BuildError(

@@ -155,6 +155,7 @@ def find_cuts(histogram: HashHistogram, rule: SplitRule, *, stratify: bool) -> C
     parts = apportion(counts, rule.totals(int(before[-1])))
     ranks = np.cumsum(parts, axis=1)[:, :-1]
     positions = firsts[:, None] + ranks
+    # A cut after the very last record has no entry: any will do, because its rank becomes -1.
     entries = np.minimum(
         np.searchsorted(before, positions, side="right") - 1, max(len(histogram.counts) - 1, 0)
     )

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-
 import apache_beam as beam
 from apache_beam.pvalue import AsList, AsSingleton
 
-from shardwright.errors import BuildError
-from shardwright.format import naming
-from transforms.output_state import (
-    Clearance,
-    OutputRequest,
-    clear_output,
-    fingerprint_of,
-)
-from transforms.plan.packing import Layout
+from transforms.output_state import OutputRequest
 from transforms.plan.shard_plans import ShardPlan
-from transforms.progress import PROGRESS
-from transforms.reject_files import write_rejects
-from transforms.reject_limits import RejectLimits, check_rejects
-from transforms.rejects import Reject
+from transforms.reject_limits import RejectLimits
+from transforms.write.clearance import clear
 
 
 class ClearOutput(beam.PTransform):
@@ -58,7 +45,7 @@ class ClearOutput(beam.PTransform):
             | "Digests" >> beam.combiners.ToList()
             | "Clear"
             >> beam.Map(
-                _clear,
+                clear,
                 request=self._request,
                 layout=AsSingleton(self._layout),
                 vocabularies=AsSingleton(self._vocabularies),
@@ -70,24 +57,3 @@ class ClearOutput(beam.PTransform):
 
 def _name_and_digest(plan: ShardPlan) -> tuple[str, str]:
     return plan.name.shard, plan.digest
-
-
-def _clear(
-    digests: Sequence[tuple[str, str]],
-    *,
-    request: OutputRequest,
-    layout: Layout,
-    vocabularies: Mapping[str, tuple[str, ...]],
-    rejects: Sequence[Reject],
-    limits: RejectLimits,
-) -> Clearance:
-    reasons = Counter(str(reject.reason) for reject in rejects)
-    try:
-        check_rejects(reasons, layout.num_records, limits)
-    except BuildError:
-        write_rejects(request.root, naming.FAILED_REJECTS, rejects)
-        raise
-    fingerprint = fingerprint_of(digests)
-    retry = clear_output(request, layout, fingerprint, rejects)
-    PROGRESS.start(total_images=layout.num_records, total_shards=layout.num_shards)
-    return Clearance(vocabularies, fingerprint, dict(reasons), retry)

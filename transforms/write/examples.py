@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-from google_crc32c import extend, value
+from google_crc32c import value
 from tfx_bsl.coders import example_coder
 
+from shardwright.format.crc import combine, combine_all
 from shardwright.format.example import bytes_entry_header, varint
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES, frame_footer, frame_header
 from shardwright.format.schema import PICTURES, ExampleSchema, Source, StoredFeature
 from transforms.images.kinds import ImageInfo
+from transforms.images.storing import ImageToStore
 from transforms.references import LABEL_INDEX, extra_name
+
+T = TypeVar("T")
 
 _MEASURED = (Source.FORMAT, Source.HEIGHT, Source.WIDTH, Source.ORIENTATION)
 _COLUMNS = {Source.ID: "id", Source.LABEL: LABEL_INDEX, Source.LABEL_TEXT: "label"}
@@ -34,12 +39,18 @@ class FramedRecords:
         lengths: Length of each record in bytes, with its frame.
         image_offsets: Start of each image in bytes, from the start of its record.
         image_crcs: Plain CRC32C of each image.
+        crc32c: Plain CRC32C of all the bytes.
     """
 
     pieces: list[bytes]
     lengths: list[int]
     image_offsets: list[int]
     image_crcs: list[int]
+    crc32c: int
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(self.lengths)
 
 
 class ExampleEncoder:
@@ -78,36 +89,55 @@ class ExampleEncoder:
         return _encode_columns(columns, len(infos))
 
     @staticmethod
-    def encode_pictures(pictures: Mapping[str, bytes]) -> bytes:
+    def encode_pictures(pictures: Mapping[str, ImageToStore]) -> bytes:
         """Return the map entries of a record's additional images, by feature name."""
         return b"".join(
-            bytes_entry_header(name.encode(), len(data)) + data for name, data in pictures.items()
+            bytes_entry_header(name.encode(), len(picture.data)) + picture.data
+            for name, picture in pictures.items()
         )
 
     def frame(
-        self, entries: Sequence[bytes], measured: Sequence[bytes], images: Sequence[bytes]
+        self,
+        entries: Sequence[bytes],
+        measured: Sequence[bytes],
+        images: Sequence[bytes],
+        image_crcs: Sequence[int],
     ) -> FramedRecords:
         """Frame records of `entries`, `measured` and the image, in this order, with checksums.
 
         The image is last, so it can be written without copying it. `measured` may end with the
-        entries of additional images.
+        entries of additional images. Images are not read: their checksums are known.
         """
-        framed = FramedRecords([], [], [], [])
-        footer = b""
-        for known, found, image in zip(entries, measured, images, strict=True):
-            image_header = bytes_entry_header(self._image_key, len(image))
-            small = known + found + image_header
-            head = b"\x0a" + varint(len(small) + len(image)) + small
-            num_bytes = len(head) + len(image)
-            # One piece from the last image to this one: footer, header and small features.
-            framed.pieces.append(footer + frame_header(num_bytes) + head)
-            framed.pieces.append(image)
-            footer = frame_footer(extend(value(head), image))
-            framed.lengths.append(HEADER_BYTES + num_bytes + FOOTER_BYTES)
-            framed.image_offsets.append(HEADER_BYTES + len(head))
-            framed.image_crcs.append(value(image))
-        framed.pieces.append(footer)
-        return framed
+        sizes = [len(image) for image in images]
+        heads = []
+        for known, found, num_bytes in zip(entries, measured, sizes, strict=True):
+            small = known + found + bytes_entry_header(self._image_key, num_bytes)
+            heads.append(b"\x0a" + varint(len(small) + num_bytes) + small)
+        lengths = [len(head) + num_bytes for head, num_bytes in zip(heads, sizes, strict=True)]
+        crcs = combine([value(head) for head in heads], image_crcs, sizes)
+        footers = [b"", *map(frame_footer, crcs.tolist())]
+        # One piece from the last image to this one: footer, header and small features.
+        joints = [
+            footer + frame_header(num_bytes) + head
+            for footer, num_bytes, head in zip(footers, lengths, heads, strict=False)
+        ]
+        joints.append(footers[-1])
+        return FramedRecords(
+            pieces=_interleave(joints, images),
+            lengths=[HEADER_BYTES + num_bytes + FOOTER_BYTES for num_bytes in lengths],
+            image_offsets=[HEADER_BYTES + len(head) for head in heads],
+            image_crcs=list(image_crcs),
+            crc32c=combine_all(
+                _interleave([value(joint) for joint in joints], image_crcs),
+                _interleave([len(joint) for joint in joints], sizes),
+            ),
+        )
+
+
+def _interleave(joints: Sequence[T], images: Sequence[T]) -> list[T]:
+    """Return the first joint, the first image, and so on to the last joint."""
+    both = [item for pair in zip(joints, images, strict=False) for item in pair]
+    return [*both, joints[-1]]
 
 
 def _encode_columns(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from google_crc32c import value
 
 from transforms.images.kinds import ImageInfo
 from transforms.internal_errors import fault_of
@@ -86,27 +87,36 @@ def make_chunk(
         else StoredRows(references, reads, entries, job)
     )
     made: list[MadeRecord] = []
+    crcs: list[int] = []
     rejects = []
     for row in range(references.num_rows):
         try:
-            made += rows.records_of(row)
+            records = rows.records_of(row)
         except Exception as error:
             fault = fault_of(error)
             image_id, uri = (references.column(name)[row].as_py() for name in ("id", "uri"))
             rejects.append(Reject(image_id, uri, fault.reason, fault.detail))
-    return _frame(made, rejects, first_row, encoder)
+            continue
+        made += records
+        # Now, because the image is still in the processor's cache: later it takes several times
+        # as long (benchmarks/writing.py).
+        crcs += [value(record.image.data) for record in records]
+    return _frame(made, crcs, rejects, first_row, encoder)
 
 
 def _frame(
-    made: Sequence[MadeRecord], rejects: list[Reject], first_row: int, encoder: ExampleEncoder
+    made: Sequence[MadeRecord],
+    crcs: list[int],
+    rejects: list[Reject],
+    first_row: int,
+    encoder: ExampleEncoder,
 ) -> Chunk:
     infos, images = [record.image.info for record in made], [record.image.data for record in made]
     measured = [
-        known
-        + encoder.encode_pictures({name: picture.data for name, picture in record.pictures.items()})
+        known + encoder.encode_pictures(record.pictures) if record.pictures else known
         for known, record in zip(encoder.encode_measured(infos), made, strict=True)
     ]
-    framed = encoder.frame([record.entries for record in made], measured, images)
+    framed = encoder.frame([record.entries for record in made], measured, images, crcs)
     fixes = Counter(
         fix
         for record in made

@@ -2,7 +2,8 @@
 
 A task in the thread pool does all CPU work of a chunk (reading, checking, decoding, framing,
 checksums). The calling thread only writes finished chunks, so the order causes no waiting, and the
-chunks in flight bound the memory.
+chunks in flight bound the memory. What follows the last record (fsync, or the last requests to a
+store) is a function of its own, for another thread to run while the next shard is written.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 
 import numpy as np
 import pyarrow as pa
 
+from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
-from shardwright.format.records import crc32c_of
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder
 from transforms.images.pixels import PIXELS
@@ -61,39 +63,54 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
         StorageError: The output cannot be written.
         BuildError: Another build has taken over the output.
     """
+    return write_records(plan, job)()
+
+
+def write_records(
+    plan: ShardPlan, job: WriteJob
+) -> Callable[[], tuple[ShardSummary, list[Reject]]]:
+    """Write a shard's records; return the function that puts the shard in place, to be called once.
+
+    Both raise as `write_shard`.
+    """
     tasks = _begun(_chunk_tasks(plan.references, job))
     check_owner(job.root, job.fingerprint)
     job.root.remove(plan.name.sidecar)  # a sidecar marks a finished shard, so it goes first
     rows = _IndexRows(plan.references)
     rejects: list[Reject] = []
     fixes: Counter[str] = Counter()
-    crc = 0
-    with job.root.open_sink(plan.name.shard) as sink:
+    parts: list[tuple[int, int]] = []  # CRC32C and length of each chunk
+    with ExitStack() as stack:
+        sink = stack.enter_context(job.root.open_sink(plan.name.shard))
         for chunk in _run(tasks, plan.references, job):
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
-            crc = crc32c_of(chunk.framed.pieces, crc)
+            parts.append((chunk.framed.crc32c, chunk.framed.num_bytes))
             rejects += chunk.rejects
             fixes += chunk.fixes
             PROGRESS.add(
                 images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes)
             )
-        check_owner(job.root, job.fingerprint)
-        num_bytes = sink.num_bytes
-    table = rows.to_table()
-    summary = ShardSummary(
-        name=plan.name,
-        num_records=table.num_rows,
-        num_bytes=num_bytes,
-        crc32c=crc,
-        digest=plan.digest,
-        etag=sink.etag,
-        rejects=_count_reasons(rejects),
-        stats=describe_rows(table, fixes, rows.rejected_labels()),
-    )
-    write_rejects(job.root, plan.name.rejects, rejects)
-    write_sidecar(job.root, summary, table)
-    return summary, rejects
+        opened = stack.pop_all()
+
+    def finish() -> tuple[ShardSummary, list[Reject]]:
+        with opened:
+            check_owner(job.root, job.fingerprint)
+        table = rows.to_table()
+        summary = ShardSummary(
+            name=plan.name,
+            num_records=table.num_rows,
+            num_bytes=sink.num_bytes,
+            crc32c=combine_all([crc for crc, _ in parts], [length for _, length in parts]),
+            digest=plan.digest,
+            etag=sink.etag,
+            rejects=_count_reasons(rejects),
+            stats=describe_rows(table, fixes, rows.rejected_labels()),
+        )
+        write_rejects(job.root, plan.name.rejects, rejects)
+        return write_sidecar(job.root, summary, table), rejects
+
+    return finish
 
 
 def _count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:

@@ -214,7 +214,7 @@ def _finish_shard(
     reasons = Counter(str(reject.reason) for reject in placed)
     summary = replace(summary, rejects=dict(sorted(reasons.items())))
     write_rejects(job.root, name.rejects, placed)
-    write_sidecar(job.root, summary, rows)
+    summary = write_sidecar(job.root, summary, rows)
     count_written(summary)
     return summary
 

@@ -40,7 +40,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=10)
 VALUE = st.one_of(TEXT, st.integers(), st.none(), st.booleans(), st.lists(TEXT, max_size=3))
 JSON = st.dictionaries(TEXT, VALUE, max_size=3)
 COUNT = st.integers(0, 10**9)
-SHARD = st.tuples(COUNT, st.integers(0, 2**40), st.integers(0, 2**32 - 1), TEXT)
+SHARD = st.tuples(COUNT, st.integers(16 * 10**9, 2**40), st.integers(0, 2**32 - 1), TEXT)
 
 
 @st.composite

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardwright.inspect.cli import main
-from shardwright.inspect.doctor import STAGES, Diagnosis, diagnose
+from shardwright.inspect.doctor import STAGES, Diagnosis, diagnose, training_reader
 from shardwright.inspect.doctor_report import advice, format_diagnosis, limiting_stage
 
 
@@ -60,7 +60,8 @@ def test_rates_and_cores() -> None:
 
 
 def test_it_measures_a_dataset(zoo: Path) -> None:
-    found = diagnose(str(zoo), image_side=32, batch_size=4, seconds=0.1)
+    with training_reader(str(zoo), image_side=32, batch_size=4) as reader:
+        found = diagnose(reader, seconds=0.1)
 
     assert tuple(found.stage_msec) == STAGES
     assert all(msec >= 0 for msec in found.stage_msec.values())

@@ -108,6 +108,7 @@ def test_classes_of_their_own() -> None:
      "feature 't': not a serialized tensor"),
     (BAG, {"w/indices": [1], "w/values": [1.0, 2.0]}, "1 indices and 2 counts"),
     (BAG, {"w/indices": [4], "w/values": [1.0]}, "outside its vocabulary of 4 words: 4"),
+    (BAG, {"w/indices": [3, -1], "w/values": [1.0, 1.0]}, "outside its vocabulary of 4 words: -1"),
     (BAG, {"w/indices": [4]}, "feature 'w/values' is missing"),
 ])  # fmt: skip
 def test_faults(feature: Feature, values: dict[str, Any], message: str) -> None:

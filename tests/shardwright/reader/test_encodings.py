@@ -161,7 +161,9 @@ def test_sparse_is_dense_by_coordinates(rows: list[list[int]]) -> None:
 
 def test_sparse_of_other_kinds() -> None:
     assert column(Sparse(), SCORES, [[], [0.5]]).values.tolist() == [0.5]
-    assert column(Sparse(), NAMES, [[b"a"], [b"b", b"c"]]).values.tolist() == ["a", "b", "c"]
+    names = column(Sparse(), NAMES, [[b"a"], [b"b", b"c"]])
+    assert names.values.tolist() == ["a", "b", "c"]
+    assert names.to_dense().tolist() == [["a", ""], ["b", "c"]]
     assert column(Sparse(), TAGS, [[b"a"]]).indices.tolist() == [[0, 0]]
 
 

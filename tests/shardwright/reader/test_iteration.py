@@ -37,7 +37,6 @@ class CollectingImage:
     collected: ClassVar[list[int]] = []
     shape: tuple[int, int, int] = (1, 1, 3)
     dtype: Any = UINT8
-    is_random: bool = False
 
     def apply(self, data: bytes | memoryview, stored: StoredImage, draw: int, out: Any) -> Any:
         del data, stored, draw

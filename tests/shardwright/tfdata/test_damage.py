@@ -199,7 +199,7 @@ def test_a_missing_index_is_an_error_at_once(dataset: Path) -> None:
 
 
 @pytest.mark.parametrize(("cut", "message"), [
-    (None, "is not the index of the shard in the manifest"), (-20, "cannot be read"),
+    (None, "is damaged, or of another build"), (-20, "is damaged, or of another build"),
 ])  # fmt: skip
 def test_a_wrong_index_is_an_error_once_read(dataset: Path, cut: int, message: str) -> None:
     other = (dataset / shard(dataset, 1).sidecar).read_bytes()

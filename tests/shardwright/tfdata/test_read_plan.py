@@ -119,13 +119,13 @@ def test_a_stale_shard_is_never_read(datasets: Datasets, copy: Path) -> None:
 
 
 def write_manifest(folder: Path, split: SplitInfo) -> None:
-    """Write the manifest of a dataset with one split of empty shards."""
+    """Write the manifest of a dataset with one split of shards of zeros."""
     schema = ExampleSchema((Feature("image", FeatureKind.IMAGE, Source.IMAGE),))
     splits, count = {split.name: split}, split.num_records
     manifest = Manifest("tiny", "1.0.0", schema, splits, {}, count, {}, "", {})
     write_json(Folder(str(folder)), MANIFEST, manifest.to_json())
-    for name in manifest.shard_names(split.name):
-        (folder / name.shard).touch()
+    for name, info in manifest.named_shards(split.name):
+        (folder / name.shard).write_bytes(bytes(info.num_bytes))
 
 
 @pytest.mark.parametrize(
@@ -142,11 +142,11 @@ def test_one_size_is_derived_from_statistics(
     tmp_path: Path, width: Any, height: Any, count: int, shape: tuple[int, ...] | None
 ) -> None:
     stats = {
-        name: {"min": ends[0], "max": ends[1], "count": count}
+        name: {"min": ends[0], "max": ends[1], "sum": sum(ends), "count": count}
         for name, ends in (("width", width), ("height", height))
         if ends
     }
-    write_manifest(tmp_path, SplitInfo("train", (ShardInfo(0, 4, 0, 0, ""),), stats))
+    write_manifest(tmp_path, SplitInfo("train", (ShardInfo(0, 4, 100, 0, ""),), stats))
     assert (
         plan_read(DatasetSource.open(Folder(str(tmp_path)), None), "train", None).image_shape
         == shape

@@ -192,6 +192,14 @@ def test_requests_little_at_first(both: Both, s3_proxy: FaultProxy, tmp_path: Pa
         assert s3_proxy.num_requests == 1 + 3 * NUM_SHARDS
 
 
+def no_later_shard_follows(iterator: Any) -> None:
+    """Ignore the error of a shard, as `ignore_errors` does."""
+    with pytest.raises(tf.errors.OpError, match="missing from the store"):
+        list(iterator)
+    with pytest.raises((StopIteration, tf.errors.FailedPreconditionError)):
+        next(iterator)
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_a_missing_shard_is_an_error_with_its_name_and_a_fix(
     both: Both, s3_server: StoreServer, tmp_path: Path, shuffle: bool
@@ -205,6 +213,8 @@ def test_a_missing_shard_is_an_error_with_its_name_and_a_fix(
     message = "is in the manifest, but missing from the store: if the dataset has been"
     with pytest.raises(tf.errors.OpError, match=f"{root.path(lost.name)} {message}"):
         ids_of(dataset)
+    if not shuffle:
+        no_later_shard_follows(iter(dataset))
     put_object(s3_server, root.path(lost.name), lost.read_bytes())
     assert len(ids_of(dataset)) == NUM_IMAGES
 

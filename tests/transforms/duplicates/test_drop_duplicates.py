@@ -13,8 +13,8 @@ from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, make_images, manifest_of, png_of, rejects_of
 from tests.support.helpers import make_files, run_transform
+from tests.support.listings import detect, list_source
 from transforms.duplicates.drop_duplicates import DropDuplicates
-from transforms.inputs.detection import detect_source, list_source
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
 Capture = pytest.CaptureFixture[str]
@@ -38,7 +38,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def listed(uri: str, storage: StorageOptions = NO_OPTIONS) -> list[pa.RecordBatch]:
-    parts = list_source(detect_source(uri, dict.fromkeys(ROLE_COLUMNS), storage=storage))
+    parts = list_source(detect(uri, dict.fromkeys(ROLE_COLUMNS), storage=storage))
     return [part for part in parts if isinstance(part, pa.RecordBatch)]
 
 

@@ -19,6 +19,7 @@ from shardwright.format.schema import ExampleSchema, Feature, FeatureKind, Sourc
 from tests.support.helpers import references
 from transforms.features import vocabularies
 from transforms.features.indices import index_column
+from transforms.features.rows import index_labels
 from transforms.features.vocabularies import (
     add_counts,
     count_values,
@@ -26,6 +27,7 @@ from transforms.features.vocabularies import (
     order_vocabularies,
     read_class_names,
 )
+from transforms.rejects import Reject
 
 IMAGE = Feature("image", FeatureKind.IMAGE, Source.IMAGE)
 LABEL = Feature("label", FeatureKind.CLASS_LABEL, Source.LABEL)
@@ -154,10 +156,23 @@ def test_order_of_classes(names: set[str], integers: bool, ordered: tuple[str, .
     assert order_class_names(names, integers=integers) == ordered
 
 
-@pytest.mark.parametrize("name", ["two\nlines", "cr\rhere"])
-def test_class_names_with_line_breaks(name: str) -> None:
-    with pytest.raises(BuildError, match=re.escape(f"class name {name!r}")):
-        order_class_names({"fine", name}, integers=False)
+@pytest.mark.parametrize("name", ["two\nlines", "cr\rhere", "", "  "])
+def test_class_names_that_no_file_holds(name: str) -> None:
+    """Their images are rejected, but a dataset without any class would be an unlabeled one."""
+    assert order_class_names({"fine", name}, integers=False) == ("fine",)
+    told = f"class name {name!r} is blank or contains a line break"
+    with pytest.raises(BuildError, match=re.escape(told)):
+        order_class_names({name}, integers=False)
+
+
+def test_images_of_such_a_class_are_rejected() -> None:
+    rows = [{"id": "0", "uri": "", "label": "a"}, {"id": "1", "uri": "", "label": "b\nc"}]
+    reject, kept = index_labels(pa.RecordBatch.from_pylist(rows), ("a",))
+    assert isinstance(reject, Reject)
+    assert isinstance(kept, pa.RecordBatch)
+    assert kept.column("id").to_pylist() == ["0"]
+    assert (reject.id, str(reject.reason)) == ("1", "unknown_label")
+    assert "is blank or has a line break" in reject.detail
 
 
 def test_more_labels_than_classes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support import image_corpus as corpus
+from tests.support.encoded_images import encode_image
 from tests.support.image_makers import patched
 from tests.support.random_tests import examples
 from transforms.images.checks import CHECKS, check_image
 from transforms.images.kinds import ImageInfo, RejectedImage
 from transforms.images.options import EncodeOptions
 from transforms.images.policy import ImagePolicy, PolicyFault
-from transforms.images.storing import encode_image, store_image
+from transforms.images.storing import store_image
 from transforms.rejects import RejectReason as R
 
 SAMPLES = {sample.name: sample for sample in corpus.all_samples()}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
+from tests.support.encoded_images import encode_image
 from tests.support.image_corpus import ANIMATED_GIF, JPEG, PNG, WEBP, Sample, all_samples
 from tests.support.image_makers import (
     BGR_MASKS,
@@ -20,11 +23,11 @@ from tests.support.image_makers import (
     png,
     saved,
 )
+from transforms.images.arrays import encode_png
 from transforms.images.checks import check_image
 from transforms.images.exif import exif_orientation
 from transforms.images.kinds import ImageInfo, RejectedImage
 from transforms.images.options import EncodeOptions
-from transforms.images.storing import encode_image
 from transforms.rejects import RejectReason as R
 
 OPENS = [sample for sample in all_samples() if sample.reencode is None]
@@ -73,6 +76,33 @@ def test_the_same_bytes_from_every_thread(encode: Any) -> None:
     with ThreadPoolExecutor(4) as pool:
         results = set(pool.map(lambda _: encode_image(JPEG, options), range(20)))
     assert len(results) == 1
+
+
+def test_a_jpeg_holds_nothing_of_an_earlier_one_in_any_thread_or_forked_process() -> None:
+    options = EncodeOptions("jpeg", quality=95)
+    noise = np.random.default_rng(0).integers(0, 256, (1200, 1200, 3), np.uint8)
+    large, small = encode_png(noise), saved(picture(), "PNG")  # the first makes over 1 MB
+    expected = [_by_pillow(image, quality=95) for image in (large, small)]
+    assert len(expected[0]) > 1 << 20
+    with ThreadPoolExecutor(3) as pool:
+        found = pool.map(lambda image: encode_image(image, options)[0], [large, small, small] * 4)
+        assert list(found) == [expected[0], expected[1], expected[1]] * 4
+    assert _has_memory_file()
+    child = os.fork()
+    if not child:
+        os._exit(_has_memory_file())
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def _has_memory_file() -> bool:
+    opened_files = [os.path.realpath(f"/proc/self/fd/{number}") for number in range(1000)]
+    return any("memfd:shardwright" in name for name in opened_files)
+
+
+def _by_pillow(data: bytes, **options: int) -> bytes:
+    file = BytesIO()
+    opened(data).save(file, "JPEG", **options)
+    return file.getvalue()
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

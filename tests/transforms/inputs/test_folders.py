@@ -10,26 +10,31 @@ import pytest
 
 from shardwright.errors import UsageError
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from transforms.inputs.detection import list_source
+from tests.support.listings import detect, list_source
 from transforms.inputs.file_rules import MAX_IMAGE_BYTES, etag_of
-from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.folders.local_folders import find_split_folders, list_folder
+from transforms.inputs.folders.folder_look import find_splits
+from transforms.inputs.folders.local_folders import list_folder
 from transforms.inputs.image_rows import ImageRow
+from transforms.inputs.source import SourceRequest
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject
 
 Places = dict[str, tuple[str | None, str | None]]
 
 
+def splits_in(root: Path) -> tuple[str, ...]:
+    return find_splits(SourceRequest(str(root)))
+
+
 def listing(root: Path) -> tuple[Places, dict[str, str]]:
     """Return id -> (split, label) of the references, and id -> reason of the rejects."""
-    found = list(list_folder(str(root), find_split_folders(str(root))))
+    found = list(list_folder(str(root), splits_in(root)))
     rows = {row.id: (row.split, row.label) for row in found if not isinstance(row, Reject)}
     return rows, {reject.id: str(reject.reason) for reject in found if isinstance(reject, Reject)}
 
 
 def ids_of(root: Path) -> list[str]:
-    source = FolderSource.at(str(root), find_split_folders(str(root)))
+    source = detect(str(root), input_format="folder")
     return [row["id"] for row in rows_of(list_source(source))]
 
 
@@ -58,7 +63,7 @@ def test_splits_and_labels(tmp_path: Path, places: Places) -> None:
 def test_companions_of_split_folders_do_not_hide_them(tmp_path: Path) -> None:
     make_files(tmp_path, "train/cat/1.png", "val/cat/2.png")
     make_files(tmp_path, ".DS_Store", "README.md", "labels.txt", "__MACOSX/x.png", data=b"text")
-    assert find_split_folders(str(tmp_path)) == ("train", "val")
+    assert splits_in(tmp_path) == ("train", "val")
 
 
 def test_a_row_holds_what_later_steps_need(tmp_path: Path) -> None:
@@ -116,6 +121,7 @@ def test_broken_links_loops_and_pipes(tmp_path: Path) -> None:
     for name in ("pipe", "pipe.png"):
         os.mkfifo(root / "cat" / name)  # to open it would wait forever
     rows, rejects = listing(root)
+    assert detect(str(root)).name == "folder"
     assert list(rows) == ["cat/1.png"]
     assert rejects == {
         "cat/gone.png": "missing_file", "cat/self.png": "unreadable", "cat/folder": "unreadable",
@@ -135,7 +141,7 @@ def test_files_too_large_for_a_record(tmp_path: Path) -> None:
 
 def test_names_that_are_not_utf8(tmp_path: Path) -> None:
     root = make_files(tmp_path, "cat/1.png", "cat/caf\udce9.png", "d\udcff/2.png")
-    rejects = rejects_of(list_folder(str(root), find_split_folders(str(root))))
+    rejects = rejects_of(list_folder(str(root), splits_in(root)))
     assert [(str(reject.reason), reject.id, reject.uri) for reject in rejects] == [
         ("bad_id", "", f"{root}/cat/caf\\xe9.png"),
         ("bad_id", "", f"{root}/d\\xff/2.png"),
@@ -146,7 +152,7 @@ def test_names_that_are_not_utf8(tmp_path: Path) -> None:
 
 def test_files_that_go_away_while_they_are_listed(tmp_path: Path) -> None:
     root = make_files(tmp_path, "a/1.png", "a/2.png", "b/3.png")
-    listed = list_folder(str(root), find_split_folders(str(root)))
+    listed = list_folder(str(root), splits_in(root))
     first = next(listed)
     (root / "a" / "2.png").unlink()
     shutil.rmtree(root / "b")
@@ -158,8 +164,9 @@ def test_files_that_go_away_while_they_are_listed(tmp_path: Path) -> None:
 
 
 def test_a_root_that_goes_away(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be listed: No such file or directory"):
-        find_split_folders(str(tmp_path / "gone"))
+    with pytest.raises(UsageError, match="gone does not exist"):
+        detect(f"{tmp_path}/gone", input_format="folder")
+    assert splits_in(tmp_path / "gone") == ()
     (reject,) = list_folder(str(tmp_path / "gone"), ())
     assert isinstance(reject, Reject)
     assert reject.detail == "cannot list the folder: No such file or directory"
@@ -190,7 +197,7 @@ def test_batches_end_at_their_size(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/0.png")
     for number in range(1, BATCH_ROWS + 1):
         os.link(tmp_path / "cat" / "0.png", tmp_path / "cat" / f"{number}.png")
-    batches = list(list_source(FolderSource.at(str(tmp_path))))
+    batches = list(list_source(detect(str(tmp_path), input_format="folder")))
     assert [batch.num_rows for batch in batches] == [BATCH_ROWS, 1]  # type: ignore[union-attr]
     assert len({row["id"] for row in rows_of(batches)}) == BATCH_ROWS + 1
 

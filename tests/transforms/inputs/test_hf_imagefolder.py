@@ -14,11 +14,8 @@ import pytest
 from shardwright.errors import UsageError
 from shardwright.format.schema import FeatureKind
 from tests.support.helpers import make_files, rows_of
-from tests.support.listings import columns_of, details_of, listed
+from tests.support.listings import columns_of, details_of, detect, list_source, listed
 from tests.support.tfrecord_makers import NONE, source_of
-from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.folders.image_folder_metadata import MetadataFolderSource
 
 
 def write_metadata(folder: Path, rows: Sequence[Mapping[str, Any]], ending: str = "csv") -> None:
@@ -43,7 +40,7 @@ def test_metadata_in_the_folder_itself(tmp_path: Path, ending: str) -> None:
     ]
     write_metadata(tmp_path, table, ending)
     source = source_of(tmp_path)
-    assert isinstance(source, MetadataFolderSource)
+    assert source.name == "image-folder"
     assert source.facts.description.startswith(f"a folder at {tmp_path} with a {ending} table of")
     assert not source.facts.states_splits
     assert [(f.name, f.kind) for f in source.facts.features] == [("n", FeatureKind.INT64)]
@@ -105,11 +102,11 @@ def test_further_pictures(tmp_path: Path) -> None:
 def test_folders_without_such_metadata(tmp_path: Path) -> None:
     make_files(tmp_path, "cat/1.png")
     write_metadata(tmp_path, [{"path": "cat/1.png", "label": "x"}])
-    assert isinstance(source_of(tmp_path), FolderSource)
+    assert source_of(tmp_path).name == "folder"
     told = "has no metadata.csv, .jsonl or .parquet with a column 'file_name'"
     with pytest.raises(UsageError, match=told):
-        detect_source(str(tmp_path), NONE, input_format="image-folder")
-    assert isinstance(detect_source(str(tmp_path), {**NONE, "image": "path"}), MetadataFolderSource)
+        detect(str(tmp_path), NONE, input_format="image-folder")
+    assert detect(str(tmp_path), {**NONE, "image": "path"}).name == "image-folder"
 
 
 def test_invalid_folders(tmp_path: Path) -> None:
@@ -118,7 +115,7 @@ def test_invalid_folders(tmp_path: Path) -> None:
     write_metadata(tmp_path / "train", rows)
     told = "--image-root needs a table, but INPUT .* is a folder with metadata files: give"
     with pytest.raises(UsageError, match=told):
-        detect_source(str(tmp_path), NONE, image_root=str(tmp_path))
+        detect(str(tmp_path), NONE, image_root=str(tmp_path))
     write_metadata(tmp_path / "test", rows, "jsonl")
     names = "test/metadata.jsonl, train/metadata.csv"
     told = f"metadata files of several formats, {names}: convert them to one"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.helpers import make_files, run_transform
-from tests.support.listings import columns_of
-from transforms.inputs.detection import detect_source
+from tests.support.listings import columns_of, detect
 from transforms.inputs.list_images import ListImages
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
@@ -24,7 +23,7 @@ def test_a_table(tmp_path: Path) -> None:
         "1.png,,1", "ftp://b/1.png,g,1", "1.png,h", ",i,1",
     ]  # fmt: skip
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    run = run_transform(ListImages(detect_source(str(tmp_path / "t.csv"), NONE)))
+    run = run_transform(ListImages(detect(str(tmp_path / "t.csv"), NONE)))
     assert columns_of(run.rows, "id", "x/n") == [("a", 1), ("b", None)]
     assert run.rejects == [
         ("", "bad_id"), ("", "bad_value"), ("c", "missing_file"), ("d", "unreadable"),
@@ -38,5 +37,5 @@ def test_a_table(tmp_path: Path) -> None:
 def test_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "t.csv").write_text("image,label\n")
-    run = run_transform(ListImages(detect_source(str(tmp_path / name), NONE)))
+    run = run_transform(ListImages(detect(str(tmp_path / name), NONE)))
     assert (run.rows, run.rejects, run.counters) == ([], [], {})

@@ -14,9 +14,10 @@ from shardwright.storage.options import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.folders.folder_source import FolderSource
-from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
+from tests.support.listings import detect, list_source
+from transforms.inputs.folders.folder_look import find_splits
+from transforms.inputs.folders.object_folders import list_prefix
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.rejects import Reject, RejectReason
 
@@ -43,7 +44,7 @@ def upload(
 
 def listed(uri: str, storage: StorageOptions) -> tuple[Rows, dict[str, Reject]]:
     """Return (id, num_bytes, split, label) of each row, sorted, and the rejects by id."""
-    parts = list(list_source(detect_source(uri, NONE, storage=storage)))
+    parts = list(list_source(detect(uri, NONE, storage=storage)))
     names = ("id", "num_bytes", "split", "label")
     rows = [tuple(row[name] for name in names) for row in rows_of(parts)]
     return sorted(rows, key=str), {reject.id: reject for reject in rejects_of(parts)}
@@ -104,10 +105,10 @@ def test_split_folders(
     gcs_bucket: Bucket, names: list[str], split_folders: tuple[str, ...]
 ) -> None:
     options = upload(gcs_bucket, names).options()
-    assert find_split_prefixes(f"{gcs_bucket.uri}/in", options) == split_folders
+    assert find_splits(SourceRequest(f"{gcs_bucket.uri}/in", storage=options)) == split_folders
     gcs_bucket.folder("in").remove_all(names)
     upload(gcs_bucket, names, "")
-    assert find_split_prefixes(gcs_bucket.uri, options) == split_folders
+    assert find_splits(SourceRequest(gcs_bucket.uri, storage=options)) == split_folders
 
 
 def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
@@ -117,7 +118,7 @@ def test_splits_and_labels_of_rows(gcs_bucket: Bucket) -> None:
         ("val/2.png", "validation", None),
         ("val/dog/deep/3.png", "validation", "dog"),
     ]
-    source = detect_source(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options())
+    source = detect(f"{gcs_bucket.uri}/in/", NONE, storage=gcs_bucket.options())
     assert source.facts.description == f"split folders (Train, val) at {gcs_bucket.uri}/in"
 
 
@@ -184,9 +185,9 @@ def test_an_empty_prefix(bucket: Bucket) -> None:
         uri = f"{bucket.uri}/{prefix}"
         message = rf"^INPUT {uri} does not exist: there are no objects below it$"
         with pytest.raises(UsageError, match=message):
-            detect_source(uri, NONE, storage=options)
-    source = FolderSource.at(bucket.uri, storage=options)
-    assert detect_source(bucket.uri, NONE, storage=options) == source
+            detect(uri, NONE, storage=options)
+    source = detect(bucket.uri, NONE, storage=options)
+    assert (source.name, source.facts.description) == ("folder", f"a folder at {bucket.uri}")
 
 
 def test_many_objects(gcs_bucket: Bucket) -> None:
@@ -199,10 +200,18 @@ def test_column_options_need_a_table(gcs_bucket: Bucket) -> None:
     uri, roles = f"{upload(gcs_bucket, ['1.png']).uri}/in", {**NONE, "label": "x"}
     message = rf"^--label-column needs a table, but INPUT {uri} is a folder"
     with pytest.raises(UsageError, match=message):
-        detect_source(uri, roles, storage=gcs_bucket.options())
+        detect(uri, roles, storage=gcs_bucket.options())
 
 
 def test_a_web_server_is_no_folder() -> None:
     message = "a web server cannot be listed: use a folder or a bucket, or give the image URLs"
     with pytest.raises(StorageError, match=message):
-        detect_source("https://127.0.0.1:1/in", NONE, storage=StorageOptions())
+        detect("https://127.0.0.1:1/in", NONE, storage=StorageOptions())
+
+
+def test_all_formats_look_at_one_listing(s3_bucket: Bucket, s3_proxy: FaultProxy) -> None:
+    s3_bucket.fill(["in/cat/1.png", "in/dog/2.png", "in/notes.txt"], TINY_PNG)
+    uri = f"{s3_bucket.uri}/in"
+    source = detect(uri, storage=s3_bucket.behind(s3_proxy).options())
+    assert (source.name, source.facts.description) == ("folder", f"a folder at {uri}")
+    assert len(s3_proxy.requests) == 2, "the first page, and the folder's own content"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,14 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from tests.support.listings import columns_of
+from tests.support.listings import columns_of, detect, list_source
 from tests.support.random_tests import examples
-from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.folders.folder_source import FolderSource
 from transforms.inputs.image_paths import stems_of
+from transforms.inputs.source import InputSource
 from transforms.inputs.tables.table_files import table_format
+from transforms.inputs.tables.table_layout import TableFacts, TableLayout
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.inputs.tables.table_schemas import read_table_schema
-from transforms.inputs.tables.table_source import TableSource
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
 
@@ -37,13 +37,22 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def detect(uri: str | Path, **options: Any) -> TableSource:
-    source = detect_source(str(uri), NONE, **options)
-    assert isinstance(source, TableSource)
+def table_at(uri: str | Path, **options: Any) -> InputSource:
+    source = detect(str(uri), NONE, **options)
+    assert source.name == "table"
     return source
 
 
-def found_in(source: TableSource, *names: str) -> list[tuple[Any, ...]]:
+def layout_of(source: InputSource) -> TableLayout:
+    assert isinstance(source.facts, TableFacts)
+    return source.facts.layout
+
+
+def as_labels(source: InputSource) -> InputSource:
+    return replace(source, facts=layout_of(source).of_labels().facts)
+
+
+def found_in(source: InputSource, *names: str) -> list[tuple[Any, ...]]:
     """Return these columns of the source's rows."""
     return columns_of(rows_of(list_source(source)), *names)
 
@@ -59,8 +68,8 @@ def found_in(source: TableSource, *names: str) -> list[tuple[Any, ...]]:
 ])  # fmt: skip
 def test_one_table(tmp_path: Path, others: list[str], uri: str, named: tuple[str, ...]) -> None:
     write(tmp_path, dict.fromkeys([*others, *reversed(named)], "path,label\na.png,cat\n"))
-    source = detect(tmp_path / uri)
-    assert (source.layout.path, source.layout.files, list(source.parts())) == (
+    source = table_at(tmp_path / uri)
+    assert (layout_of(source).path, layout_of(source).files, list(source.facts.parts())) == (
         str(tmp_path),
         named,
         list(named),
@@ -71,7 +80,7 @@ def test_one_table(tmp_path: Path, others: list[str], uri: str, named: tuple[str
 
 def test_a_folder_with_anything_else_is_no_table(tmp_path: Path) -> None:
     make_files(write(tmp_path, {"t.csv": "path\na.png\n"}), "a.png")
-    assert isinstance(detect_source(str(tmp_path), NONE), FolderSource)
+    assert detect(str(tmp_path), NONE).name == "folder"
 
 
 @pytest.mark.parametrize(("other", "uri", "options", "message"), [
@@ -85,7 +94,7 @@ def test_wildcards_that_name_no_one_table(
 ) -> None:
     write(tmp_path, {"t.csv": "path\na.png\n", other: "path\na.png\n"})
     with pytest.raises(UsageError, match=message):
-        detect(tmp_path / uri, **options)
+        table_at(tmp_path / uri, **options)
 
 
 def test_rows_ids_and_paths_of_each_file(tmp_path: Path) -> None:
@@ -93,7 +102,7 @@ def test_rows_ids_and_paths_of_each_file(tmp_path: Path) -> None:
     write(tmp_path, {"a/t.csv": "path,label\n1.png,cat\n2.png,dog\n"})
     write(tmp_path, {"b/t.csv": "path,label\n1.png,ant\n,cow\n"})
     make_files(tmp_path, "a/1.png", "a/2.png", "b/1.png")
-    parts = list(list_source(detect(tmp_path / "*/t.csv")))
+    parts = list(list_source(table_at(tmp_path / "*/t.csv")))
     assert columns_of(rows_of(parts), "id", "uri", "row", "label") == [
         ("a/1.png", f"{tmp_path}/a/1.png", 0, "cat"),
         ("a/2.png", f"{tmp_path}/a/2.png", 1, "dog"),
@@ -106,7 +115,7 @@ def test_rows_ids_and_paths_of_each_file(tmp_path: Path) -> None:
 def test_an_image_root_of_all_files(tmp_path: Path) -> None:
     images = make_files(tmp_path / "images", "1.png", "2.png")
     write(tmp_path / "tables", {"a.csv": "path\n1.png\n", "b.csv": "path\n2.png\n"})
-    source = detect(tmp_path / "tables", image_root=str(images))
+    source = table_at(tmp_path / "tables", image_root=str(images))
     expected = [(name, f"{images}/{name}") for name in ("1.png", "2.png")]
     assert found_in(source, "id", "uri") == expected
 
@@ -136,9 +145,8 @@ def test_common_types_of_parquet(tmp_path: Path, values: list[pa.Array], kind: p
     for number, column in enumerate(values):
         table = pa.table({"path": [f"{number}.png"], "c": column})
         pq.write_table(table, tmp_path / f"{number}.parquet")
-    table = detect(tmp_path, input_format="table").layout.of_labels()
-    source = TableSource.of(table)
-    assert table.columns.field("c").type == kind
+    source = as_labels(table_at(tmp_path, input_format="table"))
+    assert layout_of(source).columns.field("c").type == kind
     batches = [part for part in list_source(source) if isinstance(part, pa.RecordBatch)]
     assert [batch.schema.field("x/c").type for batch in batches] == [kind, kind]
 
@@ -151,7 +159,7 @@ def test_common_types_of_parquet(tmp_path: Path, values: list[pa.Array], kind: p
 def test_columns_that_differ(
     tmp_path: Path, files: dict[str, str], labels: tuple[Any, str]
 ) -> None:
-    source = TableSource.of(detect(write(tmp_path, files)).layout.of_labels())
+    source = as_labels(table_at(write(tmp_path, files)))
     assert found_in(source, "id", "label") == [("a.png", labels[0]), ("b.png", labels[1])]
 
 
@@ -168,7 +176,7 @@ def test_columns_that_differ(
 ])  # fmt: skip
 def test_files_of_several_tables(tmp_path: Path, files: dict[str, str], message: str) -> None:
     with pytest.raises(BuildError, match=message):
-        detect(write(tmp_path, files))
+        table_at(write(tmp_path, files))
 
 
 @pytest.mark.parametrize(("name", "text"), [
@@ -178,7 +186,7 @@ def test_files_of_several_tables(tmp_path: Path, files: dict[str, str], message:
 def test_gzipped_tables(tmp_path: Path, name: str, text: str) -> None:
     make_files(tmp_path, name, data=gzip.compress(text.encode()))
     make_files(tmp_path, "a.png")
-    assert found_in(detect(tmp_path / name), "id", "x/n") == [("a.png", 7)]
+    assert found_in(table_at(tmp_path / name), "id", "x/n") == [("a.png", 7)]
 
 
 def test_a_gzipped_table_that_is_cut_short(tmp_path: Path) -> None:
@@ -187,7 +195,7 @@ def test_a_gzipped_table_that_is_cut_short(tmp_path: Path) -> None:
     whole = gzip.compress(b"".join(lines))
     (tmp_path / "t.csv.gz").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(BuildError, match=r"t\.csv\.gz"):
-        detect(tmp_path / "t.csv.gz")
+        table_at(tmp_path / "t.csv.gz")
 
 
 def test_formats_by_name() -> None:
@@ -210,8 +218,9 @@ def test_tables_in_a_store(bucket: Bucket) -> None:
         bucket.put(f"t/part-{number}.csv", b"path,label\n%d.png,cat\n" % number)
         bucket.put(f"t/{number}.png", TINY_PNG)
         bucket.put(f"only/part-{number}.csv", b"path,label\n../t/%d.png,cat\n" % number)
+    bucket.put("only/_delta_log/0.json", b"{}")  # its name marks no part of the table
     expected = [(f"{bucket.uri}/t/{number}.png",) for number in range(3)]
     for uri in (f"{bucket.uri}/t/part-*.csv", f"{bucket.uri}/only"):
-        assert found_in(detect(uri, storage=bucket.options()), "uri") == expected
-    folder = detect_source(f"{bucket.uri}/t", NONE, storage=bucket.options())
-    assert isinstance(folder, FolderSource)
+        assert found_in(table_at(uri, storage=bucket.options()), "uri") == expected
+    folder = detect(f"{bucket.uri}/t", NONE, storage=bucket.options())
+    assert folder.name == "folder"

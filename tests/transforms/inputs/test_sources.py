@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import pickle
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,10 @@ from shardwright.errors import UsageError
 from tests import ROOT
 from tests.structure import imports_of, module_name
 from tests.support.helpers import make_files, rows_of
-from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.folders.folder_source import FolderSource
+from tests.support.listings import detect, list_source
+from transforms.inputs.detection import known_formats
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.inputs.tables.table_source import TableSource
 from transforms.references import REFERENCE_SCHEMA
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
@@ -24,10 +25,14 @@ NONE = dict.fromkeys(ROLE_COLUMNS)
 def test_folders(tmp_path: Path) -> None:
     make_files(tmp_path / "plain", "cat/1.png")
     make_files(tmp_path / "split", "val/cat/1.png", "Train/cat/2.png")
-    plain = detect_source(f"{tmp_path}/plain", NONE)
-    split = detect_source(f"file://{tmp_path}/split/", NONE)
-    assert plain == FolderSource.at(f"{tmp_path}/plain")
-    assert split == FolderSource.at(f"{tmp_path}/split", ("Train", "val"))
+    plain = detect(f"{tmp_path}/plain", NONE)
+    split = detect(f"file://{tmp_path}/split/", NONE)
+    assert (plain.name, plain.facts.root, plain.facts.split_folders) == (
+        "folder", f"{tmp_path}/plain", (),
+    )  # fmt: skip
+    assert (split.name, split.facts.root, split.facts.split_folders) == (
+        "folder", f"{tmp_path}/split", ("Train", "val"),
+    )  # fmt: skip
     assert [source.facts.states_splits for source in (plain, split)] == [False, True]
     assert plain.facts.description == f"a folder at {tmp_path}/plain"
     assert split.facts.description == f"split folders (Train, val) at {tmp_path}/split"
@@ -38,8 +43,8 @@ def test_folders(tmp_path: Path) -> None:
 def test_tables(tmp_path: Path) -> None:
     make_files(tmp_path, "1.png")
     (tmp_path / "t.csv").write_text("path,label,subset,n,m\n1.png,cat,train,1,x\n")
-    source = detect_source(str(tmp_path / "t.csv"), NONE)
-    assert isinstance(source, TableSource)
+    source = detect(str(tmp_path / "t.csv"), NONE)
+    assert source.name == "table"
     assert source.facts.states_splits
     assert source.facts.description == (
         f"a csv table at {tmp_path}/t.csv, columns image='path', label='label', split='subset'; "
@@ -53,7 +58,7 @@ def test_relative_inputs_are_made_absolute(tmp_path: Path, monkeypatch: pytest.M
     """Workers may run in another folder."""
     make_files(tmp_path / "in", "1.png")
     monkeypatch.chdir(tmp_path)
-    assert detect_source("in", NONE) == FolderSource.at(f"{tmp_path}/in")
+    assert detect("in", NONE).facts == detect(f"{tmp_path}/in", NONE).facts
 
 
 @pytest.mark.parametrize(("uri", "columns", "message"), [
@@ -76,7 +81,7 @@ def test_invalid_inputs(
     os.mkfifo(tmp_path / "pipe.csv")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=message):
-        detect_source(uri, {**NONE, **columns})
+        detect(uri, {**NONE, **columns})
 
 
 def test_looking_imports_no_listing() -> None:
@@ -95,3 +100,50 @@ def test_looking_imports_no_listing() -> None:
     while more := set().union(*(imports[name] for name in reached)) - reached:
         reached |= more
     assert not reached & listing
+
+
+def test_a_folder_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may hold millions of files, and every format looks into it."""
+    make_files(tmp_path, "cat/1.png", "dog/2.png", "notes.txt")
+    listed, scan = [], os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: (listed.append(path), scan(path))[1])
+    source = detect(str(tmp_path))
+    assert (source.name, listed) == ("folder", [str(tmp_path)])
+
+
+def test_a_pickled_request_has_no_listings(tmp_path: Path) -> None:
+    """Workers list the files of INPUT again."""
+    make_files(tmp_path, "a.rec")
+    request = SourceRequest(str(tmp_path))
+    assert request.listings.look_in(request.uri).files == ["a.rec"]
+    sent = pickle.dumps(request)
+    make_files(tmp_path, "b.rec")
+    assert request.listings.look_in(request.uri).files == ["a.rec"]
+    assert pickle.loads(sent).listings.look_in(request.uri).files == ["a.rec", "b.rec"]
+
+
+def test_a_format_of_another_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of docs/plugins.md, installed: an entry point names its two functions."""
+    code = (ROOT / "docs" / "plugins.md").read_text().split("```python\n")[1].split("```")[0]
+    make_files(tmp_path, "my_lmdb.py", data=code.encode())
+    entry = b"[shardwright.sources]\nlmdb = my_lmdb:FORMAT\nbroken = my_lmdb:MISSING\n"
+    make_files(tmp_path / "my_lmdb-1.dist-info", "entry_points.txt", data=entry)
+    make_files(tmp_path / "my_lmdb-1.dist-info", "METADATA", data=b"Name: my-lmdb\nVersion: 1\n")
+    make_files(tmp_path, "x.mdb")
+    monkeypatch.syspath_prepend(tmp_path)
+    known_formats.cache_clear()
+    try:
+        with pytest.raises(UsageError, match=r"'broken' \(my_lmdb:MISSING\) cannot be loaded"):
+            detect(f"{tmp_path}/x.mdb")
+        entries = tmp_path / "my_lmdb-1.dist-info" / "entry_points.txt"
+        entries.write_bytes(entry.partition(b"broken")[0])
+        source = detect(f"{tmp_path}/x.mdb")
+        assert (source.name, source.facts.description) == ("lmdb", "an LMDB database")
+        assert list(source.facts.parts()) == [""]
+        with pytest.raises(NotImplementedError):
+            source.list_part("")
+        with pytest.raises(UsageError, match="is not an LMDB database"):
+            detect(str(tmp_path), input_format="lmdb")
+        assert pickle.loads(pickle.dumps(source)) == source
+    finally:
+        known_formats.cache_clear()

@@ -41,6 +41,31 @@ def column_of(tmp_path: Path, values: list[str]) -> tuple[pa.DataType, list[Any]
     return schema.field("v").type, [row["v"] for row in rows_of(parts)]
 
 
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl"])
+def test_a_row_longer_than_a_block(tmp_path: Path, name: str) -> None:
+    cell = '"' + "x" * (3 * table_files.BLOCK_BYTES) + '"'
+    text = f"a,b\n1,2\n3,{cell}\n5,6\n" if name == "t.csv" else f'{{"a": 1}}\n{{"a": {cell}}}\n'
+    with pytest.raises(BuildError, match=r"a row is longer than 8\.4 MB, or a quote is"):
+        read(written(tmp_path, text, name))
+
+
+@pytest.mark.parametrize("line", [
+    '{{"a": {deep}}}',
+    '{{"a": {deep}}}\r',
+    '{{"a":\n{deep}}}',
+    '  {{"a": {deep}}}  ',
+])  # fmt: skip
+def test_deep_json_lines(tmp_path: Path, line: str) -> None:
+    """Deeper ones overflow the stack of Arrow's parser and end the process."""
+    for deep in ("[" * 99_999 + "]" * 99_999, "[\n" * 99_999 + "]\n" * 99_999):
+        path = written(tmp_path, '{"a": [[1]]}\n' + line.format(deep=deep), "t.jsonl")
+        with pytest.raises(BuildError, match=r"t\.jsonl: it is nested more than 100 levels deep"):
+            read(path)
+    whole = '{"a": "' + "[{" * 400 + '"}\n' + '{"a": "x"}\n' * 3
+    _, parts = read(written(tmp_path, whole, "t.jsonl"))
+    assert len(rows_of(parts)) == 4
+
+
 @pytest.mark.parametrize(("values", "kind", "read_as"), [
     (["1", "-2", "0"], pa.int64(), [1, -2, 0]),
     (["1", "", "3"], pa.int64(), [1, None, 3]),

@@ -15,10 +15,9 @@ from shardwright.storage.options import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from transforms.inputs.detection import detect_source, list_source
+from tests.support.listings import detect, list_source
 from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.inputs.tables.table_source import TableSource
 from transforms.rejects import Reject
 
 BOTH = pytest.mark.parametrize("bucket", ["s3_server", "gcs_server"], indirect=True)
@@ -33,7 +32,7 @@ def csv_of(*paths: str) -> bytes:
 def listed(
     uri: str | Path, options: StorageOptions, **columns: str
 ) -> tuple[list[dict[str, Any]], list[Reject]]:
-    parts = list(list_source(detect_source(str(uri), {**NONE, **columns}, storage=options)))
+    parts = list(list_source(detect(str(uri), {**NONE, **columns}, storage=options)))
     return rows_of(parts), rejects_of(parts)
 
 
@@ -94,9 +93,10 @@ def test_table_formats(bucket: Bucket, suffix: str) -> None:
         sink.write("".join(separator.join(line) + "\n" for line in lines).encode())
     table = f"{bucket.uri}/in/t.{suffix}"
     folder.write_bytes(f"t.{suffix}", sink.getvalue().to_pybytes())
-    source = detect_source(table, NONE, storage=bucket.options())
-    assert isinstance(source, TableSource)
-    described = f"a {source.layout.format} table at {table}, columns image='path', label='label'"
+    source = detect(table, NONE, storage=bucket.options())
+    assert source.name == "table"
+    kind = source.facts.layout.format
+    described = f"a {kind} table at {table}, columns image='path', label='label'"
     assert source.facts.description.startswith(described)
     found, rejects = listed(table, bucket.options())
     assert rejects == []
@@ -195,7 +195,7 @@ def test_a_missing_table(bucket: Bucket) -> None:
     table = f"{bucket.uri}/in/t.csv"
     message = f"^INPUT {table} does not exist: there are no objects below it$"
     with pytest.raises(UsageError, match=message):
-        detect_source(table, NONE, storage=bucket.options())
+        detect(table, NONE, storage=bucket.options())
     bucket.put("in/t.csv/1.png", TINY_PNG)  # a folder may have such a name
     rows, _ = listed(table, bucket.options())
     assert [row["id"] for row in rows] == ["1.png"]

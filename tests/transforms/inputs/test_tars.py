@@ -16,14 +16,11 @@ from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
 from tests.support.archive_files import TAR_MODES, list_tar, pack_tar, png, read_row
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
-from tests.support.listings import columns_of, listed
+from tests.support.listings import columns_of, detect, list_source, listed
 from tests.support.store_places import STORES, Kind, Places
 from transforms.images.kinds import RejectedImage
 from transforms.inputs.archives import archive_look as archives
 from transforms.inputs.archives.tar_members import is_tar_name, tar_stem
-from transforms.inputs.archives.tars import TarSource
-from transforms.inputs.detection import detect_source, list_source
-from transforms.inputs.folders.folder_source import FolderSource
 from transforms.rejects import RejectReason
 from transforms.write.image_reads import ImageLocation as Picture
 from transforms.write.image_reads import read_remote_image
@@ -65,7 +62,7 @@ def test_folders_inside_and_outside(tmp_path: Path, names: list[str], places: li
     rows, _ = list_tar(pack_tar(tmp_path / "a.tar", dict.fromkeys(names, TINY_PNG)))
     assert columns_of(rows, "split", "label") == places
     if not names[0].startswith("photos"):  # only an archive may hold its own folder
-        outside, _ = listed(detect_source(str(make_files(tmp_path / "out", *names)), {}))
+        outside, _ = listed(detect(str(make_files(tmp_path / "out", *names)), {}))
         found = {row["id"]: (row["split"], row["label"]) for row in outside}
         assert [found[name] for name in names] == places
 
@@ -91,7 +88,7 @@ def test_members_that_are_no_images(tmp_path: Path) -> None:
 def test_names_that_are_not_utf8_are_rejects(tmp_path: Path) -> None:
     form = {"format": tarfile.GNU_FORMAT, "encoding": "latin-1"}
     path = pack_tar(tmp_path / "a.tar", {"Löwe.png": TINY_PNG}, **form)
-    (reject,) = rejects_of(list_source(detect_source(str(path), {})))
+    (reject,) = rejects_of(list_source(detect(str(path), {})))
     assert (reject.reason, reject.uri) == (RejectReason.BAD_ID, f"{path}#a.tar/L\\xf6we.png")
 
 
@@ -137,7 +134,7 @@ def test_special_members(tmp_path: Path) -> None:
 
 def test_an_archive_that_is_replaced_or_gone(tmp_path: Path) -> None:
     path = pack_tar(tmp_path / "a.tar", {"a.png": TINY_PNG})
-    source = detect_source(str(path), {})
+    source = detect(str(path), {})
     row = rows_of(list_source(source))[0]
     pack_tar(path, {"b.png": TINY_PNG})
     os.utime(path, ns=(1, 1))
@@ -156,10 +153,10 @@ def pack_three(folder: Path) -> Path:
 
 def test_several_archives_are_several_parts(tmp_path: Path) -> None:
     make_files(pack_three(tmp_path), "README.md", data=b"text")
-    source = detect_source(str(tmp_path), {})
-    assert isinstance(source, TarSource)
+    source = detect(str(tmp_path), {})
+    assert source.name == "tar"
     names = ["train-000.tar", "train-001.tar", "val-000.tar"]
-    assert [os.path.basename(part) for part in source.parts()] == names
+    assert [os.path.basename(part) for part in source.facts.parts()] == names
     assert source.facts.states_splits
     assert source.facts.description == f"3 tar archives at {tmp_path}, splits by their names"
     splits = zip(names, ("train", "train", "validation"), strict=True)
@@ -174,8 +171,8 @@ def test_several_archives_are_several_parts(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_wildcards_and_braces(tmp_path: Path, pattern: str, found: int) -> None:
     pack_three(tmp_path / "in")
-    source = detect_source(str(tmp_path / pattern), {})
-    assert len(list(source.parts())) == len(rows_of(list_source(source))) == found
+    source = detect(str(tmp_path / pattern), {})
+    assert len(list(source.facts.parts())) == len(rows_of(list_source(source))) == found
 
 
 @pytest.mark.parametrize(("uri", "columns", "options", "told"), [
@@ -195,14 +192,14 @@ def test_invalid_inputs(
     pack_tar(tmp_path / "odd" / "\udcf6.tar", {"a.png": TINY_PNG})
     make_files(tmp_path / "images", "a.png")
     with pytest.raises(UsageError, match=told):
-        list(list_source(detect_source(f"{tmp_path}/{uri}", columns, **options)))
+        list(list_source(detect(f"{tmp_path}/{uri}", columns, **options)))
 
 
 def test_images_beside_archives_are_what_a_folder_is_about(tmp_path: Path) -> None:
     pack_tar(tmp_path / "in" / "a.tar", {"a.png": TINY_PNG})
     make_files(tmp_path / "in", "b.png")
-    assert isinstance(detect_source(str(tmp_path / "in"), {}), FolderSource)
-    assert isinstance(detect_source(str(tmp_path / "in"), {}, input_format="tar"), TarSource)
+    assert detect(str(tmp_path / "in"), {}).name == "folder"
+    assert detect(str(tmp_path / "in"), {}, input_format="tar").name == "tar"
 
 
 def test_names() -> None:
@@ -230,10 +227,11 @@ def test_an_archive_in_a_store(places: Places, tmp_path: Path, kind: Kind) -> No
     place.put("a-001.tar", pack_tar(tmp_path / "b.tar", {"cat/x.png": TINY_PNG}).read_bytes())
     place.put("notes.txt", b"")
     for uri in (place.uri, place.at("a-*.tar"), place.at("a-{000..001}.tar")):
-        source = detect_source(uri, {}, storage=options)
-        assert [part.rpartition("/")[2] for part in source.parts()] == ["a-000.tar", "a-001.tar"]
+        source = detect(uri, {}, storage=options)
+        parts = [part.rpartition("/")[2] for part in source.facts.parts()]
+        assert parts == ["a-000.tar", "a-001.tar"]
     before = COUNTERS.snapshot().get("requests", 0)
-    rows = rows_of(source.list_part(next(source.parts())))
+    rows = rows_of(source.list_part(next(source.facts.parts())))
     assert [row["id"] for row in rows[:2]] == ["a-000.tar/cat/0.png", "a-000.tar/cat/1.png"]
     assert len(rows) == 300
     assert COUNTERS.snapshot().get("requests", 0) - before <= 5

@@ -27,8 +27,8 @@ from tests.support.build_helpers import (
     write_table,
 )
 from tests.support.helpers import make_files, rows_of
+from tests.support.listings import list_source
 from tests.support.tfrecord_makers import example, examples_of, source_of, write_records
-from transforms.inputs.detection import list_source
 
 Examples = dict[bytes, tuple[str, dict[str, Any]]]
 

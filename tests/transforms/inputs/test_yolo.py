@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from shardwright.errors import BuildError, UsageError
 from tests.support import detection_makers as det
 from tests.support.buckets import Bucket
-from tests.support.listings import columns_of
+from tests.support.listings import columns_of, detect, list_source
 from transforms.inputs.annotations.label_trees import MAX_LABEL_BYTES
 from transforms.inputs.annotations.yolo_labels import BadLine, parse_yolo, read_config
-from transforms.inputs.detection import detect_source, list_source
 
 YAML = "nc: 3\nnames: [cat, dog, zebra]\n"
 
@@ -305,4 +304,4 @@ def test_other_configs_are_refused(text: str, told: str) -> None:
 def test_a_long_config_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data.yaml").write_text("names: [a]\n" + "#" * (1 << 20))
     with pytest.raises(UsageError, match=r"data\.yaml is longer than 1,048,576 bytes"):
-        detect_source(f"{tmp_path}/data.yaml", columns={})
+        detect(f"{tmp_path}/data.yaml", columns={})

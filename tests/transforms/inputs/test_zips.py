@@ -19,12 +19,10 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from tests.support.archive_files import pack_zip, png, read_row
 from tests.support.helpers import TINY_PNG, make_files, rows_of
-from tests.support.listings import Rows, listed
+from tests.support.listings import Rows, detect, list_source, listed
 from tests.support.random_tests import examples
 from tests.support.store_places import STORES, Kind, Places
 from transforms.inputs.archives import zip_members
-from transforms.inputs.archives.zips import ZipSource
-from transforms.inputs.detection import detect_source, list_source
 
 METHODS = {
     "stored": zipfile.ZIP_STORED, "deflated": zipfile.ZIP_DEFLATED, "bzip2": zipfile.ZIP_BZIP2,
@@ -36,8 +34,8 @@ FILES = {
 
 
 def list_zip(path: Path, spool: Path | None = None) -> tuple[Rows, dict[str, str]]:
-    source = detect_source(str(path), {}, spool=spool and Folder(str(spool)))
-    assert isinstance(source, ZipSource)
+    source = detect(str(path), {}, spool=spool and Folder(str(spool)))
+    assert source.name == "zip"
     return listed(source)
 
 
@@ -152,13 +150,13 @@ def test_damage_never_raises(place: int, bits: int, method: str, cut: bool) -> N
 def test_a_folder_of_zips(tmp_path: Path) -> None:
     for name in ("test", "train"):
         pack_zip(tmp_path / "in" / f"{name}.zip", FILES)
-    source = detect_source(str(tmp_path / "in"), {})
+    source = detect(str(tmp_path / "in"), {})
     assert source.facts.description == f"2 zip archives at {tmp_path}/in, splits by their names"
     assert {(row["split"], row["label"]) for row in rows_of(list_source(source))} == {
         (split, label) for split in ("test", "train") for label in ("cat", "dog", "Löwe")
     }
     with pytest.raises(UsageError, match="has no zip archives"):
-        detect_source(str(make_files(tmp_path / "images", "a.png")), {}, input_format="zip")
+        detect(str(make_files(tmp_path / "images", "a.png")), {}, input_format="zip")
 
 
 @pytest.mark.parametrize("kind", STORES)
@@ -172,10 +170,10 @@ def test_a_zip_in_a_store(
     place.put("a.zip", data)
     given: dict[str, Any] = {"storage": StorageOptions.of(place.storage_options)}
     given["spool"] = Folder(str(tmp_path / "spool"))
-    rows = rows_of(list_source(detect_source(place.at("a.zip"), {}, **given)))
+    rows = rows_of(list_source(detect(place.at("a.zip"), {}, **given)))
     assert [row["id"] for row in rows] == [f"a.zip/{name}" for name in FILES]
     before = COUNTERS.snapshot().get("bytes_read", 0)
-    assert rows_of(list_source(detect_source(place.at("a.zip"), {}, **given))) == rows
+    assert rows_of(list_source(detect(place.at("a.zip"), {}, **given))) == rows
     if method == "deflated":  # the second time, its directory is read, and no member
         assert [read_row(row) for row in rows] == list(FILES.values())
         assert COUNTERS.snapshot()["bytes_read"] - before <= 2 * len(data)

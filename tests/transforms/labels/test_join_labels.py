@@ -12,9 +12,8 @@ import pytest
 from tests.support.build_helpers import build, make_images, manifest_of, reasons_of
 from tests.support.helpers import Run, references, run_transform
 from tests.support.listings import columns_of
-from transforms.inputs.detection import make_request
-from transforms.inputs.tables.table_roles import ROLE_COLUMNS
-from transforms.inputs.tables.table_source import open_label_table
+from transforms.inputs.source import SourceRequest
+from transforms.inputs.tables.table_look import open_label_table
 from transforms.labels.join_labels import BROADCAST_BYTES, JoinLabels
 
 EITHER = pytest.mark.parametrize("limit", [BROADCAST_BYTES, 0], ids=["in memory", "by key"])
@@ -27,7 +26,7 @@ def join(
     for number, text in enumerate(texts):
         (folder / f"labels-{number}.csv").write_text(text)
     uri = str(folder / ("labels-*.csv" if len(texts) > 1 else "labels-0.csv"))
-    request = make_request(uri, dict.fromkeys(ROLE_COLUMNS), argument="--labels")
+    request = SourceRequest(uri, "--labels")
     table = open_label_table(request, key=key, root="/in")
     return run_transform(JoinLabels(table, broadcast_bytes=limit), batches)
 

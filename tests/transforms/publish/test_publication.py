@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -201,15 +199,17 @@ def test_a_file_that_cannot_be_written_is_named_and_there_is_no_manifest(
 def test_a_build_that_another_overtakes_while_it_publishes_leaves_the_other_in_place(
     root: Path,
 ) -> None:
-    """The first companion is a pipe, on which publishing waits while the other build publishes."""
-    os.mkfifo(root / "features.json")
-    with ThreadPoolExecutor(1) as pool:
-        publishing = pool.submit(publish_in, root)
-        # Opens once it is read: there was no manifest by then.
-        with open(root / "features.json", "wb"):
-            (root / "manifest.json").write_text("the other's")
-        with pytest.raises(BuildError) as caught:
-            publishing.result()
+    """The other build publishes while this one writes its first companion."""
+
+    class Overtaken(Folder):
+        def write_if_new(self, name: str, data: bytes) -> None:
+            if name == "features.json":
+                (root / "manifest.json").write_text("the other's")
+            super().write_if_new(name, data)
+
+    publication = replace(make_publication(root), root=Overtaken(str(root)))
+    with pytest.raises(BuildError) as caught:
+        publish(publication, make_summaries(), LAYOUT, CLEARANCE)
     told = f"another build has published a dataset at {root}"
     assert str(caught.value) == f"{told}: run this build again to compare with it"
     assert (root / "manifest.json").read_text() == "the other's"

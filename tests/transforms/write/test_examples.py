@@ -69,7 +69,8 @@ def frame(schema: ExampleSchema, given_rows: Rows) -> FramedRecords:
     encoder = ExampleEncoder(schema)
     known = encoder.encode_known(make_batch(given_rows))
     measured = encoder.encode_measured([row["info"] for row in given_rows])
-    return encoder.frame(known, measured, [row["image"] for row in given_rows])
+    images = [row["image"] for row in given_rows]
+    return encoder.frame(known, measured, images, list(map(google_crc32c.value, images)))
 
 
 def records_of(framed: FramedRecords) -> list[bytes]:
@@ -128,6 +129,7 @@ def test_offsets_and_checksums_are_those_of_the_image(given_rows: Rows) -> None:
         assert offset + len(image) == length - 4, "the image is the record's last entry"
         assert crc == google_crc32c.value(image)
         start += length
+    assert framed.crc32c == google_crc32c.value(whole)
 
 
 def sample_rows(number: int) -> Rows:
@@ -165,7 +167,8 @@ def test_not_a_number_keeps_its_place() -> None:
     batch = references(["a"], labelled=True, extras={extra_name("f"): [float("nan")]})
     encoder = ExampleEncoder(schema)
     measured = encoder.encode_measured([ImageInfo("png", 1, 1, 3)])
-    [record] = records_of(encoder.frame(encoder.encode_known(batch), measured, [b"i"]))
+    known = encoder.encode_known(batch)
+    [record] = records_of(encoder.frame(known, measured, [b"i"], [google_crc32c.value(b"i")]))
     value = tf.train.Example.FromString(record).features.feature["f"].float_list.value
     assert len(value) == 1
     assert value[0] != value[0]
@@ -174,7 +177,7 @@ def test_not_a_number_keeps_its_place() -> None:
 @pytest.mark.parametrize("feature_names", ["tfds", "model-garden"])
 def test_a_chunk_without_any_good_image_has_no_bytes(feature_names: str) -> None:
     encoder = ExampleEncoder(make_schema(feature_names))
-    framed = encoder.frame([], encoder.encode_measured([]), [])
+    framed = encoder.frame([], encoder.encode_measured([]), [], [])
     assert b"".join(framed.pieces) == b""
     assert framed.lengths == []
 
@@ -199,7 +202,7 @@ columns = {f"x/f{number}": [number, 2] for number in range(20)}
 columns |= {"id": ["a", "b"], "label": ["c", "d"], "label_index": [0, 1]}
 known = encoder.encode_known(pa.RecordBatch.from_pydict(columns))
 measured = encoder.encode_measured([ImageInfo("png", 1, 1, 3)] * 2)
-print(b"".join(encoder.frame(known, measured, [b"i", b"j"]).pieces).hex())
+print(b"".join(encoder.frame(known, measured, [b"i", b"j"], [0, 0]).pieces).hex())
 assert "apache_beam" not in sys.modules
 """
 

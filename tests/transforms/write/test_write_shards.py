@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import apache_beam as beam
 import pytest
 
 from schemas.image_classification import image_classification
+from shardwright.errors import StorageError
 from shardwright.format.index import ShardSummary
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
-from tests.support.build_helpers import png_of, stamps_of
+from tests.support.build_helpers import leftovers_of, png_of, stamps_of
 from tests.support.helpers import Run, file_references, run_transform
 from transforms.images.options import EncodeOptions
 from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
+from transforms.rejects import Reject
 from transforms.routing import Routed
+from transforms.write import write_shards
+from transforms.write.shard_writing import write_records
 from transforms.write.write_job import WriteJob
 from transforms.write.write_shards import WriteShards
 
+Finished = tuple[ShardSummary, list[Reject]]
 FAULTS = {"rejects_not_an_image": 1, "rejects_missing_file": 1}
 
 
@@ -103,6 +110,46 @@ def test_only_a_shard_with_a_transient_fault_is_written_again(
     counters = write(tmp_path / "out", plans).counters
     counts = [counters[name] for name in ("shards_reused", "shards_written", "images_in")]
     assert counts == [1, 1, 3]
+
+
+def test_a_shard_is_finished_while_the_next_is_written(
+    plans: list[ShardPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[ShardPlan] = []
+    second = threading.Event()
+
+    def records_written(plan: ShardPlan, job: WriteJob) -> Callable[[], Finished]:
+        finish = write_records(plan, job)
+        begun.append(plan)
+        if len(begun) == 2:
+            second.set()
+            return finish
+        return lambda: finish() if second.wait(10) else pytest.fail("finished too early")
+
+    monkeypatch.setattr(write_shards, "write_records", records_written)
+    run = write(tmp_path / "out", plans)
+    assert len(summaries(run)) == run.counters["shards_written"] == 2
+    assert run.counters["records_out"] == 5
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["first", "last"])
+def test_a_shard_that_cannot_be_finished_fails_the_build(
+    number: int, plans: list[ShardPlan], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[ShardPlan] = []
+
+    def fail() -> Finished:
+        raise StorageError("the upload is gone")
+
+    def records_written(plan: ShardPlan, job: WriteJob) -> Callable[[], Finished]:
+        begun.append(plan)
+        return fail if len(begun) == number + 1 else write_records(plan, job)
+
+    monkeypatch.setattr(write_shards, "write_records", records_written)
+    with pytest.raises(Exception, match="the upload is gone"):
+        write(tmp_path / "out", plans)
+    assert leftovers_of(tmp_path / "out") == []
+    assert len(begun) == 2
 
 
 def test_without_vocabularies_there_is_no_label(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import apache_beam as beam
+from google_crc32c import value
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ def test_unframed_records_are_those_that_the_planned_writer_frames(
     rows = references(ids, extras={LABEL_INDEX: [label] * len(ids)})
     encoder = ExampleEncoder(SCHEMA.with_class_names(("a", "b")))
     measured = encoder.encode_measured([ImageInfo("png", 1, 1, 3)] * len(images))
-    framed = encoder.frame(encoder.encode_known(rows), measured, images)
+    framed = encoder.frame(encoder.encode_known(rows), measured, images, [*map(value, images)])
     records = list(unframe(framed))
     assert records == [span.data for span in scan_records(io.BytesIO(b"".join(framed.pieces)))]
     assert [parse_example(record)["image"] for record in records] == [[image] for image in images]

@@ -10,8 +10,6 @@ json of 92 MB with 140,000 polygons, so about 1 GB for the 450 MB of COCO's trai
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,46 +27,25 @@ from transforms.inputs.annotations.coco_look import CAPTIONS, IMAGE_ID, CocoFact
 from transforms.inputs.annotations.coco_table import CocoImage, CocoReader, RowsOfImages
 from transforms.inputs.file_lookups import look_up_batch
 from transforms.inputs.image_paths import resolve_paths
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.source import Rows, SourceFormat
 from transforms.references import BATCH_ROWS, extra_name
 from transforms.rejects import Reject, RejectReason
 
 _PROBES = 5  # images looked up to find the folder of a set
 
 
-@dataclass(frozen=True, slots=True)
-class CocoSource(InputSource):
-    """Json files and the images that they list."""
-
-    facts: CocoFacts
-
-    def parts(self) -> Iterator[str]:
-        yield from map(str, range(len(self.facts.sets)))
-
-    def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        yield from list_set(self.facts, self.facts.sets[int(part)])
-
-
-class CocoFormat(SourceFormat):
-    """A COCO json, a wildcard, or a folder with them in `annotations/` or beside the images."""
-
-    name: ClassVar[str] = "coco"
-    summary: ClassVar[str] = "a COCO .json, or a folder with annotations/*.json"
-    rank: ClassVar[int] = 20
-
-    def open(self, request: SourceRequest, *, forced: bool) -> CocoSource | None:
-        facts = look(request, forced=forced)
-        return None if facts is None else CocoSource(facts)
-
-
-def list_set(facts: CocoFacts, found: CocoSet) -> Iterator[pa.RecordBatch | Reject]:
+def list_part(facts: CocoFacts, part: str) -> Rows:
     """Yield a set's images as references, in the order of its first file, and rejects.
+
+    Args:
+        facts: The facts about INPUT.
+        part: The set's number.
 
     Raises:
         BuildError: A file is not COCO json.
         StorageError: A file cannot be read.
     """
-    yield from _SetListing(facts, found).list()
+    yield from _SetListing(facts, facts.sets[int(part)]).list()
 
 
 class _SetListing:
@@ -287,3 +264,7 @@ def _exists(uri: str, storage: StorageOptions) -> bool:
         return files_of(uri, storage).num_bytes_of(uri) is not None
     except (StorageError, ValueError):  # ValueError: a path with a NUL in it
         return False
+
+
+# A json, a wildcard, or a folder with them in `annotations/` or beside the images.
+FORMAT = SourceFormat("a COCO .json, or a folder with annotations/*.json", look, list_part, rank=20)

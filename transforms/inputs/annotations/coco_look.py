@@ -17,9 +17,11 @@ from shardwright.storage.addresses import is_remote
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
 from transforms.inputs.annotations.coco_files import look_at_coco, merge_categories
-from transforms.inputs.annotations.label_trees import look_in, read_start, split_of
-from transforms.inputs.input_files import find_files, has_wildcard
+from transforms.inputs.file_rules import split_of
+from transforms.inputs.folder_contents import read_start
+from transforms.inputs.input_files import find_files
 from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.wildcards import has_wildcard
 from transforms.references import reference_schema
 
 CAPTIONS, IMAGE_ID = "captions", "image_id"
@@ -77,8 +79,11 @@ class CocoFacts(SourceFacts):
     has_captions: bool
     storage: StorageOptions
 
+    def parts(self) -> Iterator[str]:
+        yield from map(str, range(len(self.sets)))
 
-def look(request: SourceRequest, *, forced: bool) -> CocoFacts | None:
+
+def look(request: SourceRequest) -> CocoFacts | None:
     """Return the facts about COCO json files; None if INPUT is something else.
 
     Raises:
@@ -87,44 +92,42 @@ def look(request: SourceRequest, *, forced: bool) -> CocoFacts | None:
         BuildError: A file is not JSON, or its categories are invalid.
         StorageError: A folder cannot be listed, or a file cannot be read.
     """
-    files = _find(request, forced=forced)
-    if not forced:
+    files = _find(request)
+    if not request.forced:
         files = [
             uri for uri in files if _SECTIONS.search(read_start(uri, request.storage, _START_BYTES))
         ]
     if not files:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {request.uri} has no COCO json: "
-                "give the .json, or a folder with annotations/*.json"
-            )
+        request.refuse_if_forced(
+            "has no COCO json: give the .json, or a folder with annotations/*.json"
+        )
         return None
     request.refuse_columns("COCO json")
     return _facts_of(request, files)
 
 
-def _find(request: SourceRequest, *, forced: bool) -> list[str]:
+def _find(request: SourceRequest) -> list[str]:
     """Return the addresses of the json files that may be COCO's, in name order."""
-    uri, storage = request.uri, request.storage
+    uri, look_in = request.uri, request.listings.look_in
     if has_wildcard(uri) or uri.lower().endswith(_ENDING):
         return [
             file.uri for file in find_files(request, lambda name: name.lower().endswith(_ENDING))
         ]
-    root = look_in(uri, storage)
+    root = look_in(uri)
     for folder in root.folders:
         if folder.lower() == "annotations":
-            below = look_in(f"{uri}/{folder}", storage).files
+            below = look_in(f"{uri}/{folder}").files
             return [f"{uri}/{folder}/{name}" for name in below if name.lower().endswith(_ENDING)]
     beside = [
         name
         for name in root.files
-        if _is_named(name) or (forced and name.lower().endswith(_ENDING))
+        if _is_named(name) or (request.forced and name.lower().endswith(_ENDING))
     ]
     splits = [folder for folder in root.folders if split_of([folder])]
     inside = [
         f"{folder}/{name}"
         for folder in splits
-        for name in look_in(f"{uri}/{folder}", storage).files
+        for name in look_in(f"{uri}/{folder}").files
         if _is_named(name)
     ]
     return [f"{uri}/{name}" for name in beside or inside]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -12,12 +12,11 @@ from shardwright.errors import BuildError, StorageError
 from shardwright.storage.addresses import is_remote, key_problem, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.folder import files_of
-from shardwright.storage.listing import first_page, list_folder, list_pages
+from shardwright.storage.listing import list_pages
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.annotations.boxes import ObjectRows, object_columns
 from transforms.inputs.file_rules import (
-    SPLIT_FOLDERS,
     Problem,
     etag_of,
     file_problem,
@@ -44,53 +43,6 @@ class TreeFile(NamedTuple):
 
     def reject(self, reason: RejectReason, detail: str) -> Reject:
         return Reject(self.path, self.uri, reason, detail)
-
-
-class Shallow(NamedTuple):
-    """The sorted names in a folder; of a store's folder with loose images, the first ones only."""
-
-    folders: list[str]
-    files: list[str]
-
-
-def look_in(uri: str, storage: StorageOptions) -> Shallow:
-    """Return the names directly in a folder, without litter; none if the folder does not exist.
-
-    Raises:
-        StorageError: The folder cannot be listed.
-    """
-    if not is_remote(uri):
-        try:
-            with os.scandir(uri) as entries:
-                # One pass: an image folder may hold millions of files.
-                names: dict[bool, list[str]] = {True: [], False: []}
-                for entry in entries:
-                    names[entry.is_dir()].append(entry.name)
-        except (FileNotFoundError, NotADirectoryError):
-            return Shallow([], [])
-        except OSError as error:
-            raise StorageError(f"cannot list {uri}: {error.strerror or error}") from error
-        return _shallow(names[True], names[False])
-    store, prefix = parse_address(uri)
-    client, start = client_for(store, storage), len(prefix) + 1 if prefix else 0
-    if client.scheme in ("http", "https"):
-        return Shallow([], [])  # a web server does not list its files
-    keys = [row.key[start:] for row in first_page(client, prefix)]
-    loose, folders = (
-        [key for key in keys if "/" not in key],
-        {key.partition("/")[0] for key in keys if "/" in key},
-    )
-    # Beside loose images there may be millions more: the first page is enough.
-    if keys and not any(map(has_image_name, loose)):
-        below, rows = list_folder(client, prefix)
-        loose, folders = [row.key[start:] for row in rows], {key[start:] for key in below}
-    return _shallow(folders, filter(None, loose))
-
-
-def _shallow(folders: Iterable[str], files: Iterable[str]) -> Shallow:
-    return Shallow(
-        *(sorted(name for name in names if not is_litter(name)) for names in (folders, files))
-    )
 
 
 def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[Reject]]:
@@ -170,18 +122,6 @@ def label_key(path: str) -> tuple[str, ...]:
     )
 
 
-def split_of(words: Iterable[str]) -> str | None:
-    """Return the split of the first word with one: "train2017" is train, "Val" is validation."""
-    return next(
-        (
-            SPLIT_FOLDERS[word]
-            for name in words
-            if (word := name.lower().rstrip("0123456789")) in SPLIT_FOLDERS
-        ),
-        None,
-    )
-
-
 def read_labels(
     files: Sequence[TreeFile], storage: StorageOptions
 ) -> Iterator[tuple[TreeFile, bytes | Problem]]:
@@ -224,14 +164,6 @@ def read_lists(
         except StorageError as error:
             raise BuildError(f"cannot read the split list {file.uri}: {error}") from error
         yield file, data.decode("utf-8-sig", "replace").splitlines()
-
-
-def read_start(uri: str, storage: StorageOptions, num_bytes: int) -> bytes:
-    """Return a file's first bytes; b"" if it cannot be read."""
-    try:
-        return files_of(uri, storage).read_range(uri, 0, num_bytes)
-    except StorageError:
-        return b""
 
 
 def tree_batch(

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,40 +23,16 @@ from transforms.inputs.annotations.label_trees import (
     list_tree,
     read_labels,
     read_lists,
-    split_of,
     tree_batch,
 )
 from transforms.inputs.annotations.voc_labels import BadLabel, VocLabel, parse_voc
 from transforms.inputs.annotations.voc_look import MASKS, SPLIT_LISTS, VocFacts, look
-from transforms.inputs.file_rules import Problem, has_image_name
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.file_rules import Problem, has_image_name, split_of
+from transforms.inputs.source import Rows, SourceFormat
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
 from transforms.rejects import Reject, RejectReason
 
 _Key = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class VocSource(InputSource):
-    """A tree of images and xml files."""
-
-    facts: VocFacts
-
-    def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        del part  # the only one
-        yield from list_voc(self.facts)
-
-
-class VocFormat(SourceFormat):
-    """A folder of images, each with an xml."""
-
-    name: ClassVar[str] = "voc"
-    summary: ClassVar[str] = "Pascal VOC: images and an .xml for each"
-    rank: ClassVar[int] = 51
-
-    def open(self, request: SourceRequest, *, forced: bool) -> VocSource | None:
-        facts = look(request, forced=forced)
-        return None if facts is None else VocSource(facts)
 
 
 @dataclass(slots=True)
@@ -71,8 +46,9 @@ class _Tree:
     others: list[TreeFile]
 
 
-def list_voc(facts: VocFacts) -> Iterator[pa.RecordBatch | Reject]:
-    """Yield the tree's images as references, sorted by path, and rejects."""
+def list_part(facts: VocFacts, part: str) -> Rows:
+    """Yield the tree's images as references, sorted by path, and rejects; the only part is ""."""
+    del part
     files, rejects = list_tree(facts.root, facts.storage)
     yield from rejects
     tree = _sort(files)
@@ -245,3 +221,6 @@ def _pictures(files: Sequence[TreeFile | None]) -> pa.Array:
         for file in files
     ]
     return pa.array(found, PICTURE_TYPE)
+
+
+FORMAT = SourceFormat("Pascal VOC: images and an .xml for each", look, list_part, rank=51)

@@ -9,11 +9,11 @@ from itertools import islice
 
 import pyarrow as pa
 
-from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.label_trees import Shallow, look_in, read_start, split_of
+from transforms.inputs.file_rules import split_of
+from transforms.inputs.folder_contents import read_start
 from transforms.inputs.source import SourceFacts, SourceRequest
 from transforms.references import PICTURE_TYPE, reference_schema
 
@@ -66,43 +66,48 @@ class VocFacts(SourceFacts):
     storage: StorageOptions
 
 
-def look(request: SourceRequest, *, forced: bool) -> VocFacts | None:
+def look(request: SourceRequest) -> VocFacts | None:
     """Return the facts about a VOC tree; None if INPUT is something else.
 
     Raises:
         UsageError: The format is forced and there is no xml, or an option gives a column.
         StorageError: A folder cannot be listed.
     """
-    root, storage = request.uri, request.storage
+    root = request.uri
     is_folder = request.is_remote or os.path.isdir(root)
-    bases = _bases(root, storage) if is_folder else []
+    bases = _bases(request) if is_folder else []
     if not bases:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {root} has no xml annotations: "
-                "give a folder with JPEGImages/ and Annotations/ in it"
-            )
+        request.refuse_if_forced(
+            "has no xml annotations: give a folder with JPEGImages/ and Annotations/ in it"
+        )
         return None
     request.refuse_columns("Pascal VOC")
-    return _facts_of(root, bases, storage)
+    return _facts_of(request, bases)
 
 
-def _facts_of(root: str, bases: Sequence[str], storage: StorageOptions) -> VocFacts:
-    insides = {base: look_in(base, storage).folders for base in bases}
+def _facts_of(request: SourceRequest, bases: Sequence[str]) -> VocFacts:
+    look_in = request.listings.look_in
+    insides = {base: look_in(base).folders for base in bases}
     has_masks = any(folder.lower() in MASKS for folders in insides.values() for folder in folders)
     first = insides[bases[0]]
     has_split_folders = bool(first) and all(map(_is_split, first))
-    has_lists = any(map(_has_lists, _main_folders(insides, storage)))
+    has_lists = any(
+        name.lower() in SPLIT_LISTS
+        for base, folders in insides.items()
+        for folder in folders
+        if folder.lower() == "imagesets"
+        for name in look_in(f"{base}/{folder}/Main").files
+    )
     return VocFacts(
-        _describe(root, has_lists, has_split_folders, has_masks),
+        _describe(request.uri, has_lists, has_split_folders, has_masks),
         reference_schema(_columns(has_masks)),
         _FEATURES,
         states_splits=has_lists or has_split_folders,
-        root=root,
+        root=request.uri,
         has_lists=has_lists,
         has_split_folders=has_split_folders,
         has_masks=has_masks,
-        storage=storage,
+        storage=request.storage,
     )
 
 
@@ -121,53 +126,31 @@ def _columns(has_masks: bool) -> Iterator[tuple[str, pa.DataType]]:
         yield from ((name, PICTURE_TYPE) for name in MASKS.values())
 
 
-def _bases(root: str, storage: StorageOptions) -> list[str]:
+def _bases(request: SourceRequest) -> list[str]:
     """Return the folders of VOC's layout, or of images and xmls: INPUT, or those in `VOCdevkit`."""
-    found = look_in(root, storage)
-    if _holds_annotations(root, found, storage, deeper=2):
+    root = request.uri
+    if _holds_annotations(request, root, deeper=2):
         return [root]
-    kits = [f"{root}/{folder}" for folder in found.folders if folder.lower().startswith("voc")]
-    return [
-        kit for kit in kits if _holds_annotations(kit, look_in(kit, storage), storage, deeper=1)
-    ]
+    folders = request.listings.look_in(root).folders
+    kits = [f"{root}/{folder}" for folder in folders if folder.lower().startswith("voc")]
+    return [kit for kit in kits if _holds_annotations(request, kit, deeper=1)]
 
 
-def _holds_annotations(
-    folder: str, found: Shallow, storage: StorageOptions, *, deeper: int
-) -> bool:
+def _holds_annotations(request: SourceRequest, folder: str, *, deeper: int) -> bool:
     """Return whether the first xmls are annotations, here or up to `deeper` folder levels below."""
+    found = request.listings.look_in(folder)
     first = islice((name for name in found.files if name.lower().endswith(".xml")), _PROBES)
     if any(
-        b"<annotation" in read_start(f"{folder}/{name}", storage, _START_BYTES) for name in first
+        b"<annotation" in read_start(f"{folder}/{name}", request.storage, _START_BYTES)
+        for name in first
     ):
         return True
-    below = (
-        [
-            f"{folder}/{name}"
-            for name in found.folders
-            if name.lower() in _XML_FOLDERS or _is_split(name)
-        ]
-        if deeper
-        else []
-    )
-    return any(
-        _holds_annotations(place, look_in(place, storage), storage, deeper=deeper - 1)
-        for place in below
+    return deeper > 0 and any(
+        _holds_annotations(request, f"{folder}/{name}", deeper=deeper - 1)
+        for name in found.folders
+        if name.lower() in _XML_FOLDERS or _is_split(name)
     )
 
 
 def _is_split(folder: str) -> bool:
     return split_of([folder]) is not None
-
-
-def _main_folders(
-    insides: Mapping[str, Sequence[str]], storage: StorageOptions
-) -> Iterator[Sequence[str]]:
-    for base, folders in insides.items():
-        for folder in folders:
-            if folder.lower() == "imagesets":
-                yield look_in(f"{base}/{folder}/Main", storage).files
-
-
-def _has_lists(names: Sequence[str]) -> bool:
-    return any(name.lower() in SPLIT_LISTS for name in names)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,42 +23,19 @@ from transforms.inputs.annotations.label_trees import (
     list_tree,
     read_labels,
     read_lists,
-    split_of,
     tree_batch,
 )
 from transforms.inputs.annotations.yolo_labels import BadLine, YoloObject, parse_yolo
 from transforms.inputs.annotations.yolo_look import NAME_FILES, YoloFacts, is_config, look
-from transforms.inputs.file_rules import Problem, has_image_name
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
+from transforms.inputs.file_rules import Problem, has_image_name, split_of
+from transforms.inputs.source import Rows, SourceFormat
 from transforms.references import BATCH_ROWS
 from transforms.rejects import Reject, RejectReason
 
 
-@dataclass(frozen=True, slots=True)
-class YoloSource(InputSource):
-    """A tree of images and text labels."""
-
-    facts: YoloFacts
-
-    def list_part(self, part: str) -> Iterator[pa.RecordBatch | Reject]:
-        del part  # the only one
-        yield from list_yolo(self.facts)
-
-
-class YoloFormat(SourceFormat):
-    """A folder of images and text labels, or its data.yaml."""
-
-    name: ClassVar[str] = "yolo"
-    summary: ClassVar[str] = "YOLO: images and a .txt for each, or their data.yaml"
-    rank: ClassVar[int] = 28  # before `table`, which fails on files like data.yaml
-
-    def open(self, request: SourceRequest, *, forced: bool) -> YoloSource | None:
-        facts = look(request, forced=forced)
-        return None if facts is None else YoloSource(facts)
-
-
-def list_yolo(facts: YoloFacts) -> Iterator[pa.RecordBatch | Reject]:
-    """Yield the tree's images as references, sorted by path, and rejects."""
+def list_part(facts: YoloFacts, part: str) -> Rows:
+    """Yield the tree's images as references, sorted by path, and rejects; the only part is ""."""
+    del part
     files, rejects = list_tree(facts.root, facts.storage)
     yield from rejects
     images = [file for file in files if has_image_name(file.path)]
@@ -198,3 +173,11 @@ def _objects_of(
 def _polygon(found: YoloObject) -> str:
     """Return a polygon as COCO's JSON, a list in a list, but in fractions; "" for a plain box."""
     return json.dumps([found.polygon], separators=(",", ":")) if found.polygon else ""
+
+
+FORMAT = SourceFormat(
+    "YOLO: images and a .txt for each, or their data.yaml",
+    look,
+    list_part,
+    rank=28,  # before `table`, which fails on files like data.yaml
+)

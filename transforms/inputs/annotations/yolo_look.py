@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 
@@ -11,14 +12,14 @@ import pyarrow as pa
 from shardwright.errors import UsageError
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.annotations import boxes
-from transforms.inputs.annotations.label_trees import Shallow, look_in, read_start, split_of
 from transforms.inputs.annotations.yolo_labels import (
     YoloConfig,
     looks_like_labels,
     read_config,
     read_names,
 )
-from transforms.inputs.file_rules import has_image_name
+from transforms.inputs.file_rules import has_image_name, split_of
+from transforms.inputs.folder_contents import FolderContents, FolderListings, read_start
 from transforms.inputs.source import SourceFacts, SourceRequest
 from transforms.references import reference_schema
 
@@ -56,7 +57,7 @@ class YoloFacts(SourceFacts):
     storage: StorageOptions
 
 
-def look(request: SourceRequest, *, forced: bool) -> YoloFacts | None:
+def look(request: SourceRequest) -> YoloFacts | None:
     """Return the facts about YOLO labels; None if INPUT is something else.
 
     Raises:
@@ -64,13 +65,11 @@ def look(request: SourceRequest, *, forced: bool) -> YoloFacts | None:
             option gives a column.
         StorageError: A folder cannot be listed.
     """
-    config, root = _open_config(request, forced=forced)
+    config, root = _open_config(request)
     if config is None:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {request.uri} is not a folder: "
-                "give the folder of images/ and labels/, or data.yaml"
-            )
+        request.refuse_if_forced(
+            "is not a folder: give the folder of images/ and labels/, or data.yaml"
+        )
         return None
     request.refuse_columns("YOLO labels")
     if not config.names:
@@ -78,12 +77,12 @@ def look(request: SourceRequest, *, forced: bool) -> YoloFacts | None:
             f"{request.uri} has YOLO labels but no class names: "
             "add data.yaml with `names`, or classes.txt with one name per line"
         )
-    return _facts_of(config, root, request.storage)
+    return _facts_of(config, root, request)
 
 
-def _facts_of(config: YoloConfig, root: str, storage: StorageOptions) -> YoloFacts:
+def _facts_of(config: YoloConfig, root: str, request: SourceRequest) -> YoloFacts:
     places = _places(config, root)
-    has_split_folders = _has_split_folders(root, storage)
+    has_split_folders = _has_split_folders(root, request.listings)
     return YoloFacts(
         _describe(config, root, bool(places), has_split_folders),
         _SCHEMA,
@@ -93,7 +92,7 @@ def _facts_of(config: YoloConfig, root: str, storage: StorageOptions) -> YoloFac
         names=config.names,
         places=places,
         has_keypoints=config.has_keypoints,
-        storage=storage,
+        storage=request.storage,
     )
 
 
@@ -112,15 +111,15 @@ def is_config(path: str) -> bool:
     return path.lower().endswith((".yaml", ".yml"))
 
 
-def _open_config(request: SourceRequest, *, forced: bool) -> tuple[YoloConfig | None, str]:
+def _open_config(request: SourceRequest) -> tuple[YoloConfig | None, str]:
     """Return the settings and the folder of the data set; None if INPUT is something else."""
-    uri, storage = request.uri, request.storage
+    uri = request.uri
     if is_config(uri) and request.is_file:
-        config = read_config(_read_text(uri, storage), uri)
+        config = read_config(_read_text(uri, request.storage), uri)
         return config, request.image_root or _root_of(config, uri)
     if not request.is_remote and not os.path.isdir(uri):
         return None, ""
-    return (_find_config(uri, storage) if forced or _has_labels(uri, storage) else None), uri
+    return (_find_config(request) if request.forced or _has_labels(request) else None), uri
 
 
 def _read_text(uri: str, storage: StorageOptions) -> str:
@@ -142,9 +141,10 @@ def _root_of(config: YoloConfig, uri: str) -> str:
     return named if config.path and os.path.isdir(named) else home
 
 
-def _find_config(root: str, storage: StorageOptions) -> YoloConfig:
+def _find_config(request: SourceRequest) -> YoloConfig:
     """Return the settings of a folder, without names if it has none."""
-    found = look_in(root, storage)
+    root, storage = request.uri, request.storage
+    found = request.listings.look_in(root)
     # A store's folder with many images is listed in part only: try the usual names, too.
     configs = dict.fromkeys([*filter(is_config, found.files), "data.yaml", "dataset.yaml"])
     for uri in (f"{root}/{name}" for name in configs):
@@ -159,44 +159,36 @@ def _find_config(root: str, storage: StorageOptions) -> YoloConfig:
     return YoloConfig((), {}, "", False)
 
 
-def _has_labels(root: str, storage: StorageOptions) -> bool:
+def _has_labels(request: SourceRequest) -> bool:
     """Return whether the first .txt in `labels/`, in a split folder or beside images are labels."""
-    found = look_in(root, storage)
-    if _are_labels(root, found, storage, beside=True):
-        return True
-    for folder in found.folders:
+    return any(
+        _are_labels(request, folder, beside=beside)
+        for folder, beside in _label_folders(request.uri, request.listings)
+    )
+
+
+def _label_folders(root: str, listings: FolderListings) -> Iterator[tuple[str, bool]]:
+    """Yield (folder, beside images) of each place where label files may be."""
+    yield root, True
+    for folder in listings.look_in(root).folders:
+        is_labels = folder.lower() == "labels"
         if folder.lower() in _LABEL_FOLDERS or split_of([folder]):
-            place = f"{root}/{folder}"
-            below = look_in(place, storage)
-            if _are_labels(place, below, storage, beside=folder.lower() != "labels"):
-                return True
-            deeper = (
-                below.folders[:_PROBES]
-                if folder.lower() == "labels"
-                else filter(_is_label_folder, below.folders)
-            )
-            if any(
-                _are_labels(
-                    f"{place}/{name}", look_in(f"{place}/{name}", storage), storage, beside=False
-                )
-                for name in deeper
-            ):
-                return True
-    return False
+            yield f"{root}/{folder}", not is_labels
+            below = listings.look_in(f"{root}/{folder}").folders
+            for name in below[:_PROBES] if is_labels else below:
+                if is_labels or name.lower() == "labels":
+                    yield f"{root}/{folder}/{name}", False
 
 
-def _is_label_folder(name: str) -> bool:
-    return name.lower() == "labels"
-
-
-def _are_labels(folder: str, found: Shallow, storage: StorageOptions, *, beside: bool) -> bool:
+def _are_labels(request: SourceRequest, folder: str, *, beside: bool) -> bool:
+    found = request.listings.look_in(folder)
     texts = (name for name in found.files if name.lower().endswith(".txt"))
     # Most image folders have no .txt: skip collecting their stems then.
     if beside and (first := next(texts, None)):
         stems = {name.rpartition(".")[0] for name in found.files if has_image_name(name)}
         texts = (name for name in chain([first], texts) if name[:-4] in stems)
     return any(
-        looks_like_labels(read_start(f"{folder}/{name}", storage, _START_BYTES))
+        looks_like_labels(read_start(f"{folder}/{name}", request.storage, _START_BYTES))
         for name in islice(texts, _PROBES)
     )
 
@@ -220,13 +212,13 @@ def _places(config: YoloConfig, root: str) -> tuple[tuple[str, str], ...]:
     return tuple(found) if len(set(paths)) == len(paths) > 1 else ()
 
 
-def _has_split_folders(root: str, storage: StorageOptions) -> bool:
-    found = look_in(root, storage)
+def _has_split_folders(root: str, listings: FolderListings) -> bool:
+    found = listings.look_in(root)
     images = (f"{root}/{name}" for name in found.folders if name.lower() == "images")
-    return _are_splits(found) or any(_are_splits(look_in(folder, storage)) for folder in images)
+    return _are_splits(found) or any(_are_splits(listings.look_in(folder)) for folder in images)
 
 
-def _are_splits(found: Shallow) -> bool:
+def _are_splits(found: FolderContents) -> bool:
     others = ("images", "labels")
     folders = [name for name in found.folders if name.lower() not in others]
     return (

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from shardwright.errors import UsageError
+from shardwright.errors import MissingError, UsageError
+from shardwright.storage.options import StorageOptions
 from transforms.inputs.archives.archive_members import ArchiveFault, Member, path_problem
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name, place_of
-from transforms.inputs.input_files import InputFile, base_of, common_split_names, find_files
-from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.input_files import (
+    FilesFacts,
+    InputFile,
+    base_of,
+    common_split_names,
+    describe_files,
+    find_files,
+)
+from transforms.inputs.source import SourceRequest
 
 # Detection stops here: it need not read a large archive to its end.
 LOOK_MEMBERS, LOOK_BYTES, LEAST_LOOK = 20_000, 64 << 20, 20
@@ -51,27 +59,28 @@ class ArchiveLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveFacts(SourceFacts):
+class ArchiveFacts(FilesFacts):
     """The facts about archives.
 
     Attributes:
-        request: The request for INPUT.
-        base: The folder that archives' names are relative to, with a trailing slash.
         layout: The meaning of folders and names.
+        is_archive: The test of a file's name.
     """
 
-    request: SourceRequest
-    base: str
     layout: ArchiveLayout
+    is_archive: Callable[[str], bool]
+
+    def parts(self) -> Iterator[str]:
+        found = find_files(self.request, self.is_archive)
+        # Without any, INPUT is one file with another name, forced by `--input-format`.
+        yield from (archive.uri for archive in found) if found else (self.request.uri,)
 
 
-def look(
+def look_at_archives(
     request: SourceRequest,
     what: str,
     is_archive: Callable[[str], bool],
-    read_start: Callable[[InputFile], ArchiveStart],
-    *,
-    forced: bool,
+    read_start: Callable[[str, StorageOptions], ArchiveStart],
 ) -> ArchiveFacts | None:
     """Return the facts about archives of images; None if INPUT is something else.
 
@@ -83,17 +92,22 @@ def look(
     Raises:
         UsageError: As for `find_archives`, or an option gives a column.
     """
-    archives = find_archives(request, is_archive, forced=forced, what=f"{what}s")
+    archives = find_archives(request, is_archive, f"{what}s")
     if not archives:
         return None
     request.refuse_columns(f"made of {what}s")
-    layout = layout_of(list(map(read_start, first_and_last(archives))), archives)
+    starts = [
+        _start_or_nothing(archive.uri, request.storage, read_start)
+        for archive in first_and_last(archives)
+    ]
+    layout = layout_of(starts, archives)
     return ArchiveFacts(
-        describe_archives(request, archives, what) + layout.describe(),
+        describe_files(request, archives, what) + layout.describe(),
         states_splits=layout.states_splits,
         request=request,
         base=base_of(archives),
         layout=layout,
+        is_archive=is_archive,
     )
 
 
@@ -102,6 +116,15 @@ class ArchiveStart(NamedTuple):
 
     paths: list[str]
     whole: bool
+
+
+def _start_or_nothing(
+    uri: str, storage: StorageOptions, read_start: Callable[[str, StorageOptions], ArchiveStart]
+) -> ArchiveStart:
+    try:
+        return read_start(uri, storage)
+    except (ArchiveFault, MissingError):  # reported when the archive is listed
+        return ArchiveStart([], whole=False)
 
 
 def start_of(members: Iterable[Member]) -> ArchiveStart:
@@ -151,21 +174,18 @@ def _wrapper(images: Sequence[Sequence[str]], *, sees_all: bool) -> str:
 
 
 def find_archives(
-    request: SourceRequest, is_one: Callable[[str], bool], *, forced: bool, what: str
+    request: SourceRequest, is_one: Callable[[str], bool], what: str
 ) -> tuple[InputFile, ...]:
     """Return the archives of INPUT; () if it is something else.
 
     Raises:
         UsageError: The format is forced and there are none, or a name is not UTF-8.
     """
-    found = find_files(request, is_one, alone=not forced)
-    if not found and forced:
-        if request.is_file:
-            return (InputFile(request.uri, request.uri.rpartition("/")[2]),)
-        raise UsageError(
-            f"{request.argument} {request.uri} has no {what}: "
-            "give one, a folder of them, or a wildcard"
-        )
+    found = find_files(request, is_one, alone=not request.forced)
+    if not found and request.forced and request.is_file:
+        return (InputFile(request.uri, request.uri.rpartition("/")[2]),)
+    if not found:
+        request.refuse_if_forced(f"has no {what}: give one, a folder of them, or a wildcard")
     for archive in found:
         try:
             archive.uri.encode()
@@ -177,9 +197,3 @@ def find_archives(
 def first_and_last(archives: Sequence[InputFile]) -> Iterable[InputFile]:
     """Return the archives that detection reads."""
     return dict.fromkeys((archives[0], archives[-1]))
-
-
-def describe_archives(request: SourceRequest, archives: Sequence[InputFile], what: str) -> str:
-    """Return the start of the log line, such as "3 tar archives at /data"."""
-    number = f"{len(archives)} {what}s" if len(archives) > 1 else f"a {what}"
-    return f"{number} at {request.uri}"

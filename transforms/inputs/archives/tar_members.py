@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
+from shardwright.storage.local import open_regular
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.archives.archive_members import (
     ArchiveFault,
@@ -118,8 +119,8 @@ class TarReader:
 
     def _linked(self, links: dict[str, str]) -> Iterator[Member]:
         names: dict[str, list[str]] = {}
-        for name in links:
-            names.setdefault(_end_of(name, links), []).append(name)
+        for name, end in _ends_of(links).items():
+            names.setdefault(end, []).append(name)
         try:
             for tar, info in self._headers():
                 for name in names.pop(normal_path(info.name), ()) if info.isreg() else ():
@@ -167,7 +168,7 @@ class TarReader:
                 raw = stack.enter_context(files_of(self.uri, self._storage).open_input(self.uri))
             else:
                 raw = stack.enter_context(
-                    open(self.uri, "rb", _BUFFER_BYTES if self.compression else -1)
+                    open_regular(self.uri, _BUFFER_BYTES if self.compression else -1)
                 )
             if self.compression == "zstd":
                 yield cast(
@@ -251,13 +252,16 @@ def _target(info: tarfile.TarInfo) -> str:
     )
 
 
-def _end_of(name: str, links: dict[str, str]) -> str:
-    """Return the end of a chain of links; `seen` stops at a cycle."""
-    seen = set()
-    while name in links and name not in seen:
-        seen.add(name)
-        name = links[name]
-    return name
+def _ends_of(links: dict[str, str]) -> dict[str, str]:
+    """Return the end of each link's chain, visiting each link once; a cycle ends in itself."""
+    ends: dict[str, str] = {}
+    for name in links:
+        chain: dict[str, None] = {}
+        while name in links and name not in ends and name not in chain:
+            chain[name] = None
+            name = links[name]
+        ends |= dict.fromkeys(chain, ends.get(name, name))
+    return ends
 
 
 def _broken_link(name: str, target: str) -> Problem:

@@ -2,57 +2,55 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Iterable
 
-from shardwright.errors import MissingError
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.archives.archive_look import ArchiveStart, look, start_of
-from transforms.inputs.archives.archive_members import ArchiveFault
-from transforms.inputs.archives.archive_source import ArchiveSource, Rows
+from transforms.inputs.archives.archive_look import (
+    ArchiveFacts,
+    ArchiveStart,
+    look_at_archives,
+    start_of,
+)
+from transforms.inputs.archives.archive_members import Member
+from transforms.inputs.archives.archive_source import Archive, list_archive, list_images
 from transforms.inputs.archives.tar_members import TarReader, is_tar_name
-from transforms.inputs.input_files import FileState, InputFile, state_of
-from transforms.inputs.source import SourceFormat, SourceRequest
+from transforms.inputs.input_files import state_of
+from transforms.inputs.source import Rows, SourceFormat, SourceRequest
+from transforms.inputs.spool import SpoolWriter
 
 
-@dataclass(frozen=True, slots=True)
-class TarSource(ArchiveSource):
-    """A source of tar archives."""
+def look(request: SourceRequest) -> ArchiveFacts | None:
+    """Return the facts about tar archives. Raises as `look_at_archives`."""
+    return look_at_archives(request, "tar archive", is_tar_name, _read_start)
 
-    @staticmethod
-    def is_archive(name: str) -> bool:
-        return is_tar_name(name)
 
-    def list_archive(self, archive: InputFile, state: FileState) -> Rows:
-        reader = TarReader(archive.uri, self.facts.request.storage, state.num_bytes)
-        if reader.compression is None:
-            return self.references(archive, state, reader.members(), None)
-        return self.spooled(
-            archive, state, lambda writer: self.references(archive, state, reader.members(), writer)
+def _read_start(uri: str, storage: StorageOptions) -> ArchiveStart:
+    return start_of(TarReader(uri, storage, state_of(uri, storage).num_bytes).members())
+
+
+def list_part(facts: ArchiveFacts, part: str) -> Rows:
+    """Yield the images of a tar archive."""
+    return list_archive(facts, part, lambda archive: list_tar(archive, "TarSource", list_images))
+
+
+def list_tar(
+    archive: Archive,
+    kind: str,
+    list_members: Callable[[Archive, Iterable[Member], SpoolWriter | None], Rows],
+) -> Rows:
+    """Yield what `list_members` yields for a tar's members, by way of the spool if compressed."""
+    reader = TarReader(archive.file.uri, archive.facts.request.storage, archive.state.num_bytes)
+    if reader.compression is None:
+        yield from list_members(archive, reader.members(), None)
+    else:
+        yield from archive.spooled(
+            kind, lambda writer: list_members(archive, reader.members(), writer)
         )
 
 
-class TarFormat(SourceFormat):
-    """A tar archive, a folder of them, or a wildcard."""
-
-    name: ClassVar[str] = "tar"
-    summary: ClassVar[str] = "a .tar, .tar.gz, .tar.bz2, .tar.xz or .tar.zst of images, or several"
-    rank: ClassVar[int] = 22
-
-    def open(self, request: SourceRequest, *, forced: bool) -> TarSource | None:
-        facts = look(
-            request,
-            "tar archive",
-            is_tar_name,
-            lambda archive: _read_start(archive, request.storage),
-            forced=forced,
-        )
-        return None if facts is None else TarSource(facts)
-
-
-def _read_start(archive: InputFile, storage: StorageOptions) -> ArchiveStart:
-    try:
-        reader = TarReader(archive.uri, storage, state_of(archive.uri, storage).num_bytes)
-    except (ArchiveFault, MissingError):  # reported when the archive is listed
-        return ArchiveStart([], whole=False)
-    return start_of(reader.members())
+FORMAT = SourceFormat(
+    "a .tar, .tar.gz, .tar.bz2, .tar.xz or .tar.zst of images, or several",
+    look,
+    list_part,
+    rank=22,
+)

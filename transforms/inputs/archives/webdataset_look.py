@@ -12,7 +12,6 @@ from transforms.inputs.archives.archive_look import (
     LOOK_BYTES,
     ArchiveFacts,
     ArchiveStart,
-    describe_archives,
     find_archives,
     first_and_last,
     layout_of,
@@ -21,7 +20,7 @@ from transforms.inputs.archives.archive_members import ArchiveFault, MemberPlace
 from transforms.inputs.archives.tar_members import TarReader, is_tar_name
 from transforms.inputs.archives.webdataset_layout import SampleLayout, learn_layout
 from transforms.inputs.archives.webdataset_samples import Sample, is_webdataset, read_samples
-from transforms.inputs.input_files import InputFile, base_of, state_of
+from transforms.inputs.input_files import InputFile, base_of, describe_files, state_of
 from transforms.inputs.source import SourceRequest
 
 _LOOK_SAMPLES = 1000
@@ -38,17 +37,17 @@ class WebDatasetFacts(ArchiveFacts):
     samples: SampleLayout
 
 
-def look(request: SourceRequest, *, forced: bool) -> WebDatasetFacts | None:
+def look(request: SourceRequest) -> WebDatasetFacts | None:
     """Return the facts about WebDataset shards; None if INPUT is something else.
 
     Raises:
         UsageError: As for `find_archives` and `learn_layout`, or there are no samples.
     """
-    archives = find_archives(request, is_tar_name, forced=forced, what="tar archives")
+    archives = find_archives(request, is_tar_name, "tar archives")
     if not archives:
         return None
     starts = [list(_first_samples(archive, request)) for archive in first_and_last(archives)]
-    if not forced and not is_webdataset(starts[0]):
+    if not request.forced and not is_webdataset(starts[0]):
         return None
     found = list(chain.from_iterable(starts))
     if not found:
@@ -58,7 +57,7 @@ def look(request: SourceRequest, *, forced: bool) -> WebDatasetFacts | None:
         )
     layout = layout_of(list(map(_paths_of, starts)), archives)
     samples = learn_layout(found, request.columns)
-    told = describe_archives(request, archives, "WebDataset shard")
+    told = describe_files(request, archives, "WebDataset shard")
     return WebDatasetFacts(
         f"{told}{samples.describe()}{layout.describe()}",
         samples.schema,
@@ -68,6 +67,7 @@ def look(request: SourceRequest, *, forced: bool) -> WebDatasetFacts | None:
         request=request,
         base=base_of(archives),
         layout=layout,
+        is_archive=is_tar_name,
         samples=samples,
     )
 

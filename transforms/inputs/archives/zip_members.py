@@ -17,6 +17,7 @@ from typing import IO, Any
 
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
+from shardwright.storage.local import open_regular
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.archives.archive_members import (
@@ -65,7 +66,9 @@ class ZipReader:
             StorageError: The store fails.
         """
         with archive_faults():
-            raw: Any = files_of(uri, storage).open_input(uri) if is_remote(uri) else open(uri, "rb")  # noqa: SIM115 - closed below
+            raw: Any = (
+                files_of(uri, storage).open_input(uri) if is_remote(uri) else open_regular(uri)
+            )
         with raw:
             with archive_faults():
                 try:

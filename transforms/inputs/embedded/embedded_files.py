@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError
+from shardwright.format.json_text import load_json
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import StorageOptions
 
@@ -92,7 +92,7 @@ def stated_class_names(schema: pa.Schema) -> Mapping[str, tuple[str, ...]]:
     The columns hold class numbers, or lists of them.
     """
     try:
-        features = json.loads((schema.metadata or {})[_METADATA])["info"]["features"]
+        features = load_json((schema.metadata or {})[_METADATA])["info"]["features"]
         return {
             name: names for name, feature in features.items() if (names := _class_names(feature))
         }

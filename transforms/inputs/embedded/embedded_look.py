@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,34 +11,34 @@ from shardwright.errors import BuildError, UsageError
 from transforms.inputs.embedded.embedded_files import is_arrow_name, is_embedded_name, open_rows
 from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, make_layout
 from transforms.inputs.input_files import (
+    FilesFacts,
     InputFile,
     base_of,
     common_split_names,
     find_files,
     state_of,
 )
-from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_columns import features_or_problem
 from transforms.inputs.tables.table_roles import describe_columns
 from transforms.references import reference_schema
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddedFacts(SourceFacts):
+class EmbeddedFacts(FilesFacts):
     """The facts about files with images in a column.
 
     Attributes:
-        request: The request for INPUT.
-        base: The folder that the files' names are relative to, with a trailing slash.
         layout: The role of each column.
     """
 
-    request: SourceRequest
-    base: str
     layout: EmbeddedLayout
 
+    def parts(self) -> Iterator[str]:
+        yield from (file.uri for file in find_files(self.request, is_embedded_name))
 
-def look(request: SourceRequest, *, forced: bool) -> EmbeddedFacts | None:
+
+def look(request: SourceRequest) -> EmbeddedFacts | None:
     """Return the facts about files with images in a column; None if INPUT is something else.
 
     Raises:
@@ -46,15 +46,11 @@ def look(request: SourceRequest, *, forced: bool) -> EmbeddedFacts | None:
         BuildError: A file that no other format reads is invalid.
         StorageError: A file cannot be read.
     """
-    place = f"{request.argument} {request.uri}"
     files = find_files(request, is_embedded_name)
     if not files:
-        if forced:
-            raise UsageError(
-                f"{place} holds no Parquet or Arrow files (.parquet, .arrow, .feather)"
-            )
+        request.refuse_if_forced("holds no Parquet or Arrow files (.parquet, .arrow, .feather)")
         return None
-    only_here = forced or is_arrow_name(files[0].uri)
+    only_here = request.forced or is_arrow_name(files[0].uri)
     try:
         layout = _layout_of(files, request, forced=only_here)
     except BuildError:
@@ -65,7 +61,8 @@ def look(request: SourceRequest, *, forced: bool) -> EmbeddedFacts | None:
         return None
     if request.columns.get("size") is not None:
         raise UsageError(
-            f"--size-column is for a table of paths, but {place} holds the images themselves"
+            "--size-column is for a table of paths, "
+            f"but {request.argument} {request.uri} holds the images themselves"
         )
     return _facts_of(request, files, layout)
 

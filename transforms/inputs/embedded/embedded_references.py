@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -13,10 +14,12 @@ from shardwright.errors import BuildError
 from shardwright.storage.options import StorageOptions
 from transforms.features.lists import is_list
 from transforms.inputs.embedded.embedded_layout import EmbeddedLayout, picture_parts
+from transforms.inputs.embedded.embedded_look import EmbeddedFacts
 from transforms.inputs.file_lookups import look_up
 from transforms.inputs.file_rules import Problem, size_problem
 from transforms.inputs.image_paths import resolve_paths
 from transforms.inputs.input_files import InputFile
+from transforms.inputs.source import Rows, SourceRequest
 from transforms.inputs.spool import SpoolWriter
 from transforms.inputs.tables.table_columns import as_text, canonical_splits, empty_as_null
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, concat, extra_name, keep_rows
@@ -28,23 +31,15 @@ _NO_IMAGE: Problem = (RejectReason.BAD_VALUE, "the image column is empty")
 
 
 def list_rows(
-    batches: Iterator[pa.RecordBatch],
-    file: InputFile,
-    layout: EmbeddedLayout,
-    writer: SpoolWriter,
-    *,
-    root: str,
-    storage: StorageOptions,
-) -> Iterator[pa.RecordBatch | Reject]:
+    facts: EmbeddedFacts, file: InputFile, batches: Iterator[pa.RecordBatch], writer: SpoolWriter
+) -> Rows:
     """Yield the rows of one file as references, and rejects.
 
     Args:
-        batches: The rows, in order.
+        facts: The facts about INPUT.
         file: The rows' file; ids start with its name, and its split applies without a split column.
-        layout: The role of each column.
+        batches: The rows, in order.
         writer: Stores embedded images in the spool.
-        root: The folder that relative paths of images that are not embedded start from.
-        storage: Options of the stores that hold those.
 
     Raises:
         BuildError: The file's columns differ from those of the first file.
@@ -52,9 +47,8 @@ def list_rows(
     pending: list[pa.RecordBatch] = []
     first_row = 0
     for raw in batches:
-        references, rejects = _references(
-            _as_declared(raw, layout, file), file, layout, writer, first_row, root, storage
-        )
+        declared = _as_declared(raw, facts.layout, file)
+        references, rejects = _references(facts, file, declared, first_row, writer)
         yield from rejects
         first_row += raw.num_rows
         pending.append(references)
@@ -97,14 +91,9 @@ def _as_declared(raw: pa.RecordBatch, layout: EmbeddedLayout, file: InputFile) -
 
 
 def _references(
-    raw: pa.RecordBatch,
-    file: InputFile,
-    layout: EmbeddedLayout,
-    writer: SpoolWriter,
-    first_row: int,
-    root: str,
-    storage: StorageOptions,
+    facts: EmbeddedFacts, file: InputFile, raw: pa.RecordBatch, first_row: int, writer: SpoolWriter
 ) -> tuple[pa.RecordBatch, list[Reject]]:
+    layout = facts.layout
     rows = np.arange(first_row, first_row + raw.num_rows)
     numbered = pa.array([f"{file.name}#{row}" for row in rows.tolist()], pa.string())
     ids = numbered if layout.id is None else empty_as_null(_text(raw, layout.id))
@@ -114,9 +103,9 @@ def _references(
     ]
     pictures = {}
     for name in (layout.image, *layout.others):
-        pictures[name] = _places(
-            raw.column(name), writer, problems, root, storage, is_main=name == layout.image
-        )
+        found = _find_pictures(raw.column(name), file, facts.request, writer, problems)
+        missing = _NO_IMAGE if name == layout.image else None
+        pictures[name] = _settled([one or missing for one in found], problems)
     main = pictures[layout.image]
     columns: dict[str, pa.Array] = {
         "id": pc.coalesce(ids, numbered),
@@ -169,23 +158,19 @@ def _rejects_of(
     ]
 
 
-def _places(
+def _find_pictures(
     column: pa.Array,
+    file: InputFile,
+    request: SourceRequest,
     writer: SpoolWriter,
-    problems: list[Problem | None],
-    root: str,
-    storage: StorageOptions,
-    *,
-    is_main: bool,
-) -> pa.Array:
-    """Return where each row's image is, as PICTURE_TYPE, and add to `problems` what is wrong.
-
-    A row keeps its first problem. A row without a main image is a problem.
-    """
+    problems: Sequence[Problem | None],
+) -> list[Found]:
+    """Return where each row's image is; embedded images go to the spool, unless of bad rows."""
     parts = picture_parts(column)
-    found = _look_up_files(
-        [None if data is not None else path for data, path in parts], root, storage
-    )
+    # Relative paths of images that are not embedded start from the file's folder.
+    root = request.image_root or os.path.dirname(file.uri)
+    paths = [None if data is not None else path for data, path in parts]
+    found = _look_up_files(paths, root, request.storage)
     for row, (data, _) in enumerate(parts):
         if data is not None and problems[row] is None:
             found[row] = size_problem(len(data)) or {
@@ -194,9 +179,7 @@ def _places(
                 "num_bytes": len(data),
                 "etag": writer.etag,
             }
-        elif found[row] is None and is_main:
-            found[row] = _NO_IMAGE
-    return _settled(found, problems)
+    return found
 
 
 def _look_up_files(paths: Sequence[str | None], root: str, storage: StorageOptions) -> list[Found]:
@@ -214,6 +197,7 @@ def _look_up_files(paths: Sequence[str | None], root: str, storage: StorageOptio
 
 
 def _settled(found: Sequence[Found], problems: list[Problem | None]) -> pa.Array:
+    """Return images as PICTURE_TYPE, and add to `problems`; a row keeps its first problem."""
     for row, one in enumerate(found):
         if isinstance(one, tuple):
             problems[row] = problems[row] or one

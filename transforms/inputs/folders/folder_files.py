@@ -1,4 +1,4 @@
-"""Find and list the files of a folder, on disk or in a store."""
+"""List folders of images: plain, class folders or split folders, on disk and in stores."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.folders.local_folders import find_split_folders, list_folder
-from transforms.inputs.folders.object_folders import find_split_prefixes, list_prefix
-from transforms.inputs.image_rows import ImageRow
+from transforms.inputs.folders.folder_look import FolderFacts, look
+from transforms.inputs.folders.local_folders import list_folder
+from transforms.inputs.folders.object_folders import list_prefix
+from transforms.inputs.image_rows import ImageRow, image_references, in_batches
+from transforms.inputs.source import Rows, SourceFormat
 from transforms.rejects import Reject
 
 
-def find_splits(root: str, storage: StorageOptions) -> tuple[str, ...]:
-    """Return the first-level folders if all have split names and no image is beside them, else ().
-
-    Raises:
-        UsageError: The folder cannot be listed, or does not exist.
-        StorageError: The store cannot be listed.
-    """
-    return find_split_prefixes(root, storage) if is_remote(root) else find_split_folders(root)
+def list_part(facts: FolderFacts, part: str) -> Rows:
+    """Yield the images of a folder; its only part is ""."""
+    del part
+    files = list_files(facts.root, facts.split_folders, facts.storage)
+    yield from in_batches(files, image_references)
 
 
 def list_files(
@@ -31,7 +30,6 @@ def list_files(
     return list_folder(root, split_folders)
 
 
-def describe_folder(root: str, split_folders: Sequence[str]) -> str:
-    """Return a folder in words, for the log."""
-    kind = f"split folders ({', '.join(split_folders)})" if split_folders else "a folder"
-    return f"{kind} at {root}"
+FORMAT = SourceFormat(
+    "a folder of images, of class folders, or of split folders", look, list_part, rank=100
+)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardwright.errors import UsageError
 from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.folder import Folder
-from transforms.inputs.folders.folder_files import describe_folder, find_splits
-from transforms.inputs.input_files import has_wildcard
+from transforms.inputs.folder_contents import is_web
+from transforms.inputs.folders.folder_look import describe_folder, find_splits
 from transforms.inputs.source import SourceFacts, SourceRequest
 from transforms.inputs.tables.table_files import table_format
 from transforms.inputs.tables.table_layout import TableLayout
 from transforms.inputs.tables.table_look import table_of
 from transforms.inputs.tables.table_schemas import read_table_schema
+from transforms.inputs.wildcards import has_wildcard
 
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 _FILE_NAME = "file_name"
@@ -36,8 +38,19 @@ class MetadataFolderFacts(SourceFacts):
     table: TableLayout
     split_folders: tuple[str, ...]
 
+    def parts(self) -> Iterator[str]:
+        yield from self.table.files
+        for folder in self.split_folders:  # without metadata: all its images are rejects
+            if not any(
+                name.startswith(f"{folder}/") or "/" not in name for name in self.table.files
+            ):
+                yield f"{folder}/"
 
-def look(request: SourceRequest, *, forced: bool) -> MetadataFolderFacts | None:
+    def for_features(self, features: Sequence[Feature]) -> MetadataFolderFacts:
+        return facts_of(self.root, self.table.for_features(features), self.split_folders)
+
+
+def look(request: SourceRequest) -> MetadataFolderFacts | None:
     """Return the facts about a folder with metadata files; None if INPUT is something else.
 
     Raises:
@@ -46,15 +59,16 @@ def look(request: SourceRequest, *, forced: bool) -> MetadataFolderFacts | None:
         BuildError: A metadata file cannot be read.
         StorageError: The store cannot be listed.
     """
-    is_folder = not has_wildcard(request.uri) and (request.is_remote or os.path.isdir(request.uri))
+    is_folder = not has_wildcard(request.uri) and (
+        not is_web(request.uri) if request.is_remote else os.path.isdir(request.uri)
+    )
     files, splits = _metadata_files(request) if is_folder else ((), ())
     image, pictures = _picture_columns(request, files) if files else (None, ())
     if image is None:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {request.uri} has no metadata.csv, .jsonl or .parquet "
-                f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
-            )
+        request.refuse_if_forced(
+            "has no metadata.csv, .jsonl or .parquet "
+            f"with a column {_FILE_NAME!r} in the folder itself or in its split folders"
+        )
         return None
     if request.image_root is not None:
         raise UsageError(
@@ -91,23 +105,23 @@ def facts_of(root: str, table: TableLayout, split_folders: tuple[str, ...]) -> M
 
 def _metadata_files(request: SourceRequest) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names of the metadata files below INPUT, and its split folders."""
-    if request.uri.startswith(("http://", "https://")):  # a web server does not list its files
-        return (), ()
-    folder = Folder(request.uri, request.storage)
-    here = _metadata_in(folder, "")
-    splits = find_splits(request.uri, request.storage)
+    splits = find_splits(request)
+    here = _metadata_in(request, "")
     if here:
         return (here,), splits
-    below = (_metadata_in(folder, f"{split}/") for split in splits)
+    below = (_metadata_in(request, f"{split}/") for split in splits)
     return tuple(name for name in below if name), splits
 
 
-def _metadata_in(folder: Folder, prefix: str) -> str | None:
-    """Return the metadata file in a folder, looked up by name so that images are not listed."""
+def _metadata_in(request: SourceRequest, prefix: str) -> str | None:
+    """Return the metadata file in a folder, looked up by name if its images are not all listed."""
+    folder = Folder(request.uri, request.storage)
+    listed = request.listings.look_in(f"{request.uri}/{prefix}".rstrip("/"))
     found = [
         f"{prefix}{name}"
         for name in _METADATA
-        if folder.num_bytes_of(f"{prefix}{name}") is not None
+        if name in listed.files
+        or (not listed.is_whole and folder.num_bytes_of(f"{prefix}{name}") is not None)
     ]
     if len(found) > 1:
         raise UsageError(f"{folder} has {' and '.join(found)}: keep one")

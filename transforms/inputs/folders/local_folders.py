@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
-from shardwright.errors import UsageError
 from transforms.inputs.file_rules import (
     MAGIC_BYTES,
-    SPLIT_FOLDERS,
     Problem,
     etag_of,
     file_problem,
@@ -21,33 +21,14 @@ from transforms.inputs.image_rows import ImageRow
 from transforms.rejects import Reject, RejectReason
 
 
-def find_split_folders(root: str) -> tuple[str, ...]:
-    """Return the first-level folders if all have split names and no image is beside them, else ().
-
-    Raises:
-        UsageError: The folder cannot be listed.
-    """
-    try:
-        with os.scandir(root) as entries:
-            visible = [entry for entry in entries if not is_litter(entry.name)]
-    except OSError as error:
-        raise UsageError(f"INPUT {root} cannot be listed: {error.strerror}") from error
-    folders = sorted(entry.name for entry in visible if _is_folder(entry))
-    loose_images = any(not _is_folder(entry) and has_image_name(entry.name) for entry in visible)
-    if folders and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in folders):
-        return tuple(folders)
-    return ()
-
-
 def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | Reject]:
     """Yield a row or a reject for every file below the root, in name order.
 
     Links are followed, except one back to a folder above itself.
     """
+    place = functools.cache(functools.partial(place_of, split_folders))
     for relative, entry, problem in walk(root):
-        try:
-            relative.encode("utf-8")
-        except UnicodeEncodeError:
+        if not (relative.isascii() or _is_utf8(relative)):
             shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
             yield Reject(
                 "",
@@ -59,12 +40,18 @@ def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | 
         if problem:
             yield Reject(relative, os.path.join(root, relative), *problem)
         elif entry is not None:
-            yield _reference(split_folders, relative, entry)
+            found = _image_of(relative, entry)
+            if isinstance(found, Reject):
+                yield found
+            else:
+                # All files of a folder have one place.
+                split, label = place(relative[: -len(entry.name)])
+                etag = etag_of(found)
+                yield ImageRow(relative, entry.path, found.st_size, etag, split, label)
 
 
-def _reference(
-    split_folders: Sequence[str], relative: str, entry: os.DirEntry[str]
-) -> ImageRow | Reject:
+def _image_of(relative: str, entry: os.DirEntry[str]) -> os.stat_result | Reject:
+    """Return the status of an image file, or why it is none."""
     try:
         status = entry.stat()
     except FileNotFoundError:
@@ -76,17 +63,22 @@ def _reference(
         )
     except OSError as error:
         return Reject(relative, entry.path, RejectReason.UNREADABLE, error.strerror or str(error))
-    problem = file_problem(status) or _other_file(entry)
-    if problem:
-        return Reject(relative, entry.path, *problem)
-    split, label = place_of(split_folders, relative)
-    return ImageRow(relative, entry.path, status.st_size, etag_of(status), split, label)
+    problem = file_problem(status)
+    if problem is None and not has_image_name(entry.name):
+        problem = _other_file(entry)
+    return Reject(relative, entry.path, *problem) if problem else status
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _other_file(entry: os.DirEntry[str]) -> Problem | None:
-    """Return why a file is not an image, so that it is not planned into a shard, or None."""
-    if has_image_name(entry.name):
-        return None
+    """Return why a file's first bytes are not those of an image, or None."""
     try:
         with open(entry.path, "rb") as file:
             magic = file.read(MAGIC_BYTES)
@@ -129,7 +121,7 @@ def _entries(
 ) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
     try:
         with os.scandir(folder) as found:
-            entries = sorted(found, key=lambda entry: entry.name)
+            entries = sorted(found, key=attrgetter("name"))
     except OSError as error:
         yield (
             prefix.rstrip("/"),

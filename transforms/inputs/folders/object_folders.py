@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardwright.errors import ChangedError, DeniedError, MissingError, UsageError
+from shardwright.errors import ChangedError, DeniedError, MissingError
 from shardwright.storage.addresses import key_problem, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.folder import files_of
-from shardwright.storage.listing import ObjectRow, first_page, list_folder, list_pages
+from shardwright.storage.listing import ObjectRow, list_pages
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.file_rules import (
     MAGIC_BYTES,
-    SPLIT_FOLDERS,
     Problem,
     has_image_name,
     is_litter,
@@ -23,29 +22,6 @@ from transforms.inputs.file_rules import (
 )
 from transforms.inputs.image_rows import ImageRow
 from transforms.rejects import Reject, RejectReason
-
-
-def find_split_prefixes(uri: str, options: StorageOptions) -> tuple[str, ...]:
-    """Return the first-level folders if all have split names and no image is beside them, else ().
-
-    Raises:
-        UsageError: There are no objects below the prefix.
-        StorageError: The store cannot be listed.
-    """
-    store, prefix = parse_address(uri)
-    client = client_for(store, options)
-    first = first_page(client, prefix)
-    if not first:
-        raise UsageError(f"INPUT {uri} does not exist: there are no objects below it")
-    start = len(prefix) + 1 if prefix else 0
-    if any("/" not in row.key[start:] and has_image_name(row.key) for row in first):
-        return ()  # images beside the folders: no need to list further
-    folders, loose = list_folder(client, prefix)
-    names = sorted(folder[start:] for folder in folders if not is_litter(folder[start:]))
-    loose_images = any(has_image_name(row.key) for row in loose)
-    if names and not loose_images and all(name.lower() in SPLIT_FOLDERS for name in names):
-        return tuple(names)
-    return ()
 
 
 def list_prefix(

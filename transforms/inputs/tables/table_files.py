@@ -6,6 +6,7 @@ timestamp. Text formats may be gzipped.
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
@@ -17,6 +18,8 @@ import pyarrow.json as pa_json
 import pyarrow.parquet as pq
 
 from shardwright.errors import BuildError, MissingError
+from shardwright.format.json_text import check_depth
+from shardwright.sizes import show_bytes
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.references import BATCH_ROWS
@@ -33,6 +36,8 @@ TABLE_EXTENSIONS = {
 }
 BLOCK_BYTES = 8 << 20  # parsed at a time; a line must fit in it
 _GZIP = ".gz"
+_SHORT_LINE = 500  # bytes; Arrow's parser takes some 5,000 levels
+_LINE_ENDS = (b"}", b"}\r")
 TRUE_TEXTS, FALSE_TEXTS = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 
 
@@ -92,6 +97,11 @@ def table_faults(path: str) -> Iterator[None]:
         raise BuildError(f"the table {error}") from error
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         text = str(error)
+        if "straddling object" in text:
+            raise BuildError(
+                f"cannot read the table {path}: a row is longer than {show_bytes(BLOCK_BYTES)}, or "
+                "a quote is never closed: shorten the row, or save the table as Parquet"
+            ) from error
         if "Empty CSV file" in text or "Empty JSON file" in text:
             raise BuildError(f"the table {path} is empty: it has no rows") from error
         if isinstance(error, UnicodeDecodeError) or re.search("utf-?8", text, re.IGNORECASE):
@@ -104,13 +114,42 @@ def read_json_lines(
 ) -> pa.Table:
     with open_file(path, storage) as file:
         table = pa_json.read_json(
-            file,
+            _BoundedLines(file, path),
             read_options=pa_json.ReadOptions(block_size=BLOCK_BYTES),
             parse_options=pa_json.ParseOptions(explicit_schema=schema),
         )
     if not table.num_columns:
         raise BuildError(f"the table {path} is empty: it has no rows")
     return table
+
+
+class _BoundedLines(io.RawIOBase):
+    """A file of JSON lines for Arrow, whose parser recurses, and so crashes on deep nesting."""
+
+    def __init__(self, file: pa.NativeFile, path: str) -> None:
+        self._file, self._path, self._rest = file, path, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        data: bytes = self._file.read(size)
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop() if data else b""
+        # A value that ends with its line needs a long line to be deep.
+        whole = all(line[:1] == b"{" and line.endswith(_LINE_ENDS) for line in lines if line)
+        for text in lines if whole else [b"\n".join(lines)]:
+            if len(text) > _SHORT_LINE:
+                self._check(text)
+        return data
+
+    def _check(self, text: bytes) -> None:
+        try:
+            check_depth(text)
+        except ValueError as error:
+            raise BuildError(
+                f"cannot read the table {self._path}: {error}: {text[:80]!r}"
+            ) from error
 
 
 def open_csv(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -93,14 +93,14 @@ class TableLayout:
         )
 
     @property
-    def facts(self) -> SourceFacts:
-        """The facts about a source of this table."""
+    def facts(self) -> TableFacts:
+        """The facts about this table as INPUT."""
         types = (
             (name, PICTURE_TYPE if name in self.pictures else self.columns.field(name).type)
             for name in self.extra_columns
         )
         features, unstorable = features_or_problem(lambda: self.features)
-        return SourceFacts(
+        return TableFacts(
             description=self._describe(),
             schema=reference_schema(types),
             features=features,
@@ -111,6 +111,7 @@ class TableLayout:
             has_integer_labels=self.label is not None
             and pa.types.is_integer(self.columns.field(self.label).type),
             label_paths_root=self.root,
+            layout=self,
         )
 
     def _describe(self) -> str:
@@ -156,3 +157,20 @@ class TableLayout:
             root: The folder of the other input's paths; None for the table's own.
         """
         return replace(self, names_files=False, key=key, image_root=self.image_root or root)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableFacts(SourceFacts):
+    """The facts about a table.
+
+    Attributes:
+        layout: Its files, and the roles of its columns.
+    """
+
+    layout: TableLayout
+
+    def parts(self) -> Iterator[str]:
+        yield from self.layout.files or ("",)
+
+    def for_features(self, features: Sequence[Feature]) -> TableFacts:
+        return self.layout.for_features(features).facts

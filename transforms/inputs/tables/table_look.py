@@ -6,21 +6,46 @@ import os
 from collections.abc import Sequence
 
 from shardwright.errors import UsageError
-from shardwright.storage.addresses import parse_address
-from shardwright.storage.clients import client_for
 from shardwright.storage.folder import files_of
-from shardwright.storage.listing import first_page
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.file_rules import is_litter
-from transforms.inputs.input_files import find_files, has_wildcard
+from transforms.inputs.input_files import checked, find_files
 from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_files import TABLE_EXTENSIONS, table_format
-from transforms.inputs.tables.table_layout import TableLayout
+from transforms.inputs.tables.table_layout import TableFacts, TableLayout
 from transforms.inputs.tables.table_roles import check_roles, find_roles, roles_as_text
 from transforms.inputs.tables.table_schemas import read_table_schema
+from transforms.inputs.wildcards import has_wildcard
 
 _ENDINGS = ", ".join(sorted(TABLE_EXTENSIONS))
 _PACKED = 4  # Parquet and gzip shrink tables of paths to about a quarter
+
+
+def look(request: SourceRequest) -> TableFacts | None:
+    """Return the facts about a table; None if INPUT is something else. Raises as `open_table`."""
+    if not request.forced and not is_table(request):
+        return None
+    return open_table(request, needs_image=True).facts
+
+
+def open_label_table(request: SourceRequest, *, key: str, root: str | None) -> TableFacts:
+    """Return the facts about a `--labels` table; without image paths, it is joined by its ids.
+
+    Args:
+        request: The request for the table.
+        key: One of `LABEL_KEYS`.
+        root: The folder of the other input's paths; None for the table's own.
+
+    Raises:
+        UsageError: It does not exist, is not a table, or lacks a column.
+        BuildError: It cannot be read.
+    """
+    request = checked(request)
+    if not is_table(request) and not has_wildcard(request.uri) and not request.is_file:
+        raise UsageError(
+            f"{request.argument} {request.uri} is a folder; "
+            "give a .csv, .tsv, .jsonl or .parquet table"
+        )
+    return open_table(request, needs_image=False).of_labels(key, root).facts
 
 
 def is_table(request: SourceRequest) -> bool:
@@ -28,23 +53,18 @@ def is_table(request: SourceRequest) -> bool:
     uri = request.uri
     if has_wildcard(uri):
         return table_format(uri) is not None or bool(find_files(request, _is_table_name))
-    if not request.is_remote:
-        return os.path.isfile(uri) or _holds_tables(files_of(uri, request.storage).names_in(uri))
-    if table_format(uri) and request.is_file:
+    if not request.is_remote and os.path.isfile(uri):
         return True
-    store, prefix = parse_address(uri)
-    client = client_for(store, request.storage)
-    if client.scheme in ("http", "https"):  # a web server does not list its files
-        return False
-    return _holds_tables([row.key[len(prefix) :].lstrip("/") for row in first_page(client, prefix)])
+    if request.is_remote and table_format(uri) and request.is_file:
+        return True
+    found = request.listings.look_in(uri)
+    return _holds_tables([*found.folders, *found.files, *found.others])
 
 
 def _holds_tables(names: Sequence[str]) -> bool:
     """Return whether a folder's files are one table; names with a leading "_" are markers."""
-    kinds = {
-        table_format(name) for name in names if not is_litter(name) and not name.startswith("_")
-    }
-    return len(kinds) == 1 and None not in kinds and not any("/" in name for name in names)
+    kinds = {table_format(name) for name in names if not name.startswith("_")}
+    return len(kinds) == 1 and None not in kinds
 
 
 def _is_table_name(name: str) -> bool:

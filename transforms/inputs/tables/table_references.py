@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from transforms.inputs.file_lookups import look_up_batch
 from transforms.inputs.image_paths import SCHEME, STORE, resolve_paths, stems_of
+from transforms.inputs.source import Rows, SourceFormat
 from transforms.inputs.tables.table_columns import (
     as_text,
     canonical_splits,
@@ -18,7 +19,8 @@ from transforms.inputs.tables.table_columns import (
     settle_sizes,
 )
 from transforms.inputs.tables.table_files import read_table_file
-from transforms.inputs.tables.table_layout import TableLayout
+from transforms.inputs.tables.table_layout import TableFacts, TableLayout
+from transforms.inputs.tables.table_look import look
 from transforms.inputs.tables.table_pictures import look_up_pictures
 from transforms.references import extra_name, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
@@ -27,7 +29,12 @@ _EMPTY = r"^$"
 _OBJECT = rf"(?s){STORE}[^/]+/+([^/])"  # a bucket and a key: only such an address can be read
 
 
-def list_table(table: TableLayout, name: str = "") -> Iterator[pa.RecordBatch | Reject]:
+def list_part(facts: TableFacts, part: str) -> Rows:
+    """Yield the rows of one of a table's files."""
+    return list_table(facts.layout, part)
+
+
+def list_table(table: TableLayout, name: str = "") -> Rows:
     """Yield the rows of one of the table's files as reference batches, and rejects of bad rows.
 
     Args:
@@ -47,9 +54,7 @@ def list_table(table: TableLayout, name: str = "") -> Iterator[pa.RecordBatch | 
         first_row += part.num_rows
 
 
-def _references(
-    table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str
-) -> Iterator[pa.RecordBatch | Reject]:
+def _references(table: TableLayout, raw: pa.RecordBatch, first_row: int, name: str) -> Rows:
     """Yield references whose extra columns still have the table's types."""
     where = escaped(f"{name}: ") if name else ""
     batch = _raw_references(table, raw, first_row, name)
@@ -124,3 +129,13 @@ def _ids(table: TableLayout, paths: pa.Array, stated: pa.Array) -> pa.Array:
     if table.key == "stem":
         return stems_of(paths)
     return paths if table.id is None or table.key == "path" else pc.fill_null(stated, "")
+
+
+# One file, several that a wildcard matches, or a folder of nothing else.
+FORMAT = SourceFormat(
+    "a .csv, .tsv, .jsonl or .parquet with image paths, a wildcard such as part-*.csv.gz, "
+    "or a folder of them",
+    look,
+    list_part,
+    rank=30,
+)

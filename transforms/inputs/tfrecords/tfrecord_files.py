@@ -15,6 +15,7 @@ from shardwright.errors import RecordFault, StorageError
 from shardwright.format.records import HEADER_BYTES, RecordSpan, frame_header, read_record
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import files_of
+from shardwright.storage.local import open_regular
 from shardwright.storage.options import StorageOptions
 
 _BUFFER_BYTES = 1 << 20
@@ -87,7 +88,7 @@ def read_frames(file: BinaryIO, num_bytes: int | None = None) -> Iterator[Record
 def _open(uri: str, storage: StorageOptions) -> BinaryIO:
     if is_remote(uri):
         return cast(BinaryIO, files_of(uri, storage).open_input(uri))
-    return open(uri, "rb", buffering=_BUFFER_BYTES)
+    return open_regular(uri, _BUFFER_BYTES)
 
 
 def _compression_of(header: bytes) -> Compression | None:

@@ -13,8 +13,15 @@ from shardwright.errors import RecordFault, UsageError
 from shardwright.format.records import RecordSpan
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
-from transforms.inputs.input_files import InputFile, base_of, common_split_names, find_files
-from transforms.inputs.source import SourceFacts, SourceRequest
+from transforms.inputs.input_files import (
+    FilesFacts,
+    InputFile,
+    base_of,
+    common_split_names,
+    describe_files,
+    find_files,
+)
+from transforms.inputs.source import SourceRequest
 from transforms.inputs.tables.table_roles import describe_columns
 from transforms.inputs.tfrecords.record_statistics import statistics_of
 from transforms.inputs.tfrecords.stated_features import NOTHING_STATED, Stated, read_stated
@@ -27,21 +34,20 @@ _MODEL_GARDEN = "image/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TFRecordFacts(SourceFacts):
+class TFRecordFacts(FilesFacts):
     """The facts about TFRecord files.
 
     Attributes:
-        request: The request for INPUT.
-        base: The folder that file names are relative to, with a trailing slash.
         layout: The roles and types of the features.
     """
 
-    request: SourceRequest
-    base: str
     layout: RecordLayout
 
+    def parts(self) -> Iterator[str]:
+        yield from (file.uri for file in files_of(self.request)[0])
 
-def look(request: SourceRequest, *, forced: bool) -> TFRecordFacts | None:
+
+def look(request: SourceRequest) -> TFRecordFacts | None:
     """Return the facts about TFRecord files; None if INPUT is something else.
 
     Raises:
@@ -49,13 +55,9 @@ def look(request: SourceRequest, *, forced: bool) -> TFRecordFacts | None:
             or an option does not fit.
         StorageError: A file cannot be read.
     """
-    files, stated = files_of(request, forced=forced)
+    files, stated = files_of(request)
     if not files:
-        if forced:
-            raise UsageError(
-                f"{request.argument} {request.uri} holds no files; "
-                "give a TFRecord file, a wildcard or a folder"
-            )
+        request.refuse_if_forced("holds no files; give a TFRecord file, a wildcard or a folder")
         return None
     if request.columns.get("size") is not None:
         raise UsageError(
@@ -99,18 +101,18 @@ def _facts_of(
 
 def _describe(request: SourceRequest, files: Sequence[InputFile], layout: RecordLayout) -> str:
     anew = f"; recomputed: {', '.join(layout.left_out)}" if layout.left_out else ""
-    number = "a TFRecord file" if len(files) == 1 else f"{len(files)} TFRecord files"
-    return f"{number} at {request.uri}, {describe_columns(layout, layout.columns)}{anew}"
+    told = describe_files(request, files, "TFRecord file")
+    return f"{told}, {describe_columns(layout, layout.columns)}{anew}"
 
 
-def files_of(
-    request: SourceRequest, *, forced: bool = True
-) -> tuple[tuple[InputFile, ...], Stated]:
+def files_of(request: SourceRequest) -> tuple[tuple[InputFile, ...], Stated]:
     """Return the TFRecord files of INPUT, and what its folder states.
 
     In a dataset of this project, shards of older builds are left out.
     """
-    files = find_files(request, is_tfrecord_name) or (find_files(request, bool) if forced else ())
+    files = find_files(request, is_tfrecord_name)
+    if not files and request.forced:  # of any name
+        files = find_files(request, bool)
     if not files:
         return (), NOTHING_STATED
     stated = read_stated(Folder(os.path.dirname(files[0].uri), request.storage))

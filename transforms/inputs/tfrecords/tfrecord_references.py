@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from shardwright.errors import RecordFault
+from shardwright.format.entries import Block, Span, bytes_span, find_features, read_values
 from shardwright.format.example import ExampleFault
 from shardwright.format.records import HEADER_BYTES, RecordSpan
-from shardwright.reader.entries import Block, Span, bytes_span, find_features, read_values
 from transforms.inputs.file_rules import Problem, size_problem
-from transforms.inputs.input_files import FileState, InputFile
+from transforms.inputs.input_files import InputFile
+from transforms.inputs.source import Rows
+from transforms.inputs.spool import SpoolWriter
 from transforms.inputs.tfrecords.record_statistics import is_sequence_example
 from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout
+from transforms.inputs.tfrecords.tfrecord_look import TFRecordFacts
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
 from transforms.rejects import Reject, RejectReason
 
@@ -25,8 +28,18 @@ _KINDS = {
     pa.int64(): "int64_list",
     pa.string(): "int64_list",
 }
-# (record, its offset, the span of an image in it) -> the image's offset in the file to read later
-Keep = Callable[[bytes, int, Span], int]
+
+
+class InPlace(NamedTuple):
+    """The file of records whose images are read from it later.
+
+    Attributes:
+        uri: The file, for references.
+        etag: Its etag.
+    """
+
+    uri: str
+    etag: str | None
 
 
 class _Misfit(Exception):  # noqa: N818 - becomes a reject
@@ -47,34 +60,21 @@ class _Every(frozenset[bytes]):
 _EVERY = _Every()
 
 
-def keep_in_place(record: bytes, offset: int, span: Span) -> int:
-    """Return the offset in the file of an image that stays in place."""
-    del record
-    return offset + HEADER_BYTES + span[0]
-
-
 def list_records(
-    frames: Iterator[RecordSpan | RecordFault],
+    facts: TFRecordFacts,
     file: InputFile,
-    layout: RecordLayout,
-    *,
-    schema: pa.Schema,
-    uri: str,
-    state: FileState,
-    keep: Keep = keep_in_place,
-) -> Iterator[pa.RecordBatch | Reject]:
+    frames: Iterator[RecordSpan | RecordFault],
+    place: InPlace | SpoolWriter,
+) -> Rows:
     """Yield the records of one file as references, and a reject for each invalid one.
 
     Args:
-        frames: The file's records and faults, from its start.
+        facts: The facts about INPUT.
         file: The file; its name begins the ids of records without one, its split is their default.
-        layout: The roles and types of the features.
-        schema: The schema of the batches.
-        uri: The file that images are read from later.
-        state: The state of the file at `uri`; its etag is used.
-        keep: Returns an image's offset in the file at `uri`.
+        frames: The file's records and faults, from its start.
+        place: The file itself, or the spool that images are copied to.
     """
-    maker = _RowMaker(layout, file, uri, state.etag, keep)
+    maker = _RowMaker(facts.layout, file, place)
     rows: list[dict[str, Any]] = []
     num_bytes = 0
     for number, frame in enumerate(frames):
@@ -89,10 +89,10 @@ def list_records(
             continue
         num_bytes += maker.value_bytes
         if len(rows) == BATCH_ROWS or num_bytes >= MAX_BATCH_BYTES:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            yield pa.RecordBatch.from_pylist(rows, schema=facts.schema)
             rows, num_bytes = [], 0
     if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+        yield pa.RecordBatch.from_pylist(rows, schema=facts.schema)
 
 
 def _broken(fault: RecordFault, file: InputFile, number: int) -> Reject:
@@ -112,13 +112,11 @@ class _RowMaker:
         value_bytes: The length of the last record's bytes values, without its images.
     """
 
-    def __init__(
-        self, layout: RecordLayout, file: InputFile, uri: str, etag: str | None, keep: Keep
-    ) -> None:
+    def __init__(self, layout: RecordLayout, file: InputFile, place: InPlace | SpoolWriter) -> None:
         self._layout = layout
         self._file = file
         self._split = file.split
-        self._uri, self._etag, self._keep = uri, etag, keep
+        self._place = place
         self._keys = {key.encode() for key in layout.keys}
         self._names = {
             feature.column_name: feature.names for feature in layout.features if feature.names
@@ -135,10 +133,10 @@ class _RowMaker:
         record_id = self._text(layout.id, block, spans)
         row: dict[str, Any] = {
             "id": f"{self._file.name}#{number}" if layout.id is None else record_id or "",
-            "uri": self._uri,
+            "uri": self._place.uri,
             "offset": offset,
             "num_bytes": num_bytes,
-            "etag": self._etag,
+            "etag": self._place.etag,
             "row": number,
             "split": split,
             "group": self._text(layout.group, block, spans),
@@ -179,7 +177,10 @@ class _RowMaker:
         # Protobuf has reassembled the features; in the record, the image is one run of bytes.
         if block is not frame.data:
             start = frame.data.index(block[start:stop])
-        return self._keep(frame.data, frame.offset, (start, start + stop - span[0])), stop - span[0]
+        num_bytes = stop - span[0]
+        if isinstance(self._place, InPlace):
+            return frame.offset + HEADER_BYTES + start, num_bytes
+        return self._place.add(frame.data[start : start + num_bytes]), num_bytes
 
     def _column(
         self, key: str, kind: pa.DataType, block: Block, spans: dict[bytes, Span], frame: RecordSpan
@@ -192,7 +193,12 @@ class _RowMaker:
             if is_empty:  # means no image, in this project's own records too
                 return None
             offset, num_bytes = self._picture(key, block, spans, frame)
-            return {"uri": self._uri, "offset": offset, "num_bytes": num_bytes, "etag": self._etag}
+            return {
+                "uri": self._place.uri,
+                "offset": offset,
+                "num_bytes": num_bytes,
+                "etag": self._place.etag,
+            }
         is_list = pa.types.is_list(kind)
         values = self._values(key, kind.value_type if is_list else kind, block, spans)
         if key in self._names:

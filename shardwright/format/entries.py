@@ -13,14 +13,16 @@ a text and a label).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from mmap import mmap
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from shardwright.format.example import parse_feature, split_example
-from shardwright.reader.values import Values
 
+Values = Sequence[Any] | npt.NDArray[Any]  # of bytes, int or float
 Span = tuple[int, int]
 Block = bytes | mmap
 

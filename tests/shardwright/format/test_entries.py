@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from shardwright.format.entries import bytes_span, find_features, read_values
 from shardwright.format.example import ExampleFault, parse_example, varint
-from shardwright.reader.entries import bytes_span, find_features, read_values
 from tests.support import damage, random_tests
 
 NAMES = ["a", "id", "image/class/label", "Löwe", "x" * 127, "y" * 128]

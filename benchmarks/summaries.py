@@ -1,0 +1,221 @@
+"""Make the tables of docs/performance.md and README.md from the results of the benchmarks.
+
+Each function gets the loaded results by name (see tables.py) and returns lines of Markdown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import join
+import page
+import peers
+import read_report as read
+import storage_builds as builds
+from report import BEAM, OURS, slopes
+
+By = Mapping[str, Any]  # name -> tables.Loaded
+_BUILDS = {
+    "tar": "`tar`, the same reads and writes with nothing in between",
+    OURS: "**shardwright**",
+    "tf-loop": "a loop with `tf.io.TFRecordWriter`",
+    "webdataset": "webdataset's `ShardWriter`",
+    BEAM: "Beam's `ReadMatches` and `WriteToTFRecord`",
+}
+_STORE_BUILDS = {
+    builds.OURS: "**shardwright**",
+    builds.BOTO3: "64 threads of boto3 and `tf.io.TFRecordWriter`",
+    builds.BEAM: "Beam's `ReadMatches` and `WriteToTFRecord`",
+}
+_PEERS = {OURS: "**shardwright**", "daft": "Daft", "ray": "Ray Data"}
+_LOADERS = {
+    read.READER: "**`sw.Reader`**",
+    read.READER_TF: "**`sw.Reader(...).tf_data()`**",
+    read.TF: "`tf.data`, the best of its variants",
+    "keras": "Keras `image_dataset_from_directory`",
+    "grain": "Grain",
+    "grain-simplejpeg": "Grain, with the same decoder",
+    "torch": "torch `DataLoader`",
+    "webdataset": "webdataset",
+    "streaming": "MosaicML Streaming",
+    "litdata": "LitData",
+}
+
+
+def _gigabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.1f} GB"
+
+
+def _median(values: Iterable[float]) -> float:
+    """Return the median, or NaN if noise left no value."""
+    found = list(values)
+    return median(found) if found else math.nan
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{min(values):.2f} to {max(values):.2f}"
+
+
+def build(by: By) -> list[str]:
+    found = by["build"].found
+    rates = {name: _median(slopes(found, name)) for name in _BUILDS}
+    rows = [
+        [_BUILDS[name], f"{rate:,.0f}", f"{rate / rates['tar']:.2f}"]
+        for name, rate in sorted(rates.items(), key=lambda item: -item[1])
+    ]
+    files = max(found.sizes(OURS))
+    peak = _gigabytes(max(found.peaks(OURS, files)))
+    fact = f"{files:,} files take {peak} of memory at the peak, all processes together."
+    origin = by["build"].result.origin
+    return [*page.table(["", "images/s", "of `tar`"], rows), "", f"{fact} {origin}"]
+
+
+def plan(by: By) -> list[str]:
+    ((rows, usages),) = by["plan"].found.items()
+    wall_s = median(usage.wall_s for usage in usages)
+    peak = _gigabytes(max(usage.peak_rss_bytes for usage in usages))
+    fact = f"A plan of {rows:,} rows takes {wall_s:.0f} s and {peak} (`make bench-plan`)."
+    return [f"{fact} {by['plan'].result.origin}"]
+
+
+def joined(by: By) -> list[str]:
+    found = by["join"].found
+    rows = max(rows for rows, _ in found)
+    peak = _gigabytes(max(usage.peak_rss_bytes for usage in found[rows, True]))
+    added = f"{join.added_s(found, rows):.0f} s more than the plan without"
+    fact = f"Joining {rows:,} labels takes {peak} and {added} (`make bench-join`)."
+    return [f"{fact} {by['join'].result.origin}"]
+
+
+def encode(by: By) -> list[str]:
+    every = [
+        median(ours / theirs for ours, theirs in zip(*both, strict=True))
+        for work, rates in by["encode"].found["rates"].items()
+        if work.startswith("500")
+        for cores in ("one core", "all cores")
+        for both in [(rates[f"shardwright, {cores}"], rates[f"Pillow, {cores}"])]
+    ]
+    what = "of one plain Pillow process per core (`make bench-encode`)"
+    fact = f"Re-encoding 500 x 375 photographs runs at {_range(every)} {what}."
+    return [f"{fact} {by['encode'].result.origin}"]
+
+
+def peers_table(by: By) -> list[str]:
+    found = by["peers"].found
+    rows = [
+        [
+            text,
+            f"{_median(slopes(found, name)):,.0f}",
+            _gigabytes(peers.peak_bytes(found, name)),
+        ]
+        for name, text in _PEERS.items()
+    ]
+    table = page.table(["", "images/s", "peak memory (PSS)"], rows)
+    return [*table, "", by["peers"].result.origin]
+
+
+def storage(by: By) -> list[str]:
+    found = by["storage"].found
+    rows = [
+        [text, *(f"{_store_rate(found, output, name):,.0f}" for output in ("folder", "S3"))]
+        for name, text in _STORE_BUILDS.items()
+    ]
+    table = page.table(["", "to a folder, images/s", "to S3, images/s"], rows)
+    ours, theirs = (
+        found.of("list")["100 folders", name][0] for name in (builds.OURS, "boto3-paginator")
+    )
+    uploads = [
+        check.found for check in by["storage"].targets if check.text.startswith("upload to s3")
+    ]
+    return [
+        *table,
+        "",
+        f"Listing {ours.items:,} objects takes {ours.cpu_s:.1f} s of CPU; boto3's paginator takes "
+        f"{theirs.cpu_s:.0f} s. A shard uploads at {' and '.join(uploads)} the speed of boto3's",
+        f"transfer manager. {by['storage'].result.origin}",
+    ]
+
+
+def _store_rate(found: Any, output: str, name: str) -> float:
+    return _median(run.rate for run in found.slopes(output, name))
+
+
+def _loader_rate(found: read.Session, name: str) -> float:
+    return median(run.rate for run in found.runs[read.Case("feed", name, read.SHUFFLED)])
+
+
+def loaders(by: By) -> list[str]:
+    found = by["read"].found
+    rows = []
+    for name, text in _LOADERS.items():
+        case = read.Case("feed", name, read.SHUFFLED)
+        if case in found.runs:
+            of = median(read.ratios(found.runs, case, read.Case("feed", read.TF, read.SHUFFLED)))
+            peak = _gigabytes(max(run.peak_rss_bytes for run in found.runs[case]))
+            rows.append((_loader_rate(found, name), text, f"{of:.2f}", peak))
+    cells = [
+        [text, f"{rate:,.0f}", of, peak] for rate, text, of, peak in sorted(rows, reverse=True)
+    ]
+    head = ["", "images/s", "of tuned `tf.data`", "peak memory"]
+    facts = [
+        f"- {check.text}: {check.found}"
+        for check in by["read"].targets
+        if check.text.startswith(("records", "first batch")) or read.IN_ORDER in check.text
+    ]
+    return [*page.table(head, cells), "", *facts, "", by["read"].result.origin]
+
+
+def losses(by: By) -> list[str]:
+    """Return every failed target."""
+    return [
+        f"- {check.text}: {check.found}"
+        for each in by.values()
+        for check in each.targets
+        if check.passed is False
+    ] or ["No target fails."]
+
+
+def speed(by: By) -> list[str]:
+    """Return the table of README.md: each task with the nearest peer."""
+    build_rates = {name: _median(slopes(by["build"].found, name)) for name in (OURS, "tf-loop")}
+    store = {
+        name: _store_rate(by["storage"].found, "S3", name) for name in (builds.OURS, builds.BOTO3)
+    }
+    best = peers.best_peer(by["peers"].found)
+    encoded = {name: _median(slopes(by["peers"].found, name)) for name in (OURS, best)}
+    found = by["read"].found
+    others = [name for name in (read.TF, *read.PEERS)
+              if read.Case("feed", name, read.SHUFFLED) in found.runs]  # fmt: skip
+    nearest = max(others, key=lambda name: _loader_rate(found, name))
+    loaded = {name: _loader_rate(found, name) for name in (read.READER, nearest)}
+    rows = []
+    for task, rates, other in (
+        ("Build, JPEGs unchanged", build_rates, _BUILDS["tf-loop"]),
+        ("Build from S3 to S3", store, _STORE_BUILDS[builds.BOTO3]),
+        ("Decode, resize, write", encoded, _PEERS[best]),
+        ("Read shuffled crops", loaded, _LOADERS[nearest]),
+    ):
+        ours, theirs = rates.values()
+        rows.append([task, f"{ours:,.0f}", f"{theirs:,.0f} ({other})", f"{ours / theirs:.2f}x"])
+    return page.table(["images/s on 2 cores", "shardwright", "the nearest peer", ""], rows)
+
+
+Summary = tuple[Sequence[str], Callable[[By], list[str]]]  # the results it needs, and its lines
+_ALL = ("build", "plan", "join", "encode", "peers", "storage", "read")
+PAGES: dict[Path, dict[str, Summary]] = {
+    page.REPO / "docs" / "performance.md": {
+        "build": (["build"], build),
+        "plan": (["plan"], plan),
+        "join": (["join"], joined),
+        "encode": (["encode"], encode),
+        "peers": (["peers"], peers_table),
+        "storage": (["storage"], storage),
+        "read": (["read"], loaders),
+        "losses": (_ALL, losses),
+    },
+    page.REPO / "README.md": {"speed": (("build", "storage", "peers", "read"), speed)},
+}

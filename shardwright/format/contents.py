@@ -1,0 +1,29 @@
+"""The content of a file as the manifest states it: its length and its checksum."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import google_crc32c
+
+
+class FileContent(NamedTuple):
+    """A file's length in bytes and unmasked CRC32C."""
+
+    num_bytes: int
+    crc32c: int
+
+    @classmethod
+    def of(cls, data: bytes) -> FileContent:
+        """Return the content of a file with these bytes."""
+        return cls(len(data), google_crc32c.value(data))
+
+    def fault(self, stated: FileContent) -> str | None:
+        """Return the difference of this content from the one in the manifest, or None."""
+        if self.num_bytes != stated.num_bytes:
+            return f"the file has {self.num_bytes} bytes, the manifest says {stated.num_bytes}"
+        if self.crc32c != stated.crc32c:
+            return (
+                f"the file's crc32c is {self.crc32c:#010x}, the manifest says {stated.crc32c:#010x}"
+            )
+        return None

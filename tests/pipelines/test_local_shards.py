@@ -1,0 +1,138 @@
+"""A plan made in this process equals that of the graph: shards, digests, vocabularies, rejects."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+
+from pipelines.graphs import PlanGraph, plan_graph
+from pipelines.held_batches import HeldBatches
+from pipelines.job import BuildJob, describe_job
+from pipelines.local_shards import LocalShards
+from pipelines.options import parse_options
+from shardwright.errors import BuildError
+from tests import ROOT
+from tests.support.build_helpers import build, make_images
+from tests.support.helpers import references, run_transform
+
+SPLIT = "--split train=0.6,test=0.4"
+COUNTS = "--split test=7,train=rest"
+OPTIONS = [
+    "",
+    SPLIT,
+    f"{SPLIT} --stratify --seed 3",
+    COUNTS,
+    f"{COUNTS} --stratify",
+    f"{SPLIT} --duplicates drop",
+    f"{SPLIT} --duplicates reject",
+    "--split-ids test={root}/test.txt",
+    f"{SPLIT} --split-ids test={{root}}/test.txt",
+    f"{SPLIT} --labels {{root}}/labels.csv",
+    f"{SPLIT} --labels {{root}}/labels.csv --labels-key stem",
+    f"{SPLIT} --labels {{root}}/labels.csv --group-column part",
+    f"{COUNTS} --labels {{root}}/labels.csv --group-column part --stratify",
+    f"{SPLIT} --class-names {{root}}/names.txt",
+    "--shard-size 4kB --encode jpeg --resize 8x8",
+]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 images of 3 classes, two of them twice; a file that is none; and the files of options."""
+    root = tmp_path_factory.mktemp("plans")
+    images = make_images(root / "images", 40)
+    for name in ("0000", "0003"):
+        shutil.copy(images / "bird" / f"{name}.png", images / "cat" / f"again-{name}.png")
+    (images / "notes.txt").write_text("no image")
+    listed = ["bird/0000.png", "cat/0001.png", "cat/none.png"]
+    (root / "test.txt").write_text("\n".join(listed))
+    (root / "names.txt").write_text("cat\nbird\n")
+    rows = [f"{path.relative_to(images)},{n % 4},g{n % 9},{n / 2}" for n, path in enumerate(
+        sorted(images.rglob("*.png"))[3:]
+    )]  # fmt: skip
+    (root / "labels.csv").write_text("\n".join(["path,label,part,weight", *rows, "x.png,1,g,1"]))
+    return root
+
+
+class _Plan(beam.PTransform):
+    def __init__(self, job: BuildJob) -> None:
+        super().__init__()
+        self._job = job
+
+    def expand(self, begin: beam.pvalue.PBegin) -> PlanGraph:
+        return plan_graph(begin.pipeline, self._job)
+
+
+def _key(reject: Any) -> tuple[str, ...]:
+    return (reject.id, reject.uri, str(reject.reason), reject.detail)
+
+
+def _job(root: Path, options: str) -> BuildJob:
+    words = options.format(root=root).split()
+    if "--shard-size" not in words:
+        words += ["--records-per-shard", "4"]
+    return describe_job(parse_options([str(root / "images"), str(root / "out"), *words]))
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_both_plans_are_equal(root: Path, options: str) -> None:
+    job = _job(root, options)
+    graph = run_transform(_Plan(job))
+    local = LocalShards(job, with_plans=True)
+    assert {plan.name: plan.digest for plan in local.plans()} == {
+        plan.name: plan.digest for plan in graph.outputs["shards"]
+    }
+    (layout,), (vocabularies,) = graph.outputs["layout"], graph.outputs["vocabularies"]
+    assert local.layout == layout
+    assert local.vocabularies == vocabularies
+    assert sorted(map(_key, local.rejects)) == sorted(map(_key, graph.outputs["rejects"]))
+    assert LocalShards(job, with_plans=False).layout == layout
+
+
+def test_an_impossible_split_fails_as_in_the_graph(root: Path) -> None:
+    with pytest.raises(BuildError, match="--split needs 900 records in test, but INPUT has 42"):
+        LocalShards(_job(root, "--split test=900,train=rest"), with_plans=False)
+
+
+@pytest.mark.parametrize("plain_bytes", [0, 500, 1 << 30])
+def test_held_batches_come_back_once(plain_bytes: int) -> None:
+    batches = [references([f"{n}/{row}" for row in range(3)]) for n in range(4)]
+    held = HeldBatches(plain_bytes)
+    for batch in batches:
+        held.add(batch)
+    assert list(held.take()) == batches
+    assert list(held.take()) == []
+
+
+def test_neither_a_plan_nor_a_finished_dataset_imports_beam(tmp_path: Path) -> None:
+    images, output = make_images(tmp_path / "in", 3), tmp_path / "out"
+    assert build(images, output) == 0
+    script = (
+        "import sys; from pipelines import build_dataset, plan_dataset; args = sys.argv[1:]; "
+        "codes = plan_dataset.main(args), build_dataset.main(args); "
+        "print(*codes, 'apache_beam' in sys.modules)"
+    )
+    command = [sys.executable, "-c", script, str(images), str(output)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "would find everything up to date: 0 shards to write, 1 already" in done.stdout
+    assert done.stdout.splitlines()[-1] == "0 0 False"
+    assert "up to date: all 1 shards were already written" in done.stderr
+
+
+def test_a_missing_shard_of_a_finished_dataset_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, output = make_images(tmp_path / "in", 3), tmp_path / "pets"
+    assert build(images, output, "--shard-count", "3") == 0
+    (shard, *_) = sorted(output.glob("pets-train*"))
+    before = shard.read_bytes()
+    shard.unlink()
+    assert build(images, output, "--shard-count", "3") == 0
+    assert shard.read_bytes() == before
+    assert "up to date" not in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""Only regular files are opened: a named pipe would wait for a writer for ever."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from shardwright.errors import StorageError, UsageError
+from transforms.inputs.archives.tar_members import _ends_of
+from transforms.inputs.detection import detect_source, list_source
+from transforms.rejects import Reject
+
+NONE = dict.fromkeys(("image", "label", "id", "split", "group"))
+NAMES = [
+    *("metadata.csv", "metadata.jsonl", "metadata.parquet", "_annotations.coco.json"),
+    *("1.xml", "1.txt", "data.yaml", "train.tar", "a.tgz", "a.zip", "a.tfrecord", "a.tfrecord.gz"),
+    *("features.json", "labels.txt", "train.csv", "a.parquet", "a.arrow", "2.png"),
+]
+
+
+def write_image(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    Image.new("RGB", (3, 3)).save(path)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("image", ["cat/1.png", "1.png", ""])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipe_is_an_error_or_a_reject(name: str, image: str, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    os.mkfifo(tmp_path / "photos" / name)
+    if image:
+        write_image(tmp_path / "photos" / image)
+    with suppress(UsageError, StorageError):
+        parts: list[Any] = list(list_source(detect_source(str(tmp_path / "photos"), NONE)))
+        [reject] = [part for part in parts if isinstance(part, Reject)]
+        assert (Path(reject.uri).name, reject.detail) == (name, "not a regular file")
+        assert sum(part.num_rows for part in parts if part is not reject) == bool(image)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.gz", "a.zip", "a.tfrecord", "a.csv", "a.jsonl"])
+def test_a_pipe_as_input(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises((UsageError, StorageError), match=name):
+        list(list_source(detect_source(str(tmp_path / name), NONE)))
+
+
+def test_a_chain_of_links_is_followed_once(tmp_path: Path) -> None:
+    count = 200_000  # takes 10 hours if each link is followed to its end
+    links = {f"{number}": f"{number + 1}" for number in range(count)}
+    assert set(_ends_of(links).values()) == {f"{count}"}
+    assert set(_ends_of(links | {f"{count}": "7"}).values()) <= links.keys()
+    path = tmp_path / "a.tar"
+    write_image(tmp_path / "last.png")
+    with tarfile.open(path, "w") as tar:
+        for number in range(50):
+            link = tarfile.TarInfo(f"{number:02d}.png")
+            link.type = tarfile.SYMTYPE
+            link.linkname = f"{number + 1:02d}.png" if number < 49 else "last.png"
+            tar.addfile(link)
+        tar.add(tmp_path / "last.png", "last.png")
+    parts = list(list_source(detect_source(str(path), NONE)))
+    assert sum(part.num_rows for part in parts if not isinstance(part, Reject)) == 51

@@ -1,0 +1,72 @@
+"""Recognize folders of images, and split folders in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shardwright.errors import UsageError
+from shardwright.storage.options import StorageOptions
+from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name
+from transforms.inputs.source import SourceFacts, SourceRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFacts(SourceFacts):
+    """The facts about a folder of images.
+
+    Attributes:
+        root: Its absolute path, or a store's address.
+        split_folders: First-level folder names, as spelled on disk, that stand for a split.
+        storage: Options of its store.
+    """
+
+    root: str
+    split_folders: tuple[str, ...]
+    storage: StorageOptions
+
+
+def look(request: SourceRequest) -> FolderFacts | None:
+    """Return the facts about a folder; None if INPUT is a file.
+
+    Raises:
+        UsageError: The format is forced and INPUT is a file, the folder does not exist, or an
+            option gives a column.
+        StorageError: The folder cannot be listed.
+    """
+    if not request.is_remote and not os.path.isdir(request.uri):
+        request.refuse_if_forced("is not a folder")
+        return None
+    request.refuse_columns("a folder")
+    splits = find_splits(request)
+    return FolderFacts(
+        describe_folder(request.uri, splits),
+        states_splits=bool(splits),
+        root=request.uri,
+        split_folders=splits,
+        storage=request.storage,
+    )
+
+
+def find_splits(request: SourceRequest) -> tuple[str, ...]:
+    """Return the first-level folders if all have split names and no image is beside them, else ().
+
+    Raises:
+        UsageError: INPUT does not exist.
+        StorageError: INPUT cannot be listed.
+    """
+    if request.is_remote and not request.listings.first_names(request.uri):
+        raise UsageError(
+            f"{request.argument} {request.uri} does not exist: there are no objects below it"
+        )
+    found = request.listings.look_in(request.uri)
+    loose_images = found.has_images or any(map(has_image_name, found.others))
+    are_splits = all(name.lower() in SPLIT_FOLDERS for name in found.folders)
+    return tuple(found.folders) if are_splits and not loose_images else ()
+
+
+def describe_folder(root: str, split_folders: Sequence[str]) -> str:
+    """Return a folder in words, for the log."""
+    kind = f"split folders ({', '.join(split_folders)})" if split_folders else "a folder"
+    return f"{kind} at {root}"
