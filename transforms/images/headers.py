@@ -11,8 +11,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from shardwright.images.formats.kinds import image_format
-
 from shardwright.images.formats.bmp import (
     BITFIELDS,
     BmpHeader,

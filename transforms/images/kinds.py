@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from shardwright.images.formats.kinds import GIF_MAGICS, JPEG_MAGIC, MAX_PIXELS, RIFF_MAGIC
-
 from shardwright.images.formats.png import PNG_MAGIC
 from transforms.rejects import RejectReason
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from shardwright.images.formats.kinds import MAX_PIXELS
-
 from shardwright.errors import UsageError
+from shardwright.images.formats.kinds import MAX_PIXELS
 from transforms.images.policy import Action, ImagePolicy, PolicyFault
 from transforms.options import OptionGroup, check_values, option_of
 

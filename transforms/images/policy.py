@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, get_args
 
-from shardwright.images.formats.kinds import MAX_PIXELS
-
 from shardwright.errors import UsageError
+from shardwright.images.formats.kinds import MAX_PIXELS
 from transforms.options import OptionGroup, check_values
 
 Action = Literal["keep", "fix", "reject"]

@@ -9,10 +9,10 @@ import zlib
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from shardwright.images.formats.kinds import MAX_PIXELS
 
 from shardwright.errors import ImageFault
 from shardwright.images.decode import StoredImage
+from shardwright.images.formats.kinds import MAX_PIXELS
 from shardwright.images.headers import essential_png
 from shardwright.images.specs import DecodedImage, EvalImage, TrainImage
 from tests.support.image_corpus import (
