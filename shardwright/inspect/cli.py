@@ -80,9 +80,9 @@ def _run(args: list[str]) -> int:
         if commands[args[0]].module.partition(".")[0] in APPLICATION_PACKAGES:
             _import_packages_beside()
         command: Command = commands[args[0]].load()
+        return command(args[1:])  # which may import more, such as Beam
     except ImportError as error:
         return _fail(_import_text(args[0], error), _EXIT_FAILED)
-    return command(args[1:])
 
 
 def _find_commands() -> dict[str, EntryPoint]:

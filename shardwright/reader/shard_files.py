@@ -11,9 +11,8 @@
 later ones, in order of use, through the coming epochs (the iterator may be endless). Both are
 indices into `corpus.shards`. Local folders ignore them.
 
-Remote shards are downloaded in the background in this order: all of `needed`, and as many of
-`upcoming` as there is room for. A shard stays in the cache from its first opening until it is in
-neither. The shard with the furthest next use is evicted first.
+Remote shards are downloaded in the background in this order: all of `needed`, then of `upcoming`
+what there is room for. A shard stays in the cache from its first opening until it is in neither.
 """
 
 from __future__ import annotations

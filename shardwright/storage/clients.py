@@ -153,8 +153,10 @@ class Client:
             # The store works, whatever it says about this object.
             self._last_success = now if fault.answered else self._last_success
             return
-        # An outage begins with the first failure after a success, or after a quiet period.
-        if self._down_since <= self._last_success or now - self._last_failure > self.deadline:
+        # An outage begins with the first failure after a success, or after a quiet period, which is
+        # longer than the pauses between the tries of one request.
+        quiet = max(self.deadline, 2 * _LONGEST_PAUSE)
+        if self._down_since <= self._last_success or now - self._last_failure > quiet:
             self._down_since = now
         self._last_failure = now
 

@@ -171,7 +171,7 @@ def order_class_names(
     """
     found = set(names)
     # Images of the other classes are rejected, as of an unknown class.
-    distinct = {name for name in found if is_storable(name)}
+    distinct = {name for name in found if is_storable(name, may_be_blank=feature != "")}
     if found and not distinct:
         raise BuildError(
             f"class name {min(found)!r} is blank or contains a line break, which labels.txt cannot "
@@ -192,9 +192,16 @@ def _check_num_classes(distinct: Collection[str], feature: str) -> None:
         )
 
 
-def is_storable(class_name: str) -> bool:
-    """Return whether a file of class names can hold a name: TFDS drops blank lines."""
-    return bool(class_name.strip()) and "\n" not in class_name and "\r" not in class_name
+def is_storable(class_name: str, *, may_be_blank: bool = False) -> bool:
+    """Return whether a file of class names can hold a name.
+
+    Args:
+        class_name: The name.
+        may_be_blank: For a category, whose empty value is one of its values. TFDS drops blank
+            lines, so a label must not be blank.
+    """
+    is_line = "\n" not in class_name and "\r" not in class_name
+    return is_line and (may_be_blank or bool(class_name.strip()))
 
 
 def read_class_names(text: str, path: str) -> tuple[str, ...]:

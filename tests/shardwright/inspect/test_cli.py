@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from shardwright.inspect.cli import main
+from tests.support.build_helpers import png_of
 
 COMMANDS = ("build", "plan", "inspect", "verify", "show")
 MAX_CPU_SECONDS = 1.5
@@ -21,6 +22,7 @@ MAX_CPU_SECONDS = 1.5
 RUN = """
 import sys
 from shardwright.inspect.cli import main
+from tests.support.build_helpers import png_of
 code = main(sys.argv[1:])
 heavy = {"apache_beam", "tensorflow", "pipelines", "transforms", "schemas", "pandas"}
 print("imported", sorted(heavy.intersection(sys.modules)), file=sys.stderr)
@@ -128,9 +130,13 @@ def test_looking_at_a_dataset_is_light(zoo: Path) -> None:
 
 
 def test_an_application_that_is_missing_or_broken(tmp_path: Path) -> None:
+    """Beam is imported once the options are valid and INPUT is found."""
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "1.png").write_bytes(png_of(1))
+    given = "build", str(tmp_path / "in"), str(tmp_path / "out")
     missing = "import sys; sys.modules['apache_beam'] = None\n"
-    done = run_command("build", "a", "b", before=missing)
-    line = done.stderr.splitlines()[0]
+    done = run_command(*given, before=missing)
+    line = done.stderr.splitlines()[-2]
     told = "`shardwright build` needs a package that is not installed ("
     assert line.startswith(f"shardwright: error: {told}")
     advice = "apache_beam halted; None in sys.modules): pip install 'shardwright[build]'"
@@ -139,9 +145,9 @@ def test_an_application_that_is_missing_or_broken(tmp_path: Path) -> None:
 
     fault = "libbeam.so: cannot open shared object file"
     (tmp_path / "apache_beam.py").write_text(f"raise ImportError({fault!r})")
-    done = run_command("build", "a", "b", path=tmp_path)
+    done = run_command(*given, path=tmp_path)
     told = f"`shardwright build` cannot start: a package that it needs is broken: {fault}"
-    assert done.stderr.splitlines()[0] == f"shardwright: error: {told}"
+    assert done.stderr.splitlines()[-2] == f"shardwright: error: {told}"
     assert done.returncode == 1
 
 

@@ -12,11 +12,10 @@ import pytest
 from PIL import Image
 
 from shardwright.errors import StorageError, UsageError
+from tests.support.listings import detect, list_source
 from transforms.inputs.archives.tar_members import _ends_of
-from transforms.inputs.detection import detect_source, list_source
 from transforms.rejects import Reject
 
-NONE = dict.fromkeys(("image", "label", "id", "split", "group"))
 NAMES = [
     *("metadata.csv", "metadata.jsonl", "metadata.parquet", "_annotations.coco.json"),
     *("1.xml", "1.txt", "data.yaml", "train.tar", "a.tgz", "a.zip", "a.tfrecord", "a.tfrecord.gz"),
@@ -38,7 +37,7 @@ def test_a_pipe_is_an_error_or_a_reject(name: str, image: str, tmp_path: Path) -
     if image:
         write_image(tmp_path / "photos" / image)
     with suppress(UsageError, StorageError):
-        parts: list[Any] = list(list_source(detect_source(str(tmp_path / "photos"), NONE)))
+        parts: list[Any] = list(list_source(detect(str(tmp_path / "photos"))))
         [reject] = [part for part in parts if isinstance(part, Reject)]
         assert (Path(reject.uri).name, reject.detail) == (name, "not a regular file")
         assert sum(part.num_rows for part in parts if part is not reject) == bool(image)
@@ -49,7 +48,7 @@ def test_a_pipe_is_an_error_or_a_reject(name: str, image: str, tmp_path: Path) -
 def test_a_pipe_as_input(name: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / name)
     with pytest.raises((UsageError, StorageError), match=name):
-        list(list_source(detect_source(str(tmp_path / name), NONE)))
+        list(list_source(detect(str(tmp_path / name))))
 
 
 def test_a_chain_of_links_is_followed_once(tmp_path: Path) -> None:
@@ -66,5 +65,5 @@ def test_a_chain_of_links_is_followed_once(tmp_path: Path) -> None:
             link.linkname = f"{number + 1:02d}.png" if number < 49 else "last.png"
             tar.addfile(link)
         tar.add(tmp_path / "last.png", "last.png")
-    parts = list(list_source(detect_source(str(path), NONE)))
+    parts = list(list_source(detect(str(path))))
     assert sum(part.num_rows for part in parts if not isinstance(part, Reject)) == 51
