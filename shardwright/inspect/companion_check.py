@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -69,7 +70,8 @@ def _companion_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault
 
 def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield contradictions within the manifest: totals, shard numbers and number of inputs."""
-    there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
+    # In `next/`, while it replaces an older dataset, the manifest does not name that folder.
+    there, sums = read_json(root, naming.MANIFEST) or {}, replace(manifest, folder="").to_json()
     differing = [key for key in sums if there.get(key) != sums[key]]
     if differing:
         yield DatasetFault.of_file(
