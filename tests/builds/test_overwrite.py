@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,10 +17,15 @@ from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect.cli import main
+from shardwright.inspect.quick_verify import verify_quickly
 from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import LocalFiles
+from shardwright.storage.objects import ObjectFiles
+from shardwright.storage.options import StorageOptions
 from tests.support.build_helpers import build, hashes_of, make_images, png_of, stamps_of
+from tests.support.store_builds import build_between, by_store
+from tests.support.store_places import Kind, Places
 from transforms.promotion import finish_promotion, promote, promoted
 from transforms.publish import publication
 
@@ -188,3 +194,43 @@ def test_a_manifest_names_no_other_folder(output: Path) -> None:
     root.write_bytes(naming.MANIFEST, strange.to_bytes())
     with pytest.raises(NotADatasetError, match=r"folder is '../next', expected 'next'"):
         read_manifest(root)
+
+
+@by_store
+def test_a_stopped_replacement_in_a_store(
+    made: Path, places: Places, tmp_path: Path, kind: Kind
+) -> None:
+    output = places.make(kind)
+    assert build_between(made / "a", output, *OLD) == 0
+    copies, copy_object = itertools.count(1), ObjectFiles.copy
+
+    def copy(files: ObjectFiles, source: str, path: str) -> None:
+        if next(copies) > 5:
+            raise StorageError("stopped")
+        copy_object(files, source, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ObjectFiles, "copy", copy)
+        assert build_between(made / "b", output, *NEW) == 1
+    found = sw.open(output.uri, output.storage_options)
+    assert (found.num_records, found.folder) == (9, naming.NEXT_DIR)
+    cache = str(tmp_path / "cache")
+    reader = sw.Reader(
+        output.uri,
+        "train",
+        global_batch_size=9,
+        cache=cache,
+        storage_options=output.storage_options,
+    )
+    with reader:
+        assert sorted(map(str, next(iter(reader))["id"])) == ids_of(made / "new")
+    assert verify(output.uri, storage_options=output.storage_options).is_sound
+
+    assert build_between(made / "b", output, *NEW) == 0
+    before = output.stamps()
+    assert build_between(made / "b", output, *NEW[:-2]) == 0
+    assert output.stamps() == before, "the etags of the copies are those in the manifest"
+    assert output.names() == sorted(stamps_of(made / "new"))
+    assert hashes_of(output.download(tmp_path / "copy")) == hashes_of(made / "new")
+    root = Folder.at(output.uri, StorageOptions.of(output.storage_options))
+    assert verify_quickly(root).is_sound
