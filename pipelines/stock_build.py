@@ -78,7 +78,7 @@ def _check_root(root: str) -> None:
 
 
 def stock_graph(
-    pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str, ShardCuts], folder: str
+    pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str, ShardCuts], folder: str = ""
 ) -> beam.PCollection:
     """Add all steps of a build and return one Manifest, which is written last.
 

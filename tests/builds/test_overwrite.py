@@ -196,6 +196,31 @@ def test_a_manifest_names_no_other_folder(output: Path) -> None:
         read_manifest(root)
 
 
+@pytest.mark.parametrize("form", ["folder", "wildcard", "folder of links", "a link deep inside"])
+def test_links_into_the_dataset_are_refused(
+    output: Path, made: Path, tmp_path: Path, form: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Links to other places are fine, and so are rings of them."""
+    source = tmp_path / "in"
+    source.mkdir()
+    (source / "b").symlink_to(made / "b")
+    (source / "b ring").symlink_to(source)
+    shards = sorted(output.glob("tiny-*"))
+    if form in ("folder", "wildcard"):
+        (source / "own").symlink_to(output / "index", target_is_directory=True)
+    else:
+        below = source / ("deep/er" if form.startswith("a link") else "")
+        below.mkdir(parents=True, exist_ok=True)
+        for shard in shards:
+            (below / f"{shard.name}.png").symlink_to(shard)
+    before = stamps_of(output)
+    given = source / "*/*.parquet" if form == "wildcard" else source
+    assert build(given, output, *NEW) == 2
+    told = capfd.readouterr().err
+    assert f"which is in OUTPUT {output} and would be overwritten ({source}" in told
+    assert stamps_of(output) == before
+
+
 @by_store
 def test_a_stopped_replacement_in_a_store(
     made: Path, places: Places, tmp_path: Path, kind: Kind
