@@ -80,7 +80,9 @@ def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
     return whole.hexdigest()
 
 
-def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) -> None:
+def check_rejects(
+    rejects: Mapping[str, int], num_records: int, limit: float, folder: str = ""
+) -> None:
     """Stop a build that rejects too many of its inputs.
 
     Raises:
@@ -105,7 +107,7 @@ def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) ->
         raise TooManyRejectsError(
             f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than "
             f"--max-reject-fraction {limit:g} allows ({reasons}): fix the inputs listed in "
-            f"{naming.REJECTS_DIR}/, or raise --max-reject-fraction"
+            f"{folder and folder + '/'}{naming.REJECTS_DIR}/, or raise --max-reject-fraction"
         )
 
 

@@ -240,7 +240,9 @@ def test_a_failed_overwrite_leaves_the_old_dataset_and_is_resumed(
     for path in (small / "cat").iterdir():
         path.write_bytes(b"not an image")
     assert build(small, finished, *TINY, "--if-exists", "overwrite") == 1
-    assert "not_an_image: cat/" in (said := capfd.readouterr().err), said
+    told = capfd.readouterr().err
+    assert "not_an_image: cat/" in told
+    assert "fix the inputs listed in next/rejects/" in told
     assert before.items() <= stamps_of(finished).items()
     assert (found := verify(str(finished))).is_sound
     assert found.num_records == 20

@@ -58,6 +58,8 @@ def ready(made: Path) -> Path:
         assert build(made / "b", output, *NEW) == 1
     assert before.items() <= stamps_of(output).items(), "nothing of the old one was touched"
     assert hashes_of(output / naming.NEXT_DIR) == hashes_of(made / "new")
+    [note] = verify(str(output)).notes
+    assert str(note).startswith("next: a build that would replace this dataset: run its command")
     return output
 
 

@@ -96,7 +96,8 @@ def _publish_in(
     clearance: Clearance,
 ) -> Manifest:
     manifest = _with_estimate(make_manifest(publication, summaries, clearance), summaries, layout)
-    check_rejects(manifest.rejects, manifest.num_records, publication.max_reject_fraction)
+    limit = publication.max_reject_fraction
+    check_rejects(manifest.rejects, manifest.num_records, limit, clearance.folder)
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
