@@ -9,6 +9,7 @@ from functools import cached_property
 
 from pipelines.job_schema import default_schema, fit_schema
 from pipelines.options import BuildOptions
+from pipelines.own_files import check_own_files
 from pipelines.provenance import provenance_of
 from pipelines.runners import is_local
 from pipelines.schemas_option import as_encoded, kinds_of, read_schema
@@ -176,6 +177,7 @@ def prepare_job(options: BuildOptions) -> BuildJob:
     """
     job = describe_job(options, Folder(options.root.path(naming.SPOOL_DIR), options.storage))
     check_output(job.output_request)
+    check_own_files(options)
     forget_lost_spools(
         options.root,
         finished_may_stay=options.if_exists != "overwrite" and not _plans_by_content(options),

@@ -149,8 +149,9 @@ def _is_earlier_try(job: BuildJob, plan: Mapping[str, Any] | None, planned: Loca
 def _count_in_place(root: Folder) -> int:
     """Count the shards of a finished dataset that exist in full length, whatever their digest."""
     manifest = read_manifest(root)
+    folder = root.below(manifest.folder)
     return sum(
-        _is_in_place(root, name)
+        _is_in_place(folder, name)
         for split in manifest.splits
         for name in manifest.shard_names(split)
     )

@@ -90,14 +90,12 @@ def written_so_far(options: BuildOptions) -> Progress | None:
     Raises:
         StorageError: OUTPUT cannot be read.
     """
-    plan = read_json(options.root, naming.PLAN)
-    if (
-        plan is None
-        or plan.get("settings") != options.settings
-        or options.root.num_bytes_of(naming.MANIFEST) is not None
-    ):
+    finished = options.root.num_bytes_of(naming.MANIFEST) is not None
+    root = options.root.below(naming.NEXT_DIR if finished else "")
+    plan = read_json(root, naming.PLAN)
+    if plan is None or plan.get("settings") != options.settings:
         return None
-    sidecars = options.root.names(naming.INDEX_DIR)
+    sidecars = root.names(naming.INDEX_DIR)
     found = Progress()
     for split, planned in plan["splits"].items():
         shards = planned["num_shards"]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from pipelines.display import ProgressDisplay
 from pipelines.runners import describe_runner, option_of
 from shardwright.errors import ShardwrightError, TooManyRejectsError, UsageError
+from shardwright.format import naming
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.sizes import show_bytes, show_seconds
 from shardwright.storage.counters import COUNTERS
@@ -176,5 +177,6 @@ def _say_retries() -> None:
 
 
 def _say_some_rejects(root: Folder) -> None:
-    for reject in first_faults(root, _SHOWN_REJECTS):
+    beside = root.below(naming.NEXT_DIR)  # of a build that would replace a dataset
+    for reject in first_faults(beside if beside.outputs() else root, _SHOWN_REJECTS):
         say(f"  {reject.reason}: {reject.id or reject.uri}: {reject.detail}")

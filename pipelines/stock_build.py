@@ -20,9 +20,13 @@ from pipelines.job import BuildJob
 from pipelines.local_plan import BuildState, plan_locally
 from pipelines.running import say
 from shardwright.errors import BuildError, UsageError
+from shardwright.format import naming
+from shardwright.format.manifest import read_json
 from shardwright.storage.addresses import is_remote
+from transforms.output_state import Clearance
 from transforms.plan.packing import Layout, ShardCuts
 from transforms.progress import PROGRESS
+from transforms.promotion import finish_promotion
 from transforms.publish.publish_dataset import PublishDataset
 from transforms.write.clear_output import ClearOutput
 from transforms.write.write_stock import WriteWithBeam, remove_leftovers
@@ -37,6 +41,7 @@ def run_stock_build(job: BuildJob) -> None:
     """
     root = job.options.root
     _check_root(root.uri)
+    finish_promotion(root)
     planned = plan_locally(job)
     cuts = planned.layout.cuts
     num_shards = planned.layout.num_shards
@@ -48,11 +53,14 @@ def run_stock_build(job: BuildJob) -> None:
         return
     if planned.state == BuildState.RESTART:
         say("Beam's WriteToTFRecord cannot resume an unfinished build: starting over")
-    remove_leftovers(root.uri)
+    # `WriteToTFRecord` takes its folder, too, when the graph is built.
+    folder = "" if read_json(root, naming.MANIFEST) is None else naming.NEXT_DIR
+    written = root.below(folder).uri
+    remove_leftovers(written)
     try:
-        run_pipeline(functools.partial(stock_graph, planned=cuts), job)
+        run_pipeline(functools.partial(stock_graph, planned=cuts, folder=folder), job)
     finally:
-        remove_leftovers(root.uri)
+        remove_leftovers(written)
 
 
 def _check_root(root: str) -> None:
@@ -70,12 +78,13 @@ def _check_root(root: str) -> None:
 
 
 def stock_graph(
-    pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str, ShardCuts]
+    pipeline: beam.Pipeline, job: BuildJob, *, planned: Mapping[str, ShardCuts], folder: str = ""
 ) -> beam.PCollection:
     """Add all steps of a build and return one Manifest, which is written last.
 
     Args:
         planned: Cuts of each split in the plan made before the graph.
+        folder: The folder below OUTPUT to write to, "" for OUTPUT.
     """
     plan = plan_graph(pipeline, job)
     layout = plan.layout | "AsPlanned" >> beam.Map(_check_planned, planned)  # one Layout
@@ -87,13 +96,21 @@ def stock_graph(
         vocabularies=plan.vocabularies,
         rejects=plan.rejects,
         limits=job.options.limits,
-    )  # one Clearance
+    )
+    clearance = clearance | "SameFolder" >> beam.Map(_check_folder, folder)  # one Clearance
     shards = {split: cuts.num_shards for split, cuts in planned.items()}
-    write = WriteWithBeam(job.write_job, name=job.options.name, shards=shards, clearance=clearance)
+    write_job = replace(job.write_job, root=job.options.root.below(folder))
+    write = WriteWithBeam(write_job, name=job.options.name, shards=shards, clearance=clearance)
     written = plan.shards | "WriteWithBeam" >> write  # ShardSummary
     return written.main | "PublishDataset" >> PublishDataset(
         job.publication, layout=layout, clearance=clearance
     )
+
+
+def _check_folder(clearance: Clearance, folder: str) -> Clearance:
+    if clearance.folder != folder:
+        raise BuildError("another build has published a dataset in OUTPUT: run the build again")
+    return clearance
 
 
 def _check_planned(layout: Layout, planned: Mapping[str, ShardCuts]) -> Layout:

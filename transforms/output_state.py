@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from shardwright.errors import (
     BuildError,
@@ -23,16 +22,14 @@ from shardwright.format import naming
 from shardwright.format.manifest import json_bytes, read_json, write_json
 from shardwright.format.manifest_check import MAX_SHARDS
 from shardwright.storage.folder import Folder
+from transforms.free_output import check_room, check_strangers
 from transforms.plan.packing import Layout
+from transforms.promotion import finish_promotion, remove_outputs
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject
 
 _LOG = logging.getLogger("shardwright.storage")
 IF_EXISTS = ("resume", "overwrite", "error")
-
-
-# The folder that Beam's file sinks write to before renaming: `FileBasedSink._create_temp_dir`.
-_BEAM_LEFTOVER = re.compile(r"beam-temp-[a-z][a-z0-9_]*-\w+\.tfrecord-[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,14 @@ class Clearance:
         fingerprint: Hash of the whole plan.
         rejects: Number of rejects before shards were planned, by reason.
         retry: The build was never published, so shards with retryable rejects are rewritten.
+        folder: The folder below OUTPUT to write to, "" for OUTPUT.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]]
     fingerprint: str
     rejects: Mapping[str, int]
     retry: bool
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +71,6 @@ class OutputRequest:
     input: str = ""
 
 
-def is_beam_leftover(filename: str) -> bool:
-    """Return whether a name is a temporary folder that a stopped `WriteToTFRecord` leaves."""
-    return _BEAM_LEFTOVER.fullmatch(filename) is not None
-
-
 def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
     """Return the hash of all (shard name, digest) pairs, in name order."""
     whole = hashlib.blake2b(digest_size=16)
@@ -96,7 +90,7 @@ def check_output(request: OutputRequest) -> None:
     manifest, plan = read_json(request.root, naming.MANIFEST), read_json(request.root, naming.PLAN)
     known = manifest or plan
     if known is None:
-        _refuse_strangers(request)
+        check_strangers(request.root, overwrite=request.if_exists == "overwrite")
         return
     if request.if_exists == "error":
         raise BuildError(
@@ -104,20 +98,6 @@ def check_output(request: OutputRequest) -> None:
         )
     if request.if_exists == "resume":
         _compare_settings(request, known.get("settings"), finished=manifest is not None)
-
-
-def _refuse_strangers(request: OutputRequest) -> None:
-    ours = {naming.INDEX_DIR, naming.REJECTS_DIR, naming.SPOOL_DIR}
-    found = (
-        name for name in request.root.names() if name not in ours and not is_beam_leftover(name)
-    )
-    strangers = sorted(name for name in found if not naming.is_build_output(name))
-    if strangers and request.if_exists != "overwrite":
-        raise BuildError(
-            f"OUTPUT {request.root} is not empty and holds no shardwright build (found "
-            f"{strangers[0]!r}): use an empty or new folder, or --if-exists overwrite, "
-            "which keeps files that no build made"
-        )
 
 
 def _compare_settings(request: OutputRequest, there: object, *, finished: bool) -> None:
@@ -137,16 +117,21 @@ def _compare_settings(request: OutputRequest, there: object, *, finished: bool) 
         )
 
 
+class BuildPlace(NamedTuple):
+    """The folder below OUTPUT that a build writes to, "" for OUTPUT; it may be finished there."""
+
+    folder: str
+    is_finished: bool
+
+
 def clear_output(
     request: OutputRequest, layout: Layout, fingerprint: str, rejects: Sequence[Reject]
-) -> bool:
-    """Write the plan and its rejects to OUTPUT, after removing what `overwrite` replaces.
-
-    Returns:
-        True if OUTPUT now holds an unfinished build, False if it holds the finished dataset.
+) -> BuildPlace:
+    """Write the plan and its rejects to OUTPUT, or to `next/` if `overwrite` replaces a dataset.
 
     Raises:
-        BuildError: OUTPUT holds a finished dataset of another input, or there are too many shards.
+        BuildError: OUTPUT holds a finished dataset of another input, there are too many shards, or
+            they do not fit on the disk.
     """
     num_shards = sum(cuts.num_shards for cuts in layout.cuts.values())
     if num_shards > MAX_SHARDS:
@@ -156,20 +141,39 @@ def clear_output(
         )
     check_output(request)
     _abort_leftovers(request.root)
+    was_replacing = finish_promotion(request.root)
     manifest = read_json(request.root, naming.MANIFEST)
-    if request.if_exists == "overwrite":
-        if manifest is not None or not is_earlier_try(
-            request, read_json(request.root, naming.PLAN), fingerprint
-        ):
-            remove_outputs(request.root)
-    elif manifest is not None:
+    folder = "" if manifest is None else naming.NEXT_DIR
+    if manifest is not None and (
+        request.if_exists != "overwrite"
+        or (was_replacing and is_earlier_try(request, manifest, fingerprint))
+    ):
         check_fingerprint(request, manifest, fingerprint)
         # The same records may come with other rejects.
         write_rejects(request.root, naming.PLAN_REJECTS, rejects)
-        return False
+        return BuildPlace("", is_finished=True)
+    _claim(replace(request, root=request.root.below(folder)), layout, fingerprint)
+    write_rejects(request.root.below(folder), naming.PLAN_REJECTS, rejects)
+    return BuildPlace(folder, is_finished=False)
+
+
+def _claim(request: OutputRequest, layout: Layout, fingerprint: str) -> None:
+    """Write the plan where the build writes, after removing what `overwrite` replaces there."""
+    _abort_leftovers(request.root)
+    if request.if_exists == "overwrite" and not is_earlier_try(
+        request, read_json(request.root, naming.PLAN), fingerprint
+    ):
+        remove_outputs(request.root)
+    # Sizes of images that are re-encoded are known only if they were estimated.
+    if layout.estimate is not None or _keeps_images(request.settings):
+        check_room(request.root, layout)
     _note_plan(request, plan_json(request.settings, layout, fingerprint))
-    write_rejects(request.root, naming.PLAN_REJECTS, rejects)
-    return True
+
+
+def _keeps_images(settings: Mapping[str, Any]) -> bool:
+    encode = settings.get("encode")
+    kept = not isinstance(encode, dict) or encode.get("encode") == "keep"
+    return kept and "transforms" not in settings
 
 
 def _abort_leftovers(root: Folder) -> None:
@@ -261,9 +265,3 @@ def plan_json(
     }
     estimate = {"estimate": layout.estimate.to_json()} if layout.estimate else {}
     return {"fingerprint": fingerprint, "settings": dict(settings), "splits": splits, **estimate}
-
-
-def remove_outputs(root: Folder) -> None:
-    """Remove all files of a build, the manifest first so a partial removal never looks finished."""
-    root.remove(naming.MANIFEST)
-    root.remove_all(root.outputs())

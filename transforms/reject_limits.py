@@ -14,7 +14,6 @@ from transforms.options import Rule, check_values
 from transforms.rejects import REJECTED_LABELS, count_faults
 
 _FRACTION: Rule = ("from 0 to 1", lambda fraction: 0 <= fraction <= 1)
-_FIX = f"fix the inputs listed in {naming.REJECTS_DIR}/, or raise "
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +52,16 @@ class RejectLimits:
         check_values(self)
 
 
-def check_rejects(rejects: Mapping[str, int], num_records: int, limits: RejectLimits) -> None:
+def check_rejects(
+    rejects: Mapping[str, int], num_records: int, limits: RejectLimits, folder: str = ""
+) -> None:
     """Stop a build that rejects too many of its inputs.
+
+    Args:
+        rejects: Number of rejects by reason.
+        num_records: Number of records.
+        limits: The rejects that the build accepts.
+        folder: The folder in OUTPUT that the build writes to.
 
     Raises:
         TooManyRejectsError: There are no images, or there are more rejects than `limits` allow.
@@ -82,12 +89,15 @@ def check_rejects(rejects: Mapping[str, int], num_records: int, limits: RejectLi
     if faults and limit:
         raise TooManyRejectsError(
             f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than "
-            f"{limit} allows ({reasons}): {_FIX}{limit.split()[0]}"
+            f"{limit} allows ({reasons}): {_fix(folder, limit.split()[0])}"
         )
 
 
 def check_class_rejects(
-    stats: Iterable[Mapping[str, Any]], class_names: Sequence[str], limits: RejectLimits
+    stats: Iterable[Mapping[str, Any]],
+    class_names: Sequence[str],
+    limits: RejectLimits,
+    folder: str = "",
 ) -> None:
     """Stop a build that loses too much of one class.
 
@@ -95,6 +105,7 @@ def check_class_rejects(
         stats: Statistics of every split, with the rejects of labeled images.
         class_names: The classes in label order.
         limits: The rejects that the build accepts.
+        folder: The folder in OUTPUT that the build writes to.
 
     Raises:
         TooManyRejectsError: There are more rejects of a class than `limits` allow.
@@ -115,5 +126,10 @@ def check_class_rejects(
             f"{class_names[int(worst)]!r} ({lost[worst]:.2%}) are rejects, more than "
             f"--max-reject-fraction-per-class {limit:g} allows"
             f"{f' (and {others} more classes)' if others else ''}: "
-            f"{_FIX}--max-reject-fraction-per-class"
+            f"{_fix(folder, '--max-reject-fraction-per-class')}"
         )
+
+
+def _fix(folder: str, option: str) -> str:
+    listed = f"{folder}/{naming.REJECTS_DIR}/" if folder else f"{naming.REJECTS_DIR}/"
+    return f"fix the inputs listed in {listed}, or raise {option}"

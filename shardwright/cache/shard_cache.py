@@ -54,11 +54,12 @@ class ShardCache:
     """The shards and indexes of one remote dataset, as local files.
 
     Args:
-        root: The dataset.
+        dataset: The dataset's folder.
         manifest: Its manifest. Shards of different builds are cached separately.
         settings: The cache's folder and cap; None for `CacheSettings.of()`.
 
     Attributes:
+        root: The folder of its files.
         max_bytes: The cap.
 
     Raises:
@@ -67,26 +68,28 @@ class ShardCache:
     """
 
     def __init__(
-        self, root: Folder, manifest: Manifest, settings: CacheSettings | None = None
+        self, dataset: Folder, manifest: Manifest, settings: CacheSettings | None = None
     ) -> None:
-        if not root.is_remote:
-            raise UsageError(f"{root} is a local folder, which needs no cache: read it where it is")
+        if not dataset.is_remote:
+            raise UsageError(
+                f"{dataset} is a local folder, which needs no cache: read it where it is"
+            )
         settings = settings or CacheSettings.of()
-        self.root = root
+        self._dataset, self.root = dataset, dataset.below(manifest.folder)
         self.manifest = manifest
         self._files = settings.open()
         self.max_bytes = self._files.max_bytes
-        folder = dataset_folder(settings, root)
+        folder = dataset_folder(settings, dataset)
         self._build = os.path.join(folder, build_key(manifest))
         keep_manifest(folder, manifest)
         self._shards = dict(manifest.named_shards())
-        self._sidecars = CachedSidecars(root, self._build, self._files)
-        self._prefetches = Prefetches(root)
+        self._sidecars = CachedSidecars(self.root, self._build, self._files)
+        self._prefetches = Prefetches(self.root)
         self._healed: dict[ShardName, bool] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ShardCache, (
-            self.root,
+            self._dataset,
             self.manifest,
             CacheSettings(self._files.root, self.max_bytes),
         )

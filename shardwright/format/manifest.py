@@ -97,6 +97,8 @@ class Manifest:
         fingerprint: Hash of the plan; equal for equal inputs and settings.
         provenance: Origin of the dataset: input, versions, time. No shard depends on it.
         files: Content of every other file by name; {} in a dataset of an earlier release.
+        folder: The folder below the dataset's that holds its files while they replace those of an
+            older dataset; "" for the dataset's own.
     """
 
     name: str
@@ -109,6 +111,7 @@ class Manifest:
     fingerprint: str
     provenance: Mapping[str, Any]
     files: Mapping[str, FileContent] = field(default_factory=dict, kw_only=True)
+    folder: str = field(default="", kw_only=True)
 
     @property
     def num_records(self) -> int:
@@ -131,6 +134,11 @@ class Manifest:
             for pair in zip(self.shard_names(name), self.splits[name].shards, strict=True)
         ]
 
+    def file_names(self) -> set[str]:
+        """Return the names of the dataset's files, its manifest excepted."""
+        shards = [name for name, _ in self.named_shards()]
+        return {*self.files, *(path for name in shards for path in (name.shard, name.sidecar))}
+
     def to_bytes(self) -> bytes:
         """Return the bytes of the manifest's file."""
         return seal(self.to_json())
@@ -151,6 +159,7 @@ class Manifest:
             "fingerprint": self.fingerprint,
             "provenance": dict(self.provenance),
             **({"files": files} if files else {}),
+            **({"folder": self.folder} if self.folder else {}),
         }
 
     @classmethod
@@ -172,6 +181,7 @@ class Manifest:
             files={
                 name: FileContent(**content) for name, content in record.get("files", {}).items()
             },
+            folder=record.get("folder", ""),
         )
 
 

@@ -55,6 +55,8 @@ def check_manifest(record: Mapping[str, Any]) -> None:
         raise ValueError(f"it has {len(shards):,} shards, more than the {MAX_SHARDS:,} allowed")
     if sum(shard["num_bytes"] for shard in shards) >= _STOP:
         raise ValueError("its shards have more bytes together than can be counted")
+    if record.get("folder", naming.NEXT_DIR) != naming.NEXT_DIR:
+        raise ValueError(f"folder is {record['folder']!r:.80}, expected {naming.NEXT_DIR!r}")
     _check({"files": {}, **record}, {"files": dict}, "")
     for name, content in record.get("files", {}).items():
         if not naming.is_companion(name):

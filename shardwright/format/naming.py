@@ -22,6 +22,7 @@ REPORT = "report.html"
 INDEX_DIR = "index"
 REJECTS_DIR = "rejects"
 SPOOL_DIR = "spool"  # copies of bytes that cannot be read in place (`transforms.inputs.spool`)
+NEXT_DIR = "next"  # a build that will replace the dataset, until it has (`transforms.promotion`)
 PLAN_REJECTS = f"{REJECTS_DIR}/plan.parquet"
 FAILED_REJECTS = f"{REJECTS_DIR}/failed.parquet"
 TEMPORARY_SUFFIX = ".tmp"

@@ -136,7 +136,9 @@ def show(argv: Sequence[str]) -> int:
     try:
         root = _root(args)
         manifest = read_manifest(root)
-        found = find_record(root, manifest, args.record, split=args.split, by=args.by)
+        found = find_record(
+            root.below(manifest.folder), manifest, args.record, split=args.split, by=args.by
+        )
         print_safely(
             _to_json(record_json(manifest, found)) if args.json else format_record(manifest, found)
         )

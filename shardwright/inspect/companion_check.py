@@ -6,6 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -69,7 +70,8 @@ def _companion_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault
 
 def _manifest_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     """Yield contradictions within the manifest: totals, shard numbers and number of inputs."""
-    there, sums = read_json(root, naming.MANIFEST) or {}, manifest.to_json()
+    # In `next/`, while it replaces an older dataset, the manifest does not name that folder.
+    there, sums = read_json(root, naming.MANIFEST) or {}, replace(manifest, folder="").to_json()
     differing = [key for key in sums if there.get(key) != sums[key]]
     if differing:
         yield DatasetFault.of_file(
@@ -238,3 +240,6 @@ def find_strays(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
             yield DatasetFault.of_file(
                 path, "not part of this dataset: it is not in the manifest; it can be removed"
             )
+    if root.below(naming.NEXT_DIR).outputs():
+        what = "a build that would replace this dataset: run its command again, or remove it"
+        yield DatasetFault.of_file(naming.NEXT_DIR, what)

@@ -21,7 +21,7 @@ from shardwright.storage.local import StatedFile
 _BY_CHECKSUMS, _BY_LENGTHS = "the store's checksums", "lengths alone"
 
 
-def verify_quickly(root: Folder) -> Verification:
+def verify_quickly(dataset: Folder) -> Verification:
     """Compare the lengths and checksums that the disk or store reports with the manifest.
 
     Raises:
@@ -29,7 +29,8 @@ def verify_quickly(root: Folder) -> Verification:
         StorageError: The folder cannot be listed.
     """
     started = monotonic()
-    manifest = read_manifest(root)
+    manifest = read_manifest(dataset)
+    root = dataset.below(manifest.folder)
     stated = root.stated()
     faults: list[DatasetFault] = []
     unknown: list[str] = []
@@ -38,7 +39,7 @@ def verify_quickly(root: Folder) -> Verification:
         faults += _shard_faults(root, name, info, stated.get(name.shard), unknown)
     faults += _faults_beside_shards(root, manifest, stated)
     return Verification(
-        dataset=root.uri,
+        dataset=dataset.uri,
         num_shards=len(shards),
         num_records=0,
         num_bytes=0,

@@ -48,15 +48,16 @@ def verify(
         StorageError: The folder cannot be read. A single unreadable file is a fault instead.
     """
     started = monotonic()
-    root = Folder.at(dataset, StorageOptions.of(storage_options))
-    manifest = read_manifest(root)
+    folder = Folder.at(dataset, StorageOptions.of(storage_options))
+    manifest = read_manifest(folder)
+    root = folder.below(manifest.folder)
     faults = list(check_companions(root, manifest))
     checks = list(_check_shards(root, manifest, threads, progress))
     faults += [fault for check in checks for fault in check.faults]
     faults += _label_count_faults(manifest, checks)
     faults += limit_faults(_find_duplicates(root, manifest, checks))
     return Verification(
-        dataset=root.uri,
+        dataset=folder.uri,
         num_shards=len(checks),
         num_records=sum(check.num_records for check in checks),
         num_bytes=sum(check.num_bytes for check in checks),

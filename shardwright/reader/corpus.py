@@ -27,7 +27,7 @@ class DatasetSource:
     """A dataset to read.
 
     Attributes:
-        root: Its folder.
+        root: The folder of its files.
         manifest: Its contents.
         cache: Local copies of its shards if it is remote; None for a local folder.
     """
@@ -40,9 +40,10 @@ class DatasetSource:
     def open(cls, root: Folder, settings: CacheSettings | None) -> DatasetSource:
         """Open a dataset; raise as `ShardCache.open` and `read_manifest`."""
         if not root.is_remote:
-            return cls(root, read_manifest(root), None)
+            manifest = read_manifest(root)
+            return cls(root.below(manifest.folder), manifest, None)
         cache = ShardCache.open(root, settings)
-        return cls(root, cache.manifest, cache)
+        return cls(cache.root, cache.manifest, cache)
 
 
 @dataclass(frozen=True)

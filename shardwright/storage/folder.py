@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -64,6 +65,10 @@ class Folder:
         """Return the address of a file in this folder."""
         return join(self.uri, name)
 
+    def below(self, name: str) -> Folder:
+        """Return a folder in this one; "" is this one."""
+        return Folder(self.path(name), self.options) if name else self
+
     def num_bytes_of(self, name: str) -> int | None:
         """Return a file's length in bytes, or None if it does not exist."""
         return self._files.num_bytes_of(self.path(name))
@@ -118,6 +123,14 @@ class Folder:
         """Write a small file atomically. Raises `ExistsError` if it exists."""
         self._files.create_bytes(self.path(name), data)
 
+    def copy(self, name: str, to: Folder) -> None:
+        """Put a file into another folder of the same disk or store, too, under the same name.
+
+        A store copies it by itself; on a disk it is one file with two names where that is possible.
+        Atomic, and repeatable. Raises `MissingError` if it does not exist.
+        """
+        self._files.copy(self.path(name), to.path(name))
+
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
         self._files.remove(self.path(name))
@@ -125,6 +138,12 @@ class Folder:
     def remove_all(self, names: Sequence[str]) -> None:
         """Remove those of the files that exist, in any order."""
         self._files.remove_all([self.path(name) for name in names])
+
+    def remove_empty(self) -> None:
+        """Remove this folder and those below it as far as they are empty; stores have none."""
+        for path, _, _ in () if self.is_remote else os.walk(self.uri, topdown=False):
+            with suppress(OSError):
+                os.rmdir(path)
 
     def names(self, below: str = "") -> list[str]:
         """Return the sorted names in this folder or one below it, [] if it does not exist."""

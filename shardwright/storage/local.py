@@ -17,7 +17,10 @@ from shardwright.format import naming
 
 _MAX_PIECES = 1024  # IOV_MAX on Linux and macOS, the most that one writev takes
 # FAT, some network disks, mounted buckets.
-_NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
+_NO_HARD_LINKS = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+)
+_COPY_BYTES = 4 << 20
 _PutInPlace = Callable[[str, str], None]
 
 
@@ -128,6 +131,32 @@ class LocalFiles:
         with _sink(path, os.replace) as sink:
             sink.write([data])
 
+    def copy(self, source: str, path: str) -> None:
+        """Put a file at another path, too, replacing what is there: as a hard link if possible.
+
+        Raises:
+            MissingError: It does not exist.
+            StorageError: It cannot be read, or the path cannot be written.
+        """
+        temporary = _temporary(path)
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.link(source, temporary)
+            os.replace(temporary, path)
+        except FileNotFoundError as error:
+            raise MissingError(f"{source}: there is no such file") from error
+        except OSError as error:
+            if error.errno not in _NO_HARD_LINKS:
+                raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+            self._copy_bytes(source, path)
+        finally:
+            _remove(temporary)  # still there if both paths were one file already
+
+    def _copy_bytes(self, source: str, path: str) -> None:
+        with _read_faults(source), open_regular(source) as file, self.open_sink(path) as sink:
+            while piece := file.read(_COPY_BYTES):
+                sink.write([piece])
+
     def remove(self, path: str) -> None:
         """Remove a file if it exists.
 
@@ -199,10 +228,9 @@ class FileSink:
 
 @contextmanager
 def _sink(path: str, put_in_place: _PutInPlace) -> Iterator[FileSink]:
-    folder, filename = os.path.split(path)
-    temporary = os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
+    temporary = _temporary(path)
     try:
-        os.makedirs(folder, exist_ok=True)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         with _new_file(temporary) as descriptor:
             sink = FileSink(descriptor)
             yield sink
@@ -217,6 +245,11 @@ def _sink(path: str, put_in_place: _PutInPlace) -> Iterator[FileSink]:
     except BaseException:  # a signal may arrive between any two lines, or in `_new_file`
         _remove(temporary)
         raise
+
+
+def _temporary(path: str) -> str:
+    folder, filename = os.path.split(path)
+    return os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
 
 
 @contextmanager

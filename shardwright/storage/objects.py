@@ -31,6 +31,8 @@ from shardwright.storage.reads import map_reads
 from shardwright.storage.uploads import ObjectSink, open_upload
 
 _KEYS_A_REQUEST = 1000
+_MAX_COPY_BYTES = 5 << 30  # S3 copies no larger object by one request
+_COPY_BYTES = 64 << 20
 COALESCE_BYTES = 1 << 20  # reading a gap of at most this size is cheaper than another request
 
 
@@ -181,6 +183,23 @@ class ObjectFiles:
                 f"{path} was damaged during the upload (the store has MD5 {stated}): "
                 "run the build again"
             )
+
+    def copy(self, source: str, path: str) -> None:
+        """Put an object at another path of its store, too, replacing what is there.
+
+        Raises:
+            MissingError: It does not exist.
+            StorageError: It cannot be copied.
+        """
+        num_bytes = self._found(source).num_bytes
+        if num_bytes > _MAX_COPY_BYTES:
+            with self.open_sink(path) as sink:
+                for start in range(0, num_bytes, _COPY_BYTES):
+                    sink.write([self.read_range(source, start, _COPY_BYTES)])
+            return
+        client, key = client_and_key(path, self._options)
+        there = parse_address(source).key
+        client.call(path, "write", lambda: obstore.copy(client.objects, there, key))
 
     def remove(self, path: str) -> None:
         """Remove an object if it exists. Raises `StorageError`."""

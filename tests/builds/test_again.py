@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwright.errors import NotADatasetError
 from shardwright.format.manifest import read_manifest
+from shardwright.inspect.verify import verify
 from shardwright.storage.folder import Folder
 from tests.support import build_helpers as builds
 from tests.support.build_helpers import (
@@ -233,10 +233,19 @@ def test_an_overwrite_that_fails_on_its_plan_leaves_the_old_dataset(
     assert read_manifest(Folder(str(finished))).num_records == 20
 
 
-def test_a_stopped_overwrite_is_an_unfinished_build(small: Path, finished: Path) -> None:
+def test_a_failed_overwrite_leaves_the_old_dataset_and_is_resumed(
+    small: Path, finished: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = stamps_of(finished)
     for path in (small / "cat").iterdir():
         path.write_bytes(b"not an image")
     assert build(small, finished, *TINY, "--if-exists", "overwrite") == 1
-    with pytest.raises(NotADatasetError, match="unfinished build"):
-        read_manifest(Folder(str(finished)))
-    assert build(small, finished, *TINY, "--max-reject-fraction", "0.5") == 0, "without overwrite"
+    told = capfd.readouterr().err
+    assert "not_an_image: cat/" in told
+    assert "fix the inputs listed in next/rejects/" in told
+    assert before.items() <= stamps_of(finished).items()
+    assert (found := verify(str(finished))).is_sound
+    assert found.num_records == 20
+    options = ("--if-exists", "overwrite", "--max-reject-fraction", "0.5")
+    assert build(small, finished, *TINY, *options) == 0
+    assert read_manifest(Folder(str(finished))).num_records == 13

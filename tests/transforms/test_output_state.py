@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -21,13 +22,18 @@ from shardwright.format.manifest import read_json, write_json
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import stamps_of
 from transforms import output_state as state
+from transforms.output_state import BuildPlace
 from transforms.plan.packing import Layout, ShardCuts
+from transforms.plan.size_estimate import SizeEstimate
+from transforms.promotion import remove_outputs
 from transforms.reject_files import write_rejects
 from transforms.rejects import Reject, RejectReason
 
 SETTINGS = {"seed": 0, "encode": {"encode": "keep"}}
+ENCODED = {"seed": 0, "encode": {"encode": "jpeg"}}
 LAYOUT = Layout({"train": ShardCuts(7, 3, 3)}, {"train": 700}, {})
 SHARD = "tiny-train.tfrecord-00000-of-00001"
+HERE = BuildPlace("", is_finished=False)
 REJECTS = [
     Reject("b", "/b", RejectReason.CORRUPT, "broken"),
     Reject("a", "/a", RejectReason.EMPTY_FILE, "no bytes"),
@@ -73,9 +79,39 @@ def test_foreign_files_need_overwrite(tmp_path: Path, if_exists: str) -> None:
     said = refusal(state.check_output, ask(tmp_path, if_exists))
     assert "is not empty and holds no shardwright build (found 'thesis.tex')" in said
     state.check_output(ask(tmp_path, "overwrite"))
-    (tmp_path / "thesis.tex").rename(tmp_path / SHARD)
-    (tmp_path / "rejects").mkdir()
+
+
+@pytest.mark.parametrize("if_exists", ["resume", "error"])
+def test_what_a_build_leaves_before_its_plan_is_not_foreign(tmp_path: Path, if_exists: str) -> None:
+    hash_of_part = "0f" * 16
+    beams = f"beam-temp-tiny-train.tfrecord-{hash_of_part}/part"
+    spooled = (f"spool/{hash_of_part}.bin", f"spool/.{hash_of_part}.parquet.0123abcd.tmp")
+    left = (*spooled, ".plan.json.0123abcd.tmp", "rejects/failed.parquet", beams, "index/")
+    for name in left:
+        make_file(tmp_path / name)
     state.check_output(ask(tmp_path, if_exists))
+
+
+def make_file(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.mkdir() if str(path).endswith("/") else path.write_text("mine")
+
+
+OWN_FILES = ("stats.json", "report.html", "my.labels.txt", "index/my.parquet",
+             "rejects/my.parquet", SHARD, "features.json")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OWN_FILES)
+def test_files_of_others_with_names_of_a_build_are_never_overwritten(
+    tmp_path: Path, name: str
+) -> None:
+    make_file(tmp_path / name)
+    said = refusal(state.check_output, ask(tmp_path))
+    assert f"is not empty and holds no shardwright build (found {name!r})" in said
+    said = refusal(state.clear_output, ask(tmp_path, "overwrite"), LAYOUT, "f", [])
+    assert f"holds {name!r}, which a build would replace" in said
+    assert "move the file away" in said
+    assert sorted(stamps_of(tmp_path)) == [name]
 
 
 ENCODE = "encode is {'encode': 'keep'}"
@@ -126,10 +162,10 @@ def plan_with(fingerprint: str, settings: Mapping[str, Any] = SETTINGS) -> dict[
 
 def test_clearing_writes_the_plan_and_its_rejects_again_after_a_stop(tmp_path: Path) -> None:
     root = tmp_path / "new"
-    assert state.clear_output(ask(root), LAYOUT, "f", REJECTS)
+    assert state.clear_output(ask(root), LAYOUT, "f", REJECTS) == HERE
     assert plan_of(root) == plan_with("f")
     assert pq.read_table(root / naming.PLAN_REJECTS)["id"].to_pylist() == ["a", "b"]
-    assert state.clear_output(ask(root), LAYOUT, "g", [])
+    assert state.clear_output(ask(root), LAYOUT, "g", []) == HERE
     assert plan_of(root) == plan_with("g")
     assert not (root / naming.PLAN_REJECTS).exists()
 
@@ -138,7 +174,8 @@ def test_a_finished_dataset_of_the_same_input_stays_unchanged(tmp_path: Path) ->
     finish(tmp_path)
     write_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS, REJECTS)
     before = stamps_of(tmp_path)
-    assert not state.clear_output(ask(tmp_path), LAYOUT, "f", REJECTS[::-1])
+    place = state.clear_output(ask(tmp_path), LAYOUT, "f", REJECTS[::-1])
+    assert place == BuildPlace("", is_finished=True)
     assert stamps_of(tmp_path) == before
 
 
@@ -178,7 +215,7 @@ def test_of_many_builds_that_start_together_one_owns_the_output(
         start.wait()
         request = ask(root, settings={"seed": seed})
         try:
-            return str(state.clear_output(request, LAYOUT, f"{attempt} {seed}", REJECTS))
+            return str(state.clear_output(request, LAYOUT, f"{attempt} {seed}", REJECTS) == HERE)
         except BuildError as error:
             return str(error)
 
@@ -212,17 +249,30 @@ def test_a_build_continues_while_the_plan_is_its_own(
     )
 
 
-def test_overwrite_removes_the_files_of_builds_and_nothing_else(tmp_path: Path) -> None:
-    finish(tmp_path)
+def test_overwrite_removes_an_unfinished_build_and_nothing_else(tmp_path: Path) -> None:
+    write_json(Folder(str(tmp_path)), naming.PLAN, plan_with("g"))
     sidecar = "index/train-00000-of-00001.parquet"
     ours = (SHARD, sidecar, ".plan.json.0123.tmp", "stats.json", "label.labels.txt")
     odd_shards = ("tiny-train.tfrecord-00003-of-00001", "tiny.tfrecord")
     theirs = ("thesis.tex", "index/thesis.bib", "notes/plan.json", *odd_shards)
     for name in ours + theirs:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert state.clear_output(ask(tmp_path, "overwrite"), LAYOUT, "f", [])
+        make_file(tmp_path / name)
+    assert state.clear_output(ask(tmp_path, "overwrite"), LAYOUT, "f", []) == HERE
     assert sorted(stamps_of(tmp_path)) == sorted([*theirs, naming.PLAN])
+
+
+def test_overwrite_builds_beside_a_finished_dataset(tmp_path: Path) -> None:
+    finish(tmp_path)
+    make_file(tmp_path / SHARD)
+    before = stamps_of(tmp_path)
+    written = tmp_path / "next" / SHARD
+    for fingerprint, stays in (("f", False), ("f", True), ("g", False)):
+        place = state.clear_output(ask(tmp_path, "overwrite"), LAYOUT, fingerprint, [])
+        assert place == BuildPlace(naming.NEXT_DIR, is_finished=False)
+        assert plan_of(written.parent) == plan_with(fingerprint)
+        assert written.exists() is stays
+        written.touch()
+    assert before.items() <= stamps_of(tmp_path).items()
 
 
 @pytest.mark.parametrize(
@@ -235,16 +285,40 @@ def test_overwrite_resumes_an_earlier_attempt_at_the_same_build(
     request = replace(ask(tmp_path, "overwrite"), resumable=resumable)
     state.clear_output(request, LAYOUT, "f", [])
     (tmp_path / SHARD).touch()
-    assert state.clear_output(request, LAYOUT, fingerprint, [])
+    assert state.clear_output(request, LAYOUT, fingerprint, []) == HERE
     assert (tmp_path / SHARD).exists() is stays
 
 
-def test_the_manifest_is_removed_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("settings", "estimate"),
+    [
+        (ENCODED, None),
+        ({**SETTINGS, "transforms": [{"function": "f"}]}, None),
+        (SETTINGS, None),
+        (ENCODED, SizeEstimate.of(np.ones(1), np.ones(1), num_records=1, sample="")),
+    ],
+)
+def test_shards_that_do_not_fit_on_the_disk_are_refused_before_an_image_is_read(
+    tmp_path: Path, settings: Mapping[str, Any], estimate: SizeEstimate | None
+) -> None:
+    layout = replace(LAYOUT, num_bytes={"train": 1 << 60}, estimate=estimate)
+    request = ask(tmp_path / "new", settings=settings)
+    if settings != SETTINGS and estimate is None:  # the sizes are not known
+        assert state.clear_output(request, layout, "f", []) == HERE
+        return
+    said = refusal(state.clear_output, request, layout, "f", [])
+    assert re.search(rf"the shards need .* \({1 << 60:,} bytes\), but .* bytes\) free: free", said)
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_manifest_is_removed_first_and_the_plan_last(tmp_path: Path) -> None:
     finish(tmp_path)
+    make_file(tmp_path / naming.PLAN)
     (tmp_path / "features.json").mkdir()  # cannot be removed as a file
     with pytest.raises(StorageError, match=r"cannot remove .*features\.json: Is a directory"):
-        state.remove_outputs(Folder(str(tmp_path)))
+        remove_outputs(Folder(str(tmp_path)))
     assert not (tmp_path / naming.MANIFEST).exists()
+    assert (tmp_path / naming.PLAN).exists()
 
 
 @given(st.dictionaries(st.text(max_size=3), st.text(max_size=3), min_size=2))

@@ -246,6 +246,7 @@ def forget_lost_spools(root: Folder, *, finished_may_stay: bool) -> None:
 def _is_whole(root: Folder) -> bool:
     with suppress(ShardwrightError):  # no dataset, or a damaged one
         manifest = read_manifest(root)
+        root = root.below(manifest.folder)
         names = [name for split in manifest.splits for name in manifest.shard_names(split)]
         summaries = [(name, read_summary(root, name)) for name in names]
         return all(

@@ -18,6 +18,7 @@ from shardwright.format.manifest import (
     ShardInfo,
     SplitInfo,
     json_text,
+    read_json,
     read_manifest,
 )
 from shardwright.format.names_files import names_files, names_text
@@ -27,6 +28,7 @@ from shardwright.storage.folder import Folder
 from transforms.output_state import Clearance, check_owner
 from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES
+from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish import companions
 from transforms.publish.leaks import LEAKS, find_leaks
 from transforms.publish.report import report_html
@@ -68,16 +70,37 @@ def publish(
 ) -> Manifest:
     """Write all companions, remove stale files, and write the manifest last.
 
+    Then the dataset of an overwriting build replaces the old one.
+
     Raises:
         BuildError: There are too many rejects, a planned shard is missing, or another build has
             taken over the output.
     """
     _check_complete(summaries, layout)
+    root, fingerprint = publication.root, clearance.fingerprint
+    beside = root.below(clearance.folder)
+    if clearance.folder and read_json(beside, naming.PLAN) is None:  # a repeated call
+        return promoted(root, fingerprint)
+    manifest = _publish_in(beside, publication, summaries, layout, clearance)
+    if clearance.folder:
+        check_owner(beside, fingerprint)
+        manifest = promote(root, fingerprint)
+    _remove_spooled(root)
+    return manifest
+
+
+def _publish_in(
+    root: Folder,
+    publication: Publication,
+    summaries: Sequence[ShardSummary],
+    layout: Layout,
+    clearance: Clearance,
+) -> Manifest:
     manifest = _with_estimate(make_manifest(publication, summaries, clearance), summaries, layout)
-    check_rejects(manifest.rejects, manifest.num_records, publication.limits)
+    limits, folder = publication.limits, clearance.folder
+    check_rejects(manifest.rejects, manifest.num_records, limits, folder)
     stats = [split.stats for split in manifest.splits.values()]
-    check_class_rejects(stats, manifest.schema.class_names, publication.limits)
-    root = publication.root
+    check_class_rejects(stats, manifest.schema.class_names, limits, folder)
     replaces = root.num_bytes_of(naming.MANIFEST) is not None
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
@@ -86,10 +109,9 @@ def publish(
     files = _write_companions(root, manifest)
     files |= _contents(root, [naming.PLAN, naming.PLAN_REJECTS, *others])
     manifest = replace(manifest, files=files)
-    _remove_stale(root, manifest, summaries)
+    remove_stale(root, manifest)
     if manifest != published:
         _commit(root, manifest, replaces=replaces)
-    _remove_spooled(root)
     return manifest
 
 
@@ -245,25 +267,6 @@ def _contents(root: Folder, names: Sequence[str]) -> dict[str, FileContent]:
         return {name: content for name, content in found if content is not None}
 
 
-def _remove_stale(root: Folder, manifest: Manifest, summaries: Sequence[ShardSummary]) -> None:
-    """Remove shards, sidecars and temporary files that are not in the manifest."""
-    keep = {
-        naming.MANIFEST,
-        naming.PLAN,
-        naming.FEATURES,
-        naming.DATASET_INFO,
-        naming.STATS,
-        naming.SCHEMA_PBTXT,
-        naming.REPORT,
-    }
-    keep |= {naming.PLAN_REJECTS, *names_files(manifest.schema)}
-    for summary in summaries:
-        keep |= {summary.name.shard, summary.name.sidecar}
-        if summary.rejects:
-            keep.add(summary.name.rejects)
-    root.remove_all([name for name in root.outputs() if name not in keep])
-
-
 def _remove_spooled(root: Folder) -> None:
     """Remove spooled bytes once all shards are written; a later build reuses the listings."""
     names = (name for name in root.names(naming.SPOOL_DIR) if not name.endswith(".parquet"))
@@ -282,7 +285,10 @@ def _published(root: Folder, manifest: Manifest) -> Manifest | None:
 def _comparable(manifest: Manifest) -> dict[str, Any]:
     splits = {
         name: replace(
-            split, stats={key: value for key, value in split.stats.items() if key != LEAKS}
+            split,
+            stats={key: value for key, value in split.stats.items() if key != LEAKS},
+            # Those of copied objects are not in the sidecars.
+            shards=tuple(replace(shard, etag=None) for shard in split.shards),
         )
         for name, split in manifest.splits.items()
     }

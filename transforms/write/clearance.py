@@ -49,6 +49,6 @@ def clear(
         write_rejects(request.root, naming.FAILED_REJECTS, rejects)
         raise
     fingerprint = fingerprint_of(digests)
-    retry = clear_output(request, layout, fingerprint, rejects)
+    place = clear_output(request, layout, fingerprint, rejects)
     PROGRESS.start(total_images=layout.num_records, total_shards=layout.num_shards)
-    return Clearance(vocabularies, fingerprint, dict(reasons), retry)
+    return Clearance(vocabularies, fingerprint, dict(reasons), not place.is_finished, place.folder)

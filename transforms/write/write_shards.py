@@ -59,6 +59,7 @@ class _WriteFn(beam.DoFn):
         self._finishing: list[_Finishing] = []  # at most one shard
 
     def process(self, plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Any]:
+        job = replace(job, root=job.root.below(clearance.folder))
         finished = find_finished(job.root, plan, retry=clearance.retry)
         if finished is not None:
             count("shards_reused")

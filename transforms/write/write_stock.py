@@ -27,8 +27,9 @@ from apache_beam.pvalue import AsList, AsSingleton
 from shardwright.format.index import ShardSummary, write_sidecar
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
+from transforms.free_output import is_beam_leftover
 from transforms.metrics import count, count_reject, count_written, timed
-from transforms.output_state import Clearance, is_beam_leftover
+from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.references import record_bytes

@@ -215,3 +215,41 @@ def test_create_bytes_without_hard_links(
     with pytest.raises(ExistsError, match="a already exists"):
         root.create_bytes("a", b"second")
     assert (root.read_bytes("a"), listing(tmp_path)) == (b"first", ["a"])
+
+
+@pytest.mark.parametrize("number", [0, errno.EPERM, errno.EMLINK, errno.EXDEV])
+def test_a_copy_replaces_a_file_at_once(
+    number: int, root: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is one file with two names where the disk has hard links, and copying again is fine."""
+
+    def no_link(*_: str) -> None:
+        raise OSError(number, os.strerror(number))
+
+    if number:
+        monkeypatch.setattr(os, "link", no_link)
+    root.write_bytes("below/a", b"new")
+    root.write_bytes("a", b"old")
+    with open(tmp_path / "a", "rb") as before:
+        for _ in range(2):
+            root.below("below").copy("a", root)
+            assert (root.read_bytes("a"), sorted(os.listdir(tmp_path))) == (b"new", ["a", "below"])
+        assert before.read() == b"old"
+    assert (tmp_path / "a").samefile(tmp_path / "below" / "a") is (number == 0)
+    with pytest.raises(MissingError, match=r"below/b: there is no such file"):
+        root.below("below").copy("b", root)
+    (tmp_path / "a").unlink()
+    (tmp_path / "a").mkdir()
+    with pytest.raises(StorageError, match=r"cannot write .*/a: Is a directory"):
+        root.below("below").copy("a", root)
+    assert sorted(os.listdir(tmp_path)) == ["a", "below"]
+
+
+def test_only_empty_folders_are_removed(root: Folder, tmp_path: Path) -> None:
+    root.write_bytes("x/y/a", b"")
+    (tmp_path / "x" / "z").mkdir()
+    root.below("x").remove_empty()
+    assert listing(tmp_path / "x") == ["y", "y/a"]
+    root.remove("x/y/a")
+    root.below("x").remove_empty()
+    assert listing(tmp_path) == []

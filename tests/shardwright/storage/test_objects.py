@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from shardwright.errors import ChangedError, ExistsError, MissingError
+from shardwright.storage import objects
 from shardwright.storage.downloads import PART_BYTES, download
 from shardwright.storage.folder import Folder
 from shardwright.storage.objects import head_object
@@ -225,6 +226,21 @@ def test_a_creation_without_an_answer(s3_bucket: Bucket, s3_proxy: FaultProxy) -
     s3_proxy.add(Fault("status", 1, method="PUT"))
     with pytest.raises(ExistsError, match="theirs already exists"):
         folder.create_bytes("theirs", b"me")
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 2])
+def test_a_copy_stays_in_the_store(
+    folder: Folder, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An object that is too large for one request is read and written."""
+    monkeypatch.setattr(objects, "_MAX_COPY_BYTES", limit)
+    monkeypatch.setattr(objects, "_COPY_BYTES", 2)
+    folder.write_bytes("below/ü %41", b"12345")
+    folder.write_bytes("ü %41", b"old")
+    folder.below("below").copy("ü %41", folder)
+    assert (folder.read_bytes("ü %41"), folder.names()) == (b"12345", ["below", "ü %41"])
+    with pytest.raises(MissingError):
+        folder.below("below").copy("gone", folder)
 
 
 @on_s3_and_gcs

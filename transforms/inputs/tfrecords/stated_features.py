@@ -65,7 +65,9 @@ def read_stated(folder: Folder) -> Stated:
     if naming.MANIFEST in names and "format_version" in (
         _read_object(folder, naming.MANIFEST) or {}
     ):
-        return _of_manifest(read_manifest(folder), folder)
+        manifest = read_manifest(folder)
+        if not manifest.folder:
+            return _of_manifest(manifest, folder)
     if naming.PLAN in names and naming.INDEX_DIR in names:
         raise UsageError(
             f"{folder} holds an unfinished build of shardwright: run its command again first"

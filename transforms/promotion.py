@@ -1,0 +1,105 @@
+"""Replace a dataset by the one that was built beside it, in `next/`.
+
+An overwriting build writes to `OUTPUT/next/` and publishes there, so that the old dataset stays
+whole until the new one is. Then these steps replace it; readers find one of both at any moment, and
+the next build in OUTPUT goes on where a stopped one ended:
+
+1. `OUTPUT/manifest.json` becomes the new manifest, which says that its files are in `next/`.
+2. They are put under their names in OUTPUT, and the other files of the old dataset are removed.
+3. `OUTPUT/manifest.json` becomes the same manifest without `next/`, which is removed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from shardwright.errors import BuildError
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, read_json, read_manifest
+from shardwright.inspect.quick_verify import verify_quickly
+from shardwright.storage.folder import Folder
+
+_COPIES_AT_ONCE = 16
+
+
+def promote(root: Folder, fingerprint: str) -> Manifest:
+    """Replace the dataset in a folder by the finished one in its `next/`, and return its manifest.
+
+    Raises:
+        NotADatasetError: `next/` holds no finished dataset.
+        BuildError: A file of it is missing, because another build has taken over.
+        StorageError: A file cannot be written.
+    """
+    beside = root.below(naming.NEXT_DIR)
+    if faults := verify_quickly(beside).faults:
+        raise BuildError(f"{beside} is not whole ({faults[0]}): run the build again")
+    manifest = read_manifest(beside)
+    root.write_bytes(naming.MANIFEST, replace(manifest, folder=naming.NEXT_DIR).to_bytes())
+    return promoted(root, fingerprint)
+
+
+def promoted(root: Folder, fingerprint: str) -> Manifest:
+    """Return the manifest of an overwriting build that has replaced the dataset in a folder.
+
+    Raises:
+        BuildError: The dataset there is of another plan.
+    """
+    finish_promotion(root)
+    manifest = read_manifest(root)
+    if manifest.fingerprint != fingerprint:
+        raise BuildError(f"another build has replaced the dataset at {root}: this one stops")
+    return manifest
+
+
+def finish_promotion(root: Folder) -> bool:
+    """Go on with the replacement of a dataset by that in its `next/`; return False if none began.
+
+    Raises:
+        StorageError: A file cannot be written.
+    """
+    if not (read_json(root, naming.MANIFEST) or {}).get("folder"):
+        return False
+    manifest = read_manifest(root)
+    source = root.below(manifest.folder)
+    with ThreadPoolExecutor(_COPIES_AT_ONCE) as pool:
+        deque(pool.map(lambda name: source.copy(name, root), manifest.file_names()), maxlen=0)
+    remove_stale(root, manifest)
+    root.write_bytes(naming.MANIFEST, _in_place(root, manifest).to_bytes())
+    source.remove(naming.PLAN)  # first: without it, no build resumes from what is left
+    remove_outputs(source)
+    source.remove_empty()
+    return True
+
+
+def _in_place(root: Folder, manifest: Manifest) -> Manifest:
+    """Return the manifest of the files in their own folder: copied objects have other etags."""
+    stated = root.stated() if root.is_remote else {}
+    splits = {
+        name: replace(
+            split,
+            shards=tuple(
+                replace(info, etag=info.etag and stated[shard.shard].etag)
+                for shard, info in manifest.named_shards(name)
+            ),
+        )
+        for name, split in manifest.splits.items()
+    }
+    return replace(manifest, splits=splits, folder="")
+
+
+def remove_stale(root: Folder, manifest: Manifest) -> None:
+    """Remove the files of builds that are not in the manifest."""
+    keep = {naming.MANIFEST, *manifest.file_names()}
+    root.remove_all([name for name in root.outputs() if name not in keep])
+
+
+def remove_outputs(root: Folder) -> None:
+    """Remove all files of a build: the manifest first, so a partial removal never looks finished.
+
+    The plan is last, so that what is left is still known to be of a build.
+    """
+    root.remove(naming.MANIFEST)
+    root.remove_all([name for name in root.outputs() if name != naming.PLAN])
+    root.remove(naming.PLAN)
