@@ -15,10 +15,10 @@ from pipelines.schemas_option import as_encoded, kinds_of, read_schema
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
 from shardwright.format import naming
-from shardwright.format.schema import ExampleSchema, FeatureKind
+from shardwright.format.schema import WORDS, ExampleSchema, FeatureKind, Source
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder, files_of
-from transforms.features.vocabularies import read_class_names
+from transforms.features.vocabularies import indexed_features, read_class_names
 from transforms.inputs.detection import detect_source
 from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
@@ -26,6 +26,7 @@ from transforms.inputs.tables.table_layout import TableFacts
 from transforms.inputs.tables.table_look import open_label_table
 from transforms.output_state import OutputRequest, check_output
 from transforms.publish.publication import Publication
+from transforms.reject_limits import PartialInputs
 from transforms.splits.split_lists import SplitLists
 from transforms.write.write_job import WriteJob
 
@@ -139,7 +140,25 @@ class BuildJob:
     @property
     def output_request(self) -> OutputRequest:
         options = self.options
-        return OutputRequest(options.root, options.settings, options.if_exists, input=options.input)
+        partial = PartialInputs(options.accept_partial, self._learned_classes)
+        return OutputRequest(
+            options.root,
+            options.settings,
+            options.if_exists,
+            input=options.input,
+            partial=partial,
+        )
+
+    @property
+    def _learned_classes(self) -> tuple[str, ...]:
+        """The features whose class names are learned from INPUT."""
+        return tuple(
+            feature.name
+            for feature in indexed_features(self.schema)
+            if feature.kind not in WORDS
+            and not feature.names
+            and (feature.source != Source.LABEL or self.class_names is None)
+        )
 
     @property
     def publication(self) -> Publication:

@@ -18,7 +18,6 @@ from shardwright.errors import (
     ExistsError,
     NotADatasetError,
     StorageError,
-    TooManyRejectsError,
 )
 from shardwright.format import naming
 from shardwright.format.manifest import json_bytes, read_json, write_json
@@ -26,7 +25,8 @@ from shardwright.format.manifest_check import MAX_SHARDS
 from shardwright.storage.folder import Folder
 from transforms.plan.packing import Layout
 from transforms.reject_files import write_rejects
-from transforms.rejects import Reject, count_faults
+from transforms.reject_limits import WHOLE_INPUT, PartialInputs
+from transforms.rejects import Reject
 
 _LOG = logging.getLogger("shardwright.storage")
 IF_EXISTS = ("resume", "overwrite", "error")
@@ -64,6 +64,7 @@ class OutputRequest:
         resumable: Keep shards of an unfinished build of the same plan. This holds for "overwrite",
             too: a scheduler retries a build with the same options.
         input: INPUT, for messages.
+        partial: The incomplete files and folders of INPUT that the build accepts.
     """
 
     root: Folder
@@ -71,6 +72,7 @@ class OutputRequest:
     if_exists: str
     resumable: bool = True
     input: str = ""
+    partial: PartialInputs = WHOLE_INPUT
 
 
 def is_beam_leftover(filename: str) -> bool:
@@ -84,35 +86,6 @@ def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:
     for name, digest in sorted(digests):
         whole.update(f"{name}\0{digest}\n".encode())
     return whole.hexdigest()
-
-
-def check_rejects(rejects: Mapping[str, int], num_records: int, limit: float) -> None:
-    """Stop a build that rejects too many of its inputs.
-
-    Raises:
-        TooManyRejectsError: There are no images, or the fraction of rejects exceeds `limit`.
-    """
-    faults = count_faults(rejects)
-    reasons = ", ".join(
-        f"{number} {reason}"
-        for reason, number in sorted(rejects.items(), key=lambda item: -item[1])
-    )
-    if num_records == 0:
-        raise TooManyRejectsError(
-            "INPUT has no images"
-            + (
-                f": every file is a reject ({reasons})"
-                if rejects
-                else "; the folder or table is empty"
-            )
-        )
-    fraction = faults / (faults + num_records)
-    if faults and fraction > limit:
-        raise TooManyRejectsError(
-            f"{faults} of {faults + num_records} inputs ({fraction:.2%}) are rejects, more than "
-            f"--max-reject-fraction {limit:g} allows ({reasons}): fix the inputs listed in "
-            f"{naming.REJECTS_DIR}/, or raise --max-reject-fraction"
-        )
 
 
 def check_output(request: OutputRequest) -> None:

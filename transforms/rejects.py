@@ -60,6 +60,7 @@ class RejectReason(StrEnum):
     UNUSED_ID = "unused_id"  # an id of a split list is not in INPUT
     DUPLICATE_IMAGE = "duplicate_image"  # equal bytes to another image, with --duplicates reject
     DROPPED_DUPLICATE = "dropped_duplicate"  # equal bytes to another image, with --duplicates drop
+    INCOMPLETE = "incomplete"  # a file or folder of INPUT that cannot be read to its end
     INTERNAL_ERROR = "internal_error"  # an unexpected exception: a bug here or in a decoder
 
 
@@ -108,6 +109,19 @@ class Reject:
     detail: str
 
 
+def incomplete(name: str, uri: str, fault: object, num_readable: int) -> Reject:
+    """Return the reject of a file or folder of INPUT that cannot be read to its end.
+
+    Args:
+        name: Its name below INPUT.
+        uri: Its location.
+        fault: Its fault, in words.
+        num_readable: Number of records before the fault.
+    """
+    detail = f"{fault}; {num_readable:,} records before that were readable"
+    return Reject(name, uri, RejectReason.INCOMPLETE, detail)
+
+
 REJECT_SCHEMA = pa.schema(
     [pa.field(name, pa.string(), nullable=False) for name in ("id", "uri", "reason", "detail")]
 )
@@ -121,7 +135,8 @@ def rejects_to_table(rejects: Sequence[Reject]) -> pa.Table:
     )
 
 
-# Listed for information: no wanted image is missing.
+# Listed for information. Only for incomplete inputs, which fail the build unless they are accepted
+# by name, are wanted images missing.
 NO_FAULTS = frozenset(
     {
         RejectReason.OTHER_FILE,
@@ -129,6 +144,7 @@ NO_FAULTS = frozenset(
         RejectReason.UNMATCHED_LABEL,
         RejectReason.UNUSED_ID,
         RejectReason.DROPPED_DUPLICATE,
+        RejectReason.INCOMPLETE,
     }
 )
 

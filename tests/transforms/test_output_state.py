@@ -23,6 +23,7 @@ from tests.support.build_helpers import stamps_of
 from transforms import output_state as state
 from transforms.plan.packing import Layout, ShardCuts
 from transforms.reject_files import write_rejects
+from transforms.reject_limits import check_rejects
 from transforms.rejects import Reject, RejectReason
 
 SETTINGS = {"seed": 0, "encode": {"encode": "keep"}}
@@ -276,6 +277,6 @@ def test_rejects_above_the_limit_stop_the_build(
     rejects: dict[str, int], num_records: int, limit: float, said: str | None
 ) -> None:
     if said is None:
-        state.check_rejects(rejects, num_records, limit)
+        check_rejects(rejects, num_records, limit)
     else:
-        assert refusal(state.check_rejects, rejects, num_records, limit).startswith(said)
+        assert refusal(check_rejects, rejects, num_records, limit).startswith(said)

@@ -24,13 +24,14 @@ from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema
 from shardwright.format.tfds_features import features_json
 from shardwright.storage.folder import Folder
-from transforms.output_state import Clearance, check_owner, check_rejects
+from transforms.output_state import Clearance, check_owner
 from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES
 from transforms.publish import companions
 from transforms.publish.leaks import LEAKS, find_leaks
 from transforms.publish.report import report_html
 from transforms.publish.statistics import merge_stats
+from transforms.reject_limits import check_rejects
 from transforms.splits.balance import label_deviations
 
 _READS_AT_ONCE = 16

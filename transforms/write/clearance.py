@@ -10,13 +10,13 @@ from shardwright.format import naming
 from transforms.output_state import (
     Clearance,
     OutputRequest,
-    check_rejects,
     clear_output,
     fingerprint_of,
 )
 from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS
 from transforms.reject_files import write_rejects
+from transforms.reject_limits import check_rejects
 from transforms.rejects import Reject
 
 
@@ -40,10 +40,12 @@ def clear(
         max_reject_fraction: Fail above this fraction of rejects, in [0, 1].
 
     Raises:
-        BuildError: There are too many rejects, or OUTPUT holds another build.
+        BuildError: INPUT was not read to its end, there are too many rejects, or OUTPUT holds
+            another build.
     """
     reasons = Counter(str(reject.reason) for reject in rejects)
     try:
+        request.partial.check(rejects, vocabularies)
         check_rejects(reasons, layout.num_records, max_reject_fraction)
     except BuildError:
         write_rejects(request.root, naming.FAILED_REJECTS, rejects)

@@ -126,7 +126,7 @@ def _entries(
         yield (
             prefix.rstrip("/"),
             None,
-            (RejectReason.UNREADABLE, f"cannot list the folder: {error.strerror}"),
+            (RejectReason.INCOMPLETE, f"cannot list the folder: {error.strerror}"),
         )
         return
     for entry in entries:
