@@ -14,11 +14,16 @@ import pyarrow as pa
 
 from shardwright.errors import (
     ChangedError,
+    CredentialsError,
     DeniedError,
     MissingBucketError,
     MissingError,
     StorageError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
     UnreadableError,
+    WrongRegionError,
 )
 
 
@@ -75,8 +80,25 @@ _STORAGE_REASONS: Mapping[type[StorageError], RejectReason] = {
 }
 
 
-def reason_of(error: StorageError) -> RejectReason | None:
-    """Return why an object is rejected, or None if the whole store failed."""
+# Errors of a web server. A table may name many of them, so a dead one costs its images only.
+_SERVER_ERRORS = (
+    CredentialsError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
+    WrongRegionError,
+)
+
+
+def reason_of(error: StorageError, image_uri: str = "") -> RejectReason | None:
+    """Return why an object is rejected, or None if the whole store failed.
+
+    Args:
+        error: The error of a request.
+        image_uri: The object if it is one image; "" for a file that holds many.
+    """
+    if image_uri.startswith(("http://", "https://")) and isinstance(error, _SERVER_ERRORS):
+        return RejectReason.UNREADABLE
     return _STORAGE_REASONS.get(type(error))
 
 

@@ -26,7 +26,8 @@ from transforms.references import extra_name, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
 _EMPTY = r"^$"
-_OBJECT = rf"(?s){STORE}[^/]+/+([^/])"  # a bucket and a key: only such an address can be read
+_OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
+_HIDDEN_QUERY = r"\?\*{3}$"  # left by `resolve_paths`
 
 
 def list_part(facts: TableFacts, part: str) -> Rows:
@@ -86,10 +87,11 @@ def _text_rules(table: TableLayout, where: str) -> Iterator[tuple[str, str, Reje
     if table.names_files:
         yield (
             "uri",
-            SCHEME,
+            f"{SCHEME}|{_HIDDEN_QUERY}",
             RejectReason.BAD_VALUE,
             f"{where}row {{row}}: {{uri}} is not an object's address "
-            "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH)",
+            "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH, "
+            "without a password or a query)",
         )
 
 
