@@ -60,6 +60,14 @@ class BuildArguments:
         "base folder of relative image paths (default: the folder of the file with them)",
         metavar="DIR",
     )
+    allow_outside: tuple[str, ...] = _INPUT.option(
+        (),
+        "accept images in this folder, where paths and links of INPUT may lead; may be repeated. "
+        "Without it, they must be in the folder of INPUT or of --image-root",
+        action="append",
+        metavar="DIR",
+        parse=lambda paths: tuple(map(absolute, paths)),
+    )
     labels: str | None = _INPUT.option(
         None,
         "table of any size with labels, splits and features for INPUT; all --*-column options "

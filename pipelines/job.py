@@ -258,6 +258,7 @@ def _detect_input(
         columns=_columns_of_input(options),
         storage=options.storage,
         image_root=options.image_root,
+        allow_outside=options.allow_outside,
         spool=spool
         or UnwrittenFolder(
             options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)

@@ -65,6 +65,7 @@ class RejectReason(StrEnum):
     UNUSED_ID = "unused_id"  # an id of a split list is not in INPUT
     DUPLICATE_IMAGE = "duplicate_image"  # equal bytes to another image, with --duplicates reject
     DROPPED_DUPLICATE = "dropped_duplicate"  # equal bytes to another image, with --duplicates drop
+    OUTSIDE_INPUT = "outside_input"  # a path or link out of INPUT, without --allow-outside
     INCOMPLETE = "incomplete"  # a file or folder of INPUT that cannot be read to its end
     INTERNAL_ERROR = "internal_error"  # an unexpected exception: a bug here or in a decoder
 
