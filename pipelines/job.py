@@ -281,7 +281,8 @@ def _detect_label_table(options: BuildOptions, labels: str, source: InputSource)
     root = options.image_root or source.facts.label_paths_root or options.input
     columns = {**options.columns, "size": None}
     request = SourceRequest(labels, "--labels", columns, options.storage)
-    return open_label_table(request, key=options.labels_key, root=absolute(root))
+    folders = source.facts.folders
+    return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)
 
 
 def _class_names(options: BuildOptions) -> tuple[str, ...] | None:

@@ -111,6 +111,28 @@ def test_a_data_yaml_that_leads_elsewhere(
     assert build(source, tmp_path / "out", f"--allow-outside={tmp_path}/data") == 0
 
 
+def test_further_images_of_a_table_of_labels(tmp_path: Path) -> None:
+    images = make_images(tmp_path / "in", NUM_INSIDE)
+    mask = sorted(make_images(tmp_path / "masks", 1).rglob("*.png"))[0]
+    paths = sorted(str(path.relative_to(images)) for path in images.rglob("*.png"))
+    (tmp_path / "tables").mkdir()
+    labels = tmp_path / "tables" / "labels.csv"
+    lines = [f"{path},{path}" for path in paths[1:]]
+    labels.write_text("\n".join(["path,mask", f"{paths[0]},{mask}", *lines]))
+    schema = tmp_path / "schema.py"
+    schema.write_text(
+        "from shardwright.format.schema import *\n"
+        "SCHEMA = ExampleSchema((Feature('image', FeatureKind.IMAGE, source=Source.IMAGE),"
+        " Feature('mask', FeatureKind.IMAGE)))\n"
+    )
+    options = [f"--labels={labels}", f"--schema={schema}", "--max-reject-fraction=0.9"]
+    assert build(images, tmp_path / "out", *options) == 0
+    assert "outside_input" in reasons_of(tmp_path / "out").values()
+    allowed = f"--allow-outside={tmp_path}/masks"
+    assert build(images, tmp_path / "allowed", *options, allowed) == 0
+    assert reasons_of(tmp_path / "allowed") == {}
+
+
 def test_an_input_that_is_a_link(tmp_path: Path) -> None:
     """The user gave it: where it leads is INPUT."""
     make_images(tmp_path / "real", 6)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.inputs.boundary import keep_inside
 from transforms.inputs.file_lookups import look_up_batch
 from transforms.inputs.image_paths import SCHEME, STORE, resolve_paths, stems_of
 from transforms.inputs.source import Rows, SourceFormat
@@ -51,7 +52,8 @@ def list_table(table: TableLayout, name: str = "") -> Rows:
                 yield found
             elif found.num_rows:
                 folder = table.folder_of(name)
-                yield from look_up_pictures(found, table.pictures, folder, table.storage)
+                pictures = look_up_pictures(found, table.pictures, folder, table.storage)
+                yield from keep_inside(pictures, table.folders) if table.folders else pictures
         first_row += part.num_rows
 
 
