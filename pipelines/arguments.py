@@ -11,6 +11,7 @@ from schemas.image_classification import FEATURE_NAMES
 from schemas.ready import READY_SCHEMAS
 from shardwright.format.naming import is_dataset_name
 from shardwright.sizes import parse_size
+from shardwright.storage.addresses import absolute
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.images.checks import CHECKS
 from transforms.images.options import IMAGES, EncodeOptions
@@ -60,6 +61,14 @@ class BuildArguments:
         "base folder of relative image paths (default: the folder of the file with them)",
         metavar="DIR",
     )
+    allow_outside: tuple[str, ...] = _INPUT.option(
+        (),
+        "accept images in this folder, where paths and links of INPUT may lead; may be repeated. "
+        "Without it, they must be in the folder of INPUT or of --image-root",
+        action="append",
+        metavar="DIR",
+        parse=lambda paths: tuple(map(absolute, paths)),
+    )
     labels: str | None = _INPUT.option(
         None,
         "table of any size with labels, splits and features for INPUT; all --*-column options "
@@ -77,6 +86,14 @@ class BuildArguments:
         None,
         "class names in label order, one per line (default: the sorted labels)",
         metavar="FILE",
+    )
+    accept_partial: tuple[str, ...] = _INPUT.option(
+        (),
+        "build from the readable part of a file or folder of INPUT that cannot be read to its end "
+        "(a path or a wildcard); may be repeated. Learned class names need --class-names then",
+        action="append",
+        metavar="PATH",
+        parse=lambda paths: tuple(map(absolute, paths)),
     )
     image_column: str | None = _column("image paths (default: image, path, file_name, ...)")
     label_column: str | None = _column(

@@ -16,16 +16,17 @@ from pipelines.schemas_option import as_encoded, kinds_of, read_schema
 from schemas.ready import READY_SCHEMAS
 from shardwright.errors import StorageError, UsageError
 from shardwright.format import naming
-from shardwright.format.schema import ExampleSchema, FeatureKind
+from shardwright.format.schema import WORDS, ExampleSchema, FeatureKind, Source
 from shardwright.storage.addresses import absolute
 from shardwright.storage.folder import Folder, files_of
-from transforms.features.vocabularies import read_class_names
+from transforms.features.vocabularies import indexed_features, read_class_names
 from transforms.inputs.detection import detect_source
 from transforms.inputs.source import InputSource, SourceFacts, SourceRequest
 from transforms.inputs.spool import UnwrittenFolder, forget_lost_spools
 from transforms.inputs.tables.table_layout import TableFacts
 from transforms.inputs.tables.table_look import open_label_table
 from transforms.output_state import OutputRequest, check_output
+from transforms.partial_inputs import PartialInputs
 from transforms.publish.publication import Publication
 from transforms.splits.split_lists import SplitLists
 from transforms.write.write_job import WriteJob
@@ -140,7 +141,25 @@ class BuildJob:
     @property
     def output_request(self) -> OutputRequest:
         options = self.options
-        return OutputRequest(options.root, options.settings, options.if_exists, input=options.input)
+        partial = PartialInputs(options.accept_partial, self._learned_classes)
+        return OutputRequest(
+            options.root,
+            options.settings,
+            options.if_exists,
+            input=options.input,
+            partial=partial,
+        )
+
+    @property
+    def _learned_classes(self) -> tuple[str, ...]:
+        """The features whose class names are learned from INPUT."""
+        return tuple(
+            feature.name
+            for feature in indexed_features(self.schema)
+            if feature.kind not in WORDS
+            and not feature.names
+            and (feature.source != Source.LABEL or self.class_names is None)
+        )
 
     @property
     def publication(self) -> Publication:
@@ -241,6 +260,7 @@ def _detect_input(
         columns=_columns_of_input(options),
         storage=options.storage,
         image_root=options.image_root,
+        allow_outside=options.allow_outside,
         spool=spool
         or UnwrittenFolder(
             options.root.path(naming.SPOOL_DIR), options.storage, _plans_by_content(options)
@@ -263,7 +283,8 @@ def _detect_label_table(options: BuildOptions, labels: str, source: InputSource)
     root = options.image_root or source.facts.label_paths_root or options.input
     columns = {**options.columns, "size": None}
     request = SourceRequest(labels, "--labels", columns, options.storage)
-    return open_label_table(request, key=options.labels_key, root=absolute(root))
+    folders = source.facts.folders
+    return open_label_table(request, key=options.labels_key, root=absolute(root), folders=folders)
 
 
 def _class_names(options: BuildOptions) -> tuple[str, ...] | None:

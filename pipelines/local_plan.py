@@ -6,7 +6,7 @@ build to compare with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -28,6 +28,7 @@ from transforms.output_state import (
 from transforms.plan.packing import Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.reject_limits import check_rejects
+from transforms.rejects import Reject
 from transforms.write.shard_writing import find_finished
 
 
@@ -40,7 +41,7 @@ class BuildState(StrEnum):
     UP_TO_DATE = "up_to_date"  # nothing to do
     OVERWRITE = "overwrite"  # replace the dataset, with --if-exists overwrite
     REFUSED = "refused"  # fail: OUTPUT holds another build
-    FAILED = "failed"  # fail: no images, or too many rejects
+    FAILED = "failed"  # fail: no images, an incomplete input, or too many rejects
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,10 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     )
     if refusal:
         return replace(planned, state=BuildState.REFUSED, reason=refusal)
+    try:
+        _check_input(job, planned, shards.rejects)
+    except BuildError as error:
+        return replace(planned, state=BuildState.FAILED, reason=str(error))
     return _judge(job, planned, manifest, plan)
 
 
@@ -108,6 +113,12 @@ def _read_output(root: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | 
     return read_json(root, naming.MANIFEST), read_json(root, naming.PLAN)
 
 
+def _check_input(job: BuildJob, planned: LocalPlan, rejects: Sequence[Reject]) -> None:
+    """Raise a `BuildError` if a build would fail for its rejects."""
+    job.output_request.partial.check(rejects, planned.vocabularies)
+    check_rejects(planned.rejects, planned.layout.num_records, job.options.limits)
+
+
 def _judge(
     job: BuildJob,
     planned: LocalPlan,
@@ -116,10 +127,6 @@ def _judge(
 ) -> LocalPlan:
     """Return the plan with its state; the checks are in the same order as in a build."""
     options = job.options
-    try:
-        check_rejects(planned.rejects, planned.layout.num_records, options.limits)
-    except BuildError as error:
-        return replace(planned, state=BuildState.FAILED, reason=str(error))
     if manifest is None and plan is None:
         return planned
     if options.if_exists == "overwrite" and (

@@ -23,6 +23,7 @@ from shardwright.format.manifest import json_bytes, read_json, write_json
 from shardwright.format.manifest_check import MAX_SHARDS
 from shardwright.storage.folder import Folder
 from transforms.free_output import check_room, check_strangers
+from transforms.partial_inputs import WHOLE_INPUT, PartialInputs
 from transforms.plan.packing import Layout
 from transforms.promotion import finish_promotion, remove_outputs
 from transforms.reject_files import write_rejects
@@ -62,6 +63,7 @@ class OutputRequest:
         resumable: Keep shards of an unfinished build of the same plan. This holds for "overwrite",
             too: a scheduler retries a build with the same options.
         input: INPUT, for messages.
+        partial: The incomplete files and folders of INPUT that the build accepts.
     """
 
     root: Folder
@@ -69,6 +71,7 @@ class OutputRequest:
     if_exists: str
     resumable: bool = True
     input: str = ""
+    partial: PartialInputs = WHOLE_INPUT
 
 
 def fingerprint_of(digests: Iterable[tuple[str, str]]) -> str:

@@ -14,11 +14,16 @@ import pyarrow as pa
 
 from shardwright.errors import (
     ChangedError,
+    CredentialsError,
     DeniedError,
     MissingBucketError,
     MissingError,
     StorageError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
     UnreadableError,
+    WrongRegionError,
 )
 
 
@@ -60,6 +65,8 @@ class RejectReason(StrEnum):
     UNUSED_ID = "unused_id"  # an id of a split list is not in INPUT
     DUPLICATE_IMAGE = "duplicate_image"  # equal bytes to another image, with --duplicates reject
     DROPPED_DUPLICATE = "dropped_duplicate"  # equal bytes to another image, with --duplicates drop
+    OUTSIDE_INPUT = "outside_input"  # a path or link out of INPUT, without --allow-outside
+    INCOMPLETE = "incomplete"  # a file or folder of INPUT that cannot be read to its end
     INTERNAL_ERROR = "internal_error"  # an unexpected exception: a bug here or in a decoder
 
 
@@ -74,8 +81,25 @@ _STORAGE_REASONS: Mapping[type[StorageError], RejectReason] = {
 }
 
 
-def reason_of(error: StorageError) -> RejectReason | None:
-    """Return why an object is rejected, or None if the whole store failed."""
+# Errors of a web server. A table may name many of them, so a dead one costs its images only.
+_SERVER_ERRORS = (
+    CredentialsError,
+    ThrottledError,
+    TimedOutError,
+    UnreachableError,
+    WrongRegionError,
+)
+
+
+def reason_of(error: StorageError, image_uri: str = "") -> RejectReason | None:
+    """Return why an object is rejected, or None if the whole store failed.
+
+    Args:
+        error: The error of a request.
+        image_uri: The object if it is one image; "" for a file that holds many.
+    """
+    if image_uri.startswith(("http://", "https://")) and isinstance(error, _SERVER_ERRORS):
+        return RejectReason.UNREADABLE
     return _STORAGE_REASONS.get(type(error))
 
 
@@ -112,6 +136,19 @@ class Reject:
     detail: str
 
 
+def incomplete(name: str, uri: str, fault: object, num_readable: int) -> Reject:
+    """Return the reject of a file or folder of INPUT that cannot be read to its end.
+
+    Args:
+        name: Its name below INPUT.
+        uri: Its location.
+        fault: Its fault, in words.
+        num_readable: Number of records before the fault.
+    """
+    detail = f"{fault}; {num_readable:,} records before that were readable"
+    return Reject(name, uri, RejectReason.INCOMPLETE, detail)
+
+
 REJECT_SCHEMA = pa.schema(
     [pa.field(name, pa.string(), nullable=False) for name in ("id", "uri", "reason", "detail")]
 )
@@ -125,7 +162,8 @@ def rejects_to_table(rejects: Sequence[Reject]) -> pa.Table:
     )
 
 
-# Listed for information: no wanted image is missing.
+# Listed for information. Only for incomplete inputs, which fail the build unless they are accepted
+# by name, are wanted images missing.
 NO_FAULTS = frozenset(
     {
         RejectReason.OTHER_FILE,
@@ -133,6 +171,7 @@ NO_FAULTS = frozenset(
         RejectReason.UNMATCHED_LABEL,
         RejectReason.UNUSED_ID,
         RejectReason.DROPPED_DUPLICATE,
+        RejectReason.INCOMPLETE,
     }
 )
 

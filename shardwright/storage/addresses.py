@@ -25,6 +25,10 @@ _STORES = {
     "http": "http",
     "https": "https",
 }
+_LOGIN = re.compile(r"(?<=://)[^/\s'\"]*@")
+# Of a signed URL, or as `redact` leaves it.
+_QUERY = re.compile(r"(https?://[^\s?'\"]*)\?(?:\*{3}|[^\s'\"]*=[^\s'\"]*)", re.IGNORECASE)
+HIDDEN = "***"  # stands for a secret
 _BAD_SEGMENTS = frozenset({"", ".", ".."})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -54,9 +58,14 @@ def parse_address(uri: str) -> Address:
     """Split a store's address into store and key.
 
     Raises:
-        UsageError: The scheme is not supported, or there is no bucket.
+        UsageError: The scheme is not supported, there is no bucket, or the address has a secret.
     """
     match = _SCHEME.match(uri)
+    if ("@" in uri or "?" in uri) and (_LOGIN.search(uri) or _QUERY.search(uri)):
+        raise UsageError(
+            f"{redact(uri)!r}: addresses with a user name, a password or a query (signed URLs) are "
+            "not supported: give credentials as --storage-option or in the environment"
+        )
     scheme = _STORES.get(match[1].lower()) if match else None
     if match is None or scheme is None:
         known = ", ".join(f"{name}://" for name in dict.fromkeys(_STORES.values()))
@@ -68,6 +77,13 @@ def parse_address(uri: str) -> Address:
     if not bucket:
         raise UsageError(f"{uri!r} has no bucket: write {scheme}://BUCKET/PREFIX")
     return Address(f"{scheme}://{bucket}", unquote(key) if scheme.startswith("http") else key)
+
+
+def redact(text: str) -> str:
+    """Return a text, such as a message, without passwords and queries in its addresses."""
+    if "://" not in text:
+        return text
+    return _QUERY.sub(rf"\1?{HIDDEN}", _LOGIN.sub(f"{HIDDEN}@", text))
 
 
 def absolute(uri: str) -> str:

@@ -5,6 +5,8 @@ Transient errors are retried with exponential backoff until a deadline:
 * 5 seconds if the endpoint has never responded: it is probably wrong.
 * 30 seconds if other requests to the store succeed: only this object fails.
 * 3 minutes, or the `deadline` option, if no request succeeds: the store has an outage.
+
+A web server that failed so is left alone for a minute: a table may name thousands of its images.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from typing import Any, TypeVar
 from obstore.exceptions import BaseError
 from obstore.store import AzureStore, GCSStore, HTTPStore, S3Store
 
-from shardwright.errors import ClientError, StorageError, UnreadableError
+from shardwright.errors import ClientError, StorageError, UnreachableError, UnreadableError
+from shardwright.storage.addresses import HIDDEN, redact
 from shardwright.storage.client_config import configure
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.faults import StoreFault, fault_of, is_past_end, is_whole_answer
@@ -33,6 +36,7 @@ _LOG = logging.getLogger("shardwright.storage")
 FIRST_CONTACT_SECONDS = 5.0
 ONE_OBJECT_SECONDS = 30.0
 DEADLINE_SECONDS = 180.0
+REST_SECONDS = 60.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _SAY_EVERY_SECONDS = 10.0
 # read_timeout bounds the wait for the next byte, timeout a whole part on a slow network.
@@ -72,10 +76,12 @@ class Client:
             else DEADLINE_SECONDS
         )
         self.login, self.config = configure(store, values)
-        self.endpoint = str(
-            self.config.get("endpoint")
-            or self.config.get("base_url")
-            or _HOSTS.get(self.scheme, store)
+        self.endpoint = redact(
+            str(
+                self.config.get("endpoint")
+                or self.config.get("base_url")
+                or _HOSTS.get(self.scheme, store)
+            )
         )
         self.objects = self._make(values, _TIMEOUTS, _NO_RETRIES)
         upload_retries = {**_UPLOAD_RETRIES, "retry_timeout": timedelta(seconds=self.deadline)}
@@ -86,6 +92,7 @@ class Client:
         self._last_failure = 0.0
         self._down_since = 0.0
         self._last_said = 0.0
+        self._rests_until = 0.0
 
     def call(
         self,
@@ -107,6 +114,8 @@ class Client:
             StorageError: One of its subclasses, with the object and, if there is one, the fix.
         """
         started, attempt = time.monotonic(), 0
+        if started < self._rests_until:
+            raise UnreachableError(f"{uri}: {self.endpoint} did not respond to earlier requests")
         while True:
             COUNTERS.add("requests")
             try:
@@ -182,6 +191,8 @@ class Client:
     def _last_word(self, fault: StoreFault, started: float) -> StorageError:
         if self._serves_others(started):
             return UnreadableError(f"{fault.error}, while other objects are served")
+        if self.scheme in ("http", "https"):
+            self._rests_until = time.monotonic() + REST_SECONDS
         return type(fault.error)(f"{fault.error}; tried for {time.monotonic() - started:.0f} s")
 
     def _say(self, fault: StoreFault, attempt: int, started: float) -> None:
@@ -251,7 +262,8 @@ def client_for(store: str, options: StorageOptions) -> Client:
             try:
                 client = _clients[store, options] = Client(store, options)
             except (BaseError, ValueError) as error:
-                raise ClientError(
-                    f"{store}: invalid storage options: {str(error).partition(chr(10))[0]}"
-                ) from error
+                told = str(error).partition("\n")[0]
+                for value in options.for_store(store).values():
+                    told = told.replace(value, HIDDEN) if value else told
+                raise ClientError(f"{store}: invalid storage options: {told}") from error
     return client

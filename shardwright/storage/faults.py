@@ -26,7 +26,7 @@ from shardwright.errors import (
     UnreachableError,
     WrongRegionError,
 )
-from shardwright.storage.addresses import key_problem, parse_address
+from shardwright.storage.addresses import key_problem, parse_address, redact
 
 _STATUS = re.compile(r"status code: (\d{3})|status: (\d{3})\b")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -89,7 +89,7 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
         error, (exceptions.BaseError, OSError, ValueError)
     ):
         return None
-    text = str(error)
+    text = redact(str(error))
     match = _STATUS.search(text)
     status = int(match[1] or match[2]) if match else None
     found = _CODE.search(text)

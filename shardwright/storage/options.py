@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from shardwright.errors import UsageError
-from shardwright.storage.addresses import parse_address
+from shardwright.storage.addresses import HIDDEN, parse_address, redact
 
 S3_KEYS = frozenset(
     (
@@ -89,7 +89,7 @@ class StorageOptions:
             match = _FORM.fullmatch(text)
             if match is None:
                 raise UsageError(
-                    f"--storage-option {text.partition('=')[0]!r} must be KEY=VALUE, "
+                    f"--storage-option{_shown(text.partition('=')[0])} must be KEY=VALUE, "
                     "or s3://BUCKET:KEY=VALUE for one bucket"
                 )
             scope = parse_address(match["scope"]).store if match["scope"] else ""
@@ -110,7 +110,7 @@ class StorageOptions:
 
     def __repr__(self) -> str:
         shown = (
-            f"{scope}{':' if scope else ''}{key}={'***' if _SECRET.search(key) else value}"
+            f"{scope}{':' if scope else ''}{key}={HIDDEN if _SECRET.search(key) else redact(value)}"
             for scope, key, value in self.settings
         )
         return f"StorageOptions({', '.join(shown)})"
@@ -127,7 +127,7 @@ def _check(key: str, value: str) -> tuple[str, str]:
             if guess
             else f"known keys include {', '.join(sorted(S3_KEYS)[:4])}, allow_http"
         )
-        raise UsageError(f"--storage-option {key!r} is unknown; {hint}")
+        raise UsageError(f"--storage-option{_shown(key)} is unknown; {hint}")
     if key == "path_style":
         return "virtual_hosted_style_request", str(not parse_bool(key, value)).lower()
     key = _ALIASES.get(key, key)
@@ -138,6 +138,12 @@ def _check(key: str, value: str) -> tuple[str, str]:
     return key, value
 
 
+def _shown(key: str) -> str:
+    """Return a key for a message, after a space; "" for what may be a secret without its key."""
+    known = difflib.get_close_matches(key.rpartition(":")[2].lower(), _KEYS, 1)
+    return f" {redact(key)!r}" if known else ""
+
+
 def parse_bool(key: str, value: str) -> bool:
     """Parse a boolean value.
 
@@ -145,7 +151,7 @@ def parse_bool(key: str, value: str) -> bool:
         UsageError: It is neither true nor false.
     """
     if value.lower() not in _BOOLS:
-        raise UsageError(f"--storage-option {key}={value!r} must be true or false")
+        raise UsageError(f"--storage-option {key} must be true or false")
     return _BOOLS[value.lower()]
 
 
@@ -157,9 +163,7 @@ def parse_seconds(key: str, value: str) -> timedelta:
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*s?", value.strip())
     if match is None or not float(match[1]):
-        raise UsageError(
-            f"--storage-option {key}={value!r} must be a number of seconds above 0, such as 30"
-        )
+        raise UsageError(f"--storage-option {key} must be a number of seconds above 0, such as 30")
     return timedelta(seconds=float(match[1]))
 
 

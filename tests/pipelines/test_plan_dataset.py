@@ -89,7 +89,7 @@ def test_no_image_is_opened(tmp_path: Path, plan_json: PlanJson) -> None:
     paths = [f"/none/{n}.jpg" for n in range(1000)]
     rows = {"path": paths, "label": ["a", "b"] * 500, "size": [50_000] * 1000}
     pq.write_table(pa.table(rows), table)
-    options = ("--size-column", "size", "--shard-size", "10MB")
+    options = ("--size-column", "size", "--shard-size", "10MB", "--allow-outside", "/none")
     code, found = plan_json(table, tmp_path / "pets", *options)
     assert (code, found["rejects"]) == (0, {})
     split = found["splits"]["train"]
@@ -208,7 +208,7 @@ def test_an_input_without_images(
 def test_too_many_rejects_of_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = tmp_path / "table.csv"
     table.write_text("path,label,size\n/a.png,x,10\n/a.png,y,10\n/b.png,,10\n")
-    options = ("--size-column", "size", "--max-reject-fraction", "0.5")
+    options = ("--size-column=size", "--max-reject-fraction=0.5", "--allow-outside=/")
     assert plan(table, tmp_path / "pets", *options) == 1
     said = capsys.readouterr()
     assert "rejects so far: 1 duplicate_id, 1 missing_label" in said.out

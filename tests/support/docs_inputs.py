@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.support.build_helpers import build, make_images
-from tests.support.input_forms import FORMS
+from tests.support.input_forms import CLASSES, FORMS
 from tests.support.schema_tables import mask_of
 
 NUM_PHOTOS = 160
@@ -51,6 +51,9 @@ def write(root: Path) -> Path:
             made = next(path for path in (root / "form").iterdir() if path.name.startswith("in"))
             shutil.move(made, root / NAMES[form.name])
             shutil.rmtree(root / "form")
+    whole = (root / "photos.tar").read_bytes()
+    (root / "half.tar").write_bytes(whole[: len(whole) // 2 + 100])
+    (root / "names.txt").write_text("\n".join(CLASSES))
     splits = "--split=train=0.8,validation=0.1,test=0.1"
     for name in ("dataset", "other"):
         assert build(photos, root / name, splits) == 0

@@ -33,7 +33,8 @@ def test_no_rejects_are_a_table_without_rows() -> None:
 @pytest.mark.parametrize(
     ("counts", "faults"),
     [({}, 0), ({"other_file": 9}, 0), ({"other_file": 9, "corrupt": 2, "bad_id": 1}, 3),
-     ({"empty_box": 9}, 0), ({"dropped_duplicate": 9, "unused_id": 2, "duplicate_image": 1}, 1)],
+     ({"empty_box": 9, "incomplete": 1}, 0),
+     ({"dropped_duplicate": 9, "unused_id": 2, "duplicate_image": 1}, 1)],
 )  # fmt: skip
 def test_expected_rejects_are_no_faults(counts: dict[str, int], faults: int) -> None:
     assert rejects.count_faults(counts) == faults
@@ -48,7 +49,8 @@ def test_reasons() -> None:
         "policy_small", "policy_extension", "missing_file", "unreadable", "changed", "bad_id",
         "duplicate_id", "missing_label", "unknown_label", "unknown_split", "bad_value", "transform",
         "other_file", "empty_box", "unmatched_label", "ambiguous_label", "unused_id",
-        "duplicate_image", "dropped_duplicate", "internal_error",
+        "duplicate_image", "dropped_duplicate", "outside_input", "incomplete",
+        "internal_error",
     ]  # fmt: skip
     retryable = ["changed", "internal_error", "missing_file", "unreadable"]
     assert sorted(rejects.RETRYABLE) == retryable

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import metadata
 from typing import Any
 
 from shardwright.errors import UsageError
+from shardwright.storage.addresses import is_remote
 from transforms.inputs.input_files import checked
-from transforms.inputs.source import InputSource, SourceFormat, SourceRequest
-from transforms.inputs.wildcards import has_wildcard
+from transforms.inputs.source import InputSource, SourceFacts, SourceFormat, SourceRequest
+from transforms.inputs.wildcards import fixed_folder, has_wildcard
 
 ENTRY_POINTS = "shardwright.sources"
 
@@ -45,8 +48,21 @@ def detect_source(request: SourceRequest) -> InputSource:
     for name, known in _candidates(request.input_format).items():
         facts = known.look(found)
         if facts is not None:
-            return InputSource(name, known, facts)
+            folders = _folders_of(found, facts)
+            return InputSource(name, known, replace(facts, folders=folders))
     raise UsageError(f"{request.argument} {request.uri} {_problem(request)}")
+
+
+def _folders_of(request: SourceRequest, facts: SourceFacts) -> tuple[str, ...]:
+    """Return the folders and files that images may be in; real paths if they are local."""
+    uri = request.uri
+    own = fixed_folder(uri) if has_wildcard(uri) else uri
+    if not is_remote(own) and not os.path.isdir(own):
+        own = os.path.dirname(own)
+    spool = None if request.spool is None else request.spool.uri
+    others = (request.image_root, facts.label_paths_root, spool)
+    found = (uri, own, *filter(None, others), *facts.folders, *request.allow_outside)
+    return tuple(dict.fromkeys(one if is_remote(one) else os.path.realpath(one) for one in found))
 
 
 def _candidates(input_format: str | None) -> Mapping[str, SourceFormat[Any]]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from shardwright.errors import StorageError
+from shardwright.errors import StorageError, UsageError
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.objects import head_object
 from shardwright.storage.options import StorageOptions
@@ -82,8 +82,10 @@ def _look_up_object(uri: str, storage: StorageOptions, listed_in: str) -> FileLo
         return _look_up_file(uri, listed_in)
     try:
         found = head_object(uri, storage)
+    except UsageError as error:
+        return FileLookup(problem=(RejectReason.BAD_VALUE, str(error)))
     except StorageError as error:
-        if (reason := reason_of(error)) is None:
+        if (reason := reason_of(error, uri)) is None:
             raise
         return FileLookup(problem=(reason, str(error)))
     if found is None:

@@ -10,13 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shardwright.storage.addresses import is_remote, parse_address
+from shardwright.storage.addresses import HIDDEN, is_remote, parse_address
 from transforms.inputs.file_rules import IMAGE_EXTENSIONS
 
 SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 STORE = r"^(s3a?|gs|gcs|az|https?)://"
 # Paths to resolve one by one: with dots, doubled slashes, a home folder, or the scheme file.
 _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"
+# What `addresses.redact` hides, for arrays.
+_SECRETS = (
+    r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)[^/]*(@)",
+    r"(?is)^(https?://[^?]*\?)[^=]*=.*()",
+)
 _IMAGE_ENDING = rf"(?is)(.)\.({'|'.join(sorted(IMAGE_EXTENSIONS))})$"
 
 
@@ -34,8 +39,12 @@ def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
     """Return (path relative to `root`, absolute path or address) for each path.
 
     A path outside `root` and a store's address stay as written in place of a relative path. An
-    empty path stays empty in both.
+    empty path stays empty in both. Passwords and queries in addresses are hidden, and such
+    addresses cannot be read.
     """
+    if pc.any(pc.match_substring(paths, "://")).as_py():
+        for pattern in _SECRETS:
+            paths = pc.replace_substring_regex(paths, pattern, rf"\1{HIDDEN}\2")
     folder = root.rstrip("/") + "/"
     below = pc.if_else(pc.equal(paths, ""), "", pc.binary_join_element_wise(folder, paths, ""))
     whole = pc.match_substring_regex(paths, f"^/|{SCHEME}")

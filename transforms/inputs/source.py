@@ -24,6 +24,7 @@ from shardwright.format.schema import Feature, FeatureKind
 from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
+from transforms.inputs.boundary import keep_inside
 from transforms.inputs.folder_contents import FolderListings
 from transforms.references import REFERENCE_SCHEMA, extra_columns, name_of_extra
 from transforms.rejects import Reject
@@ -42,6 +43,7 @@ class SourceRequest:
         storage: Options of the stores that hold INPUT and its images.
         image_root: The folder that relative image paths start from (`--image-root`); None for the
             format's rule.
+        allow_outside: Local folders outside of INPUT that its images may be in (`--allow-outside`).
         spool: A folder for bytes that cannot be read in place (`spool`); None to write nothing.
         kinds: Column -> kind of the feature that `--schema` fills from it. For a column here or in
             `columns`, this decides the kind, whatever the values begin with.
@@ -54,6 +56,7 @@ class SourceRequest:
     columns: Mapping[str, str | None] = field(default_factory=dict)
     storage: StorageOptions = NO_OPTIONS
     image_root: str | None = None
+    allow_outside: tuple[str, ...] = ()
     spool: Folder | None = None
     kinds: Mapping[str, FeatureKind] = field(default_factory=dict)
     input_format: str | None = None
@@ -131,6 +134,8 @@ class SourceFacts:
         class_names: The class names in label order, if the source states them; None to learn them.
         label_paths_root: The folder that relative paths in a `--labels` table start from; None for
             INPUT.
+        folders: Local folders that its images may be in, beside INPUT's own; `detect_source` adds
+            that and those of options, as real paths. A path that leads out of them is a reject.
     """
 
     description: str
@@ -146,6 +151,7 @@ class SourceFacts:
     labels_are_indices: bool = False
     class_names: tuple[str, ...] | None = None
     label_paths_root: str | None = None
+    folders: tuple[str, ...] = ()
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -187,12 +193,14 @@ class SourceFormat(Generic[F]):
         rank: Formats of lower rank are tried first: 10 to 30 for those that go by a file name,
             about 50 for those that look into a folder, and 100 for a folder of images, which any
             folder may be.
+        checks_links: True if the listing itself rejects links that lead out of `facts.folders`.
     """
 
     summary: str
     look: Callable[[SourceRequest], F | None]
     list_part: Callable[[F, str], Rows]
     rank: int = 40
+    checks_links: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +219,11 @@ class InputSource:
 
     def list_part(self, part: str) -> Rows:
         """Yield the references and rejects of one of the facts' parts."""
-        return self.format.list_part(self.facts, part)
+        rows = self.format.list_part(self.facts, part)
+        folders = self.facts.folders
+        return keep_inside(rows, folders) if folders and not self.format.checks_links else rows
 
     def for_features(self, features: Sequence[Feature]) -> InputSource:
         """Return the source that fills these features and need not bring other extra columns."""
-        return replace(self, facts=self.facts.for_features(features))
+        facts = self.facts.for_features(features)
+        return replace(self, facts=replace(facts, folders=self.facts.folders))

@@ -85,6 +85,11 @@ def _matching_objects(uri: str, storage: StorageOptions) -> list[tuple[str, str]
     return found
 
 
+def fixed_folder(pattern: str) -> str:
+    """Return the folder above the first part with a wildcard."""
+    return _fixed_part(pattern)[0] or "/"
+
+
 def _fixed_part(uri: str) -> tuple[str, str]:
     """Split an address into the folder above the first part with a wildcard, and the rest."""
     found = _WILDCARD.search(uri)

@@ -40,10 +40,12 @@ def clear(
         limits: The rejects that the build accepts.
 
     Raises:
-        BuildError: There are too many rejects, or OUTPUT holds another build.
+        BuildError: INPUT was not read to its end, there are too many rejects, or OUTPUT holds
+            another build.
     """
     reasons = Counter(str(reject.reason) for reject in rejects)
     try:
+        request.partial.check(rejects, vocabularies)
         check_rejects(reasons, layout.num_records, limits)
     except BuildError:
         write_rejects(request.root, naming.FAILED_REJECTS, rejects)

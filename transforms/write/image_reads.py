@@ -152,7 +152,7 @@ def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
                 uri, storage, offset, num_bytes, etag=None if _is_spooled(place) else etag
             )
     except StorageError as error:
-        reason = reason_of(error)
+        reason = reason_of(error, uri if offset is None else "")
         if reason is None:
             raise
         raise RejectedImage(reason, str(error)) from error

@@ -209,7 +209,7 @@ def test_broken_files(tmp_path: Path) -> None:
     make_files(tmp_path / "in", "a.parquet", data=b"")
     write(tmp_path / "in" / "b.parquet", hub(1))
     rows, rejects = listed(source_of(tmp_path / "in", tmp_path / "spool"))
-    assert (len(rows), rejects) == (1, {"a.parquet": "empty_file"})
+    assert (len(rows), rejects) == (1, {"a.parquet": "incomplete"})
 
 
 def test_a_build_that_draws_splits_and_has_a_reject(tmp_path: Path) -> None:

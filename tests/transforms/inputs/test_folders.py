@@ -159,7 +159,7 @@ def test_files_that_go_away_while_they_are_listed(tmp_path: Path) -> None:
     assert not isinstance(first, Reject)
     assert [(part.id, str(part.reason)) for part in listed if isinstance(part, Reject)] == [
         ("a/2.png", "missing_file"),
-        ("b", "unreadable"),
+        ("b", "incomplete"),
     ]
 
 

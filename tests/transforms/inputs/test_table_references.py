@@ -123,7 +123,8 @@ def test_details_state_the_row(tmp_path: Path) -> None:
     lines = [",a,1", "1.png,,1", "1.png,c,", "ftp://b/1.png,d,1", "no.png,e,1", "1.png,f,1"]
     source = source_of(tmp_path, "image,key,n\n" + "\n".join(lines) + "\n", id="key")
     parts = list(list_table(source))
-    stores = "s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH"
+    stores = "s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH, "
+    stores += "without a password or a query"
     assert [(reject.id, str(reject.reason), reject.detail) for reject in rejects_of(parts)] == [
         ("a", "bad_value", "row 0: the image column 'image' is empty"),
         ("", "bad_id", "row 1: the id is empty"),

@@ -126,7 +126,7 @@ def test_bad_rows_are_rejected(bucket: Bucket) -> None:
     no_part = "has an empty, '.' or '..' part in its name, which is not supported: rename the "
     scheme = (
         "is not an object's address (s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, "
-        "https://HOST/PATH)"
+        "https://HOST/PATH, without a password or a query)"
     )
     no_bucket = f"bucket 'no-such-bucket' does not exist at {bucket.server.endpoint}: check the "
     expected = {

@@ -142,7 +142,7 @@ def test_an_archive_that_is_replaced_or_gone(tmp_path: Path) -> None:
         read_row(row)
     assert changed.value.reason == RejectReason.CHANGED
     path.unlink()
-    assert listed(source) == ([], {"a.tar": "missing_file"})
+    assert listed(source) == ([], {"a.tar": "incomplete"})
 
 
 def pack_three(folder: Path) -> Path:

@@ -215,8 +215,10 @@ def test_labels_of_text_and_a_cut_file(tmp_path: Path) -> None:
     records = [example(image=png_of(n), label=CLASSES[n % 3].encode()) for n in range(10)]
     path = write_records(tmp_path / "in" / "train.tfrecord", records)
     path.write_bytes(path.read_bytes()[:-3])
-    assert build(tmp_path / "in", tmp_path / "out", "--max-reject-fraction", "0.2") == 0
-    assert reasons_of(tmp_path / "out") == {"train.tfrecord#9": "truncated"}
+    (tmp_path / "names.txt").write_text("\n".join(sorted(CLASSES)))
+    accepted = ["--accept-partial", str(path), "--class-names", str(tmp_path / "names.txt")]
+    assert build(tmp_path / "in", tmp_path / "out", *accepted) == 0
+    assert reasons_of(tmp_path / "out") == {"train.tfrecord": "incomplete"}
     assert len(rejects_of(tmp_path / "out")) == 1
     names = sorted(CLASSES)
     assert manifest_of(tmp_path / "out")["schema"]["class_names"] == names

@@ -237,7 +237,7 @@ def test_a_cut_shard_gives_the_samples_before_the_cut(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[: 3 * 4 * 1024 + 600])
     rows, reasons, _ = listed(opened(path))
     assert [row["id"] for row in rows] == ["a/000000", "a/000001", "a/000002"]
-    assert reasons == {"a.tar": "truncated"}
+    assert reasons == {"a.tar": "incomplete"}
 
 
 def test_keys() -> None:

@@ -151,14 +151,17 @@ def test_a_split_list_is_read_whole_or_the_build_fails(tmp_path: Path) -> None:
     assert [row["split"] for row in rows] == ["train", "validation"]
     (tmp_path / "one.txt").unlink()
     (tmp_path / "one.txt").symlink_to("/proc/self/mem")
-    with pytest.raises(BuildError, match=r"cannot read the split list .*/one.txt: "):
+    with pytest.raises(BuildError, match=r"/one.txt: it leads to /proc/.*, outside of INPUT"):
         list(list_source(source))
+    with pytest.raises(BuildError, match=r"cannot read the split list .*/one.txt: "):
+        det.listed(tmp_path, allow_outside=("/proc",))
 
 
 def test_a_data_yaml_that_is_elsewhere(tmp_path: Path) -> None:
     ultralytics(tmp_path / "sets" / "mine")
     det.write(tmp_path, {"yamls/x.yaml": f"path: ../sets/mine\n{YAML}", "yamls/y.yaml": YAML})
-    assert len(det.listed(tmp_path / "yamls" / "x.yaml")[1]) == 3
+    allowed = (str(tmp_path / "sets"),)
+    assert len(det.listed(tmp_path / "yamls" / "x.yaml", allow_outside=allowed)[1]) == 3
     assert (
         len(det.listed(tmp_path / "yamls" / "y.yaml", image_root=f"{tmp_path}/sets/mine")[1]) == 3
     )

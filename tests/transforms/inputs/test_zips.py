@@ -125,7 +125,7 @@ def test_damaged_members_leave_the_others_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", [b"", b"no zip", b"PK\3\4" + b"\0" * 100])
 def test_a_file_that_is_no_zip_is_one_reject(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.zip").write_bytes(data)
-    assert list_zip(tmp_path / "a.zip") == ([], {"a.zip": "truncated"})
+    assert list_zip(tmp_path / "a.zip") == ([], {"a.zip": "incomplete"})
 
 
 @examples(25, 300)
@@ -144,7 +144,7 @@ def test_damage_never_raises(place: int, bits: int, method: str, cut: bool) -> N
         path.write_bytes(data[:place] if cut else data)
         rows, rejects = list_zip(path, Path(folder, "spool"))
     assert len(rows) + len(rejects) <= 4
-    assert not cut or (rows, rejects) == ([], {"a.zip": "truncated"})
+    assert not cut or (rows, rejects) == ([], {"a.zip": "incomplete"})
 
 
 def test_a_folder_of_zips(tmp_path: Path) -> None:

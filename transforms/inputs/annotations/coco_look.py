@@ -160,6 +160,7 @@ def _facts_of(request: SourceRequest, files: Sequence[str]) -> CocoFacts:
         uri=request.uri,
         sets=sets,
         root=root,
+        folders=(root,),
         names=names,
         has_boxes=has_boxes,
         has_captions=has_captions,

@@ -45,25 +45,37 @@ class TreeFile(NamedTuple):
         return Reject(self.path, self.uri, reason, detail)
 
 
-def list_tree(root: str, storage: StorageOptions) -> tuple[list[TreeFile], list[Reject]]:
+def list_tree(
+    root: str, storage: StorageOptions, folders: tuple[str, ...] = ()
+) -> tuple[list[TreeFile], list[Reject]]:
     """Return the files below a folder by path, without litter, and rejects of bad ones.
 
+    Args:
+        root: The folder.
+        storage: Options of its store.
+        folders: As for `local_folders.walk`.
+
     Raises:
+        BuildError: A link leads out of `folders`.
         StorageError: The store cannot be listed.
     """
     found = sorted(
-        _objects(root, storage) if is_remote(root) else _files(root), key=lambda item: item[0].path
+        _objects(root, storage) if is_remote(root) else _files(root, folders),
+        key=lambda item: item[0].path,
     )
     files = [file for file, problem in found if problem is None]
     return files, [file.reject(*problem) for file, problem in found if problem is not None]
 
 
-def _files(root: str) -> Iterator[tuple[TreeFile, Problem | None]]:
-    for relative, entry, problem in walk(root):
+def _files(root: str, folders: tuple[str, ...]) -> Iterator[tuple[TreeFile, Problem | None]]:
+    for relative, entry, problem in walk(root, folders):
         name = os.fsencode(relative).decode("utf-8", "backslashreplace")
         file = TreeFile(name, f"{root}/{name}", 0, None)
         if name != relative:
             yield file, (RejectReason.BAD_ID, "the file's name is not UTF-8: rename it")
+        elif problem and problem[0] == RejectReason.OUTSIDE_INPUT:
+            # Without a label file or a list, images would get no objects or another split.
+            raise BuildError(f"{file.uri}: {problem[1]}")
         elif problem or entry is None:
             if problem and problem[0] != RejectReason.OTHER_FILE:
                 yield file, problem

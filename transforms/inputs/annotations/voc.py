@@ -49,7 +49,7 @@ class _Tree:
 def list_part(facts: VocFacts, part: str) -> Rows:
     """Yield the tree's images as references, sorted by path, and rejects; the only part is ""."""
     del part
-    files, rejects = list_tree(facts.root, facts.storage)
+    files, rejects = list_tree(facts.root, facts.storage, facts.folders)
     yield from rejects
     tree = _sort(files)
     splits, faults = _listed_splits(facts, tree) if facts.has_lists else ({}, [])
@@ -223,4 +223,6 @@ def _pictures(files: Sequence[TreeFile | None]) -> pa.Array:
     return pa.array(found, PICTURE_TYPE)
 
 
-FORMAT = SourceFormat("Pascal VOC: images and an .xml for each", look, list_part, rank=51)
+FORMAT = SourceFormat(
+    "Pascal VOC: images and an .xml for each", look, list_part, rank=51, checks_links=True
+)

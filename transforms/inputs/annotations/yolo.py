@@ -36,7 +36,7 @@ from transforms.rejects import Reject, RejectReason
 def list_part(facts: YoloFacts, part: str) -> Rows:
     """Yield the tree's images as references, sorted by path, and rejects; the only part is ""."""
     del part
-    files, rejects = list_tree(facts.root, facts.storage)
+    files, rejects = list_tree(facts.root, facts.storage, facts.folders)
     yield from rejects
     images = [file for file in files if has_image_name(file.path)]
     lists = {path for _, path in facts.places if path.lower().endswith(".txt")}
@@ -180,4 +180,5 @@ FORMAT = SourceFormat(
     look,
     list_part,
     rank=28,  # before `table`, which fails on files like data.yaml
+    checks_links=True,
 )

@@ -18,6 +18,7 @@ from transforms.inputs.annotations.yolo_labels import (
     read_config,
     read_names,
 )
+from transforms.inputs.boundary import outside_problem
 from transforms.inputs.file_rules import has_image_name, split_of
 from transforms.inputs.folder_contents import FolderContents, FolderListings, read_start
 from transforms.inputs.source import SourceFacts, SourceRequest
@@ -116,7 +117,7 @@ def _open_config(request: SourceRequest) -> tuple[YoloConfig | None, str]:
     uri = request.uri
     if is_config(uri) and request.is_file:
         config = read_config(_read_text(uri, request.storage), uri)
-        return config, request.image_root or _root_of(config, uri)
+        return config, request.image_root or _root_of(config, request)
     if not request.is_remote and not os.path.isdir(uri):
         return None, ""
     return (_find_config(request) if request.forced or _has_labels(request) else None), uri
@@ -134,11 +135,23 @@ def _read_text(uri: str, storage: StorageOptions) -> str:
     return start.decode("utf-8", "replace")
 
 
-def _root_of(config: YoloConfig, uri: str) -> str:
-    """Return the data set's folder: `path` of data.yaml if it exists, else data.yaml's own."""
-    home = uri.rpartition("/")[0]
+def _root_of(config: YoloConfig, request: SourceRequest) -> str:
+    """Return the data set's folder: `path` of data.yaml if it exists, else data.yaml's own.
+
+    Raises:
+        UsageError: `path` leads out of INPUT's folder, and no option allows it.
+    """
+    home = request.uri.rpartition("/")[0]
     named = os.path.normpath(os.path.join(home, os.path.expanduser(config.path)))
-    return named if config.path and os.path.isdir(named) else home
+    if not config.path or not os.path.isdir(named):
+        return home
+    folders = tuple(map(os.path.realpath, (home, *request.allow_outside)))
+    if outside_problem(named, folders):
+        raise UsageError(
+            f"the path of {request.uri} leads to {named}, outside of INPUT: allow it with "
+            f"--allow-outside '{named}', or give the folder with --image-root"
+        )
+    return named
 
 
 def _find_config(request: SourceRequest) -> YoloConfig:

@@ -20,7 +20,7 @@ from transforms.inputs.image_rows import ImageRow, image_references, in_batches
 from transforms.inputs.input_files import FileState, InputFile, state_of
 from transforms.inputs.source import Rows
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
-from transforms.rejects import Reject, RejectReason
+from transforms.rejects import Reject, incomplete
 
 T = TypeVar("T")
 
@@ -54,19 +54,19 @@ class Archive:
 
 
 def list_archive(facts: ArchiveFacts, part: str, list_members: Callable[[Archive], Rows]) -> Rows:
-    """Yield the references of an archive, and a reject if it cannot be read."""
+    """Yield the references of an archive, and an `incomplete` reject if it cannot be opened."""
     file = facts.file_of(part)
     try:
         archive = Archive(facts, file, state_of(part, facts.request.storage))
-        yield from with_fault(archive, list_members(archive))
-    except MissingError as error:
-        yield Reject(file.name, file.uri, RejectReason.MISSING_FILE, str(error))
+        yield from list_members(archive)
+    except (ArchiveFault, MissingError) as error:
+        yield incomplete(file.name, file.uri, error, 0)
 
 
 def list_images(archive: Archive, members: Iterable[Member], writer: SpoolWriter | None) -> Rows:
-    """Yield members as references and rejects, and a reject if the archive is cut short."""
+    """Yield members as references and rejects, as `until_fault`."""
     rows = _image_rows(archive, members, writer)
-    return in_batches(with_fault(archive, rows), image_references)
+    return in_batches(until_fault(archive, rows), image_references)
 
 
 def _image_rows(
@@ -91,10 +91,12 @@ def _image_rows(
             yield member_reject(file.name, file.uri, member.path, found)
 
 
-def with_fault(archive: Archive, rows: Iterable[T]) -> Iterator[T | Reject]:
-    """Yield rows, and a reject for a fault that ends them."""
+def until_fault(archive: Archive, rows: Iterable[T | Reject]) -> Iterator[T | Reject]:
+    """Yield rows and rejects, and an `incomplete` reject for a fault that ends them."""
+    num_rows = 0
     try:
-        yield from rows
+        for row in rows:
+            num_rows += not isinstance(row, Reject)
+            yield row
     except ArchiveFault as fault:
-        file, detail = archive.file, f"the archive: {fault.detail}"
-        yield Reject(file.name, file.uri, fault.reason, detail)
+        yield incomplete(archive.file.name, archive.file.uri, fault, num_rows)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from transforms.inputs.archives.archive_members import Member, MemberPlace, member_reject
-from transforms.inputs.archives.archive_source import Archive, list_archive, with_fault
+from transforms.inputs.archives.archive_source import Archive, list_archive, until_fault
 from transforms.inputs.archives.tar_members import tar_stem
 from transforms.inputs.archives.tars import list_tar
 from transforms.inputs.archives.webdataset_layout import SampleRow
@@ -31,9 +31,11 @@ def list_part(facts: WebDatasetFacts, part: str) -> Rows:
         archive: Archive, members: Iterable[Member], writer: SpoolWriter | None
     ) -> Rows:
         place = MemberPlace(part, 0, archive.state.etag)
-        samples = enumerate(with_fault(archive, read_samples(members, place, writer)))
+        samples = enumerate(read_samples(members, place, writer))
         rows = (_row(facts, archive.file, number, sample) for number, sample in samples)
-        return in_batches(rows, lambda found: _references(facts, archive.file, found))
+        return in_batches(
+            until_fault(archive, rows), lambda found: _references(facts, archive.file, found)
+        )
 
     return list_archive(
         facts, part, lambda archive: list_tar(archive, "WebDatasetSource", list_samples)
@@ -44,10 +46,8 @@ def _row(
     facts: WebDatasetFacts,
     file: InputFile,
     number: int,
-    sample: Sample | tuple[str, Problem] | Reject,
+    sample: Sample | tuple[str, Problem],
 ) -> _NumberedRow | Reject:
-    if isinstance(sample, Reject):
-        return sample
     if isinstance(sample, tuple):
         return member_reject(file.name, file.uri, *sample)
     problem = sample.problem

@@ -38,6 +38,10 @@ def is_arrow_name(name: str) -> bool:
     return name.lower().endswith(_ARROW)
 
 
+class DamagedFileError(BuildError):
+    """A Parquet or Arrow file that cannot be read to its end."""
+
+
 @contextmanager
 def open_rows(
     uri: str, storage: StorageOptions
@@ -45,7 +49,7 @@ def open_rows(
     """Open a file and yield its schema and its rows, at most `ROWS_AT_A_TIME` per batch.
 
     Raises:
-        BuildError: The file cannot be read, on opening or later.
+        DamagedFileError: The file cannot be read, on opening or later.
         StorageError: The store fails.
     """
     try:
@@ -58,7 +62,9 @@ def open_rows(
                 schema, rows = _open_arrow(file)
                 yield schema, _checked(rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BuildError(f"{uri} cannot be read as a Parquet or Arrow file: {error}") from error
+        raise DamagedFileError(
+            f"{uri} cannot be read as a Parquet or Arrow file: {error}"
+        ) from error
 
 
 def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

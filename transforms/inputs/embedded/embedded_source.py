@@ -5,13 +5,17 @@ The images lie in compressed pages and cannot be read by offset, so they go thro
 
 from __future__ import annotations
 
-from transforms.inputs.embedded.embedded_files import open_rows
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from transforms.inputs.embedded.embedded_files import DamagedFileError, open_rows
 from transforms.inputs.embedded.embedded_look import EmbeddedFacts, look
 from transforms.inputs.embedded.embedded_references import list_rows
 from transforms.inputs.input_files import state_of
 from transforms.inputs.source import Rows, SourceFormat
 from transforms.inputs.spool import SpoolWriter, rules_digest, spooled
-from transforms.rejects import Reject, RejectReason
+from transforms.rejects import incomplete
 
 
 def list_part(facts: EmbeddedFacts, part: str) -> Rows:
@@ -19,16 +23,43 @@ def list_part(facts: EmbeddedFacts, part: str) -> Rows:
     file, request = facts.file_of(part), facts.request
     state = state_of(part, request.storage)
     if not state.num_bytes:
-        yield Reject(file.name, part, RejectReason.EMPTY_FILE, "the file has no bytes")
+        yield incomplete(file.name, part, "the file has no bytes", 0)
         return
 
     def make(writer: SpoolWriter) -> Rows:
-        with open_rows(part, request.storage) as (_, batches):
-            yield from list_rows(facts, file, batches, writer)
+        read = _Readable()
+        try:
+            with open_rows(part, request.storage) as (_, batches):
+                yield from list_rows(facts, file, read.until_fault(batches), writer)
+        except DamagedFileError as error:
+            read.fault = error
+        if read.fault is not None:
+            yield incomplete(file.name, part, read.fault, read.num_rows)
 
     rules = rules_digest(file, facts.layout, request.image_root)
     etag = f"{state.etag}-{state.num_bytes}-{rules}"
     yield from spooled(request.spool, part, etag, request.storage, make)
+
+
+class _Readable:
+    """The rows of a file up to its fault, so that those are listed that are readable.
+
+    Attributes:
+        num_rows: Number of rows so far.
+        fault: The error that ended the rows, or None.
+    """
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.fault: Exception | None = None
+
+    def until_fault(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            for batch in batches:
+                self.num_rows += batch.num_rows
+                yield batch
+        except (pa.ArrowException, OSError) as error:
+            self.fault = error
 
 
 # Tables of image paths, in the same files, are for `table`.

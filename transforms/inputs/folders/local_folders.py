@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
+from transforms.inputs.boundary import outside_problem
 from transforms.inputs.file_rules import (
     MAGIC_BYTES,
     Problem,
@@ -21,13 +22,12 @@ from transforms.inputs.image_rows import ImageRow
 from transforms.rejects import Reject, RejectReason
 
 
-def list_folder(root: str, split_folders: Sequence[str]) -> Iterator[ImageRow | Reject]:
-    """Yield a row or a reject for every file below the root, in name order.
-
-    Links are followed, except one back to a folder above itself.
-    """
+def list_folder(
+    root: str, split_folders: Sequence[str], folders: tuple[str, ...] = ()
+) -> Iterator[ImageRow | Reject]:
+    """Yield a row or a reject for every file below the root, in name order; links as `walk`."""
     place = functools.cache(functools.partial(place_of, split_folders))
-    for relative, entry, problem in walk(root):
+    for relative, entry, problem in walk(root, folders):
         if not (relative.isascii() or _is_utf8(relative)):
             shown = os.fsencode(relative).decode("utf-8", "backslashreplace")
             yield Reject(
@@ -87,10 +87,13 @@ def _other_file(entry: os.DirEntry[str]) -> Problem | None:
     return magic_problem(magic)
 
 
-def walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
+def walk(
+    root: str, folders: tuple[str, ...] = ()
+) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | None]]:
     """Yield (relative path, entry, problem) of every file below `root`, by name in each folder.
 
-    It keeps its own stack, because folders may be nested deeper than Python's calls.
+    Links are followed, except one back to a folder above itself, or out of `folders` if there are
+    any. It keeps its own stack, because folders may be nested deeper than Python's calls.
     """
     stack = [(_entries(root, ""), os.path.realpath(root))]
     above = {stack[0][1]}
@@ -100,8 +103,12 @@ def walk(root: str) -> Iterator[tuple[str, os.DirEntry[str] | None, Problem | No
         if relative is None:
             stack.pop()
             above.remove(real_folder)
-        elif entry is None or problem or not _is_folder(entry):
+        elif entry is None or problem:
             yield relative, entry, problem
+        elif folders and entry.is_symlink() and (out := outside_problem(entry.path, folders)):
+            yield relative, entry, out
+        elif not _is_folder(entry):
+            yield relative, entry, None
         else:
             # `realpath` looks at every folder above, so it is called for links only.
             real = (
@@ -126,7 +133,7 @@ def _entries(
         yield (
             prefix.rstrip("/"),
             None,
-            (RejectReason.UNREADABLE, f"cannot list the folder: {error.strerror}"),
+            (RejectReason.INCOMPLETE, f"cannot list the folder: {error.strerror}"),
         )
         return
     for entry in entries:

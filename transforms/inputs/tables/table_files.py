@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from shardwright.errors import BuildError, MissingError
 from shardwright.format.json_text import check_depth
 from shardwright.sizes import show_bytes
+from shardwright.storage.addresses import redact
 from shardwright.storage.folder import files_of
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.references import BATCH_ROWS
@@ -147,9 +148,8 @@ class _BoundedLines(io.RawIOBase):
         try:
             check_depth(text)
         except ValueError as error:
-            raise BuildError(
-                f"cannot read the table {self._path}: {error}: {text[:80]!r}"
-            ) from error
+            shown = redact(text.decode(errors="replace"))[:80]
+            raise BuildError(f"cannot read the table {self._path}: {error}: {shown!r}") from error
 
 
 def open_csv(
@@ -166,7 +166,9 @@ def open_csv(
             f"a line of {path} has {line.actual_columns} fields "
             f"where {line.expected_columns} are expected: "
         )
-        bad_lines.append(Reject("", path, RejectReason.BAD_VALUE, found + repr(line.text[:200])))
+        bad_lines.append(
+            Reject("", path, RejectReason.BAD_VALUE, found + repr(redact(line.text)[:200]))
+        )
         return "skip"
 
     return pa_csv.open_csv(

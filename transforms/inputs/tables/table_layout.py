@@ -44,6 +44,7 @@ class TableLayout:
         key: The join key of a table of labels, one of `LABEL_KEYS`.
         brought: The columns that a schema uses, whatever their role; None for all without a role.
         pictures: Those of them that hold paths of further images.
+        folders: As in `SourceFacts`, for the further images of a table of labels.
     """
 
     path: str
@@ -63,6 +64,7 @@ class TableLayout:
     key: str = "id"
     brought: tuple[str, ...] | None = None
     pictures: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
 
     @property
     def root(self) -> str:
@@ -149,14 +151,24 @@ class TableLayout:
             )
         return replace(self, brought=tuple(wanted), pictures=pictures, columns=columns)
 
-    def of_labels(self, key: str = "id", root: str | None = None) -> TableLayout:
+    def of_labels(
+        self, key: str = "id", root: str | None = None, folders: tuple[str, ...] = ()
+    ) -> TableLayout:
         """Return the table as a `--labels` table: ids are join keys, and files are not looked up.
 
         Args:
             key: One of `LABEL_KEYS`.
             root: The folder of the other input's paths; None for the table's own.
+            folders: The folders of the other input's images, beside the table's own; () for any.
         """
-        return replace(self, names_files=False, key=key, image_root=self.image_root or root)
+        own = os.path.realpath(self.path if self.files else os.path.dirname(self.path))
+        return replace(
+            self,
+            names_files=False,
+            key=key,
+            image_root=self.image_root or root,
+            folders=(*folders, own) if folders else (),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,13 +27,16 @@ def look(request: SourceRequest) -> TableFacts | None:
     return open_table(request, needs_image=True).facts
 
 
-def open_label_table(request: SourceRequest, *, key: str, root: str | None) -> TableFacts:
+def open_label_table(
+    request: SourceRequest, *, key: str, root: str | None, folders: tuple[str, ...] = ()
+) -> TableFacts:
     """Return the facts about a `--labels` table; without image paths, it is joined by its ids.
 
     Args:
         request: The request for the table.
         key: One of `LABEL_KEYS`.
         root: The folder of the other input's paths; None for the table's own.
+        folders: As for `TableLayout.of_labels`.
 
     Raises:
         UsageError: It does not exist, is not a table, or lacks a column.
@@ -45,7 +48,7 @@ def open_label_table(request: SourceRequest, *, key: str, root: str | None) -> T
             f"{request.argument} {request.uri} is a folder; "
             "give a .csv, .tsv, .jsonl or .parquet table"
         )
-    return open_table(request, needs_image=False).of_labels(key, root).facts
+    return open_table(request, needs_image=False).of_labels(key, root, folders).facts
 
 
 def is_table(request: SourceRequest) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from transforms.inputs.boundary import keep_inside
 from transforms.inputs.file_lookups import look_up_batch
 from transforms.inputs.image_paths import SCHEME, STORE, resolve_paths, stems_of
 from transforms.inputs.source import Rows, SourceFormat
@@ -26,7 +27,8 @@ from transforms.references import extra_name, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
 _EMPTY = r"^$"
-_OBJECT = rf"(?s){STORE}[^/]+/+([^/])"  # a bucket and a key: only such an address can be read
+_OBJECT = rf"(?s){STORE}[^/@]+/+([^/])"  # a bucket and a key: only such an address can be read
+_HIDDEN_QUERY = r"\?\*{3}$"  # left by `resolve_paths`
 
 
 def list_part(facts: TableFacts, part: str) -> Rows:
@@ -50,7 +52,8 @@ def list_table(table: TableLayout, name: str = "") -> Rows:
                 yield found
             elif found.num_rows:
                 folder = table.folder_of(name)
-                yield from look_up_pictures(found, table.pictures, folder, table.storage)
+                pictures = look_up_pictures(found, table.pictures, folder, table.storage)
+                yield from keep_inside(pictures, table.folders) if table.folders else pictures
         first_row += part.num_rows
 
 
@@ -86,10 +89,11 @@ def _text_rules(table: TableLayout, where: str) -> Iterator[tuple[str, str, Reje
     if table.names_files:
         yield (
             "uri",
-            SCHEME,
+            f"{SCHEME}|{_HIDDEN_QUERY}",
             RejectReason.BAD_VALUE,
             f"{where}row {{row}}: {{uri}} is not an object's address "
-            "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH)",
+            "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH, "
+            "without a password or a query)",
         )
 
 

@@ -7,6 +7,7 @@ would have in one file.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -26,6 +27,11 @@ from transforms.inputs.tables.table_files import (
     table_faults,
 )
 
+# A last line whose last value begins with a quote and does not end with one, by RFC 4180.
+_OPEN_QUOTE = {
+    kind: re.compile(rb'(?:(?:"(?:[^"]|"")*"|[^"%b][^%b]*|)%b)*"(?:[^"]|"")*' % ((by,) * 3))
+    for kind, by in (("csv", b","), ("tsv", b"\t"))
+}
 _FILES_AT_A_TIME = 8  # when reading types
 # Numbers that a float would change: leading zeros, a plus sign, or more digits than a double holds.
 _NO_FLOAT = r"^[+-]?0[0-9]|^[+]|^-?[0-9]{16,}$"
@@ -162,31 +168,39 @@ def _look_through_csv(path: str, kind: str, storage: StorageOptions) -> tuple[li
                         ]
                 if batch.num_rows and batch.num_columns:
                     last = batch.columns[-1][-1].as_py()
-        _check_last_quote(path, last, storage)
+        _check_last_quote(path, kind, last, storage)
     return names, possible
 
 
-def _check_last_quote(path: str, last: str, storage: StorageOptions) -> None:
-    """Check for an unclosed quote, which takes all later lines into one value, silently in Arrow.
+def _check_last_quote(path: str, kind: str, last: str, storage: StorageOptions) -> None:
+    """Check for an unclosed quote at the end of a CSV, which Arrow closes in silence.
+
+    It takes all later lines into one value, or the file was cut within a quoted value.
 
     Args:
         path: The file.
-        last: Its last value; only one with a line break can have swallowed lines.
+        kind: "csv" or "tsv".
+        last: Its last value.
         storage: Options of its store.
 
     Raises:
-        BuildError: The file does not end with the closing quote.
+        BuildError: The last value with a line break, or the last line, has no closing quote.
     """
-    if "\n" not in last and "\r" not in last:
-        return
     end = b""
     with open_file(path, storage) as file:
         while block := file.read(BLOCK_BYTES):
-            end = (end + block).rstrip()[-1:]
-    if end != b'"':
+            end = (end + block)[-BLOCK_BYTES:]
+    line = end.rpartition(b"\n")[2]
+    has_lines = "\n" in last or "\r" in last
+    if has_lines and end.rstrip()[-1:] != b'"':
         raise BuildError(
             f"the table {path} has a quote before {last[:60]!r} that is never closed, "
             "so all lines after it are one value: close it"
+        )
+    if _OPEN_QUOTE[kind].fullmatch(line) and not has_lines:
+        raise BuildError(
+            f"the table {path} ends within a quoted value, in the line {line[:60]!r}, so it may "
+            "lack rows: copy it again, or close the quote"
         )
 
 

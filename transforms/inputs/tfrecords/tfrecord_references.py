@@ -19,7 +19,7 @@ from transforms.inputs.tfrecords.record_statistics import is_sequence_example
 from transforms.inputs.tfrecords.tfrecord_layout import RecordLayout
 from transforms.inputs.tfrecords.tfrecord_look import TFRecordFacts
 from transforms.references import BATCH_ROWS, PICTURE_TYPE, extra_name
-from transforms.rejects import Reject, RejectReason
+from transforms.rejects import Reject, RejectReason, incomplete
 
 MAX_BATCH_BYTES = 16 << 20  # of values in a batch, because a feature may be large
 _KINDS = {
@@ -76,10 +76,10 @@ def list_records(
     """
     maker = _RowMaker(facts.layout, file, place)
     rows: list[dict[str, Any]] = []
-    num_bytes = 0
+    num_bytes = num_rows = 0
     for number, frame in enumerate(frames):
         if isinstance(frame, RecordFault):
-            yield _broken(frame, file, number)
+            yield _broken(frame, file, number, num_rows)
             continue
         try:
             rows.append(maker.make(frame, number))
@@ -87,6 +87,7 @@ def list_records(
             reason, detail = misfit.problem
             yield _reject(file, number, reason, f" at byte {frame.offset}: {detail}")
             continue
+        num_rows += 1
         num_bytes += maker.value_bytes
         if len(rows) == BATCH_ROWS or num_bytes >= MAX_BATCH_BYTES:
             yield pa.RecordBatch.from_pylist(rows, schema=facts.schema)
@@ -95,10 +96,11 @@ def list_records(
         yield pa.RecordBatch.from_pylist(rows, schema=facts.schema)
 
 
-def _broken(fault: RecordFault, file: InputFile, number: int) -> Reject:
-    reason = RejectReason.TRUNCATED if fault.is_truncated else RejectReason.CORRUPT
-    rest = "" if fault.next_offset is not None else "; it and the rest of the file are skipped"
-    return _reject(file, number, reason, f", {str(fault).removeprefix('record ')}{rest}")
+def _broken(fault: RecordFault, file: InputFile, number: int, num_rows: int) -> Reject:
+    told = f", {str(fault).removeprefix('record ')}"
+    if fault.next_offset is None:  # the start of the next record is unknown
+        return incomplete(file.name, file.uri, f"record {number}{told}", num_rows)
+    return _reject(file, number, RejectReason.CORRUPT, told)
 
 
 def _reject(file: InputFile, number: int, reason: RejectReason, detail: str) -> Reject:

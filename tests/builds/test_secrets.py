@@ -1,0 +1,95 @@
+"""Passwords, keys and signed URLs: no message, file or pickle of a build has them."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+
+from pipelines.job import describe_job
+from pipelines.options import parse_options
+from shardwright.errors import ShardwrightError, UsageError
+from shardwright.storage.addresses import parse_address, redact
+from shardwright.storage.folder import files_of
+from shardwright.storage.options import StorageOptions
+from tests.support.build_helpers import build, make_images, reasons_of
+
+CANARY = "CANARYsecret42"
+
+
+def text_of(root: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("url", [
+    f"https://user:{CANARY}@host/a.png", f"https://{CANARY}@host/a.png",
+    f"s3://key:{CANARY}@bucket/a.png", f"https://host/a.png?X-Amz-Signature={CANARY}",
+    f"HTTPS://host/a.png?sig={CANARY}&x=1",
+])  # fmt: skip
+def test_addresses_with_secrets(url: str) -> None:
+    assert CANARY not in redact(f"cannot read '{url}' (again)")
+    assert redact(redact(url)) == redact(url)
+    for written in (url, redact(url)):
+        with pytest.raises(UsageError, match="are not supported: give credentials") as caught:
+            parse_address(written)
+        assert CANARY not in str(caught.value)
+
+
+def test_addresses_without_secrets() -> None:
+    for url in ("s3://bucket/a@b.png", "https://host/@a/b?c", "/data/a@b?c=d", "gs://b/x?y=z"):
+        assert redact(url) == url
+    assert parse_address("gs://b/x?y=z").key == "x?y=z"
+
+
+@pytest.mark.parametrize("columns", ["path,label", "path,label,size"])
+def test_a_build_never_shows_a_secret(
+    tmp_path: Path,
+    columns: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", CANARY)
+    make_images(tmp_path / "in", 6)
+    size = ",70" if "size" in columns else ""
+    paths = sorted(path.relative_to(tmp_path) for path in (tmp_path / "in").rglob("*.png"))
+    sizes = [f",{(tmp_path / path).stat().st_size}" if size else "" for path in paths]
+    rows = [f"{path},cat{length}" for path, length in zip(paths, sizes, strict=True)]
+    rows += [
+        f"https://user:{CANARY}@127.0.0.1:9/a.png,cat{size}",
+        f"https://127.0.0.1:9/b.png?sig={CANARY},cat{size}",
+        f"https://127.0.0.1:9/c.png?sig={CANARY},cat,1,2,3{size}",
+    ]
+    (tmp_path / "t.csv").write_text("\n".join([columns, *rows]) + "\n")
+    options = [f"--storage-option=secret_access_key={CANARY}", "--max-reject-fraction=0.9"]
+    options += [f"--storage-option=endpoint=http://u:{CANARY}@127.0.0.1:9"]
+    assert build(tmp_path / "t.csv", tmp_path / "out", *options) == 0
+    assert list(reasons_of(tmp_path / "out").values()) == ["bad_value"] * 3
+    assert CANARY.encode() not in text_of(tmp_path / "out")
+    for argv in ([f"https://u:{CANARY}@h/x", "out"], ["in", f"https://h/x?k={CANARY}"],
+                 ["in", "out", f"--labels=https://u:{CANARY}@h/x"],
+                 ["in", "out", f"--storage-option={CANARY}"],
+                 ["in", "out", f"--storage-option=timeout={CANARY}"],
+                 ["in", "out", f"--image-root=s3://u:{CANARY}@h/x"]):  # fmt: skip
+        monkeypatch.chdir(tmp_path)
+        assert build(*argv) == 2
+    told = "".join(capfd.readouterr()) + caplog.text
+    assert "***" in told
+    assert CANARY not in told
+
+
+def test_errors_and_pickles_of_options(tmp_path: Path) -> None:
+    texts = [f"secret_access_key={CANARY}", f"access_key_id={CANARY}",
+             f"endpoint=http://u:{CANARY}@127.0.0.1:1", f"proxy_url=http://u:{CANARY}@127.0.0.1:1",
+             "deadline=1"]  # fmt: skip
+    options = StorageOptions.parse(texts)
+    assert CANARY not in repr(options)
+    with pytest.raises(ShardwrightError) as caught:
+        files_of("s3://bucket/a", options).read_bytes("s3://bucket/a")
+    assert CANARY not in str(caught.value)
+    (tmp_path / "t.csv").write_text(f"path\nhttps://u:{CANARY}@h/a.png\n")
+    job = describe_job(parse_options([str(tmp_path / "t.csv"), str(tmp_path / "out")]))
+    assert CANARY.encode() not in pickle.dumps(job.source)

@@ -1,0 +1,74 @@
+"""Keep references inside of INPUT: paths and links in it may lead anywhere on the machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shardwright.storage.addresses import is_remote
+from transforms.inputs.file_rules import Problem
+from transforms.references import keep_rows, picture_columns
+from transforms.rejects import Reject, RejectReason
+
+
+def keep_inside(
+    rows: Iterable[pa.RecordBatch | Reject], folders: tuple[str, ...]
+) -> Iterator[pa.RecordBatch | Reject]:
+    """Yield the rows of a listing, but a reject for each one with a local image elsewhere.
+
+    Args:
+        rows: References and rejects.
+        folders: The real paths of the folders (and files) that may hold images.
+    """
+    for found in rows:
+        if isinstance(found, Reject):
+            yield found
+        else:
+            yield from _keep_rows_inside(found, folders)
+
+
+def _keep_rows_inside(
+    batch: pa.RecordBatch, folders: tuple[str, ...]
+) -> Iterator[pa.RecordBatch | Reject]:
+    outside = np.zeros(batch.num_rows, bool)
+    pictures = map(batch.column, picture_columns(batch.schema))
+    for column in (batch.column("uri"), *(pc.struct_field(one, "uri") for one in pictures)):
+        problems = {
+            uri: problem
+            for uri in column.unique().to_pylist()
+            if uri and not is_remote(uri) and (problem := outside_problem(uri, folders))
+        }
+        if problems:
+            found = pc.is_in(column, value_set=pa.array(list(problems), pa.string()))
+            for row in np.flatnonzero(found.to_numpy(zero_copy_only=False) & ~outside).tolist():
+                outside[row] = True
+                uri = column[row].as_py()
+                yield Reject(batch.column("id")[row].as_py(), uri, *problems[uri])
+    batch = keep_rows(batch, ~outside) if outside.any() else batch
+    if batch.num_rows:
+        yield batch
+
+
+def outside_problem(path: str, folders: tuple[str, ...]) -> Problem | None:
+    """Return the problem of a path that leads out of the folders, or None."""
+    if _holds(folders, path.rpartition("/")[0]) and not os.path.islink(path):
+        return None
+    real = os.path.realpath(path)
+    if _is_inside(real, folders):
+        return None
+    told = f"it leads to {real}, outside of INPUT: allow its folder with --allow-outside "
+    return RejectReason.OUTSIDE_INPUT, f"{told}'{os.path.dirname(real)}'"
+
+
+@lru_cache(maxsize=4096)
+def _holds(folders: tuple[str, ...], folder: str) -> bool:
+    return _is_inside(os.path.realpath(folder), folders)
+
+
+def _is_inside(real: str, folders: tuple[str, ...]) -> bool:
+    return any(real == one or real.startswith(f"{one.rstrip('/')}/") for one in folders)
