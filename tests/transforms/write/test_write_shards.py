@@ -68,6 +68,11 @@ def write(root: Path, plans: list[ShardPlan], *, retry: bool = True) -> Run:
     return run_transform(_Cleared(job_of(root), clearance), plans)
 
 
+def counters_of(run: Run) -> dict[str, int]:
+    """Return the counters, but for requests, which may be of an earlier test of this process."""
+    return {name: value for name, value in run.counters.items() if not name.startswith("storage_")}
+
+
 def summaries(run: Run) -> list[ShardSummary]:
     return sorted(run.outputs["main"], key=lambda summary: summary.name)
 
@@ -79,7 +84,7 @@ def test_every_image_is_in_a_summary_or_a_reject(plans: list[ShardPlan], tmp_pat
     assert (second.num_records, second.rejects) == (2, {"missing_file": 1})
     assert [list(summary.stats["labels"]) for summary in (first, second)] == [["0"], ["0"]]
     assert run.rejects == [("gone.png", "missing_file"), ("text.png", "not_an_image")]
-    assert run.counters == FAULTS | {
+    assert counters_of(run) == FAULTS | {
         "images_in": 7,
         "records_out": 5,
         "bytes_out": first.num_bytes + second.num_bytes,
@@ -96,7 +101,7 @@ def test_finished_shards_are_reused_with_their_rejects(
     again = write(tmp_path / "out", plans, retry=False)
     assert stamps_of(tmp_path / "out") == before
     assert again.rejects == first.rejects
-    assert again.counters == FAULTS | {"shards_reused": 2}
+    assert counters_of(again) == FAULTS | {"shards_reused": 2}
     made, found = ([s.to_json() for s in summaries(run)] for run in (first, again))
     assert found == made
     assert (PROGRESS.images, PROGRESS.reused_images, PROGRESS.reused_shards) == (7, 7, 2)
