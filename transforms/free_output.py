@@ -79,8 +79,9 @@ def check_room(root: Folder, layout: Layout) -> None:
         if naming.ShardName.parse(name) is not None
     )
     needed = sum(layout.num_bytes.values()) - written
-    free = shutil.disk_usage(_existing(root.uri)).free
-    if needed > free:
+    disk = shutil.disk_usage(_existing(root.uri))
+    free = disk.free
+    if needed > free and disk.total:  # a file system without a size states 0 for both
         raise BuildError(
             f"the shards need {show_bytes(needed)} ({needed:,} bytes), but the disk of OUTPUT "
             f"{root} has {show_bytes(free)} ({free:,} bytes) free: free some space, or use another "

@@ -178,6 +178,7 @@ def test_a_table_of_images_in_three_places(mixed: Path, sources: Sources, tmp_pa
     far = [sources[KINDS[row % 3]].at(image_id) for row, image_id in enumerate(ids)]
     near = [str(mixed / image_id) for image_id in ids]
     args = [arg for source in sources.values() for arg in source.args]
+    args += ["--allow-outside", sources["local"].uri, "--allow-outside", str(mixed)]
     for name, paths in (("far", far), ("near", near)):
         rows = [{"id": image_id, "path": path} for image_id, path in zip(ids, paths, strict=True)]
         table = builds.write_table(tmp_path / f"{name}.jsonl", rows)

@@ -80,7 +80,7 @@ def numbered(zoo_images: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         for number, path in enumerate(paths, start=5)
     ]
     (root / "table.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return build(root / "table.jsonl", root / "out")
+    return build(root / "table.jsonl", root / "out", "--allow-outside", str(zoo_images))
 
 
 @pytest.fixture(scope="module")
