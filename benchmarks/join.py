@@ -39,7 +39,7 @@ Runs = dict[tuple[int, bool], list[Usage]]  # by rows, and if labels are joined
 
 
 def _path_of(number: int) -> str:
-    return f"/data/photos/img_{number:012d}.jpg"
+    return f"photos/img_{number:012d}.jpg"
 
 
 def make_tables(folder: Path, rows: int) -> tuple[Path, Path]:

@@ -42,16 +42,14 @@ def _rows(start: int, count: int) -> pa.Table:
     rng = np.random.default_rng(start)
     labels = [f"class_{number:03d}" for number in rng.integers(0, _CLASSES, count)]
     numbers = range(start, start + count)
-    paths = [
-        f"/data/photos/{label}/img_{n:012d}.jpg" for label, n in zip(labels, numbers, strict=True)
-    ]
+    paths = [f"photos/{label}/img_{n:012d}.jpg" for label, n in zip(labels, numbers, strict=True)]
     num_bytes = rng.lognormal(np.log(110_000), 0.5, count).astype(np.int64)
     return pa.table({"path": paths, "label": labels, "num_bytes": num_bytes})
 
 
 def make_table(folder: Path, rows: int) -> Path:
     """Return the table with this number of rows; made once, then kept."""
-    path = folder / f"table-{rows}.parquet"
+    path = folder / f"rows-{rows}.parquet"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".tmp")
