@@ -88,7 +88,10 @@ class Guard:
     def read(self, tree: Path) -> Usage:
         if not self.dataset.exists():
             photos = make_photos(self.dataset.parent, photos=_PHOTOS).folder
-            self._run(tree, "-m", "pipelines.build_dataset", str(photos), str(self.dataset))
+            # By the earlier one: it may not know all that a newer manifest says.
+            self._run(
+                self.trees[0], "-m", "pipelines.build_dataset", str(photos), str(self.dataset)
+            )
         usage = self._run(tree, "-c", _READ, str(self.dataset))
         if int(usage.stdout.read_text()) != 2 * _PHOTOS:
             raise RunFailedError(f"read {usage.stdout.read_text()} images of {2 * _PHOTOS}")
