@@ -37,6 +37,17 @@ def _column(text: str, *, usual: bool = False) -> Any:
     return _INPUT.option(None, f"table column with {text}", metavar="NAME", usual=usual)
 
 
+def _absolute_paths(text: str, *, metavar: str) -> Any:
+    """Return an option that may be repeated."""
+    return _INPUT.option(
+        (),
+        text,
+        action="append",
+        metavar=metavar,
+        parse=lambda paths: tuple(map(absolute, paths)),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class BuildArguments:
     """The options of `build` and `plan`, not yet checked together."""
@@ -61,13 +72,10 @@ class BuildArguments:
         "base folder of relative image paths (default: the folder of the file with them)",
         metavar="DIR",
     )
-    allow_outside: tuple[str, ...] = _INPUT.option(
-        (),
+    allow_outside: tuple[str, ...] = _absolute_paths(
         "accept images in this folder, where paths and links of INPUT may lead; may be repeated. "
         "Without it, they must be in the folder of INPUT or of --image-root",
-        action="append",
         metavar="DIR",
-        parse=lambda paths: tuple(map(absolute, paths)),
     )
     labels: str | None = _INPUT.option(
         None,
@@ -87,13 +95,10 @@ class BuildArguments:
         "class names in label order, one per line (default: the sorted labels)",
         metavar="FILE",
     )
-    accept_partial: tuple[str, ...] = _INPUT.option(
-        (),
+    accept_partial: tuple[str, ...] = _absolute_paths(
         "build from the readable part of a file or folder of INPUT that cannot be read to its end "
         "(a path or a wildcard); may be repeated. Learned class names need --class-names then",
-        action="append",
         metavar="PATH",
-        parse=lambda paths: tuple(map(absolute, paths)),
     )
     image_column: str | None = _column("image paths (default: image, path, file_name, ...)")
     label_column: str | None = _column(

@@ -6,7 +6,7 @@ The functions are those of `PlanShards`, so both make the same plan.
 from __future__ import annotations
 
 import gc
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from transforms.plan import packing
 from transforms.plan.packing import KNOWN_BYTES, Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import set_column
-from transforms.rejects import Reject
+from transforms.rejects import Reject, count_reasons
 
 # A bucket at a time is unpacked and sorted.
 _NUM_BUCKETS = 8
@@ -41,11 +41,13 @@ class LocalShards:
 
     def __init__(self, job: BuildJob, *, with_plans: bool) -> None:
         # Listing makes many objects without cycles: collections would take a fifth of the time.
+        collects = gc.isenabled()
         gc.disable()
         try:
             self._make(job, with_plans=with_plans)
         finally:
-            gc.enable()
+            if collects:
+                gc.enable()
 
     def _make(self, job: BuildJob, *, with_plans: bool) -> None:
         references = LocalReferences(job)
@@ -71,7 +73,7 @@ class LocalShards:
     @property
     def reasons(self) -> Mapping[str, int]:
         """The number of rejects by reason, in its order."""
-        return dict(sorted(Counter(str(reject.reason) for reject in self.rejects).items()))
+        return count_reasons(self.rejects)
 
     def plans(self) -> Iterator[ShardPlan]:
         """Yield all shards. Of a split only one shard at a time is incomplete."""

@@ -6,7 +6,8 @@ counts them by reason, and each reason has a Beam counter.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -174,6 +175,11 @@ NO_FAULTS = frozenset(
         RejectReason.INCOMPLETE,
     }
 )
+
+
+def count_reasons(rejects: Iterable[Reject]) -> dict[str, int]:
+    """Return the number of rejects by reason, in its order."""
+    return dict(sorted(Counter(str(reject.reason) for reject in rejects).items()))
 
 
 def count_faults(counts: Mapping[str, int]) -> int:

@@ -7,18 +7,14 @@ import secrets
 import shutil
 import stat
 
-import google_crc32c
-
 from shardwright.cache.eviction import LOCK, unlink
-from shardwright.cache.files import write_faults
+from shardwright.cache.files import crc32c_of, write_faults
 from shardwright.errors import StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import ShardInfo
 from shardwright.storage.downloads import download
 from shardwright.storage.folder import Folder
 from shardwright.storage.objects import head_object
-
-_READ_BYTES = 4 << 20
 
 
 def is_whole(path: str, info: ShardInfo) -> bool:
@@ -66,7 +62,7 @@ def refetch_shard(root: Folder, name: str, info: ShardInfo, path: str) -> bool:
     Raises:
         StorageError: The shard cannot be read, or the cache cannot be written.
     """
-    if _crc32c_of(path) == info.crc32c:  # another process has done it
+    if crc32c_of(path) == info.crc32c:  # another process has done it
         return True
     uri = root.path(name)
     found = head_object(uri, root.options)
@@ -76,15 +72,7 @@ def refetch_shard(root: Folder, name: str, info: ShardInfo, path: str) -> bool:
                 uri, root.options, file.fileno(), [(0, info.num_bytes)], etag=found.etag or None
             )
             os.fsync(file.fileno())
-        if _crc32c_of(path) == info.crc32c:
+        if crc32c_of(path) == info.crc32c:
             return True
     unlink(path)
     return False
-
-
-def _crc32c_of(path: str) -> int:
-    crc = 0
-    with open(path, "rb", buffering=0) as file:
-        while data := file.read(_READ_BYTES):
-            crc = google_crc32c.extend(crc, data)
-    return crc

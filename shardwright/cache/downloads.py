@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import google_crc32c
 
 from shardwright.cache.eviction import PART, PARTS
-from shardwright.cache.files import CacheFiles, DiskFullError, write_faults
+from shardwright.cache.files import CacheFiles, DiskFullError, crc32c_of, write_faults
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.manifest import ShardInfo
 from shardwright.storage.downloads import download
@@ -27,7 +27,6 @@ from shardwright.storage.folder import Folder
 from shardwright.storage.objects import head_object
 
 Span = tuple[int, int]
-_COPY_BYTES = 4 << 20
 _NO_FALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
@@ -166,7 +165,7 @@ class ShardDownload:
             _forget(path)
             self.files.remove(path + PART)  # leave the disk to others
             raise
-        crc32c = _crc32c_of(path + PART)
+        crc32c = crc32c_of(path + PART)
         _forget(path)
         return crc32c
 
@@ -210,14 +209,6 @@ def _allocate(descriptor: int, num_bytes: int) -> None:
     except OSError as error:
         if error.errno not in _NO_FALLOCATE:
             raise
-
-
-def _crc32c_of(path: str) -> int:
-    crc32c = 0
-    with open(path, "rb", buffering=0) as file:
-        while data := file.read(_COPY_BYTES):
-            crc32c = google_crc32c.extend(crc32c, data)
-    return crc32c
 
 
 def _forget(path: str) -> None:

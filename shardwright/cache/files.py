@@ -25,6 +25,7 @@ from shardwright.cache.eviction import PART, CachedFile, evict, find_files, unli
 from shardwright.cache.locks import FileLock
 from shardwright.errors import StorageError
 from shardwright.format import naming
+from shardwright.format.contents import file_crc32c
 from shardwright.sizes import show_bytes
 
 USAGE = "usage"
@@ -211,6 +212,12 @@ def _write_whole(path: str, data: bytes) -> None:
     except BaseException:
         unlink(temporary)
         raise
+
+
+def crc32c_of(path: str) -> int:
+    """Return the unmasked CRC32C of a cached file."""
+    with open(path, "rb", buffering=0) as file:
+        return file_crc32c(file)
 
 
 @contextmanager

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import google_crc32c
+
+_BLOCK_BYTES = 1 << 20
 
 
 class FileContent(NamedTuple):
@@ -27,3 +29,11 @@ class FileContent(NamedTuple):
                 f"the file's crc32c is {self.crc32c:#010x}, the manifest says {stated.crc32c:#010x}"
             )
         return None
+
+
+def file_crc32c(file: BinaryIO) -> int:
+    """Return the unmasked CRC32C of a file from its position on, in bounded memory."""
+    crc32c = 0
+    while block := file.read(_BLOCK_BYTES):
+        crc32c = google_crc32c.extend(crc32c, block)
+    return crc32c

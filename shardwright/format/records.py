@@ -13,7 +13,7 @@ where masked(crc) = rotate_right(crc, 15) + 0xa282ead8, modulo 2**32.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -41,13 +41,6 @@ if google_crc32c.implementation != "c":
 def mask_crc(crc: int) -> int:
     """Return the masked CRC, as TensorFlow stores it: a CRC over data with CRCs in it is weak."""
     return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-def crc32c_of(pieces: Sequence[bytes], crc: int = 0) -> int:
-    """Return the CRC32C (Castagnoli) of the concatenated pieces, continued from `crc`."""
-    for piece in pieces:
-        crc = google_crc32c.extend(crc, piece)
-    return crc
 
 
 def frame_header(num_bytes: int) -> bytes:

@@ -19,7 +19,7 @@ from shardwright.errors import (
     TimedOutError,
     UnreachableError,
 )
-from shardwright.format.contents import FileContent
+from shardwright.format.contents import FileContent, file_crc32c
 from shardwright.format.example import ExampleFault, parse_example
 from shardwright.format.manifest import Manifest, ShardInfo
 from shardwright.format.naming import ShardName
@@ -28,7 +28,7 @@ from shardwright.format.schema import Source
 from shardwright.inspect.example_check import ExampleChecker, one_value
 from shardwright.inspect.faults import DatasetFault, content_fault, limit_faults
 from shardwright.inspect.index_check import IndexRows, RowChecker, check_sidecar
-from shardwright.inspect.shard_walk import BLOCK_BYTES, file_crc32c, walk_records
+from shardwright.inspect.shard_walk import BLOCK_BYTES, walk_records
 from shardwright.storage.folder import Folder
 
 # Errors of a whole store, which are not faults of a dataset in it.

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,14 +17,6 @@ from shardwright.errors import RecordFault
 from shardwright.format.records import RecordSpan, read_record
 
 BLOCK_BYTES = 1 << 20
-
-
-def file_crc32c(file: BinaryIO) -> int:
-    """Return the unmasked CRC32C of the file from its position on, in bounded memory."""
-    crc = 0
-    while block := file.read(BLOCK_BYTES):
-        crc = google_crc32c.extend(crc, block)
-    return crc
 
 
 def walk_records(

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import numpy as np
 import pyarrow as pa
 from PIL import Image
@@ -20,7 +21,6 @@ from shardwright.format.manifest import read_manifest, seal, write_json
 from shardwright.format.naming import ShardName
 from shardwright.format.records import (
     HEADER_BYTES,
-    crc32c_of,
     frame_footer,
     frame_header,
     scan_records,
@@ -92,7 +92,7 @@ def example(features: Mapping[str, Values]) -> bytes:
 
 def frame(data: bytes) -> bytes:
     """Return a TFRecord frame."""
-    return frame_header(len(data)) + data + frame_footer(crc32c_of([data]))
+    return frame_header(len(data)) + data + frame_footer(google_crc32c.value(data))
 
 
 def read_features(dataset: Path, name: ShardName) -> list[Features]:
@@ -115,7 +115,7 @@ def forge_records(dataset: Path, name: ShardName, records: Sequence[bytes]) -> N
         row |= _row_of(data, len(content), row)
         content += frame(data)
     (dataset / name.shard).write_bytes(content)
-    sums = {"num_bytes": len(content), "crc32c": crc32c_of([content])}
+    sums = {"num_bytes": len(content), "crc32c": google_crc32c.value(bytes(content))}
     _write_rows(dataset, name, rows, **sums)
 
     def edit(manifest: dict[str, Any]) -> None:
@@ -140,7 +140,7 @@ def _row_of(data: bytes, offset: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "id": example_id.decode(),
         "image_offset": offset + HEADER_BYTES + data.index(image),
         "image_length": len(image),
-        "crc32c": crc32c_of([image]),
+        "crc32c": google_crc32c.value(image),
         "label": label[0] if len(label) == 1 and isinstance(label[0], int) else None,
     }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from shardwright.errors import BuildError
@@ -17,7 +16,7 @@ from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS
 from transforms.reject_files import write_rejects
 from transforms.reject_limits import RejectLimits, check_rejects
-from transforms.rejects import Reject
+from transforms.rejects import Reject, count_reasons
 
 
 def clear(
@@ -43,7 +42,7 @@ def clear(
         BuildError: INPUT was not read to its end, there are too many rejects, or OUTPUT holds
             another build.
     """
-    reasons = Counter(str(reject.reason) for reject in rejects)
+    reasons = count_reasons(rejects)
     try:
         request.partial.check(rejects, vocabularies)
         check_rejects(reasons, layout.num_records, limits)
@@ -53,4 +52,4 @@ def clear(
     fingerprint = fingerprint_of(digests)
     place = clear_output(request, layout, fingerprint, rejects)
     PROGRESS.start(total_images=layout.num_records, total_shards=layout.num_shards)
-    return Clearance(vocabularies, fingerprint, dict(reasons), not place.is_finished, place.folder)
+    return Clearance(vocabularies, fingerprint, reasons, not place.is_finished, place.folder)

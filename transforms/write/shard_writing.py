@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import numpy as np
@@ -28,7 +28,7 @@ from transforms.progress import PROGRESS
 from transforms.publish.statistics import describe_rows
 from transforms.references import LABEL_INDEX, record_bytes
 from transforms.reject_files import write_rejects
-from transforms.rejects import RETRYABLE, Reject
+from transforms.rejects import RETRYABLE, Reject, count_reasons
 from transforms.write.examples import ExampleEncoder
 from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
 from transforms.write.image_reads import read_ahead
@@ -104,18 +104,13 @@ def write_records(
             crc32c=combine_all([crc for crc, _ in parts], [length for _, length in parts]),
             digest=plan.digest,
             etag=sink.etag,
-            rejects=_count_reasons(rejects),
+            rejects=count_reasons(rejects),
             stats=describe_rows(table, fixes, rows.rejected_labels()),
         )
         write_rejects(job.root, plan.name.rejects, rejects)
         return write_sidecar(job.root, summary, table), rejects
 
     return finish
-
-
-def _count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:
-    reasons = [str(reject.reason) for reject in rejects]
-    return {reason: reasons.count(reason) for reason in sorted(set(reasons))}
 
 
 class _IndexRows:

@@ -17,23 +17,16 @@ from tests.servers.fault_proxy import FaultProxy
 from tests.servers.store_server import StoreServer
 from tests.support.cached_datasets import (
     NAMES,
-    SIZE,
     at,
     behind,
     content,
     downloads,
-    put_dataset,
     put_folder,
 )
 from tests.support.damage import edit_bytes, first_shard
 from tests.support.readers import ids_of
 
 Damage = Callable[[Path], object]
-
-
-@pytest.fixture(scope="module")
-def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    return put_dataset(s3_server, tmp_path_factory.mktemp("noise"), [SIZE] * 4)
 
 
 def as_folder(path: Path) -> None:

@@ -32,12 +32,6 @@ from tests.support.cached_datasets import NAMES, SIZE, at, behind, downloads, pu
 from tests.support.object_stores import delete_object, get_object, put_object
 
 
-@pytest.fixture(scope="module")
-def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A dataset of four shards of 1,000 bytes; not to be changed."""
-    return put_dataset(s3_server, tmp_path_factory.mktemp("noise"), [SIZE] * 4)
-
-
 @pytest.mark.parametrize("change", ["crc32c", "num_bytes", "fingerprint", "none"])
 def test_a_build_is_known_by_its_shards(tmp_path: Path, change: str) -> None:
     manifest = noise.write_dataset(tmp_path, [SIZE] * 2)

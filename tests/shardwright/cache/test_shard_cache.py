@@ -32,12 +32,6 @@ from tests.support.cached_datasets import (
 from tests.support.object_stores import delete_object, list_keys
 
 
-@pytest.fixture(scope="module")
-def root(s3_server: StoreServer, tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """A dataset of four shards of 1,000 bytes; not to be changed."""
-    return put_dataset(s3_server, tmp_path_factory.mktemp("noise"), [SIZE] * 4)
-
-
 @pytest.mark.parametrize("server_name", ["s3_server", "moto_server", "gcs_server"])
 def test_downloads_once(request: pytest.FixtureRequest, server_name: str, tmp_path: Path) -> None:
     server: StoreServer = request.getfixturevalue(server_name)

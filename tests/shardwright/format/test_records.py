@@ -9,7 +9,6 @@ from io import BytesIO
 from pathlib import Path
 
 import apache_beam as beam
-import google_crc32c
 import pytest
 import tensorflow as tf
 from apache_beam.testing.util import assert_that, equal_to
@@ -20,7 +19,6 @@ from shardwright.errors import RecordFault
 from shardwright.format.records import (
     FRAME_BYTES,
     MAX_RECORD_BYTES,
-    crc32c_of,
     frame_header,
     read_record,
     scan_records,
@@ -60,11 +58,6 @@ def test_framed_records_are_read_again(records: list[bytes]) -> None:
     assert [span.data for span in spans] == records
     ends = list(itertools.accumulate(FRAME_BYTES + len(data) for data in records))
     assert [span.offset for span in spans] == [0, *ends][: len(records)]
-
-
-@given(st.lists(st.binary()), st.integers(0, 2**32 - 1))
-def test_crc_of_pieces_is_that_of_the_whole(pieces: list[bytes], start: int) -> None:
-    assert crc32c_of(pieces, start) == google_crc32c.extend(start, b"".join(pieces))
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1), st.data())
