@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from shardwright.errors import NotADatasetError
+from shardwright.format.contents import file_crc32c
 from shardwright.format.manifest import read_manifest
 from shardwright.inspect import faults, shard_walk
 from shardwright.inspect.cli import main
@@ -155,7 +156,7 @@ def test_memory_is_bounded_by_records_and_not_by_the_shard(tmp_path: Path) -> No
     path.write_bytes(bytes(48 << 20))
     tracemalloc.start()
     with open(path, "rb", buffering=shard_walk.BLOCK_BYTES) as file:
-        shard_walk.file_crc32c(file)
+        file_crc32c(file)
         file.seek(0)
         assert len(list(shard_walk.walk_records(file, np.zeros(0, np.int64)))) == 1
     peak = tracemalloc.get_traced_memory()[1]
