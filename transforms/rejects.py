@@ -60,6 +60,7 @@ class RejectReason(StrEnum):
     UNUSED_ID = "unused_id"  # an id of a split list is not in INPUT
     DUPLICATE_IMAGE = "duplicate_image"  # equal bytes to another image, with --duplicates reject
     DROPPED_DUPLICATE = "dropped_duplicate"  # equal bytes to another image, with --duplicates drop
+    CRASHED = "crashed"  # it ended or stopped its process twice, the second time alone
     INTERNAL_ERROR = "internal_error"  # an unexpected exception: a bug here or in a decoder
 
 

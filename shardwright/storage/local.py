@@ -123,9 +123,9 @@ class LocalFiles:
         with _sink(path, _link) as sink:
             sink.write([data])
 
-    def write_bytes(self, path: str, data: bytes) -> None:
+    def write_bytes(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Write or replace a small file. Raises as `open_sink`."""
-        with _sink(path, os.replace) as sink:
+        with _sink(path, os.replace, sync=sync) as sink:
             sink.write([data])
 
     def remove(self, path: str) -> None:
@@ -198,7 +198,7 @@ class FileSink:
 
 
 @contextmanager
-def _sink(path: str, put_in_place: _PutInPlace) -> Iterator[FileSink]:
+def _sink(path: str, put_in_place: _PutInPlace, *, sync: bool = True) -> Iterator[FileSink]:
     folder, filename = os.path.split(path)
     temporary = os.path.join(folder, naming.temporary_name(filename, secrets.token_hex(4)))
     try:
@@ -206,7 +206,8 @@ def _sink(path: str, put_in_place: _PutInPlace) -> Iterator[FileSink]:
         with _new_file(temporary) as descriptor:
             sink = FileSink(descriptor)
             yield sink
-            sink.sync()
+            if sync:
+                sink.sync()
         put_in_place(temporary, path)
     except OSError as error:
         with suppress(StorageError):  # report the first error

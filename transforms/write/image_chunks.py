@@ -16,6 +16,7 @@ from transforms.write.examples import ExampleEncoder, FramedRecords
 from transforms.write.image_reads import ImageRead
 from transforms.write.made_records import MadeRecord, StoredRows
 from transforms.write.transformed_rows import TransformedRows
+from transforms.write.watchdog import watching
 from transforms.write.write_job import WriteJob
 
 CHUNK_RECORDS = 64
@@ -89,18 +90,20 @@ def make_chunk(
     made: list[MadeRecord] = []
     crcs: list[int] = []
     rejects = []
-    for row in range(references.num_rows):
-        try:
-            records = rows.records_of(row)
-        except Exception as error:
-            fault = fault_of(error)
-            image_id, uri = (references.column(name)[row].as_py() for name in ("id", "uri"))
-            rejects.append(Reject(image_id, uri, fault.reason, fault.detail))
-            continue
-        made += records
-        # Now, because the image is still in the processor's cache: later it takes several times
-        # as long (benchmarks/writing.py).
-        crcs += [value(record.image.data) for record in records]
+    with watching(references, job.image_seconds) as watched:
+        for row in range(references.num_rows):
+            watched.begin(row)
+            try:
+                records = rows.records_of(row)
+            except Exception as error:
+                fault = fault_of(error)
+                image_id, uri = (references.column(name)[row].as_py() for name in ("id", "uri"))
+                rejects.append(Reject(image_id, uri, fault.reason, fault.detail))
+                continue
+            made += records
+            # Now, because the image is still in the processor's cache: later it takes several
+            # times as long (benchmarks/writing.py).
+            crcs += [value(record.image.data) for record in records]
     return _frame(made, crcs, rejects, first_row, encoder)
 
 

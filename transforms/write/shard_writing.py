@@ -8,30 +8,25 @@ store) is a function of its own, for another thread to run while the next shard 
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import pyarrow as pa
 
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
-from shardwright.storage.addresses import is_remote
 from shardwright.storage.folder import Folder
-from transforms.images.pixels import PIXELS
 from transforms.output_state import check_owner
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.publish.statistics import describe_rows
-from transforms.references import record_bytes
 from transforms.reject_files import write_rejects
 from transforms.rejects import RETRYABLE, Reject
-from transforms.write.examples import ExampleEncoder
-from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
-from transforms.write.image_reads import read_ahead
-from transforms.write.read_ahead import ReadAhead
+from transforms.write.alone import make_alone
+from transforms.write.attempts import has_died, noted_attempt
+from transforms.write.image_chunks import Chunk
+from transforms.write.shard_chunks import make_chunks
 from transforms.write.write_job import WriteJob
 
 
@@ -72,7 +67,8 @@ def write_records(
 
     Both raise as `write_shard`.
     """
-    tasks = _begun(_chunk_tasks(plan.references, job))
+    make = make_alone if has_died(job.root, plan) else make_chunks
+    chunks = make(plan.references, job)
     check_owner(job.root, job.fingerprint)
     job.root.remove(plan.name.sidecar)  # a sidecar marks a finished shard, so it goes first
     rows = _IndexRows(plan.references)
@@ -80,8 +76,9 @@ def write_records(
     fixes: Counter[str] = Counter()
     parts: list[tuple[int, int]] = []  # CRC32C and length of each chunk
     with ExitStack() as stack:
+        stack.enter_context(noted_attempt(job.root, plan))
         sink = stack.enter_context(job.root.open_sink(plan.name.shard))
-        for chunk in _run(tasks, plan.references, job):
+        for chunk in chunks:
             rows.add(chunk, sink.num_bytes)
             sink.write(chunk.framed.pieces)
             parts.append((chunk.framed.crc32c, chunk.framed.num_bytes))
@@ -162,51 +159,3 @@ class _IndexRows:
         }
         columns |= {name: kept.column(name) for name in ("uri", "etag")}
         return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
-
-
-@functools.cache
-def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
-    """Return one ReadAhead per process, so that later shards reuse its measurements."""
-    return ReadAhead(computing, fixed, PIXELS.seconds_waited)
-
-
-def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
-    """Yield the chunks of a shard with these references, in order, without writing them."""
-    return _run(_chunk_tasks(references, job), references, job)
-
-
-def _run(
-    tasks: Iterator[Callable[[], Chunk]], references: pa.RecordBatch, job: WriteJob
-) -> Iterator[Chunk]:
-    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(tasks)
-
-
-def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
-    encoder = ExampleEncoder(job.schema)
-    # The results of users' functions are encoded row by row instead.
-    entries = [] if job.transforms else encoder.encode_known(references)
-    chunks = (
-        references.slice(start, stop - start)
-        for start, stop in chunk_bounds(record_bytes(references))
-    )
-    first_row = 0
-    for rows, reads in read_ahead(chunks, job.storage, job.threads):
-        known = entries[first_row : first_row + rows.num_rows]
-        yield functools.partial(
-            make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job
-        )
-        first_row += rows.num_rows
-
-
-def _begun(tasks: Iterator[Callable[[], Chunk]]) -> Iterator[Callable[[], Chunk]]:
-    """Take the first task now, so that objects are being read while OUTPUT is still checked."""
-    return itertools.chain(list(itertools.islice(tasks, 1)), tasks)
-
-
-def _num_tasks(references: pa.RecordBatch, job: WriteJob) -> int | None:
-    """Return the number of chunks in flight, or None to measure it.
-
-    Reads of objects start before their chunk does, which would distort the measurement.
-    """
-    has_objects = bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())
-    return job.computing_threads + 1 if has_objects else job.threads

@@ -28,6 +28,7 @@ class WriteJob:
         transforms: The user's functions on each record, in order.
         fingerprint: Fingerprint of the build's plan, which OUTPUT must still have when a shard is
             put there; None outside a build.
+        image_seconds: Longest time to read, decode and transform one image.
     """
 
     root: Folder
@@ -38,6 +39,7 @@ class WriteJob:
     storage: StorageOptions = NO_OPTIONS
     transforms: tuple[UserTransform, ...] = ()
     fingerprint: str | None = None
+    image_seconds: float = 600.0
 
     @property
     def computing_threads(self) -> int:
