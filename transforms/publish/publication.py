@@ -28,6 +28,7 @@ from transforms.output_state import Clearance, check_owner, check_rejects
 from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES
 from transforms.publish import companions
+from transforms.publish.in_place import check_in_place
 from transforms.publish.leaks import LEAKS, find_leaks
 from transforms.publish.report import report_html
 from transforms.publish.statistics import merge_stats
@@ -68,8 +69,8 @@ def publish(
     """Write all companions, remove stale files, and write the manifest last.
 
     Raises:
-        BuildError: There are too many rejects, a planned shard is missing, or another build has
-            taken over the output.
+        BuildError: There are too many rejects, a planned shard is missing or was replaced, or
+            another build has taken over the output.
     """
     _check_complete(summaries, layout)
     manifest = _with_estimate(make_manifest(publication, summaries, clearance), summaries, layout)
@@ -84,6 +85,7 @@ def publish(
     files |= _contents(root, [naming.PLAN, naming.PLAN_REJECTS, *others])
     manifest = replace(manifest, files=files)
     _remove_stale(root, manifest, summaries)
+    check_in_place(root, summaries)
     if manifest != published:
         _commit(root, manifest, replaces=replaces)
     _remove_spooled(root)

@@ -14,6 +14,8 @@ from contextlib import ExitStack
 
 import pyarrow as pa
 
+from shardwright.errors import BuildError
+from shardwright.format import naming
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
 from shardwright.storage.folder import Folder
@@ -21,7 +23,7 @@ from transforms.output_state import check_owner
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.publish.statistics import describe_rows
-from transforms.reject_files import write_rejects
+from transforms.reject_files import read_rejects, write_rejects
 from transforms.rejects import RETRYABLE, Reject
 from transforms.write.alone import make_alone
 from transforms.write.attempts import has_died, noted_attempt
@@ -65,12 +67,15 @@ def write_records(
 ) -> Callable[[], tuple[ShardSummary, list[Reject]]]:
     """Write a shard's records; return the function that puts the shard in place, to be called once.
 
-    Both raise as `write_shard`.
+    If another worker has finished the shard by then, that one stays. Both raise as `write_shard`.
     """
     make = make_alone if has_died(job.root, plan) else make_chunks
     chunks = make(plan.references, job)
     check_owner(job.root, job.fingerprint)
-    job.root.remove(plan.name.sidecar)  # a sidecar marks a finished shard, so it goes first
+    # A sidecar marks a finished shard, so it goes first. In an unpublished build it may be that of
+    # a worker that has just finished this shard; find_finished does not believe an old one.
+    if not job.unpublished:
+        job.root.remove(plan.name.sidecar)
     rows = _IndexRows(plan.references)
     rejects: list[Reject] = []
     fixes: Counter[str] = Counter()
@@ -90,8 +95,12 @@ def write_records(
         opened = stack.pop_all()
 
     def finish() -> tuple[ShardSummary, list[Reject]]:
-        with opened:
-            check_owner(job.root, job.fingerprint)
+        try:
+            with opened:
+                check_owner(job.root, job.fingerprint)
+                _check_unfinished(plan, job)
+        except _FinishedElsewhereError as other:
+            return other.summary, read_rejects(job.root, plan.name.rejects)
         table = rows.to_table()
         summary = ShardSummary(
             name=plan.name,
@@ -107,6 +116,24 @@ def write_records(
         return write_sidecar(job.root, summary, table), rejects
 
     return finish
+
+
+class _FinishedElsewhereError(Exception):
+    """Another worker finished the shard; the runner may have taken this one for lost."""
+
+    def __init__(self, summary: ShardSummary) -> None:
+        super().__init__(summary.name.shard)
+        self.summary = summary
+
+
+def _check_unfinished(plan: ShardPlan, job: WriteJob) -> None:
+    """Stop a late writer just before it replaces a shard that is finished or published."""
+    if (summary := find_finished(job.root, plan, retry=job.unpublished)) is not None:
+        raise _FinishedElsewhereError(summary)
+    if job.unpublished and job.root.num_bytes_of(naming.MANIFEST) is not None:
+        raise BuildError(
+            f"the dataset at {job.root} was published meanwhile: {plan.name.shard} stays as it is"
+        )
 
 
 def _count_reasons(rejects: Sequence[Reject]) -> dict[str, int]:

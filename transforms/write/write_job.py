@@ -28,6 +28,7 @@ class WriteJob:
         transforms: The user's functions on each record, in order.
         fingerprint: Fingerprint of the build's plan, which OUTPUT must still have when a shard is
             put there; None outside a build.
+        unpublished: OUTPUT had no finished dataset when this build began to write.
         image_seconds: Longest time to read, decode and transform one image.
     """
 
@@ -39,6 +40,7 @@ class WriteJob:
     storage: StorageOptions = NO_OPTIONS
     transforms: tuple[UserTransform, ...] = ()
     fingerprint: str | None = None
+    unpublished: bool = False
     image_seconds: float = 600.0
 
     @property

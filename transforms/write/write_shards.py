@@ -67,7 +67,9 @@ class _WriteFn(beam.DoFn):
             return
         count("images_in", plan.references.num_rows)
         job = replace(
-            job.with_vocabularies(clearance.vocabularies), fingerprint=clearance.fingerprint
+            job.with_vocabularies(clearance.vocabularies),
+            fingerprint=clearance.fingerprint,
+            unpublished=clearance.retry,
         )
         with timed("write_shard_msec"):
             try:
