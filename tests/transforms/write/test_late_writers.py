@@ -33,6 +33,7 @@ from transforms.plan.packing import Layout, ShardCuts
 from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.publication import Publication, publish
 from transforms.references import set_column
+from transforms.write import shard_writing
 from transforms.write.shard_writing import find_finished, write_records, write_shard
 from transforms.write.write_job import WriteJob
 
@@ -113,6 +114,12 @@ def plan(tmp_path_factory: pytest.TempPathFactory) -> ShardPlan:
     for number, path in enumerate(paths):
         path.write_bytes(png_of(number))
     return ShardPlan.make(NAME, file_references(paths, labelled=True), b"s")
+
+
+@pytest.fixture(autouse=True)
+def alone_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make no child process after a death, which takes half a second."""
+    monkeypatch.setattr(shard_writing, "make_alone", shard_writing.make_chunks)
 
 
 def write(plan: ShardPlan, root: Folder) -> ShardSummary:
