@@ -138,7 +138,7 @@ def clear_output(
     """
     _check_num_shards(layout)
     check_output(request)
-    _abort_leftovers(request.root)
+    abort_leftovers(request.root)
     was_replacing = finish_promotion(request.root)
     manifest = read_json(request.root, naming.MANIFEST)
     folder = "" if manifest is None else naming.NEXT_DIR
@@ -169,7 +169,7 @@ def _check_num_shards(layout: Layout) -> None:
 
 def _claim(request: OutputRequest, layout: Layout, fingerprint: str) -> None:
     """Write the plan where the build writes, after removing what `overwrite` replaces there."""
-    _abort_leftovers(request.root)
+    abort_leftovers(request.root)
     if request.if_exists == "overwrite" and not is_earlier_try(
         request, read_json(request.root, naming.PLAN), fingerprint
     ):
@@ -186,8 +186,8 @@ def _keeps_images(settings: Mapping[str, Any]) -> bool:
     return kept and "transforms" not in settings
 
 
-def _abort_leftovers(root: Folder) -> None:
-    """Abort uploads of killed builds; they only cost money, so failing to is just a warning."""
+def abort_leftovers(root: Folder) -> None:
+    """Abort the uploads of killed or lost workers, which cost money; failing to is a warning."""
     try:
         root.abort_uploads()
     except StorageError as error:

@@ -23,7 +23,7 @@ from shardwright.format.manifest import (
 from shardwright.format.schema import ExampleSchema
 from shardwright.inspect.quick_verify import listed_faults
 from shardwright.storage.folder import Folder
-from transforms.output_state import Clearance, check_owner
+from transforms.output_state import Clearance, abort_leftovers, check_owner
 from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES
 from transforms.promotion import promote, promoted, remove_stale
@@ -106,7 +106,9 @@ def _publish_in(
     files = _write_companions(root, manifest)
     files |= _contents(root, [naming.PLAN, naming.PLAN_REJECTS, *others])
     manifest = replace(manifest, files=files)
+    # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
+    abort_leftovers(root)
     _check_in_place(root, manifest)
     if manifest != published:
         _commit(root, manifest, replaces=replaces)

@@ -95,6 +95,8 @@ def _finish(
             _check_unfinished(plan, job)
     except _FinishedElsewhereError as other:
         return other.summary, read_rejects(job.root, plan.name.rejects)
+    # Again, because a sidecar replaces that of any other build.
+    check_owner(job.root, job.fingerprint, unpublished=job.unpublished)
     table = rows.to_table()
     summary = ShardSummary(
         name=plan.name,

@@ -88,13 +88,14 @@ class Actor:
 
 
 class SteppedFolder(Folder):
-    """A folder that waits for the scheduler before each call."""
+    """A folder that waits for the scheduler before each call, and before a file is put in place."""
 
     @contextmanager
     def open_sink(self, name: str) -> Iterator[Sink]:
         self.step()  # type: ignore[attr-defined]
         with super().open_sink(name) as sink:
             yield sink
+            self.step()  # type: ignore[attr-defined]
 
 
 def _stepped(name: str) -> Callable[..., Any]:
