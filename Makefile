@@ -49,7 +49,7 @@ mutants: install servers torch  ## 300 fixed mutants of the source against the t
 	$(PYTEST) -p tests.mutants.coverage_files --cov --cov-context test --cov-report= --junitxml .mutants/junit.xml
 	$(BIN)/python -m tests.mutants .mutants/coverage .mutants/junit.xml .mutants/result.json
 
-torture: install servers  ## builds killed at random moments, failing stores, changed bytes, with new seeds (MINUTES=60)
+torture: install servers  ## builds killed at random moments, lost workers, failing stores, changed bytes, with new seeds (MINUTES=60)
 	$(BIN)/python -m tests.torture --minutes $(or $(MINUTES),60)
 
 fuzz: install .fuzz/.installed  ## every parser of bytes of others under atheris, MINUTES=10 of each; findings in .fuzz/

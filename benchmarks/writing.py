@@ -37,7 +37,8 @@ from transforms.inputs.source import SourceRequest
 from transforms.plan.shard_plans import ShardPlan
 from transforms.write.examples import ExampleEncoder
 from transforms.write.image_reads import ImageLocation, read_local_image
-from transforms.write.shard_writing import make_chunks, write_shard
+from transforms.write.shard_chunks import make_chunks
+from transforms.write.shard_writing import write_shard
 from transforms.write.write_job import WriteJob
 
 PHOTOS, ROUNDS, THREADS = 4000, 5, (1, 2, 3)

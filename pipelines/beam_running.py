@@ -9,6 +9,7 @@ from collections.abc import Callable
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
+from pipelines.deaths import lost_worker, reporting_death
 from pipelines.job import BuildJob
 from pipelines.networks import fetching_prism, keep_proxies_out
 from pipelines.remote import follow, reason_of
@@ -43,7 +44,7 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
     Raises:
         ShardwrightError: A worker raised it, whatever the runner wrapped it in.
         UsageError: Beam rejects its options.
-        BuildError: A job on other machines was rejected, or failed.
+        BuildError: A job on other machines was rejected, or failed. Or a worker process died.
     """
     keep_proxies_out()
     options = PipelineOptions(job.options.all_beam_args)
@@ -57,7 +58,7 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
     except ShardwrightError as error:
         raise type(error)(_STEP.sub("", str(error))) from error
     except Exception as error:  # runners wrap a worker's error in classes of their own
-        known = worker_error(str(error))
+        known = worker_error(str(error)) or lost_worker(error)
         if known is None:
             raise
         raise known from error
@@ -65,9 +66,10 @@ def run_pipeline(graph: Callable[[beam.Pipeline, BuildJob], object], job: BuildJ
 
 def _run_to_its_end(pipeline: beam.Pipeline, options: PipelineOptions, job: BuildJob) -> None:
     if is_local(job.options.beam_args):
-        with fetching_prism(job.options.beam_args):
-            result = pipeline.run()
-        result.wait_until_finish()
+        with reporting_death():
+            with fetching_prism(job.options.beam_args):
+                result = pipeline.run()
+            result.wait_until_finish()
         return
     try:
         result = pipeline.run()

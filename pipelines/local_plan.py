@@ -78,7 +78,8 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     replaces = job.options.if_exists == "overwrite" and manifest is not None
     compare = not replaces and (manifest or plan) is not None
     shards = LocalShards(job, with_plans=compare)
-    states = [_state_of(each, job.options.root, retry=manifest is None) for each in shards.plans()]
+    root, unpublished = job.options.root, manifest is None
+    states = [_state_of(each, root, unpublished=unpublished) for each in shards.plans()]
     planned = LocalPlan(
         layout=shards.layout,
         vocabularies=shards.vocabularies,
@@ -104,9 +105,13 @@ def _refusal(job: BuildJob) -> str:
     return ""
 
 
-def _state_of(plan: ShardPlan, root: Folder, *, retry: bool) -> tuple[str, str, bool]:
+def _state_of(plan: ShardPlan, root: Folder, *, unpublished: bool) -> tuple[str, str, bool]:
     """Return the shard's name, its digest, and True if OUTPUT holds it."""
-    return plan.name.shard, plan.digest, find_finished(root, plan, retry=retry) is not None
+    return (
+        plan.name.shard,
+        plan.digest,
+        find_finished(root, plan, unpublished=unpublished) is not None,
+    )
 
 
 def _read_output(root: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:

@@ -32,7 +32,7 @@ def publish_finished(job: BuildJob) -> bool:
     digests, finished = [], []
     for plan in shards.plans():
         digests.append((plan.name.shard, plan.digest))
-        finished.append(find_finished(options.root, plan, retry=False))
+        finished.append(find_finished(options.root, plan, unpublished=False))
     clearance = clear(
         digests,
         request=job.output_request,

@@ -1,6 +1,7 @@
 """Repeat the random tests of damage with new seeds: `python -m tests.torture --minutes 60`.
 
-Builds are killed at random moments, stores fail at random requests, and bytes of datasets change.
+Builds are killed at random moments, workers are lost and go on, stores fail at random requests, and
+bytes of datasets change.
 Each round runs all of that with one seed, which is printed; with it, a failed round is repeated.
 """
 
@@ -21,6 +22,8 @@ from tests.support import random_tests
 # Of these files, `--long` runs the long and the random tests.
 FILES = (
     "tests/builds/test_torture.py",
+    "tests/builds/test_lost_workers.py",
+    "tests/transforms/write/test_late_writers.py",
     "tests/builds/test_damaged_builds.py",
     "tests/shardwright/inspect",
     "tests/shardwright/format",

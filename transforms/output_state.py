@@ -41,14 +41,14 @@ class Clearance:
         vocabularies: Class names and words by feature name; () as class names if unlabeled.
         fingerprint: Hash of the whole plan.
         rejects: Number of rejects before shards were planned, by reason.
-        retry: The build was never published, so shards with retryable rejects are rewritten.
+        unpublished: No dataset was finished in the folder before this build.
         folder: The folder below OUTPUT to write to, "" for OUTPUT.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]]
     fingerprint: str
     rejects: Mapping[str, int]
-    retry: bool
+    unpublished: bool
     folder: str = ""
 
 
@@ -136,14 +136,9 @@ def clear_output(
         BuildError: OUTPUT holds a finished dataset of another input, there are too many shards, or
             they do not fit on the disk.
     """
-    num_shards = sum(cuts.num_shards for cuts in layout.cuts.values())
-    if num_shards > MAX_SHARDS:
-        raise BuildError(
-            f"the plan has {num_shards:,} shards, but a dataset has at most {MAX_SHARDS:,}: use a "
-            "larger --shard-size or --records-per-shard, or build several datasets"
-        )
+    _check_num_shards(layout)
     check_output(request)
-    _abort_leftovers(request.root)
+    abort_leftovers(request.root)
     was_replacing = finish_promotion(request.root)
     manifest = read_json(request.root, naming.MANIFEST)
     folder = "" if manifest is None else naming.NEXT_DIR
@@ -155,14 +150,26 @@ def clear_output(
         # The same records may come with other rejects.
         write_rejects(request.root, naming.PLAN_REJECTS, rejects)
         return BuildPlace("", is_finished=True)
-    _claim(replace(request, root=request.root.below(folder)), layout, fingerprint)
-    write_rejects(request.root.below(folder), naming.PLAN_REJECTS, rejects)
+    root = request.root.below(folder)
+    _claim(replace(request, root=root), layout, fingerprint)
+    if folder:  # it may be finished, after a crash just before it replaced the old dataset
+        root.remove(naming.MANIFEST)
+    write_rejects(root, naming.PLAN_REJECTS, rejects)
     return BuildPlace(folder, is_finished=False)
+
+
+def _check_num_shards(layout: Layout) -> None:
+    if layout.num_shards > MAX_SHARDS:
+        raise BuildError(
+            f"the plan has {layout.num_shards:,} shards, but a dataset has at most "
+            f"{MAX_SHARDS:,}: use a larger --shard-size or --records-per-shard, or build several "
+            "datasets"
+        )
 
 
 def _claim(request: OutputRequest, layout: Layout, fingerprint: str) -> None:
     """Write the plan where the build writes, after removing what `overwrite` replaces there."""
-    _abort_leftovers(request.root)
+    abort_leftovers(request.root)
     if request.if_exists == "overwrite" and not is_earlier_try(
         request, read_json(request.root, naming.PLAN), fingerprint
     ):
@@ -179,8 +186,8 @@ def _keeps_images(settings: Mapping[str, Any]) -> bool:
     return kept and "transforms" not in settings
 
 
-def _abort_leftovers(root: Folder) -> None:
-    """Abort uploads of killed builds; they only cost money, so failing to is just a warning."""
+def abort_leftovers(root: Folder) -> None:
+    """Abort the uploads of killed or lost workers, which cost money; failing to is a warning."""
     try:
         root.abort_uploads()
     except StorageError as error:
@@ -205,20 +212,23 @@ def _note_plan(request: OutputRequest, plan: Mapping[str, Any]) -> None:
         ) from error
 
 
-def check_owner(root: Folder, fingerprint: str | None) -> None:
+def check_owner(root: Folder, fingerprint: str | None, *, unpublished: bool = False) -> None:
     """Stop a build if another one has taken over its OUTPUT, before shards of both mix.
 
     Args:
         root: The dataset's folder.
         fingerprint: Fingerprint of this build's plan; None for shards written outside any build.
+        unpublished: As in the Clearance. Then the plan is missing only after the end of the build.
 
     Raises:
-        BuildError: `plan.json` is of another plan.
+        BuildError: `plan.json` is of another plan, or gone.
     """
     try:
         plan = None if fingerprint is None else read_json(root, naming.PLAN)
     except NotADatasetError:  # damaged, so no other build has just written it
         return
+    if plan is None and fingerprint is not None and unpublished:
+        raise BuildError(f"{root.path(naming.PLAN)} is gone, because the build has ended")
     if plan is not None and plan.get("fingerprint") != fingerprint:
         raise BuildError(
             f"another build with a different INPUT or other options has started in OUTPUT {root}: "

@@ -68,6 +68,7 @@ class RejectReason(StrEnum):
     DROPPED_DUPLICATE = "dropped_duplicate"  # equal bytes to another image, with --duplicates drop
     OUTSIDE_INPUT = "outside_input"  # a path or link out of INPUT, without --allow-outside
     INCOMPLETE = "incomplete"  # a file or folder of INPUT that cannot be read to its end
+    CRASHED = "crashed"  # it ended or stopped its process twice, the second time alone
     INTERNAL_ERROR = "internal_error"  # an unexpected exception: a bug here or in a decoder
 
 

@@ -59,6 +59,11 @@ class ShardName:
         return f"{REJECTS_DIR}/{self.split}-{self._position}.parquet"
 
     @property
+    def attempt(self) -> str:
+        """The note of a process that is writing the shard, a temporary file."""
+        return f"{INDEX_DIR}/{temporary_name(f'{self.split}-{self._position}', 'attempt')}"
+
+    @property
     def _position(self) -> str:
         return f"{self.index:05d}-of-{self.count:05d}"
 

@@ -8,6 +8,7 @@ an etag equal to the one of the upload proves the content, too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from time import monotonic
 
 from shardwright.format import naming
@@ -48,6 +49,20 @@ def verify_quickly(dataset: Folder) -> Verification:
         notes=tuple(_notes(root, unknown, len(shards))),
         by=_BY_LENGTHS if len(unknown) == len(shards) else _BY_CHECKSUMS,
     )
+
+
+def listed_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
+    """Yield the faults of all files that listings show: their lengths, and checksums if listed.
+
+    Raises:
+        StorageError: The folder cannot be listed.
+    """
+    shards = {
+        name.shard: FileContent(info.num_bytes, info.crc32c)
+        for name, info in manifest.named_shards()
+    }
+    whole = replace(manifest, files={**manifest.files, **shards})
+    return _faults_beside_shards(root, whole, root.stated())
 
 
 def _shard_faults(

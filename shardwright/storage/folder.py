@@ -106,9 +106,9 @@ class Folder:
         """Open a sink whose file appears when the block ends; on an error nothing is left of it."""
         return self._files.open_sink(self.path(name))
 
-    def write_bytes(self, name: str, data: bytes) -> None:
-        """Write or replace a small file atomically."""
-        self._files.write_bytes(self.path(name), data)
+    def write_bytes(self, name: str, data: bytes, *, sync: bool = True) -> None:
+        """Write or replace a small file atomically; unless `sync`, a power failure may undo it."""
+        self._files.write_bytes(self.path(name), data, sync=sync)
 
     def write_if_new(self, name: str, data: bytes) -> None:
         """Write a file unless it has this content, so that a rebuild leaves a dataset untouched."""

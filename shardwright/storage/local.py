@@ -126,9 +126,9 @@ class LocalFiles:
         with _sink(path, _link) as sink:
             sink.write([data])
 
-    def write_bytes(self, path: str, data: bytes) -> None:
+    def write_bytes(self, path: str, data: bytes, *, sync: bool = True) -> None:
         """Write or replace a small file. Raises as `open_sink`."""
-        with _sink(path, os.replace) as sink:
+        with _sink(path, os.replace, sync=sync) as sink:
             sink.write([data])
 
     def copy(self, source: str, path: str) -> None:
@@ -227,14 +227,15 @@ class FileSink:
 
 
 @contextmanager
-def _sink(path: str, put_in_place: _PutInPlace) -> Iterator[FileSink]:
+def _sink(path: str, put_in_place: _PutInPlace, *, sync: bool = True) -> Iterator[FileSink]:
     temporary = _temporary(path)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with _new_file(temporary) as descriptor:
             sink = FileSink(descriptor)
             yield sink
-            sink.sync()
+            if sync:
+                sink.sync()
         put_in_place(temporary, path)
     except OSError as error:
         with suppress(StorageError):  # report the first error

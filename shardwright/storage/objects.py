@@ -167,8 +167,8 @@ class ObjectFiles:
             if tries == 1 or self.read_bytes(path) != data:
                 raise
 
-    def write_bytes(self, path: str, data: bytes) -> None:
-        """Write or replace a small object. Raises `StorageError`."""
+    def write_bytes(self, path: str, data: bytes, *, sync: bool = True) -> None:  # noqa: ARG002
+        """Write or replace a small object; stores always sync. Raises `StorageError`."""
         client, key = client_and_key(path, self._options)
         put = client.call(
             path, "write", lambda: obstore.put(client.objects, key, data, use_multipart=False)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -75,3 +79,31 @@ MISTAKES: tuple[Callable[[Record], Any], ...] = (
 def a_mistake(record: Record) -> Any:
     """Make the mistake of the record's age."""
     return MISTAKES[record.features["age"]](record)
+
+
+def crash(record: Record) -> Record:
+    """End the process by SIGSEGV for the images 3 and 7."""
+    if record.id.endswith(("003.png", "007.png")):
+        ctypes.string_at(0)
+    return record
+
+
+def leave(record: Record) -> Record:
+    """End the process without a signal for the image 3."""
+    if record.id.endswith("003.png"):
+        os._exit(3)
+    return record
+
+
+def hang(record: Record) -> Record:
+    """Never return for the images 3 and 7, and hold the GIL."""
+    if record.id.endswith(("003.png", "007.png")):
+        re.match(r"(a+)+$", "a" * 60 + "b")
+    return record
+
+
+def sleep(record: Record) -> Record:
+    """Take a minute for the image 3."""
+    if record.id.endswith("003.png"):
+        time.sleep(60)
+    return record

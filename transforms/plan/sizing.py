@@ -20,7 +20,7 @@ from shardwright.storage.folder import Folder
 from transforms.plan.packing import ORDER_KEY, known_sizes, order_keys
 from transforms.plan.size_estimate import SizeEstimate
 from transforms.references import concat, digest_of, from_ipc, set_column, to_ipc
-from transforms.write.shard_writing import make_chunks
+from transforms.write.shard_chunks import make_chunks
 from transforms.write.write_job import WriteJob
 
 # One record in 50, enough for a meaningful mean but few enough for a fast plan.

@@ -1,4 +1,4 @@
-"""Write the files that other tools read: TFDS's `dataset_info.json` and TFX's `schema.pbtxt`.
+"""Make the files beside the manifest, such as TFDS's `dataset_info.json`, TFX's `schema.pbtxt`.
 
 Formats: `tensorflow_datasets/core/proto/dataset_info.proto` as JSON, and
 `tensorflow_metadata/proto/v0/schema.proto` as text. Both come from the `ExampleSchema`, like
@@ -14,7 +14,9 @@ import pyarrow as pa
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2
 
-from shardwright.format.manifest import Manifest
+from shardwright.format import naming
+from shardwright.format.manifest import Manifest, json_text
+from shardwright.format.names_files import names_files, names_text
 from shardwright.format.records import FRAME_BYTES
 from shardwright.format.schema import (
     INDEXED,
@@ -24,12 +26,31 @@ from shardwright.format.schema import (
     FeatureKind,
     StoredFeature,
 )
+from shardwright.format.tfds_features import features_json
+from transforms.publish.report import report_html
 
 _TFX_TYPES = {
     pa.int64(): schema_pb2.INT,
     pa.float32(): schema_pb2.FLOAT,
     pa.binary(): schema_pb2.BYTES,
 }
+
+
+def companion_files(manifest: Manifest) -> dict[str, bytes]:
+    """Return the bytes of all files beside the manifest that follow from it, by name."""
+    texts = {
+        naming.FEATURES: json_text(features_json(manifest.schema)),
+        naming.DATASET_INFO: json_text(dataset_info_json(manifest)),
+        naming.STATS: json_text(
+            {split.name: dict(split.stats) for split in manifest.splits.values()}
+        ),
+        naming.SCHEMA_PBTXT: schema_pbtxt(manifest.schema),
+        naming.REPORT: report_html(manifest),
+    }
+    texts |= {
+        filename: names_text(names) for filename, names in names_files(manifest.schema).items()
+    }
+    return {name: text.encode("utf-8", "surrogatepass") for name, text in texts.items()}
 
 
 def dataset_info_json(manifest: Manifest) -> dict[str, Any]:

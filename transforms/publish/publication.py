@@ -17,21 +17,18 @@ from shardwright.format.manifest import (
     Manifest,
     ShardInfo,
     SplitInfo,
-    json_text,
     read_json,
     read_manifest,
 )
-from shardwright.format.names_files import names_files, names_text
 from shardwright.format.schema import ExampleSchema
-from shardwright.format.tfds_features import features_json
+from shardwright.inspect.quick_verify import listed_faults
 from shardwright.storage.folder import Folder
-from transforms.output_state import Clearance, check_owner
+from transforms.output_state import Clearance, abort_leftovers, check_owner
 from transforms.plan.packing import Layout
 from transforms.plan.size_errors import RECORD_BYTES
 from transforms.promotion import promote, promoted, remove_stale
-from transforms.publish import companions
+from transforms.publish.companions import companion_files
 from transforms.publish.leaks import LEAKS, find_leaks
-from transforms.publish.report import report_html
 from transforms.publish.statistics import merge_stats
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
@@ -73,8 +70,8 @@ def publish(
     Then the dataset of an overwriting build replaces the old one.
 
     Raises:
-        BuildError: There are too many rejects, a planned shard is missing, or another build has
-            taken over the output.
+        BuildError: There are too many rejects, a planned shard is missing or was replaced, or
+            another build has taken over the output.
     """
     _check_complete(summaries, layout)
     root, fingerprint = publication.root, clearance.fingerprint
@@ -109,10 +106,21 @@ def _publish_in(
     files = _write_companions(root, manifest)
     files |= _contents(root, [naming.PLAN, naming.PLAN_REJECTS, *others])
     manifest = replace(manifest, files=files)
+    # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
+    abort_leftovers(root)
+    _check_in_place(root, manifest)
     if manifest != published:
         _commit(root, manifest, replaces=replaces)
     return manifest
+
+
+def _check_in_place(root: Folder, manifest: Manifest) -> None:
+    """Check that no worker that its runner gave up has changed or removed a file meanwhile."""
+    for fault in listed_faults(root, manifest):
+        raise BuildError(
+            f"{root}: {fault}; another worker or build has changed it: run the build again"
+        )
 
 
 def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
@@ -235,19 +243,7 @@ def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
 
 def _write_companions(root: Folder, manifest: Manifest) -> dict[str, FileContent]:
     """Write the companion files, and return their contents by name."""
-    texts = {
-        naming.FEATURES: json_text(features_json(manifest.schema)),
-        naming.DATASET_INFO: json_text(companions.dataset_info_json(manifest)),
-        naming.STATS: json_text(
-            {split.name: dict(split.stats) for split in manifest.splits.values()}
-        ),
-        naming.SCHEMA_PBTXT: companions.schema_pbtxt(manifest.schema),
-        naming.REPORT: report_html(manifest),
-    }
-    texts |= {
-        filename: names_text(names) for filename, names in names_files(manifest.schema).items()
-    }
-    files = {name: text.encode("utf-8", "surrogatepass") for name, text in texts.items()}
+    files = companion_files(manifest)
     for name, data in files.items():
         root.write_if_new(name, data)
     return {name: FileContent.of(data) for name, data in files.items()}

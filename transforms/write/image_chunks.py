@@ -16,6 +16,7 @@ from transforms.write.examples import ExampleEncoder, FramedRecords
 from transforms.write.image_reads import ImageRead
 from transforms.write.made_records import MadeRecord, StoredRows
 from transforms.write.transformed_rows import TransformedRows
+from transforms.write.watchdog import Watched, watching
 from transforms.write.write_job import WriteJob
 
 CHUNK_RECORDS = 64
@@ -86,10 +87,20 @@ def make_chunk(
         if job.transforms
         else StoredRows(references, reads, entries, job)
     )
+    with watching(references, job.image_seconds) as watched:
+        made, crcs, rejects = _make_records(references, rows, watched)
+    return _frame(made, crcs, rejects, first_row, encoder)
+
+
+def _make_records(
+    references: pa.RecordBatch, rows: TransformedRows | StoredRows, watched: Watched
+) -> tuple[list[MadeRecord], list[int], list[Reject]]:
+    """Return the records of the rows, the CRC32C of each image, and the rejects."""
     made: list[MadeRecord] = []
     crcs: list[int] = []
     rejects = []
     for row in range(references.num_rows):
+        watched.begin(row)
         try:
             records = rows.records_of(row)
         except Exception as error:
@@ -101,7 +112,7 @@ def make_chunk(
         # Now, because the image is still in the processor's cache: later it takes several times
         # as long (benchmarks/writing.py).
         crcs += [value(record.image.data) for record in records]
-    return _frame(made, crcs, rejects, first_row, encoder)
+    return made, crcs, rejects
 
 
 def _frame(

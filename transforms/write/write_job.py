@@ -10,6 +10,7 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from transforms.images.options import EncodeOptions
+from transforms.output_state import Clearance
 from transforms.user_code import UserTransform
 
 
@@ -28,6 +29,8 @@ class WriteJob:
         transforms: The user's functions on each record, in order.
         fingerprint: Fingerprint of the build's plan, which OUTPUT must still have when a shard is
             put there; None outside a build.
+        unpublished: As in the Clearance: no dataset was finished in `root` before this build.
+        image_seconds: Longest time to read, decode and transform one image.
     """
 
     root: Folder
@@ -38,6 +41,8 @@ class WriteJob:
     storage: StorageOptions = NO_OPTIONS
     transforms: tuple[UserTransform, ...] = ()
     fingerprint: str | None = None
+    unpublished: bool = False
+    image_seconds: float = 600.0
 
     @property
     def computing_threads(self) -> int:
@@ -45,5 +50,19 @@ class WriteJob:
         decodes = self.check == "decode" or self.encode.decodes or bool(self.transforms)
         return (os.cpu_count() or 1) if decodes else 1
 
+    @property
+    def may_crash(self) -> bool:
+        """True if decoders or users' functions see an image; `check` "header" decodes odd ones."""
+        return self.check != "none" or self.encode.decodes or bool(self.transforms)
+
     def with_vocabularies(self, vocabularies: Mapping[str, tuple[str, ...]]) -> WriteJob:
         return replace(self, schema=self.schema.with_vocabularies(vocabularies))
+
+    def cleared(self, clearance: Clearance) -> WriteJob:
+        """Return the job of a build that may write."""
+        return replace(
+            self.with_vocabularies(clearance.vocabularies),
+            root=self.root.below(clearance.folder),
+            fingerprint=clearance.fingerprint,
+            unpublished=clearance.unpublished,
+        )

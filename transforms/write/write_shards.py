@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
 from typing import Any
 
 import apache_beam as beam
@@ -59,17 +58,14 @@ class _WriteFn(beam.DoFn):
         self._finishing: list[_Finishing] = []  # at most one shard
 
     def process(self, plan: ShardPlan, job: WriteJob, clearance: Clearance) -> Iterator[Any]:
-        job = replace(job, root=job.root.below(clearance.folder))
-        finished = find_finished(job.root, plan, retry=clearance.retry)
+        job = job.cleared(clearance)
+        finished = find_finished(job.root, plan, unpublished=job.unpublished)
         if finished is not None:
             count("shards_reused")
             PROGRESS.add_reused(images=plan.references.num_rows, shards=1)
             yield from routed((finished, *read_rejects(job.root, plan.name.rejects)))
             return
         count("images_in", plan.references.num_rows)
-        job = replace(
-            job.with_vocabularies(clearance.vocabularies), fingerprint=clearance.fingerprint
-        )
         with timed("write_shard_msec"):
             try:
                 finish = write_records(plan, job)

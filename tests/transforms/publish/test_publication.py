@@ -23,7 +23,9 @@ from transforms.publish.publication import Publication, make_manifest, publish
 from transforms.reject_limits import RejectLimits
 
 VOCABULARIES = {"label": ("cat", "dog")}
-CLEARANCE = Clearance(VOCABULARIES, "fingerprint", {"other_file": 2, "corrupt": 1}, retry=True)
+CLEARANCE = Clearance(
+    VOCABULARIES, "fingerprint", {"other_file": 2, "corrupt": 1}, unpublished=True
+)
 LAYOUT = Layout({"test": ShardCuts(3, 1), "train": ShardCuts(9, 2)}, {"test": 3, "train": 9}, {})
 COMPANIONS = {
     *("features.json", "dataset_info.json", "stats.json", "schema.pbtxt", "report.html"),
@@ -63,7 +65,7 @@ def make_root(root: Path) -> Path:
     """Write the shards of `make_summaries`, as far as publishing looks at them."""
     for summary in make_summaries():
         write_sidecar(Folder(str(root)), summary, INDEX_SCHEMA.empty_table())
-        (root / summary.name.shard).touch()
+        (root / summary.name.shard).write_bytes(bytes(summary.num_bytes))
     return root
 
 

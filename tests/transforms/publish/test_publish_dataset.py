@@ -89,7 +89,10 @@ def test_one_clearance_whatever_the_order_of_plans(tmp_path: Path) -> None:
     for name, plans in (("a", PLANS), ("b", PLANS[::-1])):
         (clearance,) = run_transform(_Clear(tmp_path / name, BAD, 0.5), plans).outputs["main"]
         assert clearance == Clearance(
-            {"label": ("cat", "dog")}, fingerprint, {"corrupt": 1, "other_file": 1}, retry=True
+            {"label": ("cat", "dog")},
+            fingerprint,
+            {"corrupt": 1, "other_file": 1},
+            unpublished=True,
         )
         assert sorted(stamps_of(tmp_path / name)) == ["plan.json", "rejects/plan.parquet"]
 

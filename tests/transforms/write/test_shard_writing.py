@@ -67,8 +67,8 @@ def files_of(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in paths}
 
 
-def is_finished(root: Path, plan: ShardPlan, *, retry: bool = True) -> bool:
-    return find_finished(Folder(str(root)), plan, retry=retry) is not None
+def is_finished(root: Path, plan: ShardPlan, *, unpublished: bool = True) -> bool:
+    return find_finished(Folder(str(root)), plan, unpublished=unpublished) is not None
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,7 @@ def test_a_shard_of_rejects_only_is_an_empty_file(bad: Path, tmp_path: Path) -> 
     assert (summary.num_records, summary.num_bytes, summary.crc32c) == (0, 0, 0)
     assert (tmp_path / NAME.shard).read_bytes() == b""
     assert pq.read_table(tmp_path / NAME.sidecar).num_rows == 0
-    assert find_finished(Folder(str(tmp_path)), plan, retry=True) == summary
+    assert find_finished(Folder(str(tmp_path)), plan, unpublished=True) == summary
 
 
 def test_rejects_of_an_earlier_attempt_are_removed(images: Paths, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_transient_fault_is_retried_until_the_build_is_published(
     summary, _ = write_shard(plan, make_job(tmp_path))
     assert summary.rejects == {str(reason): 1}
     assert not is_finished(tmp_path, plan)
-    assert is_finished(tmp_path, plan, retry=False)
+    assert is_finished(tmp_path, plan, unpublished=False)
 
 
 def test_a_full_disk_leaves_no_new_shard_and_no_sidecar(written: Written, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_an_unexpected_error_is_a_reject_and_retried(images: Paths, tmp_path: Pa
     assert (summary.num_records, summary.rejects) == (0, {"internal_error": NUM_IMAGES})
     assert all("ValueError: check must be one of" in reject.detail for reject in rejects)
     assert not is_finished(tmp_path, plan)
-    assert is_finished(tmp_path, plan, retry=False)
+    assert is_finished(tmp_path, plan, unpublished=False)
 
 
 def test_memory_does_not_grow_with_the_shard(tmp_path: Path) -> None:

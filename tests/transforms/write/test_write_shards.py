@@ -11,7 +11,9 @@ import pytest
 
 from schemas.image_classification import image_classification
 from shardwright.errors import StorageError
+from shardwright.format import naming
 from shardwright.format.index import ShardSummary
+from shardwright.format.manifest import json_bytes
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
 from tests.support.build_helpers import leftovers_of, png_of, stamps_of
@@ -62,9 +64,10 @@ def job_of(root: Path) -> WriteJob:
     return WriteJob(Folder(str(root)), image_classification(), "header", EncodeOptions(), 2)
 
 
-def write(root: Path, plans: list[ShardPlan], *, retry: bool = True) -> Run:
+def write(root: Path, plans: list[ShardPlan], *, unpublished: bool = True) -> Run:
     PROGRESS.start(total_images=7, total_shards=2)
-    clearance = Clearance({"label": ("a",)}, "f", {}, retry)
+    clearance = Clearance({"label": ("a",)}, "f", {}, unpublished)
+    Folder(str(root)).write_if_new(naming.PLAN, json_bytes({"fingerprint": "f"}))
     return run_transform(_Cleared(job_of(root), clearance), plans)
 
 
@@ -96,9 +99,9 @@ def test_every_image_is_in_a_summary_or_a_reject(plans: list[ShardPlan], tmp_pat
 def test_finished_shards_are_reused_with_their_rejects(
     plans: list[ShardPlan], tmp_path: Path
 ) -> None:
-    first = write(tmp_path / "out", plans, retry=False)
+    first = write(tmp_path / "out", plans, unpublished=False)
     before = stamps_of(tmp_path / "out")
-    again = write(tmp_path / "out", plans, retry=False)
+    again = write(tmp_path / "out", plans, unpublished=False)
     assert stamps_of(tmp_path / "out") == before
     assert again.rejects == first.rejects
     assert counters_of(again) == FAULTS | {"shards_reused": 2}

@@ -1,0 +1,41 @@
+"""Report that a process of a local build died, which a signal may end without a word."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from shardwright.errors import BuildError
+
+_DIED = (
+    "died, by a crash in native code, a lack of memory, or an image that takes too long: run the "
+    "same command again to resume; images of unfinished shards are then tried one by one, and "
+    "those that crash are rejected"
+)
+# Errors of Beam's launcher when a worker process is gone.
+_LOST_WORKER = ("Channel closed prematurely", "Worker subprocess exited with return code")
+
+
+@contextmanager
+def reporting_death() -> Iterator[None]:
+    """Let a shell report on stderr if this process dies in the block."""
+    script = f"read -r ended || echo 'shardwright: error: the build {_DIED}' >&2"
+    # A session of its own, so that Ctrl-C does not end it first.
+    with subprocess.Popen(
+        ["/bin/sh", "-c", script], stdin=subprocess.PIPE, start_new_session=True
+    ) as shell:
+        assert shell.stdin is not None, "it is a pipe"
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # the shell was killed
+                shell.stdin.write(b"ended\n")
+                shell.stdin.flush()
+
+
+def lost_worker(error: Exception) -> BuildError | None:
+    """Return the error for a worker process that died, if that is what Beam reports."""
+    if any(said in str(error) for said in _LOST_WORKER):
+        return BuildError(f"a worker process {_DIED}")
+    return None

@@ -1,0 +1,108 @@
+"""Small builds on a service that kills, stops and copies workers: 0 records lost, 0 doubled.
+
+`make torture` repeats this with new seeds.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardwright.errors import NotADatasetError
+from shardwright.inspect.verify import verify
+from tests.support.build_helpers import hashes_of, make_images
+from tests.support.cruel_service import Bundle, JobFailedError, Service
+from tests.support.planned_builds import PlannedBuild
+
+NUM_JOBS = 1000
+MAX_COMMANDS = 20
+OPTIONS = ("--name", "x", "--shard-count", "4")
+Hashes = dict[str, str]
+
+
+class Builds:
+    """A planned build into new folders, and into copies of a dataset of other images.
+
+    Attributes:
+        planned: It with `--if-exists resume`, and with `overwrite`.
+        old: The dataset that the other one replaces.
+        wanted: The hashes of its shards.
+    """
+
+    def __init__(self, root: Path) -> None:
+        images = make_images(root / "in", 12)
+        self.planned = [
+            PlannedBuild.of(images, root / "out", *OPTIONS, "--if-exists", if_exists)
+            for if_exists in ("resume", "overwrite")
+        ]
+        self.old = root / "old"
+        others = PlannedBuild.of(make_images(root / "others", 10, side=9), self.old, *OPTIONS)
+        others.run(undisturbed, self.old)
+        self.planned[0].run(undisturbed, root / "out")
+        self.wanted = hashes_of(root / "out")
+
+
+def undisturbed(bundles: Sequence[Bundle]) -> list[Any]:
+    return [bundle() for bundle in bundles]
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Builds:
+    return Builds(tmp_path_factory.mktemp("lost_workers"))
+
+
+@pytest.fixture
+def service(rng: np.random.Generator) -> Iterator[Service]:
+    service = Service(rng)
+    yield service
+    service.close()
+
+
+def published(root: Path) -> Hashes | None:
+    """Return the hashes of a sound dataset's shards, or None if there is no finished dataset."""
+    try:
+        faults = verify(str(root)).faults
+    except NotADatasetError:
+        return None
+    assert faults == ()
+    return hashes_of(root)
+
+
+def run_job(service: Service, builds: Builds, output: Path, *, overwrites: bool) -> None:
+    """Repeat a command until its job ends well; what it leaves is whole each time."""
+    before = published(shutil.copytree(builds.old, output)) if overwrites else None
+    for _ in range(MAX_COMMANDS):
+        try:
+            builds.planned[overwrites].run(service.run, output)
+            break
+        except JobFailedError:
+            service.events["failed jobs"] += 1
+            assert published(output) in (before, builds.wanted)
+    assert published(output) == builds.wanted
+    service.let_all_go_on()
+    assert published(output) == builds.wanted
+    shutil.rmtree(output)
+
+
+def run_jobs(service: Service, builds: Builds, folder: Path, number: int) -> None:
+    for job in range(number):
+        run_job(service, builds, folder / str(job), overwrites=job % 3 == 2)
+    events = ", ".join(f"{count:,} {name}" for name, count in sorted(service.events.items()))
+    print(f"{number:,} jobs, 0 lost, 0 doubled, 0 half-published: {events}")
+
+
+def test_lost_workers_lose_nothing(service: Service, builds: Builds, tmp_path: Path) -> None:
+    run_jobs(service, builds, tmp_path, 12)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_a_thousand_jobs_with_lost_workers(
+    service: Service, builds: Builds, tmp_path: Path
+) -> None:
+    run_jobs(service, builds, tmp_path, NUM_JOBS)

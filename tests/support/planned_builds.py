@@ -1,0 +1,85 @@
+"""Builds that are planned in this process, and go on wherever a test likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipelines.job import BuildJob, describe_job
+from pipelines.local_shards import LocalShards
+from pipelines.options import parse_options
+from shardwright.format.index import ShardSummary
+from shardwright.storage.folder import Folder
+from transforms.output_state import Clearance
+from transforms.plan.shard_plans import ShardPlan
+from transforms.publish.publication import publish
+from transforms.write.clearance import clear
+from transforms.write.write_job import WriteJob
+from transforms.write.write_shards import _WriteFn
+
+SHARDS_AT_ONCE = 2
+
+
+@dataclass
+class PlannedBuild:
+    """A build up to the point where OUTPUT is cleared."""
+
+    job: BuildJob
+    shards: LocalShards
+    plans: list[ShardPlan]
+
+    @classmethod
+    def of(cls, *argv: str | Path) -> PlannedBuild:
+        """Plan the build of a command line."""
+        job = describe_job(parse_options([str(arg) for arg in argv]))
+        shards = LocalShards(job, with_plans=True)
+        return cls(job, shards, list(shards.plans()))
+
+    def run(self, run: Callable[[Sequence[Callable[[], Any]]], list[Any]], output: Path) -> None:
+        """Build into this folder.
+
+        Args:
+            run: Called with the bundles of one step after the other, returns their results.
+            output: OUTPUT instead of that of the command line.
+        """
+        root, layout = Folder(str(output)), self.shards.layout
+        clear_output = partial(
+            clear,
+            [(plan.name.shard, plan.digest) for plan in self.plans],
+            request=replace(self.job.output_request, root=root),
+            layout=layout,
+            vocabularies=self.shards.vocabularies,
+            rejects=self.shards.rejects,
+            limits=self.job.options.limits,
+        )
+        [clearance] = run([clear_output])
+        write = partial(
+            write_bundle, job=replace(self.job.write_job, root=root), clearance=clearance
+        )
+        bundles = [
+            partial(write, self.plans[first : first + SHARDS_AT_ONCE])
+            for first in range(0, len(self.plans), SHARDS_AT_ONCE)
+        ]
+        summaries = [summary for written in run(bundles) for summary in written]
+        publication = replace(self.job.publication, root=root)
+        run([partial(publish, publication, summaries, layout, clearance)])
+
+
+def write_bundle(
+    plans: Sequence[ShardPlan], job: WriteJob, clearance: Clearance
+) -> list[ShardSummary]:
+    """Run the DoFn of WriteShards on a bundle, as a runner does."""
+    function = _WriteFn()
+    function.setup()
+    try:
+        function.start_bundle()
+        found: list[Any] = [
+            result for plan in plans for result in function.process(plan, job, clearance)
+        ]
+        found += [each.value for each in function.finish_bundle()]
+    finally:
+        function.teardown()
+    return [result for result in found if isinstance(result, ShardSummary)]

@@ -1,0 +1,143 @@
+"""Images that end or stop the process that decodes them."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from schemas.image_classification import image_classification
+from shardwright.format.naming import ShardName
+from shardwright.storage.folder import Folder
+from tests.support import user_transforms
+from tests.support.build_helpers import files_below, png_of
+from tests.support.helpers import file_references
+from transforms.images.options import EncodeOptions
+from transforms.plan.shard_plans import ShardPlan
+from transforms.references import set_column
+from transforms.rejects import RejectReason
+from transforms.user_code import UserTransform
+from transforms.write.attempts import has_died, noted_attempt
+from transforms.write.shard_writing import write_shard
+from transforms.write.watchdog import EXIT_STUCK
+from transforms.write.write_job import WriteJob
+
+NAME = ShardName("tiny", "train", 0, 1)
+NUM_IMAGES = 9
+
+
+def make_job(root: Path, *functions: Callable[..., object]) -> WriteJob:
+    names = [f"{function.__module__}:{function.__qualname__}" for function in functions]
+    return WriteJob(
+        Folder(str(root)),
+        image_classification().with_class_names(("a",)),
+        check="decode",
+        encode=EncodeOptions(),
+        transforms=tuple(map(UserTransform.find, names)),
+        image_seconds=2.0,
+    )
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> ShardPlan:
+    folder = tmp_path_factory.mktemp("images")
+    paths = [folder / f"{number:03d}.png" for number in range(NUM_IMAGES)]
+    for number, path in enumerate(paths):
+        path.write_bytes(png_of(number))
+    ids = [path.name for path in paths]
+    references = file_references(paths, ids, labelled=True)
+    labels = pa.array(["a"] * NUM_IMAGES)
+    return ShardPlan.make(NAME, set_column(references, "label", labels), b"s")
+
+
+def note_a_death(job: WriteJob, plan: ShardPlan) -> None:
+    job.root.write_bytes(plan.name.attempt, plan.digest.encode())
+
+
+def contents_of(root: Path) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in files_below(root).items()}
+
+
+def without(plan: ShardPlan, *numbers: int) -> ShardPlan:
+    kept = [number for number in range(NUM_IMAGES) if number not in numbers]
+    return replace(plan, references=plan.references.take(kept))
+
+
+def test_after_a_death_images_alone_make_the_same_bytes(plan: ShardPlan, tmp_path: Path) -> None:
+    usual, alone = make_job(tmp_path / "usual"), make_job(tmp_path / "alone")
+    note_a_death(alone, plan)
+    summary, rejects = write_shard(plan, alone)
+    assert (write_shard(plan, usual)[0], rejects) == (summary, [])
+    assert contents_of(tmp_path / "alone") == contents_of(tmp_path / "usual")
+
+
+@pytest.mark.parametrize(
+    ("function", "numbers", "said"),
+    [
+        (user_transforms.crash, (3, 7), "ends its process: SIGSEGV"),
+        (user_transforms.leave, (3,), "ends its process: exit code 3"),
+        (user_transforms.hang, (3, 7), "takes more than 2 seconds (SIGALRM)"),
+    ],
+)
+def test_images_that_crash_alone_are_rejected(
+    plan: ShardPlan,
+    tmp_path: Path,
+    function: Callable[..., object],
+    numbers: tuple[int, ...],
+    said: str,
+) -> None:
+    job = make_job(tmp_path / "out", function)
+    note_a_death(job, plan)
+    summary, rejects = write_shard(plan, job)
+    assert [(reject.id, reject.reason) for reject in rejects] == [
+        (f"{number:03d}.png", RejectReason.CRASHED) for number in numbers
+    ]
+    assert all(reject.detail.endswith(said) for reject in rejects)
+    assert summary.rejects == {"crashed": len(numbers)}
+    write_shard(without(plan, *numbers), make_job(tmp_path / "good"))
+    assert (tmp_path / "out" / NAME.shard).read_bytes() == (
+        tmp_path / "good" / NAME.shard
+    ).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "said"),
+    [(user_transforms.sleep, EXIT_STUCK, "003.png"), (user_transforms.hang, 1, "in hang")],
+)
+def test_a_stuck_process_ends_itself_and_leaves_its_note(
+    plan: ShardPlan,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    function: Callable[..., object],
+    code: int,
+    said: str,
+) -> None:
+    job = make_job(tmp_path, function)
+    process = multiprocessing.get_context("spawn").Process(target=write_shard, args=(plan, job))
+    process.start()
+    process.join(60)
+    assert process.exitcode == code
+    assert said in capfd.readouterr().err
+    assert has_died(plan, job)
+
+
+def test_only_a_death_leaves_a_note(plan: ShardPlan, tmp_path: Path) -> None:
+    job = make_job(tmp_path)
+    with pytest.raises(KeyboardInterrupt), noted_attempt(plan, job):  # noqa: PT012
+        assert has_died(plan, job)
+        assert not has_died(replace(plan, digest="another"), job)
+        raise KeyboardInterrupt
+    assert not has_died(plan, job)
+    assert files_below(tmp_path) == {}
+
+
+def test_nothing_is_noted_where_nothing_is_decoded(plan: ShardPlan, tmp_path: Path) -> None:
+    job = replace(make_job(tmp_path), check="none")
+    with noted_attempt(plan, job):
+        assert files_below(tmp_path) == {}
+    assert replace(job, encode=EncodeOptions("png")).may_crash
+    assert make_job(tmp_path).may_crash

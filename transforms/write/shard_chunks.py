@@ -1,0 +1,61 @@
+"""Make the chunks of a shard, in plan order, in the thread pool of this process."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from shardwright.storage.addresses import is_remote
+from transforms.images.pixels import PIXELS
+from transforms.references import record_bytes
+from transforms.write.examples import ExampleEncoder
+from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
+from transforms.write.image_reads import read_ahead
+from transforms.write.read_ahead import ReadAhead
+from transforms.write.write_job import WriteJob
+
+
+@functools.cache
+def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
+    """Return one ReadAhead per process, so that later shards reuse its measurements."""
+    return ReadAhead(computing, fixed, PIXELS.seconds_waited)
+
+
+def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
+    """Return the chunks of a shard with these references, in order; reads of objects start now."""
+    tasks = _begun(_chunk_tasks(references, job))
+    return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(tasks)
+
+
+def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
+    encoder = ExampleEncoder(job.schema)
+    # The results of users' functions are encoded row by row instead.
+    entries = [] if job.transforms else encoder.encode_known(references)
+    chunks = (
+        references.slice(start, stop - start)
+        for start, stop in chunk_bounds(record_bytes(references))
+    )
+    first_row = 0
+    for rows, reads in read_ahead(chunks, job.storage, job.threads):
+        known = entries[first_row : first_row + rows.num_rows]
+        yield functools.partial(
+            make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job
+        )
+        first_row += rows.num_rows
+
+
+def _begun(tasks: Iterator[Callable[[], Chunk]]) -> Iterator[Callable[[], Chunk]]:
+    """Take the first task now, so that objects are being read while OUTPUT is still checked."""
+    return itertools.chain(list(itertools.islice(tasks, 1)), tasks)
+
+
+def _num_tasks(references: pa.RecordBatch, job: WriteJob) -> int | None:
+    """Return the number of chunks in flight, or None to measure it.
+
+    Reads of objects start before their chunk does, which would distort the measurement.
+    """
+    has_objects = bool(references.num_rows) and is_remote(references.column("uri")[0].as_py())
+    return job.computing_threads + 1 if has_objects else job.threads

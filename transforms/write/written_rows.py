@@ -1,0 +1,78 @@
+"""Collect the index rows of a shard, its rejects and its statistics while chunks are written."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardwright.format.crc import combine_all
+from shardwright.format.index import INDEX_SCHEMA
+from transforms.publish.statistics import describe_rows
+from transforms.references import LABEL_INDEX
+from transforms.rejects import Reject
+from transforms.write.image_chunks import Chunk
+
+_REFERENCED = ("uri", "etag")
+
+
+class WrittenRows:
+    """The chunks of a shard so far, without their images.
+
+    Attributes:
+        rejects: The rejects of all chunks.
+    """
+
+    def __init__(self, references: pa.RecordBatch) -> None:
+        self.rejects: list[Reject] = []
+        self._references = references
+        self._rows: list[int] = []
+        self._columns: dict[str, list[object]] = {
+            name: [] for name in INDEX_SCHEMA.names if name not in _REFERENCED
+        }
+        self._fixes: Counter[str] = Counter()
+        self._parts: list[tuple[int, int]] = []  # CRC32C and length of each chunk
+
+    def add(self, chunk: Chunk, offset: int) -> None:
+        """Add a chunk whose records begin at this offset in the shard."""
+        columns, framed = self._columns, chunk.framed
+        self._rows += chunk.rows
+        columns["id"] += chunk.ids
+        columns["label"] += chunk.labels
+        for length, image_offset in zip(framed.lengths, framed.image_offsets, strict=True):
+            columns["offset"].append(offset)
+            columns["image_offset"].append(offset + image_offset)
+            offset += length
+        columns["length"] += framed.lengths
+        columns["image_length"] += chunk.image_bytes
+        columns["crc32c"] += framed.image_crcs
+        for name in ("format", "width", "height"):
+            columns[name] += [getattr(info, name) for info in chunk.infos]
+        self.rejects += chunk.rejects
+        self._fixes += chunk.fixes
+        self._parts.append((framed.crc32c, framed.num_bytes))
+
+    @property
+    def crc32c(self) -> int:
+        """CRC32C of the shard."""
+        return combine_all([crc for crc, _ in self._parts], [length for _, length in self._parts])
+
+    def to_table(self) -> pa.Table:
+        """Return the rows of the shard's index."""
+        kept = self._references.take(pa.array(self._rows, pa.int64()))
+        columns = {
+            name: pa.array(values, INDEX_SCHEMA.field(name).type)
+            for name, values in self._columns.items()
+        }
+        columns |= {name: kept.column(name) for name in _REFERENCED}
+        return pa.table({name: columns[name] for name in INDEX_SCHEMA.names}, schema=INDEX_SCHEMA)
+
+    def describe(self, table: pa.Table) -> Mapping[str, Any]:
+        """Return the statistics of the shard with this index."""
+        labels = self._references.column(LABEL_INDEX)
+        rejected = np.ones(len(labels), bool)
+        rejected[self._rows] = False
+        return describe_rows(table, self._fixes, labels.filter(pa.array(rejected)))
