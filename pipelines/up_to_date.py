@@ -9,6 +9,7 @@ from shardwright.format import naming
 from shardwright.format.manifest import read_json
 from transforms.progress import PROGRESS
 from transforms.publish.publication import publish
+from transforms.publish.written_shards import WrittenShards
 from transforms.write.clearance import clear
 from transforms.write.shard_writing import find_finished
 
@@ -29,10 +30,14 @@ def publish_finished(job: BuildJob) -> bool:
     ):
         return False
     shards = LocalShards(job, with_plans=True)
-    digests, finished = [], []
+    digests, finished, all_finished = [], WrittenShards(), True
     for plan in shards.plans():
         digests.append((plan.name.shard, plan.digest))
-        finished.append(find_finished(options.root, plan, retry=False))
+        summary = find_finished(options.root, plan, retry=False)
+        if summary is None:
+            all_finished = False
+        else:
+            finished.add(summary)
     clearance = clear(
         digests,
         request=job.output_request,
@@ -41,9 +46,8 @@ def publish_finished(job: BuildJob) -> bool:
         rejects=shards.rejects,
         limits=options.limits,
     )
-    summaries = [summary for summary in finished if summary is not None]
-    if len(summaries) < len(finished):
+    if not all_finished:
         return False
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)
-    publish(job.publication, summaries, shards.layout, clearance)
+    publish(job.publication, finished, shards.layout, clearance)
     return True

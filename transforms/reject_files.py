@@ -10,18 +10,21 @@ import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.storage.folder import Folder
 from transforms.rejects import NO_FAULTS, Reject, RejectReason, rejects_to_table
 
 
-def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> None:
-    """Write a file of reject rows, or remove the file if there are none."""
+def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> FileContent | None:
+    """Write a file of reject rows and return its content, or remove it if there are none."""
     if not rejects:
         root.remove(filename)
-        return
+        return None
     buffer = pa.BufferOutputStream()
     pq.write_table(rejects_to_table(rejects), buffer)
-    root.write_if_new(filename, buffer.getvalue().to_pybytes())
+    data = buffer.getvalue().to_pybytes()
+    root.write_if_new(filename, data)
+    return FileContent.of(data)
 
 
 def read_rejects(root: Folder, filename: str) -> list[Reject]:

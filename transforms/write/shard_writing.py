@@ -13,10 +13,13 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
+from shardwright.errors import MissingError
+from shardwright.format.contents import FileContent
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
 from shardwright.storage.addresses import is_remote
@@ -51,9 +54,13 @@ def find_finished(root: Folder, plan: ShardPlan, *, retry: bool) -> ShardSummary
         return None
     if root.num_bytes_of(plan.name.shard) != summary.num_bytes:
         return None
-    if summary.rejects and root.num_bytes_of(plan.name.rejects) is None:
+    if not summary.rejects:
+        return summary
+    try:
+        content = FileContent.of(root.read_bytes(plan.name.rejects))
+    except MissingError:
         return None
-    return summary
+    return replace(summary, reject_file=content)
 
 
 def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reject]]:
@@ -106,8 +113,8 @@ def write_records(
             etag=sink.etag,
             rejects=count_reasons(rejects),
             stats=describe_rows(table, fixes, rows.rejected_labels()),
+            reject_file=write_rejects(job.root, plan.name.rejects, rejects),
         )
-        write_rejects(job.root, plan.name.rejects, rejects)
         return write_sidecar(job.root, summary, table), rejects
 
     return finish

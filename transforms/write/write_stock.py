@@ -213,8 +213,8 @@ def _finish_shard(
         )
     placed = [reject for place, reject in rejects if place == name]
     reasons = Counter(str(reject.reason) for reject in placed)
-    summary = replace(summary, rejects=dict(sorted(reasons.items())))
-    write_rejects(job.root, name.rejects, placed)
+    file = write_rejects(job.root, name.rejects, placed)
+    summary = replace(summary, rejects=dict(sorted(reasons.items())), reject_file=file)
     summary = write_sidecar(job.root, summary, rows)
     count_written(summary)
     return summary
