@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from pipelines.job import BuildJob
 from pipelines.local_shards import LocalShards
 from pipelines.runners import is_local
@@ -10,7 +12,7 @@ from shardwright.format.manifest import read_json
 from transforms.progress import PROGRESS
 from transforms.publish.publication import publish
 from transforms.publish.written_shards import WrittenShards
-from transforms.write.clearance import clear
+from transforms.write.clearance import clear, judge, place_rejects, write_placed
 from transforms.write.shard_writing import find_finished
 
 
@@ -38,14 +40,19 @@ def publish_finished(job: BuildJob) -> bool:
             all_finished = False
         else:
             finished.add(summary)
-    clearance = clear(
+    verdict = judge(
         digests,
         request=job.output_request,
         layout=shards.layout,
         vocabularies=shards.vocabularies,
-        rejects=shards.rejects,
+        tally=shards.rejects.tally,
         limits=options.limits,
     )
+    placed = defaultdict(list)
+    for rejects in shards.rejects.take():
+        number, packed = place_rejects(rejects, verdict)
+        placed[number].append(packed)
+    clearance = clear(verdict, dict(write_placed(each, verdict) for each in placed.items()))
     if not all_finished:
         return False
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,8 +32,6 @@ from transforms.publish.report import report_html
 from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
-
-_READS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +100,8 @@ def _publish_in(
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
     manifest = published or _with_leaks(root, manifest)
-    files = _write_companions(root, manifest) | shards.reject_files
-    files |= _contents(root, [naming.PLAN, naming.PLAN_REJECTS])
+    files = _write_companions(root, manifest)
+    files |= {**_plan_content(root), **clearance.reject_files, **shards.reject_files}
     manifest = replace(manifest, files=files)
     remove_stale(root, manifest)
     if manifest != published:
@@ -235,18 +232,11 @@ def _write_companions(root: Folder, manifest: Manifest) -> dict[str, FileContent
     return {name: FileContent.of(data) for name, data in files.items()}
 
 
-def _contents(root: Folder, names: Sequence[str]) -> dict[str, FileContent]:
-    """Return the contents of those of the files that exist, by name."""
-
-    def content(name: str) -> FileContent | None:
-        try:
-            return FileContent.of(root.read_bytes(name))
-        except MissingError:
-            return None
-
-    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-        found = zip(names, pool.map(content, names), strict=True)
-        return {name: content for name, content in found if content is not None}
+def _plan_content(root: Folder) -> dict[str, FileContent]:
+    try:
+        return {naming.PLAN: FileContent.of(root.read_bytes(naming.PLAN))}
+    except MissingError:
+        return {}
 
 
 def _remove_spooled(root: Folder) -> None:

@@ -153,7 +153,8 @@ def test_files_of_other_builds_are_removed(root: Path) -> None:
     for name in [*stale, *kept]:
         (root / name).touch()
     (root / "plan.json").write_text('{"fingerprint": "fingerprint"}')
-    publish_in(root, make_summaries(corrupt=1))
+    listed = {"rejects/plan.parquet": FileContent.of(b"")}
+    publish_in(root, make_summaries(corrupt=1), replace(CLEARANCE, reject_files=listed))
     names = [summary.name for summary in make_summaries()]
     ours = {file for name in names for file in (name.shard, name.sidecar)}
     assert set(stamps_of(root)) == ours | COMPANIONS | kept | {"manifest.json"}
