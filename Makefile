@@ -6,7 +6,7 @@ PROCESSES := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST := $(BIN)/python -m pytest --numprocesses $(PROCESSES) --maxprocesses 4 --dist loadfile --ignore tests/engines
 
 .DEFAULT_GOAL := help
-.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-encode bench-join bench-million bench-peers bench-plan bench-startup bench-storage bench-read bench-runners clean
+.PHONY: help install torch servers demo test test-all mutants torture fuzz test-prism test-flink test-dataflow test-airflow test-packaging docs lint lint-deploy format bench bench-all bench-tables bench-guard bench-encode bench-join bench-million bench-publishing bench-peers bench-plan bench-startup bench-storage bench-read bench-runners clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /  make \1\t/' | expand -t 20
@@ -148,6 +148,9 @@ bench-encode: install  ## re-encoding against a plain Pillow loop, and memory wi
 
 bench-million: install  ## 1,000,000 tiny images in bounded memory, files and threads; a manifest of 50,000 shards (about 3 minutes)
 	$(BIN)/python benchmarks/million.py
+
+bench-publishing: install  ## 10,000,000 rejects and 50,000 shards of 20,000 classes, published in bounded memory (about 1 minute)
+	$(BIN)/python benchmarks/publishing.py
 
 bench-peers: install .peers/.installed  ## decode, resize and write against Daft and Ray Data (about 6 minutes)
 	$(BIN)/python benchmarks/peers.py --write

@@ -28,10 +28,14 @@ REQUIREMENTS = _CHECKOUT / "deploy" / "worker-requirements.txt"
 # thread writes while the store completes the first one's upload. More threads only take memory;
 # Dataflow's default is 12.
 WORKER_THREADS = 2
+# Without a cache, a worker fetches all side inputs again for each bundle, which may be one shard.
+CACHE_MB = 256
+
+_CACHE = "max_cache_memory_usage_mb"
 
 
 def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> list[str]:
-    """Return the user's arguments and the missing ones: package, name, labels, threads.
+    """Return the user's arguments and the missing ones: package, name, labels, threads, cache.
 
     Raises:
         UsageError: Project, region or temporary location is missing (the message lists all that
@@ -50,6 +54,8 @@ def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -
     added += [f"--labels={key}={value}" for key, value in labels.items() if key not in given]
     if debug.number_of_worker_harness_threads is None:
         added.append(f"--number_of_worker_harness_threads={WORKER_THREADS}")
+    if not any(arg.startswith(f"--{_CACHE}") for arg in beam_args):
+        added.append(f"--{_CACHE}={CACHE_MB}")
     if options.view_as(beam.SetupOptions).save_main_session is None:
         # Nothing is defined in __main__: workers import the modules.
         added.append("--no_save_main_session")

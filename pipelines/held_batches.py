@@ -1,12 +1,15 @@
-"""Hold reference batches in memory until they are used."""
+"""Hold batches of references and of rejects in memory until they are used."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from transforms.references import from_ipc, to_ipc
+from transforms.partial_inputs import PartialInputs
+from transforms.references import BATCH_ROWS, from_ipc, to_ipc
+from transforms.reject_tally import RejectTally
+from transforms.rejects import Reject, rejects_to_batch
 
 
 class HeldBatches:
@@ -30,3 +33,34 @@ class HeldBatches:
         while self._held:
             held = self._held.pop()
             yield from_ipc(held) if isinstance(held, bytes) else held
+
+
+class HeldRejects:
+    """Rejects in memory, packed and counted.
+
+    Args:
+        partial: The incomplete files and folders of INPUT that the build accepts.
+    """
+
+    def __init__(self, partial: PartialInputs) -> None:
+        self.tally = RejectTally(partial)
+        self._few: list[Reject] = []
+        self._packed = HeldBatches(0)
+
+    def add(self, rejects: Iterable[Reject]) -> None:
+        for reject in rejects:
+            self._few.append(reject)
+            if len(self._few) == BATCH_ROWS:
+                self.pack()
+
+    def pack(self) -> None:
+        """Count and pack the latest rejects; to be called after the last."""
+        if self._few:
+            batch = rejects_to_batch(self._few)
+            self.tally.add(batch)
+            self._packed.add(batch)
+            self._few = []
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """Yield the packed rejects, once."""
+        return self._packed.take()

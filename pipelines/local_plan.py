@@ -6,7 +6,7 @@ build to compare with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -28,7 +28,6 @@ from transforms.output_state import (
 from transforms.plan.packing import Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.reject_limits import check_rejects
-from transforms.rejects import Reject
 from transforms.write.shard_writing import find_finished
 
 
@@ -83,7 +82,7 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     planned = LocalPlan(
         layout=shards.layout,
         vocabularies=shards.vocabularies,
-        rejects=shards.reasons,
+        rejects=shards.rejects.tally.reasons,
         fingerprint=fingerprint_of(state[:2] for state in states) if compare else None,
         shards_done=sum(finished for _, _, finished in states),
         state=BuildState.NEW,
@@ -91,7 +90,8 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     if refusal:
         return replace(planned, state=BuildState.REFUSED, reason=refusal)
     try:
-        _check_input(job, planned, shards.rejects)
+        shards.rejects.tally.check_complete(planned.vocabularies)
+        check_rejects(planned.rejects, planned.layout.num_records, job.options.limits)
     except BuildError as error:
         return replace(planned, state=BuildState.FAILED, reason=str(error))
     return _judge(job, planned, manifest, plan)
@@ -116,12 +116,6 @@ def _state_of(plan: ShardPlan, root: Folder, *, unpublished: bool) -> tuple[str,
 
 def _read_output(root: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     return read_json(root, naming.MANIFEST), read_json(root, naming.PLAN)
-
-
-def _check_input(job: BuildJob, planned: LocalPlan, rejects: Sequence[Reject]) -> None:
-    """Raise a `BuildError` if a build would fail for its rejects."""
-    job.output_request.partial.check(rejects, planned.vocabularies)
-    check_rejects(planned.rejects, planned.layout.num_records, job.options.limits)
 
 
 def _judge(

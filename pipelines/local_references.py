@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.held_batches import HeldBatches
+from pipelines.held_batches import HeldBatches, HeldRejects
 from pipelines.job import BuildJob
 from pipelines.options import BuildOptions
 from transforms.duplicates import contents
@@ -59,7 +59,7 @@ class LocalReferences:
 
     def __init__(self, job: BuildJob) -> None:
         self._job = job
-        self.rejects: list[Reject] = []
+        self.rejects = HeldRejects(job.output_request.partial)
         self._settled = HeldBatches(PLAIN_BYTES)
         self.vocabularies: Vocabularies = order_vocabularies(
             add_counts(self._settle()),
@@ -93,7 +93,7 @@ class LocalReferences:
     def _keep(self, results: _Results) -> Iterator[pa.RecordBatch]:
         for result in results:
             if isinstance(result, Reject):
-                self.rejects.append(result)
+                self.rejects.add([result])
             else:
                 yield result
 
@@ -145,7 +145,7 @@ class LocalReferences:
         for pieces in buckets.values():
             keys, rejects = contents.find_duplicates(pieces, options.duplicates)
             found.append(keys)
-            self.rejects += rejects
+            self.rejects.add(rejects)
         dropped = np.sort(joined(found, np.uint64))
         return _not_empty(contents.leave_out(batch, dropped) for batch in batches)
 
@@ -154,7 +154,7 @@ class LocalReferences:
     ) -> Iterator[pa.RecordBatch]:
         ids = split_lists.read_lists(lists)
         used = union(split_lists.find_used(batch, ids) for batch in batches)
-        self.rejects += split_lists.reject_unused(used, ids)
+        self.rejects.add(split_lists.reject_unused(used, ids))
         for batch in batches:
             yield from split_lists.take_listed(batch, ids)
         others = [rows for batch in batches for rows in split_lists.take_others(batch, ids)]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import gc
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from pipelines.held_batches import HeldBatches
+from pipelines.held_batches import HeldBatches, HeldRejects
 from pipelines.job import BuildJob
 from pipelines.local_references import PLAIN_BYTES, LocalReferences
 from shardwright.format.naming import ShardName
@@ -20,7 +20,6 @@ from transforms.plan import packing
 from transforms.plan.packing import KNOWN_BYTES, Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import set_column
-from transforms.rejects import Reject, count_reasons
 
 # A bucket at a time is unpacked and sorted.
 _NUM_BUCKETS = 8
@@ -62,18 +61,14 @@ class LocalShards:
         counts = []
         for bucket in sorted(pieces):
             ordered, again = packing.sort_bucket(list(pieces.pop(bucket).take()))
-            references.rejects += again
+            references.rejects.add(again)
             counts.append(packing.count_bucket(bucket, ordered))
             if with_plans:
                 self._buckets[bucket] = ordered
         self.layout: Layout = packing.lay_out(counts, job.options.policy, estimate)
         self.vocabularies: Vocabularies = references.vocabularies
-        self.rejects: list[Reject] = references.rejects
-
-    @property
-    def reasons(self) -> Mapping[str, int]:
-        """The number of rejects by reason, in its order."""
-        return count_reasons(self.rejects)
+        self.rejects: HeldRejects = references.rejects
+        self.rejects.pack()
 
     def plans(self) -> Iterator[ShardPlan]:
         """Yield all shards. Of a split only one shard at a time is incomplete."""

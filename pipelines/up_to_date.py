@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from pipelines.job import BuildJob
 from pipelines.local_shards import LocalShards
 from pipelines.runners import is_local
@@ -9,7 +11,8 @@ from shardwright.format import naming
 from shardwright.format.manifest import read_json
 from transforms.progress import PROGRESS
 from transforms.publish.publication import publish
-from transforms.write.clearance import clear
+from transforms.publish.written_shards import WrittenShards
+from transforms.write.clearance import clear, judge, place_rejects, write_placed
 from transforms.write.shard_writing import find_finished
 
 
@@ -29,21 +32,29 @@ def publish_finished(job: BuildJob) -> bool:
     ):
         return False
     shards = LocalShards(job, with_plans=True)
-    digests, finished = [], []
+    digests, finished, all_finished = [], WrittenShards(), True
     for plan in shards.plans():
         digests.append((plan.name.shard, plan.digest))
-        finished.append(find_finished(options.root, plan, unpublished=False))
-    clearance = clear(
+        summary = find_finished(options.root, plan, unpublished=False)
+        if summary is None:
+            all_finished = False
+        else:
+            finished.add(summary)
+    verdict = judge(
         digests,
         request=job.output_request,
         layout=shards.layout,
         vocabularies=shards.vocabularies,
-        rejects=shards.rejects,
+        tally=shards.rejects.tally,
         limits=options.limits,
     )
-    summaries = [summary for summary in finished if summary is not None]
-    if len(summaries) < len(finished):
+    placed = defaultdict(list)
+    for rejects in shards.rejects.take():
+        number, packed = place_rejects(rejects, verdict)
+        placed[number].append(packed)
+    clearance = clear(verdict, dict(write_placed(each, verdict) for each in placed.items()))
+    if not all_finished:
         return False
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)
-    publish(job.publication, summaries, shards.layout, clearance)
+    publish(job.publication, finished, shards.layout, clearance)
     return True

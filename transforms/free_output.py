@@ -62,7 +62,7 @@ def _is_left_before_a_plan(path: str) -> bool:
     folder, _, filename = path.rpartition("/")
     if folder == naming.SPOOL_DIR:
         return _SPOOLED.fullmatch(filename) is not None
-    return path == naming.FAILED_REJECTS or _TEMPORARY.fullmatch(filename) is not None
+    return naming.is_failed_rejects(path) or _TEMPORARY.fullmatch(filename) is not None
 
 
 def check_room(root: Folder, layout: Layout) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from apache_beam.metrics import Metrics
 
 from shardwright.format.index import ShardSummary
 from transforms.progress import PROGRESS
-from transforms.rejects import Reject
+from transforms.rejects import Reject, count_reasons
 
 NAMESPACE = "shardwright"
 
@@ -20,9 +20,10 @@ def count(name: str, number: int = 1) -> None:
     Metrics.counter(NAMESPACE, name).inc(number)
 
 
-def count_reject(reject: Reject) -> None:
-    """Add one to the counter of the reject's reason, `rejects_<reason>`."""
-    count(f"rejects_{reject.reason}")
+def count_rejects(rejects: Iterable[Reject]) -> None:
+    """Add rejects to the counters of their reasons, `rejects_<reason>`."""
+    for reason, number in count_reasons(rejects).items():
+        count(f"rejects_{reason}", number)
 
 
 def count_written(summary: ShardSummary) -> None:

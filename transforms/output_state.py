@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from shardwright.errors import (
@@ -19,6 +19,7 @@ from shardwright.errors import (
     StorageError,
 )
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.format.manifest import json_bytes, read_json, write_json
 from shardwright.format.manifest_check import MAX_SHARDS
 from shardwright.storage.folder import Folder
@@ -26,8 +27,6 @@ from transforms.free_output import check_room, check_strangers
 from transforms.partial_inputs import WHOLE_INPUT, PartialInputs
 from transforms.plan.packing import Layout
 from transforms.promotion import finish_promotion, remove_outputs
-from transforms.reject_files import write_rejects
-from transforms.rejects import Reject
 
 _LOG = logging.getLogger("shardwright.storage")
 IF_EXISTS = ("resume", "overwrite", "error")
@@ -43,6 +42,7 @@ class Clearance:
         rejects: Number of rejects before shards were planned, by reason.
         unpublished: No dataset was finished in the folder before this build.
         folder: The folder below OUTPUT to write to, "" for OUTPUT.
+        reject_files: Contents of the files of these rejects, by name.
     """
 
     vocabularies: Mapping[str, tuple[str, ...]]
@@ -50,6 +50,7 @@ class Clearance:
     rejects: Mapping[str, int]
     unpublished: bool
     folder: str = ""
+    reject_files: Mapping[str, FileContent] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +128,8 @@ class BuildPlace(NamedTuple):
     is_finished: bool
 
 
-def clear_output(
-    request: OutputRequest, layout: Layout, fingerprint: str, rejects: Sequence[Reject]
-) -> BuildPlace:
-    """Write the plan and its rejects to OUTPUT, or to `next/` if `overwrite` replaces a dataset.
+def clear_output(request: OutputRequest, layout: Layout, fingerprint: str) -> BuildPlace:
+    """Write the plan to OUTPUT, or to `next/` if `overwrite` replaces a dataset.
 
     Raises:
         BuildError: OUTPUT holds a finished dataset of another input, there are too many shards, or
@@ -147,14 +146,11 @@ def clear_output(
         or (was_replacing and is_earlier_try(request, manifest, fingerprint))
     ):
         check_fingerprint(request, manifest, fingerprint)
-        # The same records may come with other rejects.
-        write_rejects(request.root, naming.PLAN_REJECTS, rejects)
         return BuildPlace("", is_finished=True)
     root = request.root.below(folder)
     _claim(replace(request, root=root), layout, fingerprint)
     if folder:  # it may be finished, after a crash just before it replaced the old dataset
         root.remove(naming.MANIFEST)
-    write_rejects(root, naming.PLAN_REJECTS, rejects)
     return BuildPlace(folder, is_finished=False)
 
 

@@ -2,36 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from shardwright.errors import MissingError
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.storage.folder import Folder
-from transforms.rejects import NO_FAULTS, Reject, RejectReason, rejects_to_table
+from transforms.rejects import NO_FAULTS, REJECT_SCHEMA, Reject, rejects_in, rejects_to_batch
 
 
-def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> None:
-    """Write a file of reject rows, or remove the file if there are none."""
+def write_rejects(root: Folder, filename: str, rejects: Sequence[Reject]) -> FileContent | None:
+    """Write a file of reject rows and return its content, or remove it if there are none."""
     if not rejects:
         root.remove(filename)
-        return
+        return None
+    return write_reject_rows(root, filename, [rejects_to_batch(rejects)])
+
+
+def write_reject_rows(
+    root: Folder, filename: str, batches: Iterable[pa.RecordBatch]
+) -> FileContent:
+    """Write a file of reject rows, sorted so that the order of arrival does not matter."""
+    rows = pa.Table.from_batches(batches, REJECT_SCHEMA)
     buffer = pa.BufferOutputStream()
-    pq.write_table(rejects_to_table(rejects), buffer)
-    root.write_if_new(filename, buffer.getvalue().to_pybytes())
+    order = [(name, "ascending") for name in REJECT_SCHEMA.names]
+    pq.write_table(rows.sort_by(order), buffer)
+    data = buffer.getvalue().to_pybytes()
+    root.write_if_new(filename, data)
+    return FileContent.of(data)
 
 
 def read_rejects(root: Folder, filename: str) -> list[Reject]:
-    """Return the rows of a file of rejects; none if there is no such file."""
+    """Return the rows of a shard's file of rejects; none if there is no such file."""
     try:
         with root.open_small(filename) as source, pq.ParquetFile(source) as file:
-            rows = file.read().to_pylist()
+            return rejects_in(file.read())
     except MissingError:
         return []
-    return [Reject(**{**row, "reason": RejectReason(row["reason"])}) for row in rows]
 
 
 def first_faults(root: Folder, limit: int) -> list[Reject]:
@@ -41,10 +53,13 @@ def first_faults(root: Folder, limit: int) -> list[Reject]:
         for name in root.outputs()
         if name.startswith(f"{naming.REJECTS_DIR}/") and name.endswith(".parquet")
     )
-    faults = (
-        reject
-        for name in files
-        for reject in read_rejects(root, name)
-        if reject.reason not in NO_FAULTS
-    )
-    return list(islice(faults, limit))
+    return list(islice((fault for name in files for fault in _faults_in(root, name)), limit))
+
+
+def _faults_in(root: Folder, filename: str) -> Iterator[Reject]:
+    """Yield the faults of a file, which may have many other rows."""
+    others = pa.array(sorted(NO_FAULTS), pa.string())
+    with root.open_small(filename) as source, pq.ParquetFile(source) as file:
+        for batch in file.iter_batches():
+            is_other = pc.is_in(batch.column("reason"), value_set=others)
+            yield from rejects_in(batch.filter(pc.invert(is_other)))

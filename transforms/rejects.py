@@ -156,12 +156,15 @@ REJECT_SCHEMA = pa.schema(
 )
 
 
-def rejects_to_table(rejects: Sequence[Reject]) -> pa.Table:
-    """Return one row per reject, sorted so that the order of arrival does not matter."""
+def rejects_to_batch(rejects: Sequence[Reject]) -> pa.RecordBatch:
+    """Return one row per reject."""
     columns = {name: [getattr(reject, name) for reject in rejects] for name in REJECT_SCHEMA.names}
-    return pa.table(columns, schema=REJECT_SCHEMA).sort_by(
-        [(name, "ascending") for name in REJECT_SCHEMA.names]
-    )
+    return pa.RecordBatch.from_pydict(columns, schema=REJECT_SCHEMA)
+
+
+def rejects_in(rows: pa.RecordBatch | pa.Table) -> list[Reject]:
+    """Return the reject of each row."""
+    return [Reject(**{**row, "reason": RejectReason(row["reason"])}) for row in rows.to_pylist()]
 
 
 # Listed for information. Only for incomplete inputs, which fail the build unless they are accepted

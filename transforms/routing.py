@@ -14,15 +14,15 @@ from apache_beam import coders, pvalue
 from apache_beam.transforms.window import GlobalWindows
 from apache_beam.typehints.decorators import no_annotations
 
-from transforms.metrics import count_reject
-from transforms.references import from_ipc, to_ipc
-from transforms.rejects import Reject
+from transforms.metrics import count_rejects
+from transforms.references import BATCH_ROWS, from_ipc, to_ipc
+from transforms.rejects import Reject, rejects_to_batch
 
 _REJECTS = "rejects"
 
 
 class Routed(NamedTuple):
-    """The two outputs of a step: its results and its rejects."""
+    """The two outputs of a step: its results, and Arrow batches of its rejects."""
 
     main: beam.PCollection
     rejects: beam.PCollection
@@ -48,13 +48,23 @@ coders.registry.register_coder(pa.RecordBatch, ArrowBatchCoder)
 
 
 def routed(results: Iterable[Any]) -> Iterator[Any]:
-    """Yield results as they are, and rejects, which are counted, as values of their own output."""
+    """Yield results as they are, and rejects, which are counted, in batches of their own output."""
+    held: list[Reject] = []
     for result in results:
-        if isinstance(result, Reject):
-            count_reject(result)
-            yield pvalue.TaggedOutput(_REJECTS, result)
-        else:
+        if not isinstance(result, Reject):
             yield result
+            continue
+        held.append(result)
+        if len(held) == BATCH_ROWS:
+            yield _reject_batch(held)
+            held = []
+    if held:
+        yield _reject_batch(held)
+
+
+def _reject_batch(rejects: list[Reject]) -> pvalue.TaggedOutput:
+    count_rejects(rejects)
+    return pvalue.TaggedOutput(_REJECTS, rejects_to_batch(rejects))
 
 
 def in_global_window(result: Any) -> Any:
@@ -93,6 +103,8 @@ class Route(beam.PTransform):
     def expand(self, elements: beam.PCollection) -> Routed:
         function = self._function
         do_fn = function if isinstance(function, beam.DoFn) else _RouteFn(function)
-        applied = beam.ParDo(do_fn, **self._kwargs).with_output_types(self._output_type)
+        applied = beam.ParDo(do_fn, **self._kwargs).with_output_types(
+            self._output_type, **{_REJECTS: pa.RecordBatch}
+        )
         outputs = elements | "Apply" >> applied.with_outputs(_REJECTS, main="main")
         return Routed(outputs.main, outputs[_REJECTS])

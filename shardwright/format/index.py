@@ -60,6 +60,7 @@ class ShardSummary:
         stats: Statistics of the records (see `transforms.publish.statistics`).
         etag: The file's etag if the store changes it only with the content, else None.
         sidecar: The content of its sidecar, once that is written; not stored in it.
+        reject_file: The content of its file of rejects, if there are any; not stored in it.
     """
 
     name: ShardName
@@ -71,10 +72,11 @@ class ShardSummary:
     stats: Mapping[str, Any] = field(default_factory=dict)
     etag: str | None = None
     sidecar: FileContent | None = None
+    reject_file: FileContent | None = None
 
     def to_json(self) -> dict[str, Any]:
         record = asdict(self)
-        del record["sidecar"]
+        del record["sidecar"], record["reject_file"]
         return record
 
     @classmethod
@@ -84,7 +86,8 @@ class ShardSummary:
         Raises:
             KeyError, TypeError, ValueError: The record is invalid.
         """
-        found = cls(**{**record, "name": ShardName.from_json(record["name"]), "sidecar": None})
+        known = {"name": ShardName.from_json(record["name"]), "sidecar": None, "reject_file": None}
+        found = cls(**{**record, **known})
         counts = (found.num_records, found.num_bytes, found.crc32c)
         if any(type(count) is not int for count in counts):
             raise TypeError(f"{counts} are not numbers")

@@ -117,6 +117,24 @@ def vocabulary_file(feature: str) -> str:
     return f"{feature.replace('/', '-')}{VOCABULARY_SUFFIX}"
 
 
+def reject_files(first: str, count: int) -> tuple[str, ...]:
+    """Return the names of `count` files of rejects: `first` if it is one, else numbered ones.
+
+    Args:
+        first: `PLAN_REJECTS` or `FAILED_REJECTS`.
+        count: Number of files.
+    """
+    if count <= 1:
+        return (first,)[:count]
+    stem = first.removesuffix(".parquet")  # no split has a dot, so no shard has such a file
+    return tuple(f"{stem}.{index:05d}-of-{count:05d}.parquet" for index in range(count))
+
+
+def is_failed_rejects(path: str) -> bool:
+    """Return whether a path is that of rejects of a build that failed before it wrote shards."""
+    return path.startswith(FAILED_REJECTS.removesuffix("parquet"))
+
+
 def is_build_output(path: str) -> bool:
     """Return whether builds make this path, relative to a dataset: a rebuild may remove it."""
     folder, slash, filename = path.rpartition("/")

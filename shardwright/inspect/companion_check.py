@@ -187,7 +187,7 @@ def _reject_faults(root: Folder, manifest: Manifest) -> Iterator[DatasetFault]:
     for path in root.outputs():
         if (
             not path.startswith(f"{naming.REJECTS_DIR}/")
-            or path == naming.FAILED_REJECTS
+            or naming.is_failed_rejects(path)
             or not path.endswith(".parquet")
         ):
             continue

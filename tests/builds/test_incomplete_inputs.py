@@ -6,7 +6,7 @@ import os
 import shutil
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,7 +24,8 @@ from tests.support.tfrecord_makers import example, write_records
 from transforms.inputs.folders import local_folders
 from transforms.partial_inputs import PartialInputs
 from transforms.reject_files import read_rejects
-from transforms.rejects import incomplete
+from transforms.reject_tally import RejectTally
+from transforms.rejects import Reject, incomplete, rejects_to_batch
 
 CLASSES = ("cat", "dog", "eel")
 NUM_IMAGES = 24
@@ -180,14 +181,26 @@ def test_tables_with_closed_quotes(tmp_path: Path, last: str) -> None:
     describe_job(parse_options([str(tmp_path / "t.csv"), str(tmp_path / "out")]))
 
 
+def check(
+    partial: PartialInputs, rejects: Sequence[Reject], vocabularies: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Count the rejects in parts, as workers do, and check that INPUT is complete."""
+    whole = RejectTally(partial)
+    for reject in rejects[::-1]:
+        part = RejectTally(partial)
+        part.add(rejects_to_batch([reject]))
+        whole.add_all(part)
+    whole.check_complete(vocabularies)
+
+
 def test_acceptance_by_path_and_wildcard() -> None:
     rejects = [incomplete(f"{n}.tar", f"/in/{n}.tar", "cut", n) for n in range(5)]
     with pytest.raises(BuildError, match=r"/in/0.tar: cut; 0 .*; and 2 more\): repair .* '/in/2"):
-        PartialInputs().check(rejects, {})
+        check(PartialInputs(), rejects, {})
     with pytest.raises(BuildError, match=r"\(/in/4.tar: cut; 4 records before .* '/in/4.tar'$"):
-        PartialInputs(("/in/[0-3].tar",), ("label",)).check(rejects, {"label": ()})
+        check(PartialInputs(("/in/[0-3].tar",), ("label",)), rejects, {"label": ()})
     with pytest.raises(BuildError, match="class names of 'label' would be learned"):
-        PartialInputs(("/in/*",), ("label",)).check(rejects, {"label": ("cat",)})
-    PartialInputs(("/in/*",)).check(rejects, {"label": ("cat",)})
-    PartialInputs(("/in/[x].tar",)).check([incomplete("[x].tar", "/in/[x].tar", "cut", 0)], {})
-    PartialInputs(learned=("label",)).check([], {"label": ("cat",)})
+        check(PartialInputs(("/in/*",), ("label",)), rejects, {"label": ("cat",)})
+    check(PartialInputs(("/in/*",)), rejects, {"label": ("cat",)})
+    check(PartialInputs(("/in/[x].tar",)), [incomplete("[x].tar", "/in/[x].tar", "cut", 0)], {})
+    check(PartialInputs(learned=("label",)), [], {"label": ("cat",)})

@@ -18,7 +18,7 @@ from shardwright.format.schema import ExampleSchema
 from shardwright.storage.counters import COUNTERS
 from transforms.inputs.file_rules import etag_of
 from transforms.references import LABEL_INDEX, REFERENCE_SCHEMA, set_column
-from transforms.rejects import Reject
+from transforms.rejects import Reject, rejects_in
 
 # A gray image of one pixel.
 TINY_PNG = bytes.fromhex(
@@ -70,6 +70,8 @@ def run_transform(transform: beam.PTransform, inputs: Iterable[Any] | None = Non
         for counter in finished.metrics().query()["counters"]:
             if counter.key.metric.namespace == "shardwright":
                 counters[counter.key.metric.name] += counter.result
+        if "rejects" in kept:
+            kept["rejects"] = [reject for batch in kept["rejects"] for reject in rejects_in(batch)]
         return Run(kept, counters)
     finally:
         del _collected[run]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,18 +25,12 @@ from transforms.output_state import BuildPlace
 from transforms.plan.packing import Layout, ShardCuts
 from transforms.plan.size_estimate import SizeEstimate
 from transforms.promotion import remove_outputs
-from transforms.reject_files import write_rejects
-from transforms.rejects import Reject, RejectReason
 
 SETTINGS = {"seed": 0, "encode": {"encode": "keep"}}
 ENCODED = {"seed": 0, "encode": {"encode": "jpeg"}}
 LAYOUT = Layout({"train": ShardCuts(7, 3, 3)}, {"train": 700}, {})
 SHARD = "tiny-train.tfrecord-00000-of-00001"
 HERE = BuildPlace("", is_finished=False)
-REJECTS = [
-    Reject("b", "/b", RejectReason.CORRUPT, "broken"),
-    Reject("a", "/a", RejectReason.EMPTY_FILE, "no bytes"),
-]
 
 
 def ask(
@@ -108,7 +101,7 @@ def test_files_of_others_with_names_of_a_build_are_never_overwritten(
     make_file(tmp_path / name)
     said = refusal(state.check_output, ask(tmp_path))
     assert f"is not empty and holds no shardwright build (found {name!r})" in said
-    said = refusal(state.clear_output, ask(tmp_path, "overwrite"), LAYOUT, "f", [])
+    said = refusal(state.clear_output, ask(tmp_path, "overwrite"), LAYOUT, "f")
     assert f"holds {name!r}, which a build would replace" in said
     assert "move the file away" in said
     assert sorted(stamps_of(tmp_path)) == [name]
@@ -160,49 +153,46 @@ def plan_with(fingerprint: str, settings: Mapping[str, Any] = SETTINGS) -> dict[
     return {"fingerprint": fingerprint, "settings": settings, "splits": splits}
 
 
-def test_clearing_writes_the_plan_and_its_rejects_again_after_a_stop(tmp_path: Path) -> None:
+def test_clearing_writes_the_plan_again_after_a_stop(tmp_path: Path) -> None:
     root = tmp_path / "new"
-    assert state.clear_output(ask(root), LAYOUT, "f", REJECTS) == HERE
+    assert state.clear_output(ask(root), LAYOUT, "f") == HERE
     assert plan_of(root) == plan_with("f")
-    assert pq.read_table(root / naming.PLAN_REJECTS)["id"].to_pylist() == ["a", "b"]
-    assert state.clear_output(ask(root), LAYOUT, "g", []) == HERE
+    assert state.clear_output(ask(root), LAYOUT, "g") == HERE
     assert plan_of(root) == plan_with("g")
-    assert not (root / naming.PLAN_REJECTS).exists()
 
 
 def test_a_finished_dataset_of_the_same_input_stays_unchanged(tmp_path: Path) -> None:
     finish(tmp_path)
-    write_rejects(Folder(str(tmp_path)), naming.PLAN_REJECTS, REJECTS)
     before = stamps_of(tmp_path)
-    place = state.clear_output(ask(tmp_path), LAYOUT, "f", REJECTS[::-1])
+    place = state.clear_output(ask(tmp_path), LAYOUT, "f"[::-1])
     assert place == BuildPlace("", is_finished=True)
     assert stamps_of(tmp_path) == before
 
 
 def test_a_finished_dataset_of_another_input_is_refused(tmp_path: Path) -> None:
     finish(tmp_path)
-    said = refusal(state.clear_output, ask(tmp_path), LAYOUT, "g", [])
+    said = refusal(state.clear_output, ask(tmp_path), LAYOUT, "g")
     assert f"INPUT has changed since the dataset at {tmp_path} was built" in said
     assert "use --if-exists overwrite to rebuild it" in said
     root = Folder(str(tmp_path))
     provenance = {"provenance": {"input": "/old/photos"}}
     write_json(root, naming.MANIFEST, (read_json(root, naming.MANIFEST) or {}) | provenance)
     asked = replace(ask(tmp_path), input="/new/photos")
-    said = refusal(state.clear_output, asked, LAYOUT, "g", [])
+    said = refusal(state.clear_output, asked, LAYOUT, "g")
     assert "(it was /old/photos, and is /new/photos: the index has the images' addresses)" in said
     asked = replace(ask(tmp_path), input="/old/photos")
-    assert "(files added" in refusal(state.clear_output, asked, LAYOUT, "g", [])
+    assert "(files added" in refusal(state.clear_output, asked, LAYOUT, "g")
     assert sorted(stamps_of(tmp_path)) == [naming.MANIFEST]
 
 
 def test_of_two_builds_that_start_together_the_second_fails(tmp_path: Path) -> None:
     """A broken link reads as no plan and cannot be created, like a plan written in between."""
     (tmp_path / naming.PLAN).symlink_to(tmp_path / "nowhere")
-    assert refusal(state.clear_output, ask(tmp_path), LAYOUT, "f", REJECTS) == (
+    assert refusal(state.clear_output, ask(tmp_path), LAYOUT, "f") == (
         f"another build has started in OUTPUT {tmp_path}: "
         "wait until it finishes, or use another OUTPUT"
     )
-    assert [path.name for path in tmp_path.iterdir()] == [naming.PLAN], "no rejects are added"
+    assert [path.name for path in tmp_path.iterdir()] == [naming.PLAN]
 
 
 @pytest.mark.parametrize("attempt", range(10))
@@ -215,7 +205,7 @@ def test_of_many_builds_that_start_together_one_owns_the_output(
         start.wait()
         request = ask(root, settings={"seed": seed})
         try:
-            return str(state.clear_output(request, LAYOUT, f"{attempt} {seed}", REJECTS) == HERE)
+            return str(state.clear_output(request, LAYOUT, f"{attempt} {seed}") == HERE)
         except BuildError as error:
             return str(error)
 
@@ -257,7 +247,7 @@ def test_overwrite_removes_an_unfinished_build_and_nothing_else(tmp_path: Path) 
     theirs = ("thesis.tex", "index/thesis.bib", "notes/plan.json", *odd_shards)
     for name in ours + theirs:
         make_file(tmp_path / name)
-    assert state.clear_output(ask(tmp_path, "overwrite"), LAYOUT, "f", []) == HERE
+    assert state.clear_output(ask(tmp_path, "overwrite"), LAYOUT, "f") == HERE
     assert sorted(stamps_of(tmp_path)) == sorted([*theirs, naming.PLAN])
 
 
@@ -267,7 +257,7 @@ def test_overwrite_builds_beside_a_finished_dataset(tmp_path: Path) -> None:
     before = stamps_of(tmp_path)
     written = tmp_path / "next" / SHARD
     for fingerprint, stays in (("f", False), ("f", True), ("g", False)):
-        place = state.clear_output(ask(tmp_path, "overwrite"), LAYOUT, fingerprint, [])
+        place = state.clear_output(ask(tmp_path, "overwrite"), LAYOUT, fingerprint)
         assert place == BuildPlace(naming.NEXT_DIR, is_finished=False)
         assert plan_of(written.parent) == plan_with(fingerprint)
         assert written.exists() is stays
@@ -283,9 +273,9 @@ def test_overwrite_resumes_an_earlier_attempt_at_the_same_build(
     tmp_path: Path, fingerprint: str, resumable: bool, stays: bool
 ) -> None:
     request = replace(ask(tmp_path, "overwrite"), resumable=resumable)
-    state.clear_output(request, LAYOUT, "f", [])
+    state.clear_output(request, LAYOUT, "f")
     (tmp_path / SHARD).touch()
-    assert state.clear_output(request, LAYOUT, fingerprint, []) == HERE
+    assert state.clear_output(request, LAYOUT, fingerprint) == HERE
     assert (tmp_path / SHARD).exists() is stays
 
 
@@ -304,9 +294,9 @@ def test_shards_that_do_not_fit_on_the_disk_are_refused_before_an_image_is_read(
     layout = replace(LAYOUT, num_bytes={"train": 1 << 60}, estimate=estimate)
     request = ask(tmp_path / "new", settings=settings)
     if settings != SETTINGS and estimate is None:  # the sizes are not known
-        assert state.clear_output(request, layout, "f", []) == HERE
+        assert state.clear_output(request, layout, "f") == HERE
         return
-    said = refusal(state.clear_output, request, layout, "f", [])
+    said = refusal(state.clear_output, request, layout, "f")
     assert re.search(rf"the shards need .* \({1 << 60:,} bytes\), but .* bytes\) free: free", said)
     assert not (tmp_path / "new").exists()
 

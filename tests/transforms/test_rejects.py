@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+from shardwright.storage.folder import Folder
 from transforms import rejects
-from transforms.rejects import REJECT_SCHEMA, Reject, RejectReason, rejects_to_table
+from transforms.reject_files import write_reject_rows
+from transforms.rejects import REJECT_SCHEMA, Reject, RejectReason, rejects_in, rejects_to_batch
 
 ROWS = [
     Reject("b", "/b", RejectReason.CORRUPT, "x"),
@@ -18,16 +22,19 @@ ROWS = [
 ]
 
 
-def test_the_table_does_not_depend_on_the_order_of_arrival() -> None:
+def test_a_file_does_not_depend_on_the_order_of_arrival(tmp_path: Path) -> None:
     for order in itertools.permutations(ROWS):
-        table = rejects_to_table(order)
+        batches = [rejects_to_batch(order[:2]), rejects_to_batch(order[2:])]
+        write_reject_rows(Folder(str(tmp_path)), "r.parquet", batches)
+        table = pq.read_table(tmp_path / "r.parquet")
         assert table.schema == REJECT_SCHEMA
         assert table["detail"].to_pylist() == ["row 4", "row 9", "row 2", "row 1", "x"]
     assert table["reason"].to_pylist()[0] == "bad_value"
 
 
-def test_no_rejects_are_a_table_without_rows() -> None:
-    assert rejects_to_table([]).schema == REJECT_SCHEMA
+def test_rejects_come_back_from_their_batch() -> None:
+    assert rejects_in(rejects_to_batch(ROWS)) == ROWS
+    assert rejects_to_batch([]).schema == REJECT_SCHEMA
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,19 @@ IMAGE_EXTENSIONS = frozenset(
         "tif", "tiff", "heic", "heif", "avif", "jp2", "j2k", "ico", "psd", "svg",
     )
 )  # fmt: skip
+# Files beside images. In a store, not even their first bytes are read, which costs a request each.
+OTHER_EXTENSIONS = frozenset(
+    (
+        "txt", "md", "rst", "csv", "tsv", "json", "jsonl", "ndjson", "geojson", "xml", "html",
+        "htm", "css", "js", "yaml", "yml", "toml", "ini", "cfg", "conf", "log", "lst", "parquet",
+        "arrow", "feather", "avro", "orc", "npy", "npz", "mat", "pkl", "pickle", "pt", "pth",
+        "ckpt", "onnx", "safetensors", "h5", "hdf5", "lmdb", "mdb", "db", "sqlite", "tfrecord",
+        "tfrecords", "idx", "cls", "zip", "tar", "gz", "tgz", "bz2", "xz", "zst", "7z", "rar",
+        "mp4", "m4v", "mov", "avi", "mkv", "webm", "mpg", "mpeg", "mp3", "m4a", "wav", "flac",
+        "ogg", "pdf", "doc", "docx", "xls", "xlsx", "ppt", "pptx", "py", "ipynb", "sh", "md5",
+        "sha1", "sha256", "crc", "lock", "ply", "pcd", "obj", "srt", "vtt",
+    )
+)  # fmt: skip
 MAX_IMAGE_BYTES = 1 << 30  # a record holds at most 2 GiB, and several images are in memory at once
 MAGIC_BYTES = 12
 # Prefix of the etag of spool files, which have content-based names and never change.
@@ -84,6 +97,14 @@ def magic_problem(magic: bytes) -> Problem | None:
     return RejectReason.OTHER_FILE, "neither its name nor its first bytes are those of an image"
 
 
+def name_problem(name: str) -> Problem | None:
+    """Return why a file is not an image, going by its extension, or None if that does not say."""
+    extension = extension_of(name)
+    if extension not in OTHER_EXTENSIONS:
+        return None
+    return RejectReason.OTHER_FILE, f"a .{extension} file, which is no image by its name"
+
+
 def is_litter(name: str) -> bool:
     """Return whether a name is hidden, or that of a file left by an operating system."""
     return name.startswith(".") or name.lower() in _LITTER
@@ -91,5 +112,10 @@ def is_litter(name: str) -> bool:
 
 def has_image_name(name: str) -> bool:
     """Return whether a name has an image's extension."""
-    _, dot, extension = name.rpartition(".")
-    return bool(dot) and extension.lower() in IMAGE_EXTENSIONS
+    return extension_of(name) in IMAGE_EXTENSIONS
+
+
+def extension_of(name: str) -> str:
+    """Return what follows the last dot of a name or path, in lower case; "" without a dot."""
+    _, dot, extension = name.rpartition("/")[2].rpartition(".")
+    return extension.lower() if dot else ""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import apache_beam as beam
 import pyarrow as pa
+from apache_beam.pvalue import AsSingleton
 
-from transforms.inputs.source import InputSource
+from transforms.inputs.source import InputSource, Rows, SourceFacts, unpack_facts
 from transforms.routing import Route, Routed
 
 
@@ -22,11 +26,24 @@ class ListImages(beam.PTransform):
 
     def expand(self, begin: beam.pvalue.PBegin) -> Routed:
         source = self._source
+        # The facts may name every part, so the graph holds them once, packed; `Create` would hold
+        # them three times.
+        packed = source.pack_facts()
+        facts = (
+            begin | "Source" >> beam.Impulse() | "Facts" >> beam.Map(lambda _: packed)
+        )  # one packed SourceFacts
+        bare = replace(source, facts=SourceFacts(source.facts.description))
         return (
-            begin
-            | "Source" >> beam.Create([source.facts])  # SourceFacts
-            # The facts may list every part, so they travel once, with the DoFn of List.
-            | "Parts" >> beam.FlatMap(lambda facts: facts.parts())  # part name
+            facts
+            | "Parts" >> beam.FlatMap(_parts)  # part name
             | "Spread" >> beam.Reshuffle()
-            | "List" >> Route(source.list_part, pa.RecordBatch)  # references, any order
-        )
+            | "List" >> Route(_list_part, pa.RecordBatch, source=bare, facts=AsSingleton(facts))
+        )  # references, any order
+
+
+def _parts(facts: bytes) -> Iterator[str]:
+    return unpack_facts(facts).parts()
+
+
+def _list_part(part: str, *, source: InputSource, facts: bytes) -> Rows:
+    return source.with_facts(facts).list_part(part)

@@ -13,6 +13,9 @@ Formats are tried by `rank`, then by name, until one does not return None.
 
 from __future__ import annotations
 
+import bz2
+import functools
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, Self, TypeVar
@@ -223,7 +226,22 @@ class InputSource:
         folders = self.facts.folders
         return keep_inside(rows, folders) if folders and not self.format.checks_links else rows
 
+    def pack_facts(self) -> bytes:
+        """Return the facts in few bytes: they may name 100,000 files, and graphs are limited."""
+        return bz2.compress(pickle.dumps(self.facts))
+
+    def with_facts(self, packed: bytes) -> InputSource:
+        """Return the source with the facts of `pack_facts`."""
+        return replace(self, facts=unpack_facts(packed))
+
     def for_features(self, features: Sequence[Feature]) -> InputSource:
         """Return the source that fills these features and need not bring other extra columns."""
         facts = self.facts.for_features(features)
         return replace(self, facts=replace(facts, folders=self.facts.folders))
+
+
+@functools.lru_cache(maxsize=1)
+def unpack_facts(packed: bytes) -> SourceFacts:
+    """Return the facts of `pack_facts`; a worker unpacks them once for all parts."""
+    facts: SourceFacts = pickle.loads(bz2.decompress(packed))
+    return facts

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from shardwright.errors import BuildError, ExistsError, MissingError, NotADatasetError
 from shardwright.format import naming
 from shardwright.format.contents import FileContent
-from shardwright.format.index import ShardSummary
 from shardwright.format.json_text import MAX_BYTES
 from shardwright.format.manifest import (
     Manifest,
-    ShardInfo,
     SplitInfo,
     read_json,
     read_manifest,
@@ -29,11 +26,9 @@ from transforms.plan.size_errors import RECORD_BYTES
 from transforms.promotion import promote, promoted, remove_stale
 from transforms.publish.companions import companion_files
 from transforms.publish.leaks import LEAKS, find_leaks
-from transforms.publish.statistics import merge_stats
+from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits, check_class_rejects, check_rejects
 from transforms.splits.balance import label_deviations
-
-_READS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +56,7 @@ class Publication:
 
 def publish(
     publication: Publication,
-    summaries: Sequence[ShardSummary],
+    shards: WrittenShards,
     layout: Layout,
     clearance: Clearance,
 ) -> Manifest:
@@ -73,12 +68,12 @@ def publish(
         BuildError: There are too many rejects, a planned shard is missing or was replaced, or
             another build has taken over the output.
     """
-    _check_complete(summaries, layout)
+    _check_complete(shards, layout)
     root, fingerprint = publication.root, clearance.fingerprint
     beside = root.below(clearance.folder)
     if clearance.folder and read_json(beside, naming.PLAN) is None:  # a repeated call
         return promoted(root, fingerprint)
-    manifest = _publish_in(beside, publication, summaries, layout, clearance)
+    manifest = _publish_in(beside, publication, shards, layout, clearance)
     if clearance.folder:
         check_owner(beside, fingerprint)
         manifest = promote(root, fingerprint)
@@ -89,11 +84,11 @@ def publish(
 def _publish_in(
     root: Folder,
     publication: Publication,
-    summaries: Sequence[ShardSummary],
+    shards: WrittenShards,
     layout: Layout,
     clearance: Clearance,
 ) -> Manifest:
-    manifest = _with_estimate(make_manifest(publication, summaries, clearance), summaries, layout)
+    manifest = _with_estimate(make_manifest(publication, shards, clearance), shards, layout)
     limits, folder = publication.limits, clearance.folder
     check_rejects(manifest.rejects, manifest.num_records, limits, folder)
     stats = [split.stats for split in manifest.splits.values()]
@@ -102,9 +97,8 @@ def _publish_in(
     check_owner(root, clearance.fingerprint)
     published = _published(root, manifest)
     manifest = published or _with_leaks(root, manifest)
-    others = [summary.name.rejects for summary in summaries if summary.rejects]
     files = _write_companions(root, manifest)
-    files |= _contents(root, [naming.PLAN, naming.PLAN_REJECTS, *others])
+    files |= {**_plan_content(root), **clearance.reject_files, **shards.reject_files}
     manifest = replace(manifest, files=files)
     # The files and uploads of lost workers, too, which then cannot put them in place any more.
     remove_stale(root, manifest)
@@ -144,16 +138,18 @@ def _commit(root: Folder, manifest: Manifest, *, replaces: bool) -> None:
 
 
 def make_manifest(
-    publication: Publication, summaries: Sequence[ShardSummary], clearance: Clearance
+    publication: Publication, shards: WrittenShards, clearance: Clearance
 ) -> Manifest:
     """Return the manifest of these shards."""
-    by_split: dict[str, list[ShardSummary]] = defaultdict(list)
-    for summary in sorted(summaries, key=lambda summary: summary.name):
-        by_split[summary.name.split].append(summary)
-    rejects = Counter(clearance.rejects)
-    for summary in summaries:
-        rejects.update(summary.rejects)
-    splits = {split: _split_info(split, shards) for split, shards in sorted(by_split.items())}
+    rejects = sum(shards.rejects.values(), Counter(clearance.rejects))
+    splits = {
+        split: SplitInfo(
+            split,
+            tuple(sorted(infos, key=lambda info: info.index)),
+            shards.stats[split].to_json(),
+        )
+        for split, infos in sorted(shards.infos.items())
+    }
     if publication.settings.get("stratify"):
         splits = _with_stats(
             splits,
@@ -173,22 +169,6 @@ def make_manifest(
     )
 
 
-def _split_info(split: str, summaries: Sequence[ShardSummary]) -> SplitInfo:
-    shards = tuple(
-        ShardInfo(
-            summary.name.index,
-            summary.num_records,
-            summary.num_bytes,
-            summary.crc32c,
-            summary.digest,
-            summary.etag,
-            *(summary.sidecar or (None, None)),
-        )
-        for summary in summaries
-    )
-    return SplitInfo(split, shards, merge_stats(summary.stats for summary in summaries))
-
-
 def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
     """Return the manifest with the images shared by splits; reads the index and some images."""
     by_size = sorted(manifest.splits.values(), key=lambda split: (split.num_records, split.name))
@@ -200,15 +180,13 @@ def _with_leaks(root: Folder, manifest: Manifest) -> Manifest:
     return replace(manifest, splits=_with_stats(manifest.splits, LEAKS, told))
 
 
-def _with_estimate(
-    manifest: Manifest, summaries: Sequence[ShardSummary], layout: Layout
-) -> Manifest:
+def _with_estimate(manifest: Manifest, shards: WrittenShards, layout: Layout) -> Manifest:
     """Return the manifest with estimated and written bytes per stored record, if estimated."""
     if layout.estimate is None:
         return manifest
-    stored = {name: cuts.num_records for name, cuts in layout.cuts.items()}
-    for summary in summaries:
-        stored[summary.name.split] -= sum(summary.rejects.values())
+    stored = {
+        name: cuts.num_records - shards.rejects[name].total() for name, cuts in layout.cuts.items()
+    }
     told = {
         name: {
             "estimated": round(layout.num_bytes[name] / layout.cuts[name].num_records, 1),
@@ -228,15 +206,16 @@ def _with_stats(
     }
 
 
-def _check_complete(summaries: Sequence[ShardSummary], layout: Layout) -> None:
-    written = {(summary.name.split, summary.name.index) for summary in summaries}
+def _check_complete(shards: WrittenShards, layout: Layout) -> None:
+    infos = [(split, info.index) for split, infos in shards.infos.items() for info in infos]
+    written = set(infos)
     planned = {
         (split, index) for split, cuts in layout.cuts.items() for index in range(cuts.num_shards)
     }
-    if written != planned or len(summaries) != len(planned):
+    if written != planned or len(infos) != len(planned):
         missing = sorted(planned - written)[:3]
         raise BuildError(
-            f"{len(summaries)} shards were written, but {len(planned)} are planned "
+            f"{len(infos)} shards were written, but {len(planned)} are planned "
             f"(missing: {missing}): run the build again"
         )
 
@@ -249,18 +228,11 @@ def _write_companions(root: Folder, manifest: Manifest) -> dict[str, FileContent
     return {name: FileContent.of(data) for name, data in files.items()}
 
 
-def _contents(root: Folder, names: Sequence[str]) -> dict[str, FileContent]:
-    """Return the contents of those of the files that exist, by name."""
-
-    def content(name: str) -> FileContent | None:
-        try:
-            return FileContent.of(root.read_bytes(name))
-        except MissingError:
-            return None
-
-    with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
-        found = zip(names, pool.map(content, names), strict=True)
-        return {name: content for name, content in found if content is not None}
+def _plan_content(root: Folder) -> dict[str, FileContent]:
+    try:
+        return {naming.PLAN: FileContent.of(root.read_bytes(naming.PLAN))}
+    except MissingError:
+        return {}
 
 
 def _remove_spooled(root: Folder) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import apache_beam as beam
-from apache_beam.pvalue import AsList, AsSingleton
+from apache_beam.pvalue import AsSingleton
 
 from shardwright.format.index import ShardSummary
 from shardwright.format.manifest import Manifest
 from transforms.output_state import Clearance
 from transforms.plan.packing import Layout
 from transforms.publish.publication import Publication, publish
+from transforms.publish.written_shards import WrittenShards
 
 
 class PublishDataset(beam.PTransform):
@@ -33,22 +34,39 @@ class PublishDataset(beam.PTransform):
 
     def expand(self, summaries: beam.PCollection) -> beam.PCollection:
         return (
-            summaries.pipeline
-            | "Once" >> beam.Create([self._publication])
+            summaries
+            | "Gather" >> beam.CombineGlobally(_GatherFn())  # one WrittenShards
             | "Publish"
             >> beam.Map(
                 _publish,
-                summaries=AsList(summaries),
+                self._publication,
                 layout=AsSingleton(self._layout),
                 clearance=AsSingleton(self._clearance),
             )  # Manifest
         )
 
 
+class _GatherFn(beam.CombineFn):
+    """A CombineFn of summaries; workers sum those of their bundles."""
+
+    def create_accumulator(self) -> WrittenShards:
+        return WrittenShards()
+
+    def add_input(self, shards: WrittenShards, summary: ShardSummary) -> WrittenShards:
+        shards.add(summary)
+        return shards
+
+    def merge_accumulators(self, parts: Iterable[WrittenShards]) -> WrittenShards:
+        merged = WrittenShards()
+        for part in parts:
+            merged.add_all(part)
+        return merged
+
+    def extract_output(self, shards: WrittenShards) -> WrittenShards:
+        return shards
+
+
 def _publish(
-    publication: Publication,
-    summaries: Sequence[ShardSummary],
-    layout: Layout,
-    clearance: Clearance,
+    shards: WrittenShards, publication: Publication, layout: Layout, clearance: Clearance
 ) -> Manifest:
-    return publish(publication, summaries, layout, clearance)
+    return publish(publication, shards, layout, clearance)

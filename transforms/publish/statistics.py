@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from transforms.rejects import REJECTED_LABELS
 
 _RANGES = ("image_length", "width", "height")
 _COUNTS = ("label", "format")
+_ALWAYS = tuple(f"{name}s" for name in _COUNTS)
 _ONLY_IF_ANY = ("fixes", REJECTED_LABELS)
 
 
@@ -50,21 +51,31 @@ def _count_values(column: pa.Array | pa.ChunkedArray) -> dict[str, int]:
     return {str(item["values"]): item["counts"] for item in counted}
 
 
-def merge_stats(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the statistics of several shards together."""
-    merged: dict[str, Any] = {}
-    always = [f"{name}s" for name in _COUNTS]
-    counts: dict[str, Counter[str]] = {name: Counter() for name in (*always, *_ONLY_IF_ANY)}
-    for part in parts:
+class StatsSum:
+    """The statistics of several shards together; its size does not grow with their number."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[str, dict[str, int]] = {}
+        self._counts: dict[str, Counter[str]] = {
+            name: Counter() for name in (*_ALWAYS, *_ONLY_IF_ANY)
+        }
+
+    def add(self, part: Mapping[str, Any]) -> None:
+        """Add the statistics of a shard, or of another sum."""
         for name in _RANGES:
             if name in part:
-                merged[name] = _merge_range(merged.get(name), part[name])
-        for name, counter in counts.items():
+                self._ranges[name] = _merge_range(self._ranges.get(name), part[name])
+        for name, counter in self._counts.items():
             counter.update(part.get(name, {}))
-    for name, counter in counts.items():
-        if counter or name in always:
-            merged[name] = dict(sorted(counter.items(), key=lambda item: (len(item[0]), item[0])))
-    return merged
+
+    def to_json(self) -> dict[str, Any]:
+        """Return them as `describe_rows` does."""
+        counts = {
+            name: dict(sorted(counter.items(), key=lambda item: (len(item[0]), item[0])))
+            for name, counter in self._counts.items()
+            if counter or name in _ALWAYS
+        }
+        return {**self._ranges, **counts}
 
 
 def _merge_range(left: Mapping[str, int] | None, right: Mapping[str, int]) -> dict[str, int]:

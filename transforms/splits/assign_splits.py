@@ -92,7 +92,8 @@ class AssignSplits(beam.PTransform):
             if self._grouped
             else self._draw_records(references, rule)
         )
-        return Routed(drawn, references.pipeline | "NoRejects" >> beam.Create([]))
+        none = beam.Create([]).with_output_types(pa.RecordBatch)
+        return Routed(drawn, references.pipeline | "NoRejects" >> none)
 
     def _draw_records(self, references: beam.PCollection, rule: SplitRule) -> beam.PCollection:
         stratify = self._stratify

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import apache_beam as beam
-from apache_beam.pvalue import AsList, AsSingleton
+import pyarrow as pa
+from apache_beam.pvalue import AsDict, AsSingleton
 
 from transforms.output_state import OutputRequest
+from transforms.partial_inputs import PartialInputs
 from transforms.plan.shard_plans import ShardPlan
 from transforms.reject_limits import RejectLimits
-from transforms.write.clearance import clear
+from transforms.reject_tally import RejectTally
+from transforms.write.clearance import clear, judge, place_rejects, write_placed
 
 
 class ClearOutput(beam.PTransform):
@@ -18,7 +23,7 @@ class ClearOutput(beam.PTransform):
         request: The requested output.
         layout: The single Layout.
         vocabularies: The single dict of class names and words, by feature name.
-        rejects: All rejects so far.
+        rejects: All rejects so far, in batches. Workers write them to files.
         limits: The rejects that the build accepts.
     """
 
@@ -39,20 +44,52 @@ class ClearOutput(beam.PTransform):
         self._limits = limits
 
     def expand(self, shards: beam.PCollection) -> beam.PCollection:
-        return (
+        tally = self._rejects | "Tally" >> beam.CombineGlobally(_TallyFn(self._request.partial))
+        verdict = (
             shards
             | "Digest" >> beam.Map(_name_and_digest)  # (shard name, digest)
             | "Digests" >> beam.combiners.ToList()
-            | "Clear"
+            | "Judge"
             >> beam.Map(
-                clear,
+                judge,
                 request=self._request,
                 layout=AsSingleton(self._layout),
                 vocabularies=AsSingleton(self._vocabularies),
-                rejects=AsList(self._rejects),
+                tally=AsSingleton(tally),
                 limits=self._limits,
-            )  # Clearance
+            )  # one Verdict
         )
+        files = (
+            self._rejects
+            | "PlaceRejects"
+            >> beam.Map(place_rejects, AsSingleton(verdict)).with_output_types(tuple[int, bytes])
+            | "RejectFiles" >> beam.GroupByKey()  # (file number, [packed rejects])
+            | "WriteRejects" >> beam.Map(write_placed, AsSingleton(verdict))  # (name, FileContent)
+        )
+        return verdict | "Clear" >> beam.Map(clear, AsDict(files))  # one Clearance
+
+
+class _TallyFn(beam.CombineFn):
+    """A CombineFn of batches of rejects."""
+
+    def __init__(self, partial: PartialInputs) -> None:
+        self._partial = partial
+
+    def create_accumulator(self) -> RejectTally:
+        return RejectTally(self._partial)
+
+    def add_input(self, tally: RejectTally, rejects: pa.RecordBatch) -> RejectTally:
+        tally.add(rejects)
+        return tally
+
+    def merge_accumulators(self, parts: Iterable[RejectTally]) -> RejectTally:
+        merged = self.create_accumulator()
+        for part in parts:
+            merged.add_all(part)
+        return merged
+
+    def extract_output(self, tally: RejectTally) -> RejectTally:
+        return tally
 
 
 def _name_and_digest(plan: ShardPlan) -> tuple[str, str]:

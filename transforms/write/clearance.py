@@ -1,11 +1,17 @@
-"""Give the permission to write, once the whole plan is known."""
+"""Give the permission to write, once the whole plan is known and its rejects are listed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import google_crc32c
+import pyarrow as pa
 
 from shardwright.errors import BuildError
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
+from shardwright.storage.folder import Folder
 from transforms.output_state import (
     Clearance,
     OutputRequest,
@@ -14,42 +20,89 @@ from transforms.output_state import (
 )
 from transforms.plan.packing import Layout
 from transforms.progress import PROGRESS
-from transforms.reject_files import write_rejects
+from transforms.references import from_ipc, to_ipc
+from transforms.reject_files import write_reject_rows
 from transforms.reject_limits import RejectLimits, check_rejects
-from transforms.rejects import Reject, count_reasons
+from transforms.reject_tally import RejectTally
+
+_ROWS_PER_FILE = 500_000  # a worker sorts those of a file in memory
 
 
-def clear(
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome of the checks of a plan, before its rejects are written.
+
+    Attributes:
+        outcome: The permission to write, or the error that ends the build.
+        root: The folder for the files of rejects.
+        reject_files: Their names.
+    """
+
+    outcome: Clearance | BuildError
+    root: Folder
+    reject_files: tuple[str, ...]
+
+
+def judge(
     digests: Sequence[tuple[str, str]],
     *,
     request: OutputRequest,
     layout: Layout,
     vocabularies: Mapping[str, tuple[str, ...]],
-    rejects: Sequence[Reject],
+    tally: RejectTally,
     limits: RejectLimits,
-) -> Clearance:
-    """Check the whole plan against OUTPUT, record it there, and return the permission to write.
+) -> Verdict:
+    """Check the whole plan against OUTPUT, and record it there if its build may go on.
 
     Args:
         digests: (shard name, digest) of every shard.
         request: The requested output.
         layout: The shards of each split.
         vocabularies: Class names and words, by feature name.
-        rejects: All rejects so far.
+        tally: The counts of all rejects so far.
         limits: The rejects that the build accepts.
 
     Raises:
-        BuildError: INPUT was not read to its end, there are too many rejects, or OUTPUT holds
-            another build.
+        BuildError: OUTPUT holds another build.
     """
-    reasons = count_reasons(rejects)
+    reasons, root = tally.reasons, request.root
+    num_files = -(-sum(reasons.values()) // _ROWS_PER_FILE)
     try:
-        request.partial.check(rejects, vocabularies)
+        tally.check_complete(vocabularies)
         check_rejects(reasons, layout.num_records, limits)
-    except BuildError:
-        write_rejects(request.root, naming.FAILED_REJECTS, rejects)
-        raise
+    except BuildError as error:
+        return Verdict(error, root, naming.reject_files(naming.FAILED_REJECTS, num_files))
     fingerprint = fingerprint_of(digests)
-    place = clear_output(request, layout, fingerprint, rejects)
+    place = clear_output(request, layout, fingerprint)
     PROGRESS.start(total_images=layout.num_records, total_shards=layout.num_shards)
-    return Clearance(vocabularies, fingerprint, reasons, not place.is_finished, place.folder)
+    clearance = Clearance(vocabularies, fingerprint, reasons, not place.is_finished, place.folder)
+    files = naming.reject_files(naming.PLAN_REJECTS, num_files)
+    return Verdict(clearance, root.below(place.folder), files)
+
+
+def place_rejects(batch: pa.RecordBatch, verdict: Verdict) -> tuple[int, bytes]:
+    """Return a batch of rejects, packed, with the number of its file."""
+    packed = to_ipc(batch)
+    return google_crc32c.value(packed) % len(verdict.reject_files), packed
+
+
+def write_placed(placed: tuple[int, Iterable[bytes]], verdict: Verdict) -> tuple[str, FileContent]:
+    """Write one file of rejects, and return its name and content."""
+    number, batches = placed
+    name = verdict.reject_files[number]
+    return name, write_reject_rows(verdict.root, name, map(from_ipc, batches))
+
+
+def clear(verdict: Verdict, reject_files: Mapping[str, FileContent]) -> Clearance:
+    """Return the permission to write, once all rejects are in these files.
+
+    Raises:
+        BuildError: INPUT was not read to its end, or there are too many rejects.
+    """
+    failed = isinstance(verdict.outcome, BuildError)
+    usual = naming.FAILED_REJECTS if failed else naming.PLAN_REJECTS
+    if usual not in reject_files:
+        verdict.root.remove(usual)  # of an earlier try
+    if isinstance(verdict.outcome, BuildError):
+        raise verdict.outcome
+    return replace(verdict.outcome, reject_files=reject_files)

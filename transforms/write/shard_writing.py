@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 
-from shardwright.errors import BuildError
+from shardwright.errors import BuildError, MissingError
 from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.format.index import ShardSummary, read_summary, write_sidecar
 from shardwright.storage.folder import Folder, Sink
 from transforms.output_state import check_owner
@@ -43,9 +45,13 @@ def find_finished(root: Folder, plan: ShardPlan, *, unpublished: bool) -> ShardS
         return None
     if root.num_bytes_of(plan.name.shard) != summary.num_bytes:
         return None
-    if summary.rejects and root.num_bytes_of(plan.name.rejects) is None:
+    if not summary.rejects:
+        return summary
+    try:
+        content = FileContent.of(root.read_bytes(plan.name.rejects))
+    except MissingError:
         return None
-    return summary
+    return replace(summary, reject_file=content)
 
 
 def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reject]]:
@@ -107,8 +113,8 @@ def _finish(
         etag=sink.etag,
         rejects=count_reasons(rows.rejects),
         stats=rows.describe(table),
+        reject_file=write_rejects(job.root, plan.name.rejects, rows.rejects),
     )
-    write_rejects(job.root, plan.name.rejects, rows.rejects)
     return write_sidecar(job.root, summary, table), rows.rejects
 
 

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import apache_beam as beam
 import pyarrow as pa
@@ -28,13 +28,13 @@ from shardwright.format.index import ShardSummary, write_sidecar
 from shardwright.format.naming import ShardName
 from shardwright.format.records import FOOTER_BYTES, HEADER_BYTES
 from transforms.free_output import is_beam_leftover
-from transforms.metrics import count, count_reject, count_written, timed
+from transforms.metrics import count, count_rejects, count_written, timed
 from transforms.output_state import Clearance
 from transforms.plan.shard_plans import ShardPlan
 from transforms.progress import PROGRESS
 from transforms.references import record_bytes
 from transforms.reject_files import write_rejects
-from transforms.rejects import Reject
+from transforms.rejects import count_reasons, rejects_in, rejects_to_batch
 from transforms.routing import Routed
 from transforms.write.examples import ExampleEncoder, FramedRecords
 from transforms.write.image_chunks import Chunk, chunk_bounds, make_chunk
@@ -47,7 +47,7 @@ _POSITION = "-SSSSS-of-NNNNN"  # Beam's template for the end of ShardName.shard
 
 _PlannedChunk = tuple[ShardName, pa.RecordBatch]
 _Record = tuple[str, bytes]
-_PlacedReject = tuple[ShardName, Reject]
+_PlacedRejects = tuple[str, pa.RecordBatch]  # (shard, rejects)
 
 
 class WriteWithBeam(beam.PTransform):
@@ -74,7 +74,7 @@ class WriteWithBeam(beam.PTransform):
     def expand(self, plans: beam.PCollection) -> Routed:
         clearance = AsSingleton(self._clearance)
         encode = beam.ParDo(_EncodeFn(), job=self._job, clearance=clearance).with_output_types(
-            _Record
+            _Record, **{_ORIGINS: pa.RecordBatch, _REJECTS: _PlacedRejects}
         )
         encoded = (
             plans
@@ -86,23 +86,20 @@ class WriteWithBeam(beam.PTransform):
         written = files | "Written" >> beam.Flatten(
             pipeline=plans.pipeline
         )  # names of finished files
+        shards = plans.pipeline | "Shards" >> beam.Create(self._shard_names())
         summaries = (
-            plans.pipeline
-            | "Shards" >> beam.Create(self._shard_names())
-            | "SpreadShards" >> beam.Reshuffle()  # ShardName
+            {"name": shards, "rejects": encoded[_REJECTS]}
+            | "SpreadShards" >> beam.CoGroupByKey()  # (shard, its ShardName and batches of rejects)
             | "Index"
             >> beam.Map(
                 _finish_shard,
                 job=self._job,
                 clearance=clearance,
                 origins=AsList(encoded[_ORIGINS]),
-                rejects=AsList(encoded[_REJECTS]),
                 written=AsList(written),
             ).with_output_types(ShardSummary)
         )
-        rejects = encoded[_REJECTS] | "Rejects" >> beam.MapTuple(_drop_place).with_output_types(
-            Reject
-        )
+        rejects = encoded[_REJECTS] | "Rejects" >> beam.Values()
         return Routed(summaries, rejects)
 
     def _write(self, records: beam.PCollection, split: str) -> beam.PCollection:
@@ -121,12 +118,13 @@ class WriteWithBeam(beam.PTransform):
         first = ShardName(self._name, split, 0, self._shards[split]).shard
         return os.path.join(self._job.root.uri, first.rsplit("-", _POSITION.count("-"))[0])
 
-    def _shard_names(self) -> list[ShardName]:
-        return [
+    def _shard_names(self) -> list[tuple[str, ShardName]]:
+        names = (
             ShardName(self._name, split, index, n)
             for split, n in self._shards.items()
             for index in range(n)
-        ]
+        )
+        return [(name.shard, name) for name in names]
 
 
 class _EncodeFn(beam.DoFn):
@@ -147,9 +145,9 @@ class _EncodeFn(beam.DoFn):
         for record in unframe(chunk.framed):
             yield name.split, record
         yield pvalue.TaggedOutput(_ORIGINS, origins_of(chunk, references))
-        for reject in chunk.rejects:
-            count_reject(reject)
-            yield pvalue.TaggedOutput(_REJECTS, (name, reject))
+        count_rejects(chunk.rejects)
+        if chunk.rejects:
+            yield pvalue.TaggedOutput(_REJECTS, (name.shard, rejects_to_batch(chunk.rejects)))
         for name_of_fix, number in chunk.fixes.items():
             count(f"fixed_{name_of_fix}", number)
         PROGRESS.add(images=references.num_rows, num_bytes=sum(chunk.image_bytes))
@@ -191,30 +189,25 @@ def _take_split(record: _Record, split: str) -> Iterator[bytes]:
         yield record[1]
 
 
-def _drop_place(_: ShardName, reject: Reject) -> Reject:
-    return reject
-
-
 def _finish_shard(
-    name: ShardName,
+    known: tuple[str, Mapping[str, Sequence[Any]]],
     *,
     job: WriteJob,
     clearance: Clearance,
     origins: Sequence[pa.RecordBatch],
-    rejects: Sequence[_PlacedReject],
     written: Sequence[str],
 ) -> ShardSummary:
     # Only awaited: a file in place counts, even if a retried rename no longer reports its name.
     del written
+    (name,), rejected = known[1]["name"], known[1]["rejects"]
     schema = job.with_vocabularies(clearance.vocabularies).schema
     with timed("index_shard_msec"):
         summary, rows = index_shard(
             job.root, name, schema, pa.Table.from_batches(origins, ORIGIN_SCHEMA)
         )
-    placed = [reject for place, reject in rejects if place == name]
-    reasons = Counter(str(reject.reason) for reject in placed)
-    summary = replace(summary, rejects=dict(sorted(reasons.items())))
-    write_rejects(job.root, name.rejects, placed)
+    rejects = [reject for batch in rejected for reject in rejects_in(batch)]
+    file = write_rejects(job.root, name.rejects, rejects)
+    summary = replace(summary, rejects=count_reasons(rejects), reject_file=file)
     summary = write_sidecar(job.root, summary, rows)
     count_written(summary)
     return summary

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import apache_beam as beam
 import pytest
 
 from tests.support.helpers import make_files, run_transform
 from tests.support.listings import columns_of, detect
 from transforms.inputs.list_images import ListImages
+from transforms.inputs.tables.table_layout import TableFacts
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 
 NONE = dict.fromkeys(ROLE_COLUMNS)
@@ -39,3 +42,15 @@ def test_nothing(tmp_path: Path, name: str) -> None:
     (tmp_path / "t.csv").write_text("image,label\n")
     run = run_transform(ListImages(detect(str(tmp_path / name), NONE)))
     assert (run.rows, run.rejects, run.counters) == ([], [], {})
+
+
+def test_the_graph_of_a_table_in_100_000_files_is_small(tmp_path: Path) -> None:
+    """Dataflow refuses graphs above 10 MB."""
+    (tmp_path / "t.csv").write_text("image,label\n")
+    source = detect(str(tmp_path / "t.csv"), NONE)
+    assert isinstance(source.facts, TableFacts)
+    files = tuple(f"year=2020/part-{number:05d}-8f14e45f.c000.csv" for number in range(100_000))
+    facts = replace(source.facts.layout, files=files).facts
+    pipeline = beam.Pipeline()
+    _ = pipeline | ListImages(replace(source, facts=facts))
+    assert len(pipeline.to_runner_api().SerializeToString()) < 1_000_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from shardwright.errors import StorageError, UsageError
+from shardwright.storage.counters import COUNTERS
 from shardwright.storage.options import StorageOptions
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket, on_s3_and_gcs
@@ -148,14 +150,30 @@ def test_folder_markers_and_invalid_names_are_rejects(bucket: Bucket) -> None:
 
 @on_s3_and_gcs
 def test_only_first_bytes_of_other_files_are_read(bucket: Bucket, proxy: FaultProxy) -> None:
-    upload(bucket, {"1.png": TINY_PNG, "2.txt": b"t" * 100_000, "3": TINY_PNG})
+    other = {"2.dat": b"t" * 100_000, "4.txt": b"t", "5.JSON": b"{}"}
+    upload(bucket, {"1.png": TINY_PNG, "3": TINY_PNG, **other})
     rows, rejects = listed_in(bucket.behind(proxy))
-    assert (ids_of(rows), list(rejects)) == (["1.png", "3"], ["2.txt"])
+    assert (ids_of(rows), list(rejects)) == (["1.png", "3"], list(other))
     targets = [target for _, target in proxy.requests if "list-type" not in target]
     names = [re.split("%2F|/", target)[-1].replace("%2E", ".") for target in targets]
     # The detection of the input format looks for a metadata file.
-    assert sorted(name for name in names if not name.startswith("metadata.")) == ["2.txt", "3"]
-    assert proxy.num_bytes_down < 30_000  # answers, and not the 100,000 bytes of 2.txt
+    assert sorted(name for name in names if not name.startswith("metadata.")) == ["2.dat", "3"]
+    assert proxy.num_bytes_down < 30_000  # answers, and not the 100,000 bytes of 2.dat
+
+
+def test_text_beside_images_costs_no_request(
+    s3_bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bucket of triples, as tools write them, is listed with one request per thousand keys."""
+    names = [f"{number}.{kind}" for number in range(400) for kind in ("jpg", "json", "txt")]
+    s3_bucket.fill([f"in/{name}" for name in names], TINY_PNG)
+    before = COUNTERS.snapshot().get("requests", 0)
+    found = list(list_prefix(f"{s3_bucket.uri}/in", (), s3_bucket.options()))
+    assert COUNTERS.snapshot()["requests"] - before <= 3
+    reasons = Counter(str(row.reason) for row in found if isinstance(row, Reject))
+    assert (len(found), reasons) == (1200, {"other_file": 800})
+    told = "800 objects are no images by their names: 400 ending in .json, 400 ending in .txt"
+    assert told in caplog.text
 
 
 def test_a_denied_file_is_a_reject(gcs_bucket: Bucket) -> None:

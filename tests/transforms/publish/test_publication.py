@@ -11,6 +11,7 @@ import pytest
 
 from schemas.image_classification import image_classification
 from shardwright.errors import BuildError, NotADatasetError, StorageError
+from shardwright.format.contents import FileContent
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, write_sidecar
 from shardwright.format.manifest import Manifest, read_manifest
 from shardwright.format.naming import ShardName
@@ -20,6 +21,7 @@ from tests.support.build_helpers import stamps_of
 from transforms.output_state import Clearance
 from transforms.plan.packing import Layout, ShardCuts
 from transforms.publish.publication import Publication, make_manifest, publish
+from transforms.publish.written_shards import WrittenShards
 from transforms.reject_limits import RejectLimits
 
 VOCABULARIES = {"label": ("cat", "dog")}
@@ -56,6 +58,7 @@ def make_summaries(**rejects: int) -> list[ShardSummary]:
         ShardSummary(
             ShardName("pets", split, index, count),
             *(3, 300, 7, f"digest {index}", rejects if split == "test" else {}, stats),
+            reject_file=FileContent.of(b"") if rejects and split == "test" else None,
         )
         for split, index, count in (("train", 1, 2), ("test", 0, 1), ("train", 0, 2))
     ]
@@ -77,7 +80,7 @@ def publish_in(
 ) -> Manifest:
     """Publish the shards in `root`; `changes` are those of the publication."""
     shards = make_summaries() if summaries is None else summaries
-    return publish(make_publication(root, **changes), shards, LAYOUT, clearance)
+    return publish(make_publication(root, **changes), WrittenShards(shards), LAYOUT, clearance)
 
 
 @pytest.fixture
@@ -87,7 +90,7 @@ def root(tmp_path: Path) -> Path:
 
 def test_the_manifest_counts_every_input_once(tmp_path: Path) -> None:
     summaries = make_summaries(corrupt=1, changed=2)
-    manifest = make_manifest(make_publication(tmp_path), summaries, CLEARANCE)
+    manifest = make_manifest(make_publication(tmp_path), WrittenShards(summaries), CLEARANCE)
     assert (manifest.num_records, manifest.num_bytes, manifest.num_inputs) == (9, 900, 15)
     assert manifest.rejects == {"changed": 2, "corrupt": 2, "other_file": 2}
     assert list(manifest.splits) == ["test", "train"]
@@ -152,7 +155,8 @@ def test_files_of_other_builds_are_removed(root: Path) -> None:
     for name in [*stale, *kept]:
         (root / name).touch()
     (root / "plan.json").write_text('{"fingerprint": "fingerprint"}')
-    publish_in(root, make_summaries(corrupt=1))
+    listed = {"rejects/plan.parquet": FileContent.of(b"")}
+    publish_in(root, make_summaries(corrupt=1), replace(CLEARANCE, reject_files=listed))
     names = [summary.name for summary in make_summaries()]
     ours = {file for name in names for file in (name.shard, name.sidecar)}
     assert set(stamps_of(root)) == ours | COMPANIONS | kept | {"manifest.json"}
@@ -211,7 +215,7 @@ def test_a_build_that_another_overtakes_while_it_publishes_leaves_the_other_in_p
 
     publication = replace(make_publication(root), root=Overtaken(str(root)))
     with pytest.raises(BuildError) as caught:
-        publish(publication, make_summaries(), LAYOUT, CLEARANCE)
+        publish(publication, WrittenShards(make_summaries()), LAYOUT, CLEARANCE)
     told = f"another build has published a dataset at {root}"
     assert str(caught.value) == f"{told}: run this build again to compare with it"
     assert (root / "manifest.json").read_text() == "the other's"

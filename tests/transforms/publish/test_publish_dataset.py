@@ -10,6 +10,8 @@ import apache_beam as beam
 import pytest
 
 from shardwright.errors import BuildError
+from shardwright.format import naming
+from shardwright.format.contents import FileContent
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.storage.folder import Folder
@@ -27,7 +29,7 @@ from transforms.plan.packing import Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.publish.publish_dataset import PublishDataset
 from transforms.reject_limits import RejectLimits
-from transforms.rejects import Reject, RejectReason
+from transforms.rejects import Reject, RejectReason, rejects_to_batch
 from transforms.write.clear_output import ClearOutput
 
 PLANS = [
@@ -66,7 +68,7 @@ class _Clear(beam.PTransform):
             OutputRequest(Folder(str(self._root)), {"seed": 0}, "resume"),
             layout=create("Layout", Layout(LAYOUT.cuts, LAYOUT.num_bytes, {})),
             vocabularies=create("Vocabularies", {"label": ("cat", "dog")}),
-            rejects=create("Rejects", *self._rejects),
+            rejects=create("Rejects", rejects_to_batch(self._rejects)),
             limits=RejectLimits(self._limit),
         )
 
@@ -88,11 +90,13 @@ def test_one_clearance_whatever_the_order_of_plans(tmp_path: Path) -> None:
     fingerprint = fingerprint_of((plan.name.shard, plan.digest) for plan in PLANS)
     for name, plans in (("a", PLANS), ("b", PLANS[::-1])):
         (clearance,) = run_transform(_Clear(tmp_path / name, BAD, 0.5), plans).outputs["main"]
+        written = tmp_path / name / naming.PLAN_REJECTS
         assert clearance == Clearance(
             {"label": ("cat", "dog")},
             fingerprint,
             {"corrupt": 1, "other_file": 1},
             unpublished=True,
+            reject_files={naming.PLAN_REJECTS: FileContent.of(written.read_bytes())},
         )
         assert sorted(stamps_of(tmp_path / name)) == ["plan.json", "rejects/plan.parquet"]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transforms.publish.statistics import describe_rows, merge_stats
+from transforms.publish.statistics import StatsSum, describe_rows
 
 SIDE = st.none() | st.integers(1, 9)
 COLUMNS = {
@@ -25,6 +26,13 @@ ROWS = st.lists(ROW, max_size=12)
 
 def describe(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return describe_rows(pa.Table.from_pylist(rows, schema=SCHEMA))
+
+
+def merge_stats(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    total = StatsSum()
+    for part in parts:
+        total.add(part)
+    return total.to_json()
 
 
 @given(rows=ROWS)

@@ -16,6 +16,7 @@ from transforms.inputs.file_rules import (
     has_image_name,
     is_litter,
     magic_problem,
+    name_problem,
     place_of,
 )
 from transforms.inputs.image_rows import ImageRow
@@ -84,7 +85,9 @@ def _other_file(entry: os.DirEntry[str]) -> Problem | None:
             magic = file.read(MAGIC_BYTES)
     except OSError as error:
         return RejectReason.UNREADABLE, error.strerror or str(error)
-    return magic_problem(magic)
+    # Unlike in a store, these bytes are free, so that an image is found whatever its name.
+    problem = magic_problem(magic)
+    return problem and (name_problem(entry.name) or problem)
 
 
 def walk(

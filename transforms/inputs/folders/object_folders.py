@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from shardwright.errors import ChangedError, DeniedError, MissingError
 from shardwright.storage.addresses import key_problem, parse_address
 from shardwright.storage.clients import client_for
-from shardwright.storage.folder import files_of
 from shardwright.storage.listing import ObjectRow, list_pages
 from shardwright.storage.options import StorageOptions
-from shardwright.storage.reads import map_reads
-from transforms.inputs.file_rules import (
-    MAGIC_BYTES,
-    Problem,
-    has_image_name,
-    is_litter,
-    magic_problem,
-    place_of,
-    size_problem,
-)
+from transforms.inputs.file_rules import Problem, is_litter, place_of, size_problem
+from transforms.inputs.folders.other_objects import OtherObjects
 from transforms.inputs.image_rows import ImageRow
 from transforms.rejects import Reject, RejectReason
 
@@ -33,9 +23,10 @@ def list_prefix(
     """
     store, prefix = parse_address(uri)
     start = len(prefix) + 1 if prefix else 0
+    others = OtherObjects(store, options)
     for page in list_pages(client_for(store, options), prefix):
         problems = [_problem(row.key[start:], row) for row in page]
-        _look_into_others(store, page, problems, options)
+        others.look(page, problems)
         for row, problem in zip(page, problems, strict=True):
             relative, address = row.key[start:], f"{store}/{row.key}"
             if problem:
@@ -48,6 +39,8 @@ def list_prefix(
                     row.etag or None,
                     *place_of(split_folders, relative),
                 )
+    yield from others.unread_images(uri)
+    others.log_unread(uri)
 
 
 def _problem(relative: str, row: ObjectRow) -> Problem | None:
@@ -58,24 +51,3 @@ def _problem(relative: str, row: ObjectRow) -> Problem | None:
     if problem := key_problem(row.key):
         return RejectReason.BAD_ID, f"the object {problem}"
     return size_problem(row.num_bytes)
-
-
-def _look_into_others(
-    store: str, page: Sequence[ObjectRow], problems: list[Problem | None], options: StorageOptions
-) -> None:
-    """Fill in the problems of objects without an image's name, going by their first bytes."""
-    others = [
-        place
-        for place, row in enumerate(page)
-        if problems[place] is None and not has_image_name(row.key)
-    ]
-    looks = map_reads(lambda place: _look(f"{store}/{page[place].key}", options), others)
-    for place, problem in zip(others, looks, strict=True):
-        problems[place] = problem
-
-
-def _look(uri: str, options: StorageOptions) -> Problem | None:
-    try:
-        return magic_problem(files_of(uri, options).read_range(uri, 0, MAGIC_BYTES))
-    except (MissingError, ChangedError, DeniedError) as error:
-        return RejectReason.UNREADABLE, str(error)

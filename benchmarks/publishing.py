@@ -1,0 +1,147 @@
+#!/usr/bin/env python
+"""Publish 10,000,000 rejects and the summaries of 50,000 shards of 20,000 classes.
+
+The graph of a build from its rejects and plans on, with the transforms of a build, in one process:
+only the images are missing. Prints its seconds and its peak memory, with the start of Beam. Exit
+code 1 if a limit is exceeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import apache_beam as beam
+import numpy as np
+import pyarrow as pa
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.pvalue import AsSingleton
+from measure import Usage, measure
+
+from schemas.image_classification import image_classification
+from shardwright.format.contents import FileContent
+from shardwright.format.index import ShardSummary
+from shardwright.format.manifest import read_manifest
+from shardwright.format.naming import ShardName
+from shardwright.storage.folder import Folder
+from transforms.output_state import Clearance, OutputRequest
+from transforms.plan.packing import Layout, ShardCuts
+from transforms.plan.shard_plans import ShardPlan
+from transforms.publish.publication import Publication
+from transforms.publish.publish_dataset import PublishDataset
+from transforms.references import REFERENCE_SCHEMA
+from transforms.reject_limits import RejectLimits
+from transforms.rejects import REJECT_SCHEMA
+from transforms.write.clear_output import ClearOutput
+
+MAX_S, MAX_BYTES = 60, 10**9
+_BATCH, _RECORDS = 10_000, 1000  # rejects in a batch, records in a shard
+_NAME, _LIMITS = "many", RejectLimits(1.0)
+
+
+def make_rejects(number: int) -> pa.RecordBatch:
+    """Return a batch of rejects of files that are no images."""
+    ids = [f"class_{row % 997:03d}/{number:05d}-{row:05d}.txt" for row in range(_BATCH)]
+    columns = {
+        "id": ids,
+        "uri": [f"s3://bucket/photos/{image_id}" for image_id in ids],
+        "reason": ["other_file"] * _BATCH,
+        "detail": ["neither its name nor its first bytes are those of an image"] * _BATCH,
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=REJECT_SCHEMA)
+
+
+def make_plan(number: int, count: int) -> ShardPlan:
+    name = ShardName(_NAME, "train", number, count)
+    return ShardPlan(name, f"{number:032x}", pa.RecordBatch.from_pylist([], REFERENCE_SCHEMA))
+
+
+def summarize(plan: ShardPlan, clearance: Clearance) -> ShardSummary:
+    """Return the summary of a written shard of `_RECORDS` records of random classes."""
+    num_classes = len(clearance.vocabularies["label"])
+    drawn = np.random.default_rng(plan.name.index).integers(0, num_classes, _RECORDS)
+    labels, counts = np.unique(drawn, return_counts=True)
+    stats = {
+        "labels": dict(zip(map(str, labels.tolist()), counts.tolist(), strict=True)),
+        "formats": {"jpeg": _RECORDS},
+    }
+    return ShardSummary(
+        *(plan.name, _RECORDS, 150_000_000, plan.name.index, plan.digest),
+        stats=stats,
+        sidecar=FileContent(50_000, plan.name.index),
+    )
+
+
+def run_graph(root: str, num_rejects: int, num_shards: int, num_classes: int) -> None:
+    """Clear the output and publish."""
+    folder, schema = Folder(root), image_classification()
+    layout = Layout(
+        {"train": ShardCuts(_RECORDS * num_shards, num_shards)}, {"train": num_shards}, {}
+    )
+    vocabularies = {"label": tuple(f"class {number}" for number in range(num_classes))}
+    with beam.Pipeline(options=PipelineOptions(["--runner=FnApiRunner"])) as pipeline:
+        rejects = (
+            pipeline
+            | "Batches" >> beam.Create(range(num_rejects // _BATCH))
+            | "Rejects" >> beam.Map(make_rejects).with_output_types(pa.RecordBatch)
+        )
+        plans = (
+            pipeline
+            | "Shards" >> beam.Create(range(num_shards))
+            | "Plans" >> beam.Map(make_plan, num_shards)
+        )
+        known = pipeline | "Layout" >> beam.Create([layout])
+        clearance = plans | ClearOutput(
+            OutputRequest(folder, {}, "resume"),
+            layout=known,
+            vocabularies=pipeline | "Vocabularies" >> beam.Create([vocabularies]),
+            rejects=rejects,
+            limits=_LIMITS,
+        )
+        summaries = plans | "Write" >> beam.Map(summarize, AsSingleton(clearance))
+        publication = Publication(folder, _NAME, "1.0.0", schema, {}, {}, _LIMITS)
+        _ = summaries | PublishDataset(publication, layout=known, clearance=clearance)
+
+
+def publish_many(root: Path, num_rejects: int, num_shards: int, num_classes: int) -> Usage:
+    """Run the graph in another process, and check that its manifest has everything."""
+    root.mkdir()
+    numbers = [str(number) for number in (num_rejects, num_shards, num_classes)]
+    command = [sys.executable, __file__, "--graph", str(root / "out"), *numbers]
+    usage = measure(command, log=root / "log")
+    manifest = read_manifest(Folder(str(root / "out")))
+    train = manifest.splits["train"]
+    assert len(train.shards) == num_shards
+    assert sum(train.stats["labels"].values()) == _RECORDS * num_shards
+    assert sum(manifest.rejects.values()) == num_rejects // _BATCH * _BATCH
+    return usage
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--graph", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--rejects", type=int, default=10_000_000)
+    parser.add_argument("--shards", type=int, default=50_000)
+    parser.add_argument("--classes", type=int, default=20_000)
+    parser.add_argument("--dir", help="work here (default: the temp folder)")
+    args = parser.parse_args()
+    if args.graph:
+        run_graph(args.graph[0], *map(int, args.graph[1:]))
+        return 0
+    root = Path(tempfile.mkdtemp(prefix="publishing-", dir=args.dir))
+    try:
+        used = publish_many(root / "many", args.rejects, args.shards, args.classes)
+    finally:
+        shutil.rmtree(root)
+    print(
+        f"{args.rejects:,} rejects, {args.shards:,} shards, {args.classes:,} classes: published in "
+        f"{used.wall_s:.1f} s, CPU {used.cpu_s:.1f} s, RSS {used.peak_rss_bytes / 1e6:.0f} MB"
+    )
+    return 0 if used.wall_s <= MAX_S and used.peak_rss_bytes <= MAX_BYTES else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Gather what publishing needs of all shards, in memory that one process has."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from shardwright.format.contents import FileContent
+from shardwright.format.index import ShardSummary
+from shardwright.format.manifest import ShardInfo
+from transforms.publish.statistics import StatsSum
+
+
+class WrittenShards:
+    """The finished shards of a dataset.
+
+    A summary counts the classes of its shard. Here these counts are summed, because those of
+    50,000 shards of 1,000 records take gigabytes.
+
+    Attributes:
+        infos: The manifest's entries by split, in any order.
+        stats: Statistics by split.
+        rejects: Number of rejects by split and reason.
+        reject_files: Contents of the shards' files of rejects, by name.
+    """
+
+    def __init__(self, summaries: Iterable[ShardSummary] = ()) -> None:
+        self.infos: defaultdict[str, list[ShardInfo]] = defaultdict(list)
+        self.stats: defaultdict[str, StatsSum] = defaultdict(StatsSum)
+        self.rejects: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.reject_files: dict[str, FileContent] = {}
+        for summary in summaries:
+            self.add(summary)
+
+    def add(self, summary: ShardSummary) -> None:
+        split = summary.name.split
+        info = ShardInfo(
+            summary.name.index,
+            summary.num_records,
+            summary.num_bytes,
+            summary.crc32c,
+            summary.digest,
+            summary.etag,
+            *(summary.sidecar or (None, None)),
+        )
+        self.infos[split].append(info)
+        self.stats[split].add(summary.stats)
+        self.rejects[split].update(summary.rejects)
+        if summary.reject_file is not None:
+            self.reject_files[summary.name.rejects] = summary.reject_file
+
+    def add_all(self, other: WrittenShards) -> None:
+        """Add the shards of another part of the dataset."""
+        for split, infos in other.infos.items():
+            self.infos[split] += infos
+            self.stats[split].add(other.stats[split].to_json())
+            self.rejects[split].update(other.rejects[split])
+        self.reject_files |= other.reject_files
