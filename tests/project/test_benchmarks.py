@@ -149,6 +149,28 @@ def test_a_plan_and_a_join_are_held_against_their_limits() -> None:
     assert "| 9 | yes | 56.0 | 9.0 | 5.00 | 0.00 |" in join.render(runs, [])
 
 
+def test_steps_are_told_beside_those_of_an_earlier_commit() -> None:
+    writing = load("writing")
+    rounds = [{"frame it": 5.0, "write it": 8.0}, {"frame it": 4.0, "write it": 9.0}]
+    assert (best := writing.best_of(rounds)) == {"frame it": 4.0, "write it": 8.0}
+    both = {"before": rounds[0], "now": best}
+    text = writing.render({"commit": "c" * 40, "steps": both}, [])
+    assert "| frame it | 5.0 | 4.0 |" in text
+    assert "| write it | 8.0 |" in writing.render({"commit": "", "steps": {"now": best}}, [])
+
+
+def test_a_system_runs_at_the_sizes_that_are_needed() -> None:
+    build = load("build")
+    args = build.parse_args([])
+    sizes = {
+        name: [files for files in (8, *args.sizes) if build._runs_at(name, files, args)]
+        for name in args.systems
+    }
+    assert sizes["beam-stock"] == [8, 8000]
+    assert sizes["shardwright"] == [8000, 40_000, 80_000]
+    assert sizes["tar"] == sizes["webdataset"] == sizes["tf-loop"] == [40_000, 80_000]
+
+
 def test_peers_are_compared_by_slope_and_memory() -> None:
     peers, usage = load("peers"), load("measure").Usage
     seconds = {"shardwright": (4.0, 8.0), "daft": (6.0, 12.0), "ray": (20.0, 25.9)}
