@@ -38,6 +38,9 @@ def _run(job: BuildJob) -> None:
     from pipelines.up_to_date import publish_finished
 
     if not publish_finished(job):
+        from pipelines.garbage import import_beam
+
+        import_beam()
         from pipelines.beam_running import run_pipeline
         from pipelines.graphs import build_graph
 

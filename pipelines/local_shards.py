@@ -5,12 +5,12 @@ The functions are those of `PlanShards`, so both make the same plan.
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from pipelines.garbage import no_collections
 from pipelines.held_batches import HeldBatches, HeldRejects
 from pipelines.job import BuildJob
 from pipelines.local_references import PLAIN_BYTES, LocalReferences
@@ -39,14 +39,8 @@ class LocalShards:
     """
 
     def __init__(self, job: BuildJob, *, with_plans: bool) -> None:
-        # Listing makes many objects without cycles: collections would take a fifth of the time.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with no_collections():  # they would take a fifth of the time
             self._make(job, with_plans=with_plans)
-        finally:
-            if collects:
-                gc.enable()
 
     def _make(self, job: BuildJob, *, with_plans: bool) -> None:
         references = LocalReferences(job)

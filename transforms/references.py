@@ -20,6 +20,7 @@ from transforms.rejects import Reject, RejectReason
 
 BATCH_ROWS = 10_000
 EXTRA_PREFIX = "x/"
+_LENGTH_BYTES = 8
 LABEL_INDEX = "label_index"  # int64 index into the class names, after EncodeFeatures
 
 REFERENCE_SCHEMA = pa.schema(
@@ -110,16 +111,20 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def to_ipc(batch: pa.RecordBatch) -> bytes:
-    """Return the batch as an Arrow IPC stream; zstd shrinks paths to about a quarter."""
+    """Return the batch as its length and an Arrow IPC stream; zstd shrinks paths to a quarter."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", 1), use_threads=False)
-    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return bytes(sink.getvalue().to_pybytes())
+    stream = sink.getvalue()
+    # As a whole: Arrow would set a compressor up for each column, which takes 250 us a batch.
+    packed = pa.compress(stream, codec="zstd", asbytes=True)
+    return stream.size.to_bytes(_LENGTH_BYTES, "little") + packed
 
 
 def from_ipc(data: bytes) -> pa.RecordBatch:
-    with pa.ipc.open_stream(data, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
+    num_bytes = int.from_bytes(data[:_LENGTH_BYTES], "little")
+    stream = pa.decompress(memoryview(data)[_LENGTH_BYTES:], num_bytes, codec="zstd")
+    with pa.ipc.open_stream(stream) as reader:
         return reader.read_next_batch()
 
 

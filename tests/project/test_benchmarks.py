@@ -128,7 +128,7 @@ def test_slopes_and_targets() -> None:
     found = [target.passed for target in report.targets(results)]
     assert found == [False, True, True, True, True, False, True]
     assert report.targets(results)[0].text == "slope at least 0.89x tar's"
-    assert "not run" in report.render(results, [])
+    assert "beam-stock is not run above 8,000 files" in report.render(results, [])
     assert [check.passed for check in report.targets(report.Results())] == [None] * 7
 
 
@@ -147,6 +147,29 @@ def test_a_plan_and_a_join_are_held_against_their_limits() -> None:
     runs = {(9, False): [small], (9, True): [usage(56.0, 9.0, 5 * 10**9, 1)]}
     assert [check.passed for check in join.targets(runs)] == [False, False]
     assert "| 9 | yes | 56.0 | 9.0 | 5.00 | 0.00 |" in join.render(runs, [])
+
+
+def test_steps_are_told_beside_those_of_an_earlier_commit() -> None:
+    writing = load("writing")
+    rounds = [{"frame it": 5.0, "write it": 8.0}, {"frame it": 4.0, "write it": 9.0}]
+    best = writing.best_of(rounds)
+    assert best == {"frame it": 4.0, "write it": 8.0}
+    both = {"before": rounds[0], "now": best}
+    text = writing.render({"commit": "c" * 40, "steps": both}, [])
+    assert "| frame it | 5.0 | 4.0 |" in text
+    assert "| write it | 8.0 |" in writing.render({"commit": "", "steps": {"now": best}}, [])
+
+
+def test_a_system_runs_at_the_sizes_that_are_needed() -> None:
+    build = load("build")
+    args = build.parse_args([])
+    sizes = {
+        name: [files for files in (8, *args.sizes) if build._runs_at(name, files, args)]
+        for name in args.systems
+    }
+    assert sizes["beam-stock"] == [8, 8000]
+    assert sizes["shardwright"] == [8000, 40_000, 80_000]
+    assert sizes["tar"] == sizes["webdataset"] == sizes["tf-loop"] == [40_000, 80_000]
 
 
 def test_peers_are_compared_by_slope_and_memory() -> None:

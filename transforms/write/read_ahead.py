@@ -9,9 +9,11 @@ known beforehand. The third shows in finished tasks, whose wall time exceeds the
 from __future__ import annotations
 
 import functools
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from shardwright.storage.reads import results_in_order
@@ -20,8 +22,8 @@ T = TypeVar("T")
 
 MAX_THREADS = 32
 _SMOOTHING = 0.3  # the weight of the newest task in the running mean
-# A task that shares a core and the GIL with one other takes up to twice its own CPU time.
-_WAITS_BELOW = 2.0
+# A task that shares the GIL with the writer takes up to 1.4 times its own CPU time.
+_WAITS_BELOW = 1.5
 
 
 class ReadAhead(Generic[T]):
@@ -55,9 +57,12 @@ class ReadAhead(Generic[T]):
         )
 
     def run(self, tasks: Iterator[Callable[[], T]]) -> Iterator[T]:
-        """Yield results in task order; at most `num_threads` + 2 tasks run or wait to be taken."""
-        pool = _pool(max(MAX_THREADS, self._fixed or 0))
-        begun = (pool.submit(self._timed, task) for task in tasks)
+        """Yield results in task order.
+
+        At most `num_threads` tasks run, and with them at most two more wait to run or to be taken.
+        """
+        queue = _Queue[T](_pool(max(MAX_THREADS, self._fixed or 0)), lambda: self.num_threads)
+        begun = (queue.begin(functools.partial(self._timed, task)) for task in tasks)
         return results_in_order(begun, lambda: self.num_threads + 2)
 
     def _timed(self, task: Callable[[], T]) -> T:
@@ -67,6 +72,46 @@ class ReadAhead(Generic[T]):
         taken = (wall - waited) / max(time.thread_time() - cpu, 1e-6)
         self._wall_per_cpu += _SMOOTHING * (taken - self._wall_per_cpu)
         return result
+
+
+class _Queue(Generic[T]):
+    """Tasks that run in order, as many at a time as `most()` says, which may change meanwhile.
+
+    A thread goes on with the next task: it has the memory of the last one at hand.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, most: Callable[[], int]) -> None:
+        self._pool, self._most = pool, most
+        self._waiting: deque[tuple[Future[T], Callable[[], T]]] = deque()
+        self._threads = 0
+        self._lock = threading.Lock()
+
+    def begin(self, task: Callable[[], T]) -> Future[T]:
+        """Run a task after those that were begun before."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._waiting.append((future, task))
+            starts = self._threads < self._most()
+            self._threads += starts
+        if starts:
+            self._pool.submit(self._run)
+        return future
+
+    def _run(self) -> None:
+        while (first := self._next()) is not None:
+            future, task = first
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(task())
+                except BaseException as error:
+                    future.set_exception(error)
+
+    def _next(self) -> tuple[Future[T], Callable[[], T]] | None:
+        with self._lock:
+            if self._waiting and self._threads <= self._most():
+                return self._waiting.popleft()
+            self._threads -= 1
+            return None
 
 
 @functools.cache

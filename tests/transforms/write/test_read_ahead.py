@@ -63,6 +63,21 @@ def test_no_more_is_begun_than_is_needed(threads: int) -> None:
         assert begun <= taken + threads + 2
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_more_run_at_a_time_than_it_says(threads: int) -> None:
+    running: list[int] = []
+
+    def task() -> int:
+        running.append(0)
+        time.sleep(0.002)
+        found = len(running)
+        running.pop()
+        return found
+
+    found = list(ReadAhead[int](1, threads).run(task for _ in range(20)))
+    assert max(found) == threads
+
+
 def test_tasks_that_wait_are_given_more_threads(clock: Clock) -> None:
     ahead = ReadAhead[None](1)
     assert ahead.num_threads == 1
@@ -72,7 +87,7 @@ def test_tasks_that_wait_are_given_more_threads(clock: Clock) -> None:
     list(ahead.run((lambda: together.wait(30)) for _ in range(16)))  # fails unless 8 run at once
 
 
-@pytest.mark.parametrize(("wall", "threads"), [(1, 1), (3, 1), (4.5, 2), (10.5, 5), (21, 10)])
+@pytest.mark.parametrize(("wall", "threads"), [(1, 1), (2.5, 1), (3.5, 2), (8, 5), (15.5, 10)])
 def test_threads_by_wall_and_cpu_time(wall: float, threads: int, clock: Clock) -> None:
     ahead = ReadAhead[None](1)
     list(ahead.run((lambda: clock.spend(wall=wall, cpu=1)) for _ in range(40)))
