@@ -40,6 +40,7 @@ class BlockReader:
         at_a_time: Number of shards of a store that are needed at once.
         max_bad_records: Bad records to skip; one more is an error.
         kept: Store for records that have been read; None keeps none.
+        of_images: Read the image bytes alone, where the index states them, not whole examples.
 
     Attributes:
         files: The shards as open files.
@@ -49,10 +50,16 @@ class BlockReader:
     """
 
     def __init__(
-        self, corpus: Corpus, *, at_a_time: int, max_bad_records: int, kept: KeptRecords | None
+        self,
+        corpus: Corpus,
+        *,
+        at_a_time: int,
+        max_bad_records: int,
+        kept: KeptRecords | None,
+        of_images: bool = False,
     ) -> None:
         self._corpus = corpus
-        self._indexes = ShardIndexes(corpus.shards, of_images=False)
+        self._indexes = ShardIndexes(corpus.shards, of_images=of_images)
         self._max_bad_records = max_bad_records
         self._bad_records: list[BadRecord] = []
         self._bad_lock = threading.Lock()
@@ -64,6 +71,7 @@ class BlockReader:
         self._starts: I64 = starts_of(corpus.sizes)
         self.files = ShardFiles(corpus.shards, at_a_time=at_a_time)
         self._records = RecordReader(corpus, self.files, self._indexes, check=True)
+        self._read_bytes = self._records.read_image if of_images else self._records.read_data
 
     def close(self) -> None:
         """Free files and memory for good; a pipeline being dropped may still call `read`."""
@@ -147,7 +155,7 @@ class BlockReader:
             found = self._kept.get(slot)
             if found is not None:
                 return found
-        example = self._records.read_data(shard, row)
+        example = self._read_bytes(shard, row)
         if self._kept is not None:
             self._kept.put(slot, example)
         return example
