@@ -166,7 +166,7 @@ bench-plan: install  ## a plan of 5,000,000 rows
 bench-storage: install servers  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 14 minutes)
 	$(BIN)/python benchmarks/storage.py --write
 
-bench-read: install .torch/.peers  ## reading: images and records a second against tf.data, Keras, Grain, torch and its loaders (needs 10 GB, about 25 minutes)
+bench-read: install .torch/.peers  ## reading: images and records a second against tf.data, Keras, Grain, torch and its loaders (needs 8 GB, about 12 minutes)
 	$(BIN)/python benchmarks/read.py --write
 
 .torch/.peers: .torch/.installed

@@ -20,7 +20,7 @@ READER, READER_TF, LOAD, TF = "reader", "reader.tf_data", "load", "tf.data"
 OURS = (READER, READER_TF, LOAD)
 PEERS = ("keras", "grain", "grain-simplejpeg", "torch", "webdataset", "streaming", "litdata")
 SYSTEMS = (*OURS, TF, *PEERS)
-RAW, INTERLEAVED = "tfrecord", "tfrecord-interleave"
+RAW = "tfrecord"
 IN_ORDER, SHUFFLED = "sequential", "shuffled"
 _PARTS = ("feed", "raw", "start", "memory")
 # Difference between two runs of the same program on a quiet machine: a ratio of 1.0 cannot be

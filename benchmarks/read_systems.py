@@ -11,7 +11,7 @@ feed NAME   224x224 random-resized crops with flips, batches of uint8
   keras             keras.utils.image_dataset_from_directory on the JPEG files (see read_tf.py)
   grain             Grain's threads on ArrayRecord files, decoded and resized by OpenCV
   grain-simplejpeg  the same, decoded by simplejpeg with fast DCT and upsampling, as in shardwright
-raw NAME    batches of records or images as stored: tfrecord, tfrecord-interleave, reader, load
+raw NAME    batches of records or images as stored: tfrecord, reader, load
 start NAME  the first batch of a dataset of many shards: reader, load
 tune        the variants of the tf.data pipeline
 """
@@ -171,14 +171,6 @@ def open_raw_tf(feed: Feed) -> Iterator[Any]:
     return read_tf.open_raw(feed)
 
 
-def open_interleaved_tf(feed: Feed) -> Iterator[Any]:
-    import read_tf
-
-    return read_tf.open_raw(
-        Feed(feed.data, feed.shuffle, feed.batch_size, feed.cores, {"reads": 1})
-    )
-
-
 def open_many_load(feed: Feed) -> Iterator[Any]:
     return (
         batch["image"]
@@ -204,7 +196,6 @@ TASKS: dict[str, dict[str, Loader]] = {
     },
     "raw": {
         "tfrecord": Loader(open_raw_tf, _TF),
-        "tfrecord-interleave": Loader(open_interleaved_tf, _TF),
         "reader": Loader(open_raw_reader, _READER),
         "load": Loader(open_raw_load, _LOAD),
     },

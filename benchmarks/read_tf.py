@@ -144,8 +144,8 @@ def tune(feed: Feed, items: int) -> dict[str, float]:
 
 
 def open_raw(feed: Feed) -> Iterator[Any]:
-    """Return batches of records as stored, with `TFRecordDataset`, in order or interleaved."""
-    variant: Variant = {"reads": feed.settings.get("reads", 0)}
+    """Return batches of records as stored, with `TFRecordDataset`, shard by shard."""
+    variant: Variant = {"reads": 0}
     return finish(read_records(feed, variant), feed, variant, feed.batch_size)
 
 

@@ -5,7 +5,7 @@
     with files.open(shard) as descriptor:                   # any shard, any time, any thread
         data = os.pread(descriptor, length, offset)
     with files.path(shard) as path: ...                     # for code that opens the file itself
-    files.close()
+    files.release()                                         # closes all for now; `close` for good
 
 `needed` are the shards that the window and the batches in progress may read; `upcoming` are the
 later ones, in order of use, through the coming epochs (the iterator may be endless). Both are
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import os
-import resource
 import threading
 import weakref
 from collections import Counter, OrderedDict
@@ -34,10 +33,8 @@ from shardwright.errors import UsageError
 from shardwright.format.naming import ShardName
 from shardwright.reader.corpus import ShardRef
 from shardwright.reader.download_plan import Pace, count_shards_ahead, first_uses
-from shardwright.reader.shard_opening import close_all, close_shard, open_shard
+from shardwright.reader.shard_opening import close_all, close_shard, most_open, open_shard
 from shardwright.storage.folder import Folder
-
-_MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
 
 
 class OpenShard:
@@ -68,7 +65,7 @@ class OpenShard:
         with files.lock:
             self.users -= 1
             unneeded = (
-                files.closed
+                files.released
                 or len(files.opened) > files.max_open
                 or (self.pinned is not None and self not in files.kept)
             )
@@ -97,12 +94,9 @@ class ShardFiles:
         self._refs = shards
         self._at_a_time = at_a_time
         self._in_order = in_order
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        self.max_open = (
-            _MAX_OPEN if limit == resource.RLIM_INFINITY else min(_MAX_OPEN, max(limit // 4, 1))
-        )
+        self.max_open = most_open()
         self.lock = threading.Lock()
-        self.closed = False
+        self.closed = self.released = False
         self.opened: OrderedDict[OpenShard, None] = OrderedDict()  # least recently used first
         self.kept: frozenset[OpenShard] = frozenset()  # the shards of the plan
         self._needed: frozenset[OpenShard] = frozenset()
@@ -154,17 +148,23 @@ class ShardFiles:
         with self.lock:
             self._pace.left(len(self._needed.difference(stays)))
             self._needed, self.kept = frozenset(stays), frozenset(planned)
+            self.released = self.released and not stays
             self._distances = distances
         self.trim()
         for found in planned:
             if found.ref.source.cache is not None and found.descriptor < 0:
                 found.ref.source.cache.prefetch([found.ref.name])
 
-    def close(self) -> None:
-        """Close every file; those in use close at the end of their block."""
+    def release(self) -> None:
+        """Close every file at the end of its block, until `plan` is called with needed shards."""
         with self.lock:
-            self.closed = True
+            self.released = True
         self.trim()
+
+    def close(self) -> None:
+        """Release every file; opening one again is an error."""
+        self.closed = True
+        self.release()
         for cache in self._ahead:
             cache.expect(None)
 
@@ -220,7 +220,7 @@ class ShardFiles:
             close_shard(descriptor, pinned, comes_again_in=seconds)
 
     def _surplus(self) -> list[OpenShard]:
-        if self.closed:
+        if self.released:
             return [found for found in self.opened if not found.users]
         surplus = []
         too_many = len(self.opened) - self.max_open

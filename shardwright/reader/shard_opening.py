@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 
 from shardwright.cache.pins import PinnedShard
 from shardwright.errors import MissingError, StorageError
 from shardwright.format.manifest import ShardInfo
 from shardwright.reader.corpus import ShardRef
+
+_MAX_OPEN = 256  # a quarter of the usual limit of 1,024 open files per process
+
+
+def most_open() -> int:
+    """Return the number of shards to have open at most, a quarter of the process's limit."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MAX_OPEN if limit == resource.RLIM_INFINITY else min(_MAX_OPEN, max(limit // 4, 1))
 
 
 def open_shard(ref: ShardRef) -> tuple[int, PinnedShard | None]:

@@ -40,6 +40,7 @@ class BlockReader:
         at_a_time: Number of shards of a store that are needed at once.
         max_bad_records: Bad records to skip; one more is an error.
         kept: Store for records that have been read; None keeps none.
+        of_images: Read the image bytes alone, where the index states them, not whole examples.
 
     Attributes:
         files: The shards as open files.
@@ -49,11 +50,16 @@ class BlockReader:
     """
 
     def __init__(
-        self, corpus: Corpus, *, at_a_time: int, max_bad_records: int, kept: KeptRecords | None
+        self,
+        corpus: Corpus,
+        *,
+        at_a_time: int,
+        max_bad_records: int,
+        kept: KeptRecords | None,
+        of_images: bool = False,
     ) -> None:
         self._corpus = corpus
-        self._at_a_time = at_a_time
-        self._indexes = ShardIndexes(corpus.shards, of_images=False)
+        self._indexes = ShardIndexes(corpus.shards, of_images=of_images)
         self._max_bad_records = max_bad_records
         self._bad_records: list[BadRecord] = []
         self._bad_lock = threading.Lock()
@@ -63,12 +69,9 @@ class BlockReader:
         self._first_rows = [shard.first_row for shard in corpus.shards]
         # A record's slot is its number over all shards; this is the slot of each shard's first.
         self._starts: I64 = starts_of(corpus.sizes)
-        self.reopen()
-
-    def reopen(self) -> None:
-        """Start over with no open file and no shard held in the cache."""
-        self.files = ShardFiles(self._corpus.shards, at_a_time=self._at_a_time)
-        self._records = RecordReader(self._corpus, self.files, self._indexes, check=True)
+        self.files = ShardFiles(corpus.shards, at_a_time=at_a_time)
+        self._records = RecordReader(corpus, self.files, self._indexes, check=True)
+        self._read_bytes = self._records.read_image if of_images else self._records.read_data
 
     def close(self) -> None:
         """Free files and memory for good; a pipeline being dropped may still call `read`."""
@@ -102,8 +105,7 @@ class BlockReader:
                 self._release()
 
     def _release(self) -> None:
-        self.files.close()
-        self.reopen()
+        self.files.release()
         self._indexes.keep_only(())
 
     def _read(self, shards: list[int], rows: list[int]) -> Block:
@@ -153,7 +155,7 @@ class BlockReader:
             found = self._kept.get(slot)
             if found is not None:
                 return found
-        example = self._records.read_data(shard, row)
+        example = self._read_bytes(shard, row)
         if self._kept is not None:
             self._kept.put(slot, example)
         return example
@@ -188,9 +190,7 @@ class HeldShards:
                 self._needed += Counter()  # drops the shards whose count is 0
                 self._plan(following)
                 if not self._needed:  # the last iterator may have been dropped: leave no file open
-                    self._reader.files.close()
-                    self._reader.reopen()
-                    self._plan(following)
+                    self._reader.files.release()
 
     def _plan(self, upcoming: Sequence[int]) -> None:
         self._reader.files.plan(list(self._needed), upcoming)

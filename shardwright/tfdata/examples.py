@@ -79,6 +79,10 @@ class ExampleMaker:
         """Return batches of examples from batches of records, string [n]; see `parses_batches`."""
         return batches.map(self._parse_batch, num_parallel_calls=tf.data.AUTOTUNE)
 
+    def name_images(self, images: Tensor) -> Example:
+        """Return a batch of examples from the bytes of their images, string [n]."""
+        return {self.plan.image.name: images}
+
     def make(
         self, records: tf.data.Dataset, batch_size: int | None, *, drop_remainder: bool
     ) -> tf.data.Dataset:

@@ -172,7 +172,9 @@ def _find_label(plan: ReadPlan) -> Feature:
 def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) -> tf.data.Dataset:
     """Return a dataset of dicts, or of (image, `label`)."""
     features = plan.features if label is None else (plan.image, label)
-    reader, kept_images = _make_reader(plan, options), options.keep_images(plan, features)
+    images_alone = _needs_images_alone(plan, features, options)
+    reader = _make_reader(plan, options, of_images=images_alone)
+    kept_images = options.keep_images(plan, features)
     maker = ExampleMaker(
         plan=plan,
         features=features,
@@ -183,7 +185,8 @@ def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) 
     )
     if options.batch_size is not None and maker.parses_batches:
         records = _read_batches(plan, reader, options)
-        examples = maker.parse(records)
+        # A record need not be parsed, nor its image copied, if nothing else of it is wanted.
+        examples = records.map(maker.name_images) if images_alone else maker.parse(records)
     else:
         records = _read_records(plan, reader, options, with_slots=maker.needs_slots)
         examples = maker.make(records, options.batch_size, drop_remainder=options.has_full_batches)
@@ -198,7 +201,18 @@ def _read_examples(plan: ReadPlan, label: Feature | None, options: LoadOptions) 
     return examples.map(lambda example: (example[plan.image.name], example[label.name]))
 
 
-def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
+def _needs_images_alone(plan: ReadPlan, features: Sequence[Feature], options: LoadOptions) -> bool:
+    """Return whether batches of image bytes, read by the index, are all that is wanted."""
+    return (
+        list(features) == [plan.image]
+        and options.batch_size is not None
+        and not options.decode
+        and options.shuffle
+        and not (options.keep or options.max_bad_records or plan.corpus.is_remote)
+    )
+
+
+def _make_reader(plan: ReadPlan, options: LoadOptions, *, of_images: bool) -> BlockReader | None:
     """Return the reader of records; None if TensorFlow's own reader suffices."""
     # TensorFlow's own reader calls no Python, but can only read local shards in stored order
     # and skip nothing.
@@ -211,6 +225,7 @@ def _make_reader(plan: ReadPlan, options: LoadOptions) -> BlockReader | None:
         at_a_time=plan.corpus.window(options.window) if options.shuffle else 1,
         max_bad_records=options.max_bad_records,
         kept=options.keep_records(plan),
+        of_images=of_images,
     )
 
 

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardwright.errors import MissingError, StorageError, UsageError
-from shardwright.reader import shard_files
+from shardwright.reader import shard_opening
 from shardwright.reader.corpus import DatasetSource, ShardRef
 from shardwright.reader.shard_files import ShardFiles
 from shardwright.storage.folder import Folder
@@ -110,7 +110,7 @@ def test_keeps_a_quarter_of_the_files_that_a_process_may_have_open(many: Shards)
 
 
 def test_the_least_recently_used_is_closed(many: Shards, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shard_files, "_MAX_OPEN", 3)
+    monkeypatch.setattr(shard_opening, "_MAX_OPEN", 3)
     with closing(ShardFiles(many.refs)) as files:
         for shard in (0, 1, 2, 0, 3):
             read(files, shard)
@@ -122,7 +122,7 @@ def test_the_least_recently_used_is_closed(many: Shards, monkeypatch: Patch) -> 
 def test_overlapping_blocks(many: Shards, steps: list[tuple[int, bool]], limit: int) -> None:
     """Enter a shard, or leave the block that was entered first."""
     with pytest.MonkeyPatch.context() as monkeypatch, closing(ShardFiles(many.refs)) as files:
-        monkeypatch.setattr(shard_files, "_MAX_OPEN", limit)
+        monkeypatch.setattr(shard_opening, "_MAX_OPEN", limit)
         files = ShardFiles(many.refs)
         inside: list[tuple[Any, int, int]] = []
         for shard, enters in steps:
@@ -142,7 +142,7 @@ def test_overlapping_blocks(many: Shards, steps: list[tuple[int, bool]], limit: 
 
 @pytest.mark.parametrize("times", [600, pytest.param(10_000, marks=pytest.mark.long)])
 def test_threads_share_few_open_files(many: Shards, times: int, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shard_files, "_MAX_OPEN", 3)
+    monkeypatch.setattr(shard_opening, "_MAX_OPEN", 3)
 
     def work(seed: int) -> int:
         choose = random.Random(seed)
@@ -262,7 +262,7 @@ def test_works_in_another_process(many: Shards, start: str) -> None:
 
 
 def test_works_after_a_fork_with_every_lock_held(many: Shards, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(shard_files, "_MAX_OPEN", 2)
+    monkeypatch.setattr(shard_opening, "_MAX_OPEN", 2)
     contents = many.contents[:8]
     stop = threading.Event()
     with closing(ShardFiles(many.refs[:8])) as files, ThreadPoolExecutor(4) as pool:

@@ -124,6 +124,25 @@ def test_one_bad_record_too_many_is_an_error(dataset: Path, reading: dict[str, A
         ids_of(sw.load(str(dataset), **reading, max_bad_records=1))
 
 
+def test_images_alone_are_read_by_the_index_and_checked(dataset: Path) -> None:
+    arguments = {"shuffle": True, "decode": False, "batch_size": 7}
+    both = sw.load(str(dataset), features=["image", "id"], **arguments)
+    alone = sw.load(str(dataset), features=["image"], **arguments)
+    assert alone.element_spec == {"image": both.element_spec["image"]}
+    read = [[list(batch["image"]) for batch in ds.as_numpy_iterator()] for ds in (both, alone)]
+    assert read[0] == read[1]
+
+    name = shard(dataset, 1)
+    at = read_index(Folder(str(dataset)), name)["image_offset"][3].as_py() + 20
+
+    def edit(content: bytearray) -> None:
+        content[at] ^= 1
+
+    damage.edit_bytes(dataset / name.shard, edit)
+    with pytest.raises(tf.errors.DataLossError, match=r"record 3 at byte \d+: the checksum of the"):
+        list(alone)
+
+
 def test_by_default_the_first_bad_record_is_an_error(dataset: Path) -> None:
     flip(dataset, 1, 3, DATA)
     message = r"00001-of-00004: record 3 at byte \d+: .* is wrong; max_bad_records=0: copy that"
