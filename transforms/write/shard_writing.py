@@ -2,14 +2,16 @@
 
 A task in the thread pool does all CPU work of a chunk (reading, checking, decoding, framing,
 checksums). The calling thread only writes finished chunks, so the order causes no waiting, and the
-chunks in flight bound the memory. What follows the last record (fsync, or the last requests to a
-store) is a function of its own, for another thread to run while the next shard is written.
+chunks in flight bound the memory. Once the last image is being read, the rest (its records, then
+fsync or the last requests to a store) is a function of its own, for another thread to run while the
+next shard is read and written: so reading never pauses between shards.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -20,7 +22,7 @@ import pyarrow as pa
 from shardwright.format.crc import combine_all
 from shardwright.format.index import INDEX_SCHEMA, ShardSummary, read_summary, write_sidecar
 from shardwright.storage.addresses import is_remote
-from shardwright.storage.folder import Folder
+from shardwright.storage.folder import Folder, Sink
 from transforms.images.pixels import PIXELS
 from transforms.output_state import check_owner
 from transforms.plan.shard_plans import ShardPlan
@@ -69,48 +71,71 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
 def write_records(
     plan: ShardPlan, job: WriteJob
 ) -> Callable[[], tuple[ShardSummary, list[Reject]]]:
-    """Write a shard's records; return the function that puts the shard in place, to be called once.
+    """Write a shard's records until the last image has been asked for.
 
-    Both raise as `write_shard`.
+    Return the function that writes those still under way and puts the shard in place, to be called
+    once. Both raise as `write_shard`.
     """
-    tasks = _begun(_chunk_tasks(plan.references, job))
+    all_begun = threading.Event()
+    tasks = _begun(_chunk_tasks(plan.references, job, all_begun))
     check_owner(job.root, job.fingerprint)
     job.root.remove(plan.name.sidecar)  # a sidecar marks a finished shard, so it goes first
-    rows = _IndexRows(plan.references)
-    rejects: list[Reject] = []
-    fixes: Counter[str] = Counter()
-    parts: list[tuple[int, int]] = []  # CRC32C and length of each chunk
+    chunks = _run(tasks, plan.references, job)
     with ExitStack() as stack:
-        sink = stack.enter_context(job.root.open_sink(plan.name.shard))
-        for chunk in _run(tasks, plan.references, job):
-            rows.add(chunk, sink.num_bytes)
-            sink.write(chunk.framed.pieces)
-            parts.append((chunk.framed.crc32c, chunk.framed.num_bytes))
-            rejects += chunk.rejects
-            fixes += chunk.fixes
-            PROGRESS.add(
-                images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes)
-            )
+        shard = _OpenShard(plan, stack.enter_context(job.root.open_sink(plan.name.shard)))
+        for chunk in chunks:
+            shard.add(chunk)
+            if all_begun.is_set():
+                break
         opened = stack.pop_all()
 
     def finish() -> tuple[ShardSummary, list[Reject]]:
         with opened:
+            for chunk in chunks:
+                shard.add(chunk)
             check_owner(job.root, job.fingerprint)
-        table = rows.to_table()
-        summary = ShardSummary(
-            name=plan.name,
-            num_records=table.num_rows,
-            num_bytes=sink.num_bytes,
-            crc32c=combine_all([crc for crc, _ in parts], [length for _, length in parts]),
-            digest=plan.digest,
-            etag=sink.etag,
-            rejects=count_reasons(rejects),
-            stats=describe_rows(table, fixes, rows.rejected_labels()),
-        )
-        write_rejects(job.root, plan.name.rejects, rejects)
-        return write_sidecar(job.root, summary, table), rejects
+        summary, table = shard.described()
+        write_rejects(job.root, plan.name.rejects, shard.rejects)
+        return write_sidecar(job.root, summary, table), shard.rejects
 
     return finish
+
+
+class _OpenShard:
+    """A shard that is being written, with its rejects and what its sidecar will hold."""
+
+    def __init__(self, plan: ShardPlan, sink: Sink) -> None:
+        self._plan, self._sink = plan, sink
+        self._rows = _IndexRows(plan.references)
+        self._fixes: Counter[str] = Counter()
+        self._parts: list[tuple[int, int]] = []  # CRC32C and length of each chunk
+        self.rejects: list[Reject] = []
+
+    def add(self, chunk: Chunk) -> None:
+        """Write the records of the next chunk."""
+        self._rows.add(chunk, self._sink.num_bytes)
+        self._sink.write(chunk.framed.pieces)
+        self._parts.append((chunk.framed.crc32c, chunk.framed.num_bytes))
+        self.rejects += chunk.rejects
+        self._fixes += chunk.fixes
+        PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes))
+
+    def described(self) -> tuple[ShardSummary, pa.Table]:
+        """Return the summary and the index of the shard, which is in place."""
+        table = self._rows.to_table()
+        summary = ShardSummary(
+            name=self._plan.name,
+            num_records=table.num_rows,
+            num_bytes=self._sink.num_bytes,
+            crc32c=combine_all(
+                [crc for crc, _ in self._parts], [length for _, length in self._parts]
+            ),
+            digest=self._plan.digest,
+            etag=self._sink.etag,
+            rejects=count_reasons(self.rejects),
+            stats=describe_rows(table, self._fixes, self._rows.rejected_labels()),
+        )
+        return summary, table
 
 
 class _IndexRows:
@@ -175,7 +200,7 @@ def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
 
 def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
     """Yield the chunks of a shard with these references, in order, without writing them."""
-    return _run(_chunk_tasks(references, job), references, job)
+    return _run(_chunk_tasks(references, job, threading.Event()), references, job)
 
 
 def _run(
@@ -184,16 +209,21 @@ def _run(
     return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(tasks)
 
 
-def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
+def _chunk_tasks(
+    references: pa.RecordBatch, job: WriteJob, all_begun: threading.Event
+) -> Iterator[Callable[[], Chunk]]:
+    """Yield a task per chunk; set `all_begun` once the reads of the last one have started."""
     encoder = ExampleEncoder(job.schema)
     # The results of users' functions are encoded row by row instead.
     entries = [] if job.transforms else encoder.encode_known(references)
-    chunks = (
-        references.slice(start, stop - start)
-        for start, stop in chunk_bounds(record_bytes(references))
-    )
+
+    def chunks() -> Iterator[pa.RecordBatch]:
+        for start, stop in chunk_bounds(record_bytes(references)):
+            yield references.slice(start, stop - start)
+        all_begun.set()
+
     first_row = 0
-    for rows, reads in read_ahead(chunks, job.storage, job.threads):
+    for rows, reads in read_ahead(chunks(), job.storage, job.threads):
         known = entries[first_row : first_row + rows.num_rows]
         yield functools.partial(
             make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job
