@@ -163,7 +163,7 @@ bench-peers: install .peers/.installed  ## decode, resize and write against Daft
 bench-plan: install  ## a plan of 5,000,000 rows
 	$(BIN)/python benchmarks/plan.py --write
 
-bench-storage: install servers  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 14 minutes)
+bench-storage: install servers  ## object stores: reading, building, uploading, listing, against their usual clients (needs Go and 6 GB, about 8 minutes)
 	$(BIN)/python benchmarks/storage.py --write
 
 bench-read: install .torch/.peers  ## reading: images and records a second against tf.data, Keras, Grain, torch and its loaders (needs 8 GB, about 12 minutes)

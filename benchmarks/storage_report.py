@@ -245,10 +245,10 @@ def _build_ratio(results: Results, output: str, other: str, need: float) -> Targ
     ours, theirs = ([run.rate for run in results.slopes(output, name)] for name in (OURS, other))
     if not ours or not theirs:
         return Target(text, "not measured", None)
-    ratio = median(ours) / median(theirs)
-    return Target(
-        text, f"{ratio:.2f}x ({median(ours):,.0f} against {median(theirs):,.1f}/s)", ratio >= need
-    )
+    # Round by round, in which both ran one after the other.
+    ratios = [our / their for our, their in zip(ours, theirs, strict=False)]
+    rates = f"{median(ours):,.0f} against {median(theirs):,.1f}/s"
+    return Target(text, f"{spread(ratios, '.2f')}x ({rates})", median(ratios) >= need)
 
 
 def _build_limit(results: Results, output: str) -> Target:

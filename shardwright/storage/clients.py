@@ -94,6 +94,11 @@ class Client:
         self._last_said = 0.0
         self._rests_until = 0.0
 
+    @property
+    def has_answered(self) -> bool:
+        """Return whether the store has ever responded to a request of `call`."""
+        return self._answered
+
     def call(
         self,
         uri: str,

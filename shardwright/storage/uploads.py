@@ -24,6 +24,7 @@ from shardwright.storage.etags import plain_etag
 from shardwright.storage.faults import fault_of
 from shardwright.storage.heads import head
 from shardwright.storage.options import StorageOptions
+from shardwright.storage.reads import start_read
 
 _LOG = logging.getLogger("shardwright.storage")
 PART_BYTES = 5 << 20  # the minimum of stores; with at most 10,000 parts, 50 GB per object
@@ -67,8 +68,10 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
     """
     store, key = parse_address(uri)
     client = client_for(store, options)
-    # This request also fails within seconds at a wrong endpoint, where an upload retries longer.
-    before = _etag_of(client, key, uri)
+    before = start_read(lambda: _etag_of(client, key, uri))  # while the upload begins
+    if not client.has_answered:
+        # A wrong endpoint then fails within seconds; an upload retries longer.
+        before.result()
     writer: Any = obstore.open_writer(
         client.uploads, key, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_A_TIME
     )
@@ -77,6 +80,7 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
     try:
         with writer:
             yield sink
+            etag_before = before.result()
             written = True  # errors from here on come from completing the upload
     except BaseException as error:
         # Leaving the block has aborted the upload. An error from inside the block is the caller's.
@@ -85,7 +89,7 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
             if written and isinstance(error, Exception)
             else None
         )
-        if fault is None or not _arrived_anyway(client, key, uri, sink, before):
+        if fault is None or not _arrived_anyway(client, key, uri, sink, etag_before):
             _sweep(client, key)
             if fault is None:
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import threading
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -24,22 +25,34 @@ def _read_ahead(computing: int, fixed: int | None) -> ReadAhead[Chunk]:
     return ReadAhead(computing, fixed, PIXELS.seconds_waited)
 
 
-def make_chunks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Chunk]:
-    """Return the chunks of a shard with these references, in order; reads of objects start now."""
-    tasks = _begun(_chunk_tasks(references, job))
+def make_chunks(
+    references: pa.RecordBatch, job: WriteJob, all_begun: threading.Event | None = None
+) -> Iterator[Chunk]:
+    """Return the chunks of a shard with these references, in order; reads of objects start now.
+
+    Args:
+        references: The rows of the shard.
+        job: The settings of all shards.
+        all_begun: Set once the reads of the last chunk have started.
+    """
+    tasks = _begun(_chunk_tasks(references, job, all_begun or threading.Event()))
     return _read_ahead(job.computing_threads, _num_tasks(references, job)).run(tasks)
 
 
-def _chunk_tasks(references: pa.RecordBatch, job: WriteJob) -> Iterator[Callable[[], Chunk]]:
+def _chunk_tasks(
+    references: pa.RecordBatch, job: WriteJob, all_begun: threading.Event
+) -> Iterator[Callable[[], Chunk]]:
     encoder = ExampleEncoder(job.schema)
     # The results of users' functions are encoded row by row instead.
     entries = [] if job.transforms else encoder.encode_known(references)
-    chunks = (
-        references.slice(start, stop - start)
-        for start, stop in chunk_bounds(record_bytes(references))
-    )
+
+    def chunks() -> Iterator[pa.RecordBatch]:
+        for start, stop in chunk_bounds(record_bytes(references)):
+            yield references.slice(start, stop - start)
+        all_begun.set()
+
     first_row = 0
-    for rows, reads in read_ahead(chunks, job.storage, job.threads):
+    for rows, reads in read_ahead(chunks(), job.storage, job.threads):
         known = entries[first_row : first_row + rows.num_rows]
         yield functools.partial(
             make_chunk, rows, reads, first_row=first_row, entries=known, encoder=encoder, job=job

@@ -2,13 +2,15 @@
 
 A task in the thread pool does all CPU work of a chunk (reading, checking, decoding, framing,
 checksums). The calling thread only writes finished chunks, so the order causes no waiting, and the
-chunks in flight bound the memory. What follows the last record (fsync, or the last requests to a
-store) is a function of its own, for another thread to run while the next shard is written.
+chunks in flight bound the memory. Once the last image is being read, the rest (its records, then
+fsync or the last requests to a store) is a function of its own, for another thread to run while the
+next shard is read and written: so reading never pauses between shards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -25,6 +27,7 @@ from transforms.reject_files import read_rejects, write_rejects
 from transforms.rejects import RETRYABLE, Reject, count_reasons
 from transforms.write.alone import make_alone
 from transforms.write.attempts import has_died, noted_attempt
+from transforms.write.image_chunks import Chunk
 from transforms.write.shard_chunks import make_chunks
 from transforms.write.write_job import WriteJob
 from transforms.write.written_rows import WrittenRows
@@ -67,11 +70,14 @@ def write_shard(plan: ShardPlan, job: WriteJob) -> tuple[ShardSummary, list[Reje
 def write_records(
     plan: ShardPlan, job: WriteJob
 ) -> Callable[[], tuple[ShardSummary, list[Reject]]]:
-    """Write a shard's records; return the function that puts the shard in place, to be called once.
+    """Write a shard's records until the last image has been asked for.
 
-    If another worker has finished the shard by then, that one stays. Both raise as `write_shard`.
+    Return the function that writes those still under way and puts the shard in place, to be called
+    once. If another worker has finished the shard by then, that one stays. Both raise as
+    `write_shard`.
     """
-    chunks = make_chunks(plan.references, job)  # first: reads of objects start now
+    all_begun = threading.Event()
+    chunks = make_chunks(plan.references, job, all_begun)  # first: reads of objects start now
     check_owner(job.root, job.fingerprint, unpublished=job.unpublished)
     # A sidecar marks a finished shard, so it goes first. In an unpublished build it may be that of
     # a worker that has just finished this shard; find_finished does not believe an old one.
@@ -84,20 +90,31 @@ def write_records(
         stack.enter_context(noted_attempt(plan, job))
         sink = stack.enter_context(job.root.open_sink(plan.name.shard))
         for chunk in chunks:
-            rows.add(chunk, sink.num_bytes)
-            sink.write(chunk.framed.pieces)
-            PROGRESS.add(
-                images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes)
-            )
-        return partial(_finish, plan, job, rows, sink, stack.pop_all())
+            _write(chunk, rows, sink)
+            if all_begun.is_set():
+                break
+        return partial(_finish, plan, job, chunks, rows, sink, stack.pop_all())
+
+
+def _write(chunk: Chunk, rows: WrittenRows, sink: Sink) -> None:
+    rows.add(chunk, sink.num_bytes)
+    sink.write(chunk.framed.pieces)
+    PROGRESS.add(images=len(chunk.rows) + len(chunk.rejects), num_bytes=sum(chunk.image_bytes))
 
 
 def _finish(
-    plan: ShardPlan, job: WriteJob, rows: WrittenRows, sink: Sink, opened: ExitStack
+    plan: ShardPlan,
+    job: WriteJob,
+    chunks: Iterator[Chunk],
+    rows: WrittenRows,
+    sink: Sink,
+    opened: ExitStack,
 ) -> tuple[ShardSummary, list[Reject]]:
-    """Put a shard in place, unless another worker has finished it."""
+    """Write the remaining chunks and put the shard in place, unless another worker has done it."""
     try:
         with opened:
+            for chunk in chunks:
+                _write(chunk, rows, sink)
             _check_unfinished(plan, job)
     except _FinishedElsewhereError as other:
         return other.summary, read_rejects(job.root, plan.name.rejects)

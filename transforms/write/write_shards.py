@@ -46,9 +46,10 @@ _Finishing = Future[tuple[ShardSummary, list[Reject]]]
 
 
 class _WriteFn(beam.DoFn):
-    """A DoFn whose thread puts each shard in place while the next one is written.
+    """A DoFn whose thread ends each shard while the next one is read and written.
 
-    In a store this takes about ten requests, one after another, and the store's own copying.
+    Otherwise reading would pause while the last images arrive and, in a store, for about ten
+    requests, one after another, and the store's own copying.
     """
 
     def setup(self) -> None:

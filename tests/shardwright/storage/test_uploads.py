@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -14,6 +15,7 @@ from urllib.parse import parse_qsl, unquote
 import pytest
 
 from shardwright.errors import DeniedError, StorageError, ThrottledError
+from shardwright.storage import uploads
 from shardwright.storage.folder import Folder
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.uploads import PART_BYTES
@@ -57,6 +59,22 @@ def test_an_object_appears_at_the_end(bucket: Bucket) -> None:
         assert bucket.get("x") == b"old"
         assert sink.num_bytes == 2 * len(DATA)
     assert bucket.get("x") == DATA + DATA
+
+
+def test_the_earlier_object_is_looked_up_while_the_upload_begins(
+    s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3_bucket.folder().write_bytes("y", b"the store has responded before")
+    begun = threading.Event()
+
+    def etag_of(*_: object) -> None:
+        assert begun.wait(10)
+
+    monkeypatch.setattr(uploads, "_etag_of", etag_of)
+    with s3_bucket.folder().open_sink("x") as sink:
+        sink.write([DATA])
+        begun.set()
+    assert s3_bucket.get("x") == DATA
 
 
 @pytest.mark.parametrize(

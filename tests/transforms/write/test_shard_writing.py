@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import threading
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,8 +28,10 @@ from transforms.images.options import EncodeOptions
 from transforms.plan.shard_plans import ShardPlan
 from transforms.reject_files import read_rejects
 from transforms.rejects import RejectReason as R
+from transforms.write import image_reads
 from transforms.write.image_chunks import CHUNK_RECORDS
-from transforms.write.shard_writing import find_finished, write_shard
+from transforms.write.image_reads import ImageLocation
+from transforms.write.shard_writing import find_finished, write_records, write_shard
 from transforms.write.write_job import WriteJob
 
 Paths = list[Path]
@@ -124,6 +127,25 @@ def test_threads_and_pickling_change_nothing(
 ) -> None:
     restore, arguments = written.plan.__reduce__()
     write_shard(restore(*arguments), make_job(tmp_path, threads=threads))
+    assert files_of(tmp_path) == files_of(written.root)
+
+
+def test_records_are_written_until_the_last_image_is_being_read(
+    written: Written, images: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the next shard's reads start while this one's last images arrive."""
+    read, arrived = image_reads.read_local_image, threading.Event()
+
+    def read_late(place: ImageLocation) -> bytes:
+        if place.uri == str(images[-1]):
+            assert arrived.wait(10)
+        return read(place)
+
+    monkeypatch.setattr(image_reads, "read_local_image", read_late)
+    finish = write_records(written.plan, make_job(tmp_path))
+    assert not (tmp_path / NAME.shard).exists()
+    arrived.set()
+    assert finish() == (written.summary, [])
     assert files_of(tmp_path) == files_of(written.root)
 
 
