@@ -47,6 +47,13 @@ CLIENT_KEYS = frozenset(
     )
 )  # fmt: skip
 OWN_KEYS = frozenset({"deadline"})
+# Values that let their owner in; others with these names, such as a key's id, are hidden as well.
+SECRET_KEYS = frozenset(
+    (
+        "secret_access_key", "session_token", "bearer_token", "service_account_key", "account_key",
+        "client_secret", "sas_key", "token",
+    )
+)  # fmt: skip
 _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
 _ALIASES = {
     "anonymous": "skip_signature",
