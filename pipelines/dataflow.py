@@ -30,6 +30,9 @@ REQUIREMENTS = _CHECKOUT / "deploy" / "worker-requirements.txt"
 # thread writes while the store completes the first one's upload. More threads only take memory;
 # Dataflow's default is 12.
 WORKER_THREADS = 2
+# Without a cache, which is Beam's default, every bundle fetches its side inputs anew: vocabularies,
+# the layout and the plan's clearance.
+_CACHE_MB = 100
 
 
 def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -> list[str]:
@@ -52,6 +55,8 @@ def dataflow_arguments(beam_args: Sequence[str], *, dataset: str, output: str) -
     added += [f"--labels={key}={value}" for key, value in labels.items() if key not in given]
     if debug.number_of_worker_harness_threads is None:
         added.append(f"--number_of_worker_harness_threads={WORKER_THREADS}")
+    if not any(arg.startswith("--max_cache_memory_usage_mb") for arg in beam_args):
+        added.append(f"--max_cache_memory_usage_mb={_CACHE_MB}")
     if options.view_as(beam.SetupOptions).save_main_session is None:
         # Nothing is defined in __main__: workers import the modules.
         added.append("--no_save_main_session")

@@ -6,11 +6,11 @@ from pipelines.job import BuildJob
 from pipelines.local_shards import LocalShards
 from pipelines.runners import is_local
 from shardwright.format import naming
-from shardwright.format.manifest import read_json
+from shardwright.format.manifest import read_json, read_manifest
+from shardwright.storage.folder import Folder
 from transforms.progress import PROGRESS
 from transforms.publish.publication import publish
 from transforms.write.clearance import clear
-from transforms.write.shard_writing import find_finished
 
 
 def publish_finished(job: BuildJob) -> bool:
@@ -26,24 +26,39 @@ def publish_finished(job: BuildJob) -> bool:
         not is_local(options.beam_args)
         or options.if_exists != "resume"
         or read_json(options.root, naming.MANIFEST) is None
+        or _lacks_shards(options.root)
     ):
         return False
     shards = LocalShards(job, with_plans=True)
-    digests, finished = [], []
-    for plan in shards.plans():
-        digests.append((plan.name.shard, plan.digest))
-        finished.append(find_finished(options.root, plan, retry=False))
+    states = list(shards.states(options.root, retry=False))
     clearance = clear(
-        digests,
+        [state[:2] for state in states],
         request=job.output_request,
         layout=shards.layout,
         vocabularies=shards.vocabularies,
         rejects=shards.rejects,
         limits=options.limits,
     )
-    summaries = [summary for summary in finished if summary is not None]
-    if len(summaries) < len(finished):
+    summaries = [state.finished for state in states if state.finished is not None]
+    if len(summaries) < len(states):
         return False
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)
     publish(job.publication, summaries, shards.layout, clearance)
     return True
+
+
+def _lacks_shards(root: Folder) -> bool:
+    """Return whether files of the manifest's shards are missing: the graph then plans them anyway.
+
+    It takes two listings, where planning takes as long as listing INPUT.
+    """
+    wanted = {
+        name
+        for shard, _ in read_manifest(root).named_shards()
+        for name in (shard.shard, shard.sidecar)
+    }
+    there = {
+        *root.names(),
+        *(f"{naming.INDEX_DIR}/{name}" for name in root.names(naming.INDEX_DIR)),
+    }
+    return not wanted <= there

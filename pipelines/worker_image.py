@@ -55,11 +55,10 @@ def check_image(image: str) -> None:
         UsageError: The image is of another Python or Beam, or does not exist.
     """
     from google.auth.exceptions import GoogleAuthError
-    from requests import RequestException
 
     try:
         config = _read_config(image)
-    except (GoogleAuthError, RequestException, ValueError, KeyError) as error:
+    except (GoogleAuthError, OSError, ValueError, KeyError) as error:
         _LOG.info("%s was not checked: %s", image, error)
         return
     if config is None:
@@ -95,7 +94,8 @@ def _read_config(image: str) -> dict[str, Any] | None:
     See https://github.com/opencontainers/distribution-spec and image-spec.
 
     Raises:
-        RequestException: The registry does not respond, or refuses.
+        GoogleAuthError: There are no credentials of Google.
+        OSError: The registry does not respond, or refuses.
         ValueError: The name has no registry, or the response is no JSON.
         KeyError: The response has another form.
     """
@@ -137,12 +137,11 @@ def _get(session: Any, url: str) -> Any:
 
 def _session(host: str) -> Any:
     """Return a session for a registry, with Google's credentials for Google's registries."""
-    import requests
-
-    if not host.endswith(("docker.pkg.dev", "gcr.io")):
-        return requests.Session()
     import google.auth
+    from google.auth.credentials import AnonymousCredentials
     from google.auth.transport.requests import AuthorizedSession
 
+    if not host.endswith(("docker.pkg.dev", "gcr.io")):
+        return AuthorizedSession(AnonymousCredentials())
     scopes = ["https://www.googleapis.com/auth/cloud-platform"]
     return AuthorizedSession(google.auth.default(scopes=scopes)[0])

@@ -43,6 +43,7 @@ def test_defaults() -> None:
         "--requirements_cache=skip",
         f"--job_name={job_name('my_flowers', 'gs://b/flowers')}",
         "--number_of_worker_harness_threads=2",
+        "--max_cache_memory_usage_mb=100",
         "--no_save_main_session",
         LABEL,
         "--labels=dataset=my_flowers",
@@ -58,6 +59,7 @@ def test_defaults() -> None:
 )
 def test_given_options_stay(labels: list[str]) -> None:
     given = ["--job_name=mine", "--number_of_worker_harness_threads=5", "--save_main_session"]
+    given += ["--max_cache_memory_usage_mb=0"]
     assert added(*given, *labels, "--sdk_container_image=gcr.io/p/i:1") == [LABEL]
 
 
