@@ -17,7 +17,7 @@ _LOG = logging.getLogger("shardwright.dataflow")
 _SECONDS = 3.0  # per request; at most four
 _BEAMS_OWN = re.compile(
     r"(?:docker\.io/)?(?:apache|gcr\.io/cloud-dataflow/v1beta3)/"
-    r"beam_python(?P<python>\d+\.\d+)_sdk(?:_distroless)?:(?P<beam>\d+\.\d+\.\d+)\b"
+    r"beam_python(?P<python>\d+\.\d+)_sdk(?:_distroless)?(?::(?P<beam>\d+\.\d+\.\d+))?"
 )
 _BASE_LABEL = "org.opencontainers.image.base.name"
 _MANIFESTS = (

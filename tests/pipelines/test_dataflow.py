@@ -97,7 +97,8 @@ BEAM_IMAGE = "apache/beam_python{}.{}_sdk:" + metadata.version("apache-beam")
 def test_beams_own_image_gets_the_package() -> None:
     """It has no package, so it is as if no image were given."""
     image = BEAM_IMAGE.format(*sys.version_info)
-    assert f"--setup_file={dataflow.SETUP_FILE}" in added(f"--sdk_container_image={image}")
+    for tagged in (image, image.partition(":")[0], f"{image.partition(':')[0]}:latest"):
+        assert f"--setup_file={dataflow.SETUP_FILE}" in added(f"--sdk_container_image={tagged}")
 
 
 @pytest.mark.parametrize(
