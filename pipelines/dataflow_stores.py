@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from shardwright.errors import DeniedError, MissingPeerError, UsageError
+from shardwright.errors import DeniedError, MissingError, MissingPeerError, UsageError
 from shardwright.storage.addresses import is_remote, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.gcs_peer import bucket_facts
@@ -64,7 +64,8 @@ def _has_access(values: Mapping[str, str]) -> bool:
 def check_buckets(places: Iterable[str | None], output: str, storage: StorageOptions) -> None:
     """Reject Rapid buckets; warn if OUTPUT's bucket keeps what a build deletes.
 
-    One request per bucket of Google; those whose metadata may not be read are not checked.
+    One request per bucket of Google. Those whose metadata may not be read are not checked, nor are
+    missing ones, which reading INPUT and OUTPUT reports.
 
     Args:
         places: Paths and addresses that workers read or write, or None.
@@ -73,7 +74,7 @@ def check_buckets(places: Iterable[str | None], output: str, storage: StorageOpt
 
     Raises:
         UsageError: A bucket is zonal.
-        StorageError: A bucket does not exist, or does not respond.
+        StorageError: A bucket does not respond.
     """
     remote = [place for place in places if place is not None and is_remote(place)]
     for store in dict.fromkeys(parse_address(place).store for place in remote):
@@ -81,7 +82,7 @@ def check_buckets(places: Iterable[str | None], output: str, storage: StorageOpt
             continue
         try:
             facts = bucket_facts(client_for(store, storage))
-        except (DeniedError, MissingPeerError) as error:
+        except (DeniedError, MissingError, MissingPeerError) as error:
             _LOG.info("%s was not checked: %s", store, error)
             continue
         if facts.is_zonal:

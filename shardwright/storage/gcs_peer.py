@@ -18,6 +18,7 @@ from shardwright.storage.checksums import StatedContent, read_crc32c
 from shardwright.storage.clients import Client
 
 _GOOGLE = "https://storage.googleapis.com"
+_CONNECT_SECONDS = 5.0
 
 
 class BucketFacts(NamedTuple):
@@ -148,7 +149,9 @@ def _request(client: Client, method: str, path: str, query: dict[str, str]) -> A
     url = str(client.config.get("base_url") or _GOOGLE).rstrip("/") + path
 
     def ask() -> Any:
-        answer = _session(client).request(method, url, params=query, timeout=client.read_seconds)
+        answer = _session(client).request(
+            method, url, params=query, timeout=(_CONNECT_SECONDS, client.read_seconds)
+        )
         if not answer.ok:
             # `fault_of` parses the status and the code out of this text, as of obstore's errors.
             raise OSError(

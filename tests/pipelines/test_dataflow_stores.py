@@ -89,5 +89,6 @@ def test_a_bucket_that_keeps_what_is_deleted(caplog: pytest.LogCaptureFixture, d
     )
 
 
-def test_metadata_that_may_not_be_read() -> None:
-    assert check(facts_of(status=403), "gs://in/x", "gs://out/y")
+@pytest.mark.parametrize("status", [403, 404])
+def test_metadata_that_may_not_be_read(status: int) -> None:
+    assert check(facts_of(status=status), "gs://in/x", "gs://out/y")
