@@ -236,8 +236,8 @@ class BuildArguments:
     storage: StorageOptions = _STORAGE.option(
         NO_OPTIONS,
         "such as endpoint=http://minio:9000, region=eu-west-1, anonymous=true, "
-        "path_style=true, deadline=60 (seconds of retries), or s3://BUCKET:KEY=VALUE for one "
-        "bucket; may be repeated",
+        "path_style=true, role_arn=ARN (S3 on Google machines), deadline=60 (seconds of retries), "
+        "or s3://BUCKET:KEY=VALUE for one bucket; may be repeated",
         name="storage_option",
         action="append",
         metavar="KEY=VALUE",

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines.options import parse_options
+from pipelines.options import BuildOptions, parse_options
+from pipelines.runners import is_dataflow, option_of
 from pipelines.running import run_build
 
 if TYPE_CHECKING:
@@ -24,9 +25,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _prepare(argv: Sequence[str]) -> BuildJob:
     options = parse_options(argv)
+    if is_dataflow(options.beam_args):
+        _check_dataflow(options)
     from pipelines.job import prepare_job
 
     return prepare_job(options)
+
+
+def _check_dataflow(options: BuildOptions) -> None:
+    """Ask registry and stores what would fail or cost on workers, before INPUT is listed."""
+    from pipelines.dataflow_stores import check_buckets
+    from pipelines.worker_image import check_image
+
+    if image := option_of(options.beam_args, "sdk_container_image"):
+        check_image(image)
+    check_buckets(options.places.values(), options.output, options.storage)
 
 
 def _run(job: BuildJob) -> None:

@@ -11,11 +11,13 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.worker_image import is_beams_own
 from shardwright.errors import UsageError
 
 if TYPE_CHECKING:
@@ -87,18 +89,50 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
     """Return arguments that bring this package and its dependencies to the workers."""
     from apache_beam.options.pipeline_options import SetupOptions, WorkerOptions
 
-    setup = options.view_as(SetupOptions)
-    if options.view_as(WorkerOptions).sdk_container_image or setup.prebuild_sdk_container_engine:
+    setup, workers = options.view_as(SetupOptions), options.view_as(WorkerOptions)
+    image = workers.sdk_container_image
+    is_bare = not image or is_beams_own(image)
+    if setup.prebuild_sdk_container_engine:
+        _check_prebuilding(setup)  # Beam then builds an image from these arguments
+    elif not is_bare:
         return []
-    added = []
-    if not (setup.setup_file or setup.extra_packages):
-        if not SETUP_FILE.is_file():
-            raise UsageError(
-                "--runner DataflowRunner: workers need this package, and it is not installed from "
-                "a checkout: give --sdk_container_image (deploy/Dockerfile builds one), or "
-                "--setup_file of a checkout with --requirements_file"
-            )
-        added.append(f"--setup_file={SETUP_FILE}")
+    elif workers.use_public_ips is False:
+        raise UsageError(
+            "--no_use_public_ips: workers without a public address cannot install packages when "
+            "they start: give --sdk_container_image of an image with this package "
+            "(deploy/Dockerfile), or leave it out"
+        )
+    return [*_setup_arguments(setup), *_requirements_arguments(setup)]
+
+
+def _check_prebuilding(setup: PipelineOptions) -> None:
+    if setup.prebuild_sdk_container_engine != "local_docker":
+        return
+    if not setup.docker_registry_push_url:
+        raise UsageError(
+            "--prebuild_sdk_container_engine local_docker needs --docker_registry_push_url, such "
+            "as REGION-docker.pkg.dev/PROJECT/REPOSITORY: workers pull the image from there"
+        )
+    if shutil.which("docker") is None:
+        raise UsageError(
+            "--prebuild_sdk_container_engine local_docker needs the program docker: install it, "
+            "or give cloud_build"
+        )
+
+
+def _setup_arguments(setup: PipelineOptions) -> list[str]:
+    if setup.setup_file or setup.extra_packages:
+        return []
+    if SETUP_FILE.is_file():
+        return [f"--setup_file={SETUP_FILE}"]
+    raise UsageError(
+        "--runner DataflowRunner: workers need this package, and it is not installed from "
+        "a checkout: give --sdk_container_image (deploy/Dockerfile builds one), or "
+        "--setup_file of a checkout with --requirements_file"
+    )
+
+
+def _requirements_arguments(setup: PipelineOptions) -> list[str]:
     if not setup.requirements_file:
         if not REQUIREMENTS.is_file():
             raise UsageError(
@@ -106,18 +140,17 @@ def _package_arguments(options: PipelineOptions) -> list[str]:
                 "workers need [build]: give --requirements_file (deploy/worker-requirements.txt of "
                 "a checkout), or --sdk_container_image"
             )
-        added.append(f"--requirements_file={REQUIREMENTS}")
-        if setup.requirements_cache is None:
-            # Workers download them; the submitter may have another platform.
-            added.append("--requirements_cache=skip")
-    elif not Path(setup.requirements_file).is_file():
+        # Workers download them; the submitter may have another platform.
+        cache = ["--requirements_cache=skip"] if setup.requirements_cache is None else []
+        return [f"--requirements_file={REQUIREMENTS}", *cache]
+    if not Path(setup.requirements_file).is_file():
         raise UsageError(f"--requirements_file {setup.requirements_file} does not exist")
-    elif "tfx" not in Path(setup.requirements_file).read_text():
+    if "tfx" not in Path(setup.requirements_file).read_text():
         raise UsageError(
             f"--requirements_file {setup.requirements_file} lacks tfx-bsl, which workers need: "
             f"add the lines of {REQUIREMENTS.parent.name}/{REQUIREMENTS.name}"
         )
-    return added
+    return []
 
 
 def job_name(dataset: str, output: str) -> str:

@@ -26,9 +26,7 @@ from transforms.output_state import (
     is_earlier_try,
 )
 from transforms.plan.packing import Layout
-from transforms.plan.shard_plans import ShardPlan
 from transforms.reject_limits import check_rejects
-from transforms.write.shard_writing import find_finished
 
 
 class BuildState(StrEnum):
@@ -75,16 +73,18 @@ def plan_locally(job: BuildJob) -> LocalPlan:
     refusal = _refusal(job)
     manifest, plan = (None, None) if refusal else _read_output(job.options.root)
     replaces = job.options.if_exists == "overwrite" and manifest is not None
-    compare = not replaces and (manifest or plan) is not None
+    place = job.options.root.below(naming.NEXT_DIR if replaces else "")
+    if replaces:  # an earlier try may have left shards beside the dataset
+        plan = read_json(place, naming.PLAN)
+    compare = (plan if replaces else manifest or plan) is not None
     shards = LocalShards(job, with_plans=compare)
-    root, unpublished = job.options.root, manifest is None
-    states = [_state_of(each, root, unpublished=unpublished) for each in shards.plans()]
+    states = list(shards.states(place, unpublished=manifest is None or replaces))
     planned = LocalPlan(
         layout=shards.layout,
         vocabularies=shards.vocabularies,
         rejects=shards.rejects.tally.reasons,
         fingerprint=fingerprint_of(state[:2] for state in states) if compare else None,
-        shards_done=sum(finished for _, _, finished in states),
+        shards_done=sum(state.finished is not None for state in states),
         state=BuildState.NEW,
     )
     if refusal:
@@ -105,15 +105,6 @@ def _refusal(job: BuildJob) -> str:
     return ""
 
 
-def _state_of(plan: ShardPlan, root: Folder, *, unpublished: bool) -> tuple[str, str, bool]:
-    """Return the shard's name, its digest, and True if OUTPUT holds it."""
-    return (
-        plan.name.shard,
-        plan.digest,
-        find_finished(root, plan, unpublished=unpublished) is not None,
-    )
-
-
 def _read_output(root: Folder) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     return read_json(root, naming.MANIFEST), read_json(root, naming.PLAN)
 
@@ -128,10 +119,10 @@ def _judge(
     options = job.options
     if manifest is None and plan is None:
         return planned
-    if options.if_exists == "overwrite" and (
-        manifest is not None or not _is_earlier_try(job, plan, planned)
-    ):
-        return replace(planned, state=BuildState.OVERWRITE, shards_done=0)
+    resumes = _is_earlier_try(job, plan, planned)
+    if options.if_exists == "overwrite" and (manifest is not None or not resumes):
+        done = planned.shards_done if resumes else 0
+        return replace(planned, state=BuildState.OVERWRITE, shards_done=done)
     if manifest is not None:
         try:
             check_fingerprint(job.output_request, manifest, planned.fingerprint or "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -14,16 +15,30 @@ from pipelines.garbage import no_collections
 from pipelines.held_batches import HeldBatches, HeldRejects
 from pipelines.job import BuildJob
 from pipelines.local_references import PLAIN_BYTES, LocalReferences
+from shardwright.format.index import ShardSummary
 from shardwright.format.naming import ShardName
+from shardwright.storage.folder import Folder
+from shardwright.storage.reads import map_reads
 from transforms.features.vocabularies import Vocabularies
 from transforms.plan import packing
 from transforms.plan.packing import KNOWN_BYTES, Layout
 from transforms.plan.shard_plans import ShardPlan
 from transforms.references import set_column
+from transforms.write.shard_writing import find_finished
 
 # A bucket at a time is unpacked and sorted.
 _NUM_BUCKETS = 8
+# Shards looked up in a store at once; at most twice as many plans are held.
+_LOOKUPS = 16
 _COUNTED_COLUMNS = ["id", "uri", "row", "split"]
+
+
+class ShardState(NamedTuple):
+    """A planned shard, and its summary if OUTPUT holds it as planned."""
+
+    shard: str
+    digest: str
+    finished: ShardSummary | None
 
 
 class LocalShards:
@@ -74,6 +89,21 @@ class LocalShards:
                 split, index = shard
                 if start + rows.num_rows == ends[split][index]:
                     yield self._plan(split, index, packing.assemble(pending.pop(shard)))
+
+    def states(self, root: Folder, *, unpublished: bool) -> Iterator[ShardState]:
+        """Yield the states of all shards in a folder; `unpublished` as in `find_finished`.
+
+        Raises:
+            StorageError: The folder cannot be read.
+        """
+
+        def look(plan: ShardPlan) -> ShardState:
+            finished = find_finished(root, plan, unpublished=unpublished)
+            return ShardState(plan.name.shard, plan.digest, finished)
+
+        return (
+            map_reads(look, self.plans(), _LOOKUPS) if root.is_remote else map(look, self.plans())
+        )
 
     def _plan(self, split: str, index: int, references: pa.RecordBatch) -> ShardPlan:
         name = ShardName(self._job.options.name, split, index, self.layout.cuts[split].num_shards)

@@ -10,8 +10,15 @@ from typing import Any
 
 from pipelines.arguments import BuildArguments, make_parser
 from pipelines.command_line import split_command_line
+from pipelines.dataflow_stores import check_credentials
 from pipelines.option_parser import read_options
-from pipelines.runners import beam_arguments, check_code, check_runner
+from pipelines.runners import (
+    beam_arguments,
+    check_code,
+    check_runner,
+    is_dataflow,
+    option_of,
+)
 from shardwright.errors import UsageError
 from shardwright.format.naming import dataset_name_for
 from shardwright.storage.addresses import absolute, is_remote
@@ -54,16 +61,27 @@ class BuildOptions(BuildArguments):
                 "--group-column or --split out"
             )
         _check_places(self.input, self.output)
-        places = {
+        self._check_runner()
+
+    def _check_runner(self) -> None:
+        """Reject what the runner's workers cannot reach or do not have."""
+        check_runner(self.beam_args, self.places, shared_filesystem=self.shared_filesystem)
+        for path in (each.path for each in self.transforms if each.path):
+            check_code(self.beam_args, path, shared_filesystem=self.shared_filesystem)
+        if is_dataflow(self.beam_args):
+            image = option_of(self.beam_args, "sdk_container_image")
+            check_credentials(self.places, self.storage, has_image=bool(image))
+        _ = self.all_beam_args  # fails now if the runner needs more options
+
+    @property
+    def places(self) -> dict[str, str | None]:
+        """Name on the command line -> path or address that workers read or write, or None."""
+        return {
             "INPUT": self.input,
             "OUTPUT": self.output,
             "--labels": self.labels,
             "--image-root": self.image_root,
         }
-        check_runner(self.beam_args, places, shared_filesystem=self.shared_filesystem)
-        for path in (each.path for each in self.transforms if each.path):
-            check_code(self.beam_args, path, shared_filesystem=self.shared_filesystem)
-        _ = self.all_beam_args  # fails now if the runner needs more options
 
     @cached_property
     def all_beam_args(self) -> list[str]:

@@ -8,12 +8,12 @@ from pipelines.job import BuildJob
 from pipelines.local_shards import LocalShards
 from pipelines.runners import is_local
 from shardwright.format import naming
-from shardwright.format.manifest import read_json
+from shardwright.format.manifest import read_json, read_manifest
+from shardwright.storage.folder import Folder
 from transforms.progress import PROGRESS
 from transforms.publish.publication import publish
 from transforms.publish.written_shards import WrittenShards
 from transforms.write.clearance import clear, judge, place_rejects, write_placed
-from transforms.write.shard_writing import find_finished
 
 
 def publish_finished(job: BuildJob) -> bool:
@@ -29,17 +29,17 @@ def publish_finished(job: BuildJob) -> bool:
         not is_local(options.beam_args)
         or options.if_exists != "resume"
         or read_json(options.root, naming.MANIFEST) is None
+        or _lacks_shards(options.root)
     ):
         return False
     shards = LocalShards(job, with_plans=True)
     digests, finished, all_finished = [], WrittenShards(), True
-    for plan in shards.plans():
-        digests.append((plan.name.shard, plan.digest))
-        summary = find_finished(options.root, plan, unpublished=False)
-        if summary is None:
+    for state in shards.states(options.root, unpublished=False):
+        digests.append(state[:2])
+        if state.finished is None:
             all_finished = False
         else:
-            finished.add(summary)
+            finished.add(state.finished)
     verdict = judge(
         digests,
         request=job.output_request,
@@ -58,3 +58,20 @@ def publish_finished(job: BuildJob) -> bool:
     PROGRESS.add_reused(images=shards.layout.num_records, shards=shards.layout.num_shards)
     publish(job.publication, finished, shards.layout, clearance)
     return True
+
+
+def _lacks_shards(root: Folder) -> bool:
+    """Return whether files of the manifest's shards are missing: the graph then plans them anyway.
+
+    It takes two listings, where planning takes as long as listing INPUT.
+    """
+    wanted = {
+        name
+        for shard, _ in read_manifest(root).named_shards()
+        for name in (shard.shard, shard.sidecar)
+    }
+    there = {
+        *root.names(),
+        *(f"{naming.INDEX_DIR}/{name}" for name in root.names(naming.INDEX_DIR)),
+    }
+    return not wanted <= there

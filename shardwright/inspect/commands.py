@@ -107,7 +107,7 @@ def verify(argv: Sequence[str]) -> int:
         if args.quick:
             from shardwright.inspect.quick_verify import verify_quickly
 
-            result = verify_quickly(_root(args))
+            result = verify_quickly(_root(args), threads=args.threads)
         else:
             result = verifying.verify(
                 args.dataset, threads=args.threads, progress=progress, storage_options=options

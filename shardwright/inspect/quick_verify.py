@@ -16,14 +16,20 @@ from shardwright.format.contents import FileContent
 from shardwright.format.manifest import Manifest, ShardInfo, read_manifest
 from shardwright.format.naming import ShardName
 from shardwright.inspect.faults import DatasetFault, Verification
+from shardwright.inspect.verify import DEFAULT_THREADS
 from shardwright.storage.folder import Folder
 from shardwright.storage.local import StatedFile
+from shardwright.storage.reads import map_reads
 
 _BY_CHECKSUMS, _BY_LENGTHS = "the store's checksums", "lengths alone"
 
 
-def verify_quickly(dataset: Folder) -> Verification:
+def verify_quickly(dataset: Folder, *, threads: int = DEFAULT_THREADS) -> Verification:
     """Compare the lengths and checksums that the disk or store reports with the manifest.
+
+    Args:
+        dataset: The dataset's folder.
+        threads: Number of concurrent requests for checksums that a store does not list.
 
     Raises:
         NotADatasetError: The folder has no finished dataset.
@@ -33,11 +39,14 @@ def verify_quickly(dataset: Folder) -> Verification:
     manifest = read_manifest(dataset)
     root = dataset.below(manifest.folder)
     stated = root.stated()
-    faults: list[DatasetFault] = []
     unknown: list[str] = []
     shards = manifest.named_shards()
-    for name, info in shards:
-        faults += _shard_faults(root, name, info, stated.get(name.shard), unknown)
+
+    def check(shard: tuple[ShardName, ShardInfo]) -> list[DatasetFault]:
+        name, info = shard
+        return list(_shard_faults(root, name, info, stated.get(name.shard), unknown))
+
+    faults = [fault for found in map_reads(check, shards, threads) for fault in found]
     faults += _faults_beside_shards(root, manifest, stated)
     return Verification(
         dataset=dataset.uri,
@@ -46,7 +55,7 @@ def verify_quickly(dataset: Folder) -> Verification:
         num_bytes=0,
         seconds=monotonic() - started,
         faults=tuple(faults),
-        notes=tuple(_notes(root, unknown, len(shards))),
+        notes=tuple(_notes(root, sorted(unknown), len(shards))),
         by=_BY_LENGTHS if len(unknown) == len(shards) else _BY_CHECKSUMS,
     )
 

@@ -29,6 +29,8 @@ _LOGIN = re.compile(r"(?<=://)[^/\s'\"]*@")
 # Of a signed URL, or as `redact` leaves it.
 _QUERY = re.compile(r"(https?://[^\s?'\"]*)\?(?:\*{3}|[^\s'\"]*=[^\s'\"]*)", re.IGNORECASE)
 HIDDEN = "***"  # stands for a secret
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/directory-bucket-naming-rules.html
+_EXPRESS_SUFFIX = "--x-s3"
 _BAD_SEGMENTS = frozenset({"", ".", ".."})
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -58,7 +60,8 @@ def parse_address(uri: str) -> Address:
     """Split a store's address into store and key.
 
     Raises:
-        UsageError: The scheme is not supported, there is no bucket, or the address has a secret.
+        UsageError: The scheme or the kind of bucket is not supported, there is no bucket, or the
+            address has a secret.
     """
     match = _SCHEME.match(uri)
     if ("@" in uri or "?" in uri) and (_LOGIN.search(uri) or _QUERY.search(uri)):
@@ -76,6 +79,11 @@ def parse_address(uri: str) -> Address:
     bucket, _, key = uri[match.end() :].partition("/")
     if not bucket:
         raise UsageError(f"{uri!r} has no bucket: write {scheme}://BUCKET/PREFIX")
+    if scheme == "s3" and bucket.endswith(_EXPRESS_SUFFIX):
+        raise UsageError(
+            f"{uri!r} is in an S3 Express directory bucket, which is not supported: it lists in no "
+            "order and its etags are no checksums; use a general purpose bucket"
+        )
     return Address(f"{scheme}://{bucket}", unquote(key) if scheme.startswith("http") else key)
 
 

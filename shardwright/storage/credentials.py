@@ -1,7 +1,8 @@
 """Find credentials where each store's own tools look for them, in the same order.
 
-S3: options; anonymous; environment keys; web identity and container roles (obstore); then profiles,
-SSO, credential processes and the instance's role (boto3). GCS: options; the emulator;
+S3: anonymous; `role_arn`, on Google machines by their identity token (botocore); other options;
+environment keys; web identity and container roles (obstore); then profiles, SSO, credential
+processes and the instance's role (boto3). GCS: options; the emulator;
 `GOOGLE_APPLICATION_CREDENTIALS` or gcloud's default file (google-auth for types other than service
 accounts and users); then the machine's account. A missing metadata server costs at most a second.
 """
@@ -14,13 +15,18 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from shardwright.errors import CredentialsError
+from shardwright.storage.google_metadata import identity_token, is_google_machine
 from shardwright.storage.options import parse_bool
 
 # boto3 may refresh its keys up to ten minutes before they expire: ask it again sooner than that.
 _KEEP_KEYS = timedelta(minutes=5)
+# Of the identity tokens that a role gets: its trust policy may require it as
+# `accounts.google.com:oaud`.
+_STS_AUDIENCE = "sts.amazonaws.com"
 _METADATA_HOST, _METADATA_SECONDS = "169.254.169.254", 1.0
 _NATIVE_GOOGLE_FILES = frozenset({"service_account", "authorized_user"})
 
@@ -54,8 +60,13 @@ def s3_login(store: str, values: dict[str, str]) -> Login:
         CredentialsError: No credentials were found.
     """
     env = os.environ
-    if parse_bool("skip_signature", values.get("skip_signature", "false")) or "role_arn" in values:
+    if parse_bool("skip_signature", values.get("skip_signature", "false")):
         return Login()
+    if "role_arn" in values:
+        if "web_identity_token_file" in values or env.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
+            return Login()  # obstore exchanges the file's token
+        if is_google_machine():
+            return _google_role_login(store, values)
     if "access_key_id" in values:
         return _given_keys(values)
     if (
@@ -114,6 +125,40 @@ def _boto3_login(store: str, profile: str | None) -> Login:
         raise CredentialsError(f"{store}: could not obtain AWS credentials: {error}") from error
     if credentials is None:
         raise CredentialsError(_no_s3_keys(store))
+    return _refreshed_by_boto3(credentials)
+
+
+def _google_role_login(store: str, values: dict[str, str]) -> Login:
+    """Return the login of a role that trusts the service account of this Google machine.
+
+    https://docs.aws.amazon.com/STS/latest/APIReference/API_AssumeRoleWithWebIdentity.html
+    """
+    try:
+        from botocore.credentials import (
+            AssumeRoleWithWebIdentityCredentialFetcher,
+            DeferredRefreshableCredentials,
+        )
+        from botocore.session import Session
+    except ImportError:
+        raise CredentialsError(
+            f"{store}: role_arn on a Google machine needs boto3: pip install 'shardwright[aws]'"
+        ) from None
+    region = values.get("region") or os.environ.get("AWS_REGION") or "us-east-1"
+    fetcher = AssumeRoleWithWebIdentityCredentialFetcher(
+        partial(
+            Session().create_client, region_name=region, endpoint_url=values.get("endpoint_url_sts")
+        ),
+        partial(identity_token, _STS_AUDIENCE),
+        values["role_arn"],
+        extra_args={"RoleSessionName": values.get("role_session_name", "shardwright")},
+    )
+    return _refreshed_by_boto3(
+        DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role-with-web-identity")
+    )
+
+
+def _refreshed_by_boto3(credentials: Any) -> Login:
+    """Return a login that asks boto3's credentials, which refresh themselves if they expire."""
 
     def fresh_keys() -> dict[str, object]:
         # Static keys are of the base class itself; its subclasses refresh theirs.
@@ -182,7 +227,7 @@ def gcs_login(store: str, values: dict[str, str]) -> Login:
         path = gcloud
     if path is not None:
         return _google_file_login(store, path)
-    if _is_google_machine(os.environ.get("GCE_METADATA_HOST", _METADATA_HOST)):
+    if is_google_machine():
         return Login()
     raise CredentialsError(
         f"{store}: no Google credentials: run `gcloud auth application-default login`, or set "
@@ -235,24 +280,6 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
         return {"token": credentials.token, "expires_at": credentials.expiry.replace(tzinfo=UTC)}
 
     return fresh_token
-
-
-def _is_google_machine(host: str) -> bool:
-    """Return whether a Google metadata server responds at `host`.
-
-    See https://cloud.google.com/compute/docs/metadata/querying-metadata.
-    """
-    # Imported here: its TLS and mail parsing are a third of the cost of `import shardwright`.
-    from http.client import HTTPConnection, HTTPException
-
-    connection = HTTPConnection(host, timeout=_METADATA_SECONDS)
-    try:
-        connection.request("GET", "/", headers={"Metadata-Flavor": "Google"})
-        return connection.getresponse().getheader("Metadata-Flavor") == "Google"
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 def _answers(host: str) -> bool:

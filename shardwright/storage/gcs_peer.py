@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 from xml.etree import ElementTree
 
@@ -18,6 +18,28 @@ from shardwright.storage.checksums import StatedContent, read_crc32c
 from shardwright.storage.clients import Client
 
 _GOOGLE = "https://storage.googleapis.com"
+_CONNECT_SECONDS = 5.0
+
+
+class BucketFacts(NamedTuple):
+    """Metadata of a bucket.
+
+    Attributes:
+        is_zonal: It is in one zone: a Rapid bucket.
+        soft_delete_seconds: How long it keeps deleted objects; 0 if it does not.
+    """
+
+    is_zonal: bool
+    soft_delete_seconds: int
+
+
+def bucket_facts(client: Client) -> BucketFacts:
+    """Return a bucket's metadata. Raises `StorageError`, `DeniedError` without the permission."""
+    row = _json(
+        client, f"/storage/v1/b/{_bucket(client)}", {"fields": "locationType,softDeletePolicy"}
+    )
+    kept = row.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0)
+    return BucketFacts(row.get("locationType") == "zone", int(kept))
 
 
 def list_keys(client: Client, start: str, after: str | None) -> Iterator[tuple[str, int, str]]:
@@ -127,7 +149,9 @@ def _request(client: Client, method: str, path: str, query: dict[str, str]) -> A
     url = str(client.config.get("base_url") or _GOOGLE).rstrip("/") + path
 
     def ask() -> Any:
-        answer = _session(client).request(method, url, params=query, timeout=client.read_seconds)
+        answer = _session(client).request(
+            method, url, params=query, timeout=(_CONNECT_SECONDS, client.read_seconds)
+        )
         if not answer.ok:
             # `fault_of` parses the status and the code out of this text, as of obstore's errors.
             raise OSError(

@@ -19,7 +19,7 @@ S3_KEYS = frozenset(
     (
         "access_key_id", "secret_access_key", "session_token", "region", "endpoint",
         "skip_signature", "virtual_hosted_style_request", "role_arn", "role_session_name",
-        "web_identity_token_file", "sts_endpoint", "checksum_algorithm", "request_payer",
+        "web_identity_token_file", "endpoint_url_sts", "checksum_algorithm", "request_payer",
         "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled", "unsigned_payload",
         "profile",
     )
@@ -47,11 +47,19 @@ CLIENT_KEYS = frozenset(
     )
 )  # fmt: skip
 OWN_KEYS = frozenset({"deadline"})
+# Values that let their owner in; others with these names, such as a key's id, are hidden as well.
+SECRET_KEYS = frozenset(
+    (
+        "secret_access_key", "session_token", "bearer_token", "service_account_key", "account_key",
+        "client_secret", "sas_key", "token",
+    )
+)  # fmt: skip
 _SECRET = re.compile("key|secret|token|password", re.IGNORECASE)
 _ALIASES = {
     "anonymous": "skip_signature",
     "endpoint_url": "endpoint",
     "no_sign_request": "skip_signature",
+    "sts_endpoint": "endpoint_url_sts",  # obstore documents this name, but does not know it
 }
 _KEYS = S3_KEYS | GCS_KEYS | AZURE_KEYS | CLIENT_KEYS | OWN_KEYS | set(_ALIASES) | {"path_style"}
 _FORM = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -85,22 +86,29 @@ def _faults(client: Client) -> Iterator[None]:
 
 
 def _boto3_client(client: Client) -> Any:
-    import boto3
-    from botocore import UNSIGNED
-    from botocore.config import Config
-    from botocore.session import Session as BotocoreSession
-
+    """Return a boto3 client, which threads may share, with the present keys."""
     config = client.config
     keys = (
         client.login.provider()
         if client.login.provider
         else {**config, "token": config.get("session_token")}
     )
+    return _client_with(
+        client, *(keys.get(name) for name in ("access_key_id", "secret_access_key", "token"))
+    )
+
+
+@functools.lru_cache(maxsize=16)  # making one takes 0.1 s of CPU
+def _client_with(client: Client, key: object, secret: object, token: object) -> Any:
+    import boto3
+    from botocore import UNSIGNED
+    from botocore.config import Config
+    from botocore.session import Session as BotocoreSession
+
+    config = client.config
     path_style = config.get("endpoint") and not config.get("virtual_hosted_style_request")
     no_profile = (
-        {"profile": (None, None, None, None)}
-        if keys.get("access_key_id") or config.get("skip_signature")
-        else None
+        {"profile": (None, None, None, None)} if key or config.get("skip_signature") else None
     )
     # With given keys no profile is loaded: the one that AWS_PROFILE names may not exist.
     session = boto3.session.Session(botocore_session=BotocoreSession(session_vars=no_profile))
@@ -108,9 +116,9 @@ def _boto3_client(client: Client) -> Any:
         "s3",
         endpoint_url=config.get("endpoint"),
         region_name=config.get("region"),
-        aws_access_key_id=keys.get("access_key_id"),
-        aws_secret_access_key=keys.get("secret_access_key"),
-        aws_session_token=keys.get("token"),
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        aws_session_token=token,
         config=Config(
             signature_version=UNSIGNED if config.get("skip_signature") else None,
             s3={"addressing_style": "path" if path_style else "auto"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import shardwright as sw
+from pipelines import plan_dataset
 from shardwright.errors import BuildError, NotADatasetError, StorageError
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
@@ -61,6 +63,24 @@ def ready(made: Path) -> Path:
     [note] = verify(str(output)).notes
     assert str(note).startswith("next: a build that would replace this dataset: run its command")
     return output
+
+
+def test_a_plan_counts_the_shards_that_an_earlier_try_left(
+    made: Path, output: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def planned(*options: str) -> dict[str, Any]:
+        assert plan_dataset.main([str(made / "b"), str(output), *options, "--json"]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        assert found["state"] == "overwrite"
+        return found
+
+    num_shards = len(hashes_of(made / "new"))
+    before = stamps_of(output)
+    assert (planned(*NEW)["shards_done"], num_shards) == (num_shards, 3)
+    assert planned(*NEW, "--seed", "9")["shards_done"] == 0
+    assert stamps_of(output) == before
+    next(iter((output / naming.NEXT_DIR).glob("tiny-*"))).unlink()
+    assert planned(*NEW)["shards_to_write"] == 1
 
 
 def _stop(*_: object) -> None:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import logging
 import pickle
 from pathlib import Path
+from typing import Any
 
+import apache_beam as beam
 import pytest
+from apache_beam.internal import pickler
+from apache_beam.internal.cloudpickle import cloudpickle
 
+from pipelines.graphs import build_graph
 from pipelines.job import describe_job
 from pipelines.options import parse_options
+from pipelines.temporary import temporary_folder
 from shardwright.errors import ShardwrightError, UsageError
+from shardwright.format.manifest import read_manifest
 from shardwright.storage.addresses import parse_address, redact
-from shardwright.storage.folder import files_of
+from shardwright.storage.folder import Folder, files_of
 from shardwright.storage.options import StorageOptions
+from tests.servers.google_machine import google_machine
+from tests.support.buckets import Bucket
 from tests.support.build_helpers import build, make_images, reasons_of
+from tests.support.object_stores import upload_folder
 
 CANARY = "CANARYsecret42"
 
@@ -79,6 +89,42 @@ def test_a_build_never_shows_a_secret(
     told = "".join(capfd.readouterr()) + caplog.text
     assert "***" in told
     assert CANARY not in told
+
+
+def test_a_role_stages_and_stores_no_secret(
+    moto_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 read on a Google machine: neither the graph nor the dataset has the role's keys."""
+    upload_folder(moto_bucket.server, make_images(tmp_path / "in", 6), f"{moto_bucket.uri}/in")
+    pickles: list[bytes] = []
+    dumps = pickler.dumps
+
+    def note(thing: object, *options: Any, **named: Any) -> bytes:
+        pickles.append(cloudpickle.dumps(thing))
+        return bytes(dumps(thing, *options, **named))
+
+    monkeypatch.setattr(pickler, "dumps", note)
+    with google_machine(key=CANARY, secret=CANARY) as machine:
+        for name, value in {**machine.environment, "HOME": str(tmp_path)}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
+        options = {"endpoint": moto_bucket.server.endpoint, "region": "us-east-1"}
+        settings = {**options, **machine.options}.items()
+        words = [f"--storage-option={key}={value}" for key, value in settings]
+        argv = [f"{moto_bucket.uri}/in", str(tmp_path / "out"), *words]
+        assert build(*argv) == 0
+        assert read_manifest(Folder(str(tmp_path / "out"))).num_records == 6
+        assert len(machine.sessions) == 1
+        with temporary_folder():
+            pipeline = beam.Pipeline()
+            build_graph(pipeline, describe_job(parse_options(argv)))
+            staged = pipeline.to_runner_api().SerializeToString()
+    secrets = [CANARY, *machine.sessions, *machine.tokens]
+    assert b"role_arn" in b"".join(pickles)
+    for secret in (each.encode() for each in secrets):
+        assert not [
+            True for text in (staged, *pickles, text_of(tmp_path / "out")) if secret in text
+        ]
 
 
 def test_errors_and_pickles_of_options(tmp_path: Path) -> None:

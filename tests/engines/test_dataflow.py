@@ -40,7 +40,6 @@ WORKER_OPTIONS = (
     f"--service_account_email={ACCOUNT}",
     "--network=builders",
     f"--subnetwork={SUBNETWORK}",
-    "--no_use_public_ips",
     "--experiments=upload_graph_is_not_this",
     "--dataflow_service_options=enable_google_cloud_profiler",
     "--label=team=vision",
@@ -80,7 +79,7 @@ def quick(cloud: Cloud, source: str) -> Built:
 @pytest.fixture(scope="module")
 def imaged(cloud: Cloud, source: str) -> Built:
     """Workers of the image that deploy/Dockerfile makes."""
-    return cloud.build(source, "imaged", *SMALL_JPEGS, IN_IMAGE)
+    return cloud.build(source, "imaged", *SMALL_JPEGS, IN_IMAGE, "--no_use_public_ips")
 
 
 def test_a_build_logs_the_url_of_its_job(quick: Built) -> None:
@@ -105,7 +104,6 @@ def test_the_request_has_the_name_labels_and_worker_options(quick: Built) -> Non
     assert (pool["machineType"], pool["diskSizeGb"], pool["numWorkers"]) == ("n2-standard-4", 50, 2)
     assert pool["autoscalingSettings"]["maxNumWorkers"] == 7
     assert (pool["network"], pool["subnetwork"]) == ("builders", SUBNETWORK)
-    assert pool["ipConfiguration"] in (2, "WORKER_IP_PRIVATE")
     assert pool["numThreadsPerWorker"] == 2
     assert "upload_graph_is_not_this" in environment["experiments"]
     assert environment["serviceOptions"] == ["enable_google_cloud_profiler"]
@@ -129,6 +127,7 @@ def test_with_an_image_only_the_pipeline_is_staged(imaged: Built) -> None:
     pool = imaged.job.request["environment"]["workerPools"][0]
     assert pool["workerHarnessContainerImage"] == OWN_IMAGE
     assert [image["containerImage"] for image in pool["sdkHarnessContainerImages"]] == [OWN_IMAGE]
+    assert pool["ipConfiguration"] in (2, "WORKER_IP_PRIVATE")
     assert set(imaged.staged()) == {DEPENDENCY_LIST}
 
 

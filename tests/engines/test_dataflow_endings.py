@@ -126,6 +126,20 @@ def test_all_missing_options_are_told_at_once_before_any_image_is_listed(cloud: 
     assert len(cloud.dataflow.service.requests) == before
 
 
+def test_what_workers_would_lack_is_told_within_seconds(cloud: Cloud, source: str) -> None:
+    before = len(cloud.dataflow.service.requests)
+    for options, reason in (
+        (("--no_use_public_ips",), "--no_use_public_ips"),
+        (("--sdk_container_image=apache/beam_python3.9_sdk:2.50.0",), "Beam 2.50.0"),
+        ((IMAGE, "--labels=s3://tables/labels.csv"), "role_arn=ARN"),
+        ((IMAGE, "--storage-option=bearer_token=CANARY"), "bearer_token"),
+    ):
+        ended = cloud.start(source, "lacking", *options).wait(SECONDS)
+        assert_told(ended, reason, 2)
+        assert "CANARY" not in ended.log
+    assert len(cloud.dataflow.service.requests) == before
+
+
 def opener(**proxies: str) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
 

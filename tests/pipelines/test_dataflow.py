@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import tarfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.sdk_container_builder import SdkContainerImageBuilder
 
 from pipelines import dataflow
 from pipelines.dataflow import dataflow_arguments, job_name
@@ -83,6 +89,65 @@ def test_without_a_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     with pytest.raises(UsageError, match="--setup_file and --extra_package install no extras"):
         added("--extra_package=shardwright.whl")
     assert "_file" not in str(added("--sdk_container_image=i"))
+
+
+BEAM_IMAGE = "apache/beam_python{}.{}_sdk:" + metadata.version("apache-beam")
+
+
+def test_beams_own_image_gets_the_package() -> None:
+    """It has no package, so it is as if no image were given."""
+    image = BEAM_IMAGE.format(*sys.version_info)
+    for tagged in (image, image.partition(":")[0], f"{image.partition(':')[0]}:latest"):
+        assert f"--setup_file={dataflow.SETUP_FILE}" in added(f"--sdk_container_image={tagged}")
+
+
+@pytest.mark.parametrize(
+    ("image", "versions"),
+    [
+        ("apache/beam_python3.9_sdk:2.77.0", "Python 3.9 and Beam 2.77.0"),
+        ("docker.io/apache/beam_python3.11_sdk_distroless:2.50.0", "Python 3.11 and Beam 2.50.0"),
+        ("gcr.io/cloud-dataflow/v1beta3/beam_python3.9_sdk:2.50.0", "Python 3.9 and Beam 2.50.0"),
+    ],
+)
+def test_an_image_of_another_python_or_beam(image: str, versions: str) -> None:
+    with pytest.raises(UsageError, match=rf"{re.escape(image)} has {versions}, .* must agree: "):
+        added(f"--sdk_container_image={image}")
+
+
+def test_no_public_addresses_need_an_image() -> None:
+    fix = "cannot install packages when they start: give --sdk_container_image"
+    beams_own = f"--sdk_container_image={BEAM_IMAGE.format(*sys.version_info)}"
+    for image in ([], [beams_own]):
+        with pytest.raises(UsageError, match=f"^--no_use_public_ips: .* {fix}"):
+            added("--no_use_public_ips", *image)
+    prebuilt = "--prebuild_sdk_container_engine=cloud_build"
+    for fine in ("--sdk_container_image=gcr.io/p/i:1", prebuilt):
+        added("--no_use_public_ips", fine)
+
+
+def test_a_prebuilt_image_has_the_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Beam's own builder, with a program that keeps the context instead of `docker build`."""
+    docker = tmp_path / "docker"
+    docker.write_text(f"#!/bin/sh\n[ $1 = push ] || cp -r . {tmp_path}/context\n")
+    docker.chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    monkeypatch.setenv("PATH", path)
+    given = ["--prebuild_sdk_container_engine=local_docker", "--docker_registry_push_url=gcr.io/p"]
+    options = PipelineOptions([*ENOUGH, *given, *added(*given)])
+    assert SdkContainerImageBuilder.build_container_image(options).startswith("gcr.io/p/")
+    context = tmp_path / "context"
+    assert "tfx-bsl==" in (context / "requirements.txt").read_text()
+    with tarfile.open(context / "workflow.tar.gz") as archive:
+        assert any(name.endswith("/shardwright/__init__.py") for name in archive.getnames())
+    assert (context / "Dockerfile").read_text().startswith(f"FROM {BEAM_IMAGE.split('{')[0]}")
+
+
+def test_prebuilding_on_this_machine_needs_a_registry_and_docker() -> None:
+    engine = "--prebuild_sdk_container_engine=local_docker"
+    with pytest.raises(UsageError, match="needs --docker_registry_push_url, such as"):
+        added(engine)
+    with pytest.raises(UsageError, match="needs the program docker: install it"):
+        added(engine, "--docker_registry_push_url=gcr.io/p")
 
 
 def test_a_users_requirements_file_must_name_tfx_bsl(tmp_path: Path) -> None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import apache_beam as beam
 import pytest
 
+from pipelines import local_shards, up_to_date
 from pipelines.graphs import PlanGraph, plan_graph
 from pipelines.held_batches import HeldBatches
 from pipelines.job import BuildJob, describe_job
 from pipelines.local_shards import LocalShards
 from pipelines.options import parse_options
 from shardwright.errors import BuildError
+from shardwright.storage.folder import Folder
 from tests import ROOT
 from tests.support.build_helpers import build, make_images
 from tests.support.helpers import references, run_transform
@@ -127,9 +130,27 @@ def test_neither_a_plan_nor_a_finished_dataset_imports_beam(tmp_path: Path) -> N
     assert "up to date: all 1 shards were already written" in done.stderr
 
 
-def test_a_missing_shard_of_a_finished_dataset_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_shards_in_a_store_are_looked_up_at_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    local = LocalShards(_job(root, ""), with_plans=True)
+    met = threading.Barrier(local_shards._LOOKUPS // 2)  # of 11 shards
+
+    def find_nothing(*_: object, **__: object) -> None:
+        met.wait(30)
+
+    monkeypatch.setattr(local_shards, "find_finished", find_nothing)
+    plans = list(local.plans())[: met.parties]
+    monkeypatch.setattr(local, "plans", lambda: iter(plans))
+    states = list(local.states(Folder.at("s3://bucket/out"), unpublished=False))
+    assert states == [(plan.name.shard, plan.digest, None) for plan in plans]
+
+
+def test_a_missing_shard_of_a_finished_dataset_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is planned once, by the graph."""
+    monkeypatch.delattr(up_to_date, "LocalShards")
     images, output = make_images(tmp_path / "in", 3), tmp_path / "pets"
     assert build(images, output, "--shard-count", "3") == 0
     (shard, *_) = sorted(output.glob("pets-train*"))

@@ -159,6 +159,7 @@ class Request(NamedTuple):
     method: str
     path: str
     headers: Message
+    body: bytes = b""
 
 
 Answer = tuple[int, dict[str, str], bytes]  # status, headers, body
@@ -173,8 +174,8 @@ def answering(answer: Callable[[Request], Answer]) -> Iterator[str]:
         protocol_version = "HTTP/1.1"
 
         def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, headers, body = answer(Request(self.command, self.path, self.headers))
+            sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            status, headers, body = answer(Request(self.command, self.path, self.headers, sent))
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)

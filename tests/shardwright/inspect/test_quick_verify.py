@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from shardwright.format import naming
 from shardwright.format.manifest import read_manifest
 from shardwright.format.naming import ShardName
+from shardwright.inspect.cli import main
 from shardwright.inspect.faults import Verification
 from shardwright.inspect.quick_verify import verify_quickly
 from shardwright.storage.folder import Folder
@@ -84,6 +86,16 @@ def test_changes_of_a_dataset_in_a_store_are_found(store: StoreServer, pictures:
         f"{name.shard}: the shard is missing",
         f"{name.sidecar}: the index of {name.shard} is missing",
     ]
+
+
+def test_checksums_are_asked_for_at_once(local: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    met = threading.Barrier(3)  # of 3 shards
+
+    def know_nothing(*_: object) -> None:
+        met.wait(30)
+
+    monkeypatch.setattr(Folder, "stated_crc32c", know_nothing)
+    assert main(["verify", str(local), "--quick", "--threads", "3"]) == 0
 
 
 def test_a_copy_is_compared_by_kept_checksums(store: StoreServer, local: Path) -> None:

@@ -71,6 +71,10 @@ def test_local_paths(find, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 PART = "has an empty, '.' or '..' part in its name, which is not supported: rename the object"
 CONTROL = "has a control character in its name, which is not supported: rename the object"
+EXPRESS = (
+    "is in an S3 Express directory bucket, which is not supported: it lists in no order and its "
+    "etags are no checksums; use a general purpose bucket"
+)
 OTHERS = "use a local path or one of s3://, gs://, az://, http://, https://"
 
 
@@ -81,6 +85,7 @@ OTHERS = "use a local path or one of s3://, gs://, az://, http://, https://"
         ("S4://bucket", f"'S4://bucket': S4:// addresses are not supported; {OTHERS}"),
         ("s3://", "'s3://' has no bucket: write s3://BUCKET/PREFIX"),
         ("gs:///a", "'gs:///a' has no bucket: write gs://BUCKET/PREFIX"),
+        ("s3a://fast--use1-az4--x-s3/a", f"'s3a://fast--use1-az4--x-s3/a' {EXPRESS}"),
         ("s3://bucket/a//b", f"'s3://bucket/a//b' {PART}"),
         ("s3://bucket//a", f"'s3://bucket//a' {PART}"),
         ("s3://bucket/../a", f"'s3://bucket/../a' {PART}"),

@@ -5,15 +5,27 @@ from __future__ import annotations
 import pickle
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from shardwright.errors import ClientError, UsageError
 from shardwright.storage.clients import DEADLINE_SECONDS, client_for
 from shardwright.storage.folder import Folder
-from shardwright.storage.options import NO_OPTIONS, StorageOptions, parse_bool, parse_seconds
+from shardwright.storage.options import (
+    AZURE_KEYS,
+    GCS_KEYS,
+    NO_OPTIONS,
+    S3_KEYS,
+    StorageOptions,
+    parse_bool,
+    parse_seconds,
+    typed,
+)
 from tests.servers.processes import ACCESS_KEY, SECRET_KEY, TOKEN
 from tests.support.buckets import Bucket, on_s3_and_gcs
 from tests.support.build_helpers import build, make_images
@@ -36,10 +48,25 @@ from tests.support.build_helpers import build, make_images
         ("gs://b.c-d_e:anonymous=yes", ("gs://b.c-d_e", "skip_signature", "yes")),
         ("https://host:8443:user_agent=me", ("https://host:8443", "user_agent", "me")),
         ("deadline=2.5s", ("", "deadline", "2.5s")),
+        ("sts_endpoint=http://x", ("", "endpoint_url_sts", "http://x")),
     ],
 )
 def test_settings(text: str, setting: tuple[str, str, str]) -> None:
     assert StorageOptions.parse([text]).settings == (setting,)
+
+
+@pytest.mark.parametrize(
+    ("store", "keys"),
+    [(S3Store, S3_KEYS - {"profile"}), (GCSStore, GCS_KEYS), (AzureStore, AZURE_KEYS)],
+)
+def test_the_client_knows_every_key(store: Any, keys: frozenset[str]) -> None:
+    told = []
+    for key in keys:
+        try:
+            store("bucket", config={key: typed(key, "true")})
+        except (BaseError, ValueError) as error:
+            told.append(str(error))
+    assert not [text for text in told if "is not valid for store" in text]
 
 
 SECONDS = "must be a number of seconds above 0, such as 30"
