@@ -75,6 +75,11 @@ class StoreFault:
     answered: bool = True
     bodiless: bool = False
 
+    @property
+    def refused(self) -> bool:
+        """True if the store refused the request because there are too many."""
+        return self.kind in ("429", "503")
+
 
 def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault | None:
     """Return the fault for an error that obstore raised, or None if it is not the store's.
@@ -106,6 +111,11 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
     passes = status in _PASSING_STATUS or code in _PASSING_CODES
     unsettled = ThrottledError(message) if passes else StorageError(message)
     return StoreFault(unsettled, passes, str(status), bodiless=bodiless)
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return an error for `raise ... from`, or None if a traceback with its text had a secret."""
+    return error if redact(str(error)) == str(error) else None
 
 
 def is_past_end(error: Exception) -> bool:
