@@ -36,7 +36,7 @@ from transforms.inputs.detection import detect_source
 from transforms.inputs.source import SourceRequest
 from transforms.plan.shard_plans import ShardPlan
 from transforms.write.examples import ExampleEncoder
-from transforms.write.image_reads import ImageLocation, read_local_image
+from transforms.write.image_reads import main_places, read_local_image
 from transforms.write.shard_writing import make_chunks, write_shard
 from transforms.write.write_job import WriteJob
 
@@ -55,12 +55,7 @@ def best_us(function: Callable[[], object], images: int, rounds: int) -> float:
 
 def steps(references: pa.RecordBatch, folder: Path, rounds: int) -> list[tuple[str, float]]:
     """Return (step, microseconds per image), each step alone and in one thread."""
-    rows = [
-        ImageLocation(*row)
-        for row in zip(
-            *(references.column(name).to_pylist() for name in ImageLocation._fields), strict=True
-        )
-    ]
+    rows = main_places(references)
     data = [read_local_image(row) for row in rows]
     encoder = ExampleEncoder(image_classification().with_class_names(("a",)))
     nothing, crcs = [b""] * len(data), [value(image) for image in data]

@@ -217,7 +217,7 @@ class Client:
             )
 
     def signed(self, query: str) -> Any:
-        """Return a client like `objects` for a signed URL, which it takes 3 ms to make.
+        """Return a client like `objects` for one signed URL, with connections of its own.
 
         obstore adds the query of a web server's address to every request.
         """

@@ -158,9 +158,10 @@ def _settled(
     if code in _WRONG_REGION or status in (301, 307):
         return _wrong_region(store, str(error))
     if status == 403:
+        may_not = f"these credentials may not {verb} it"
+        reason = "a signed URL may have expired" if uri.startswith("http") else may_not
         return DeniedError(
-            f"{uri}: access denied: these credentials may not {verb} it "
-            f"(403 {code or 'Forbidden'} from {endpoint})"
+            f"{uri}: access denied: {reason} (403 {code or 'Forbidden'} from {endpoint})"
         )
     if status == 404:
         return MissingError(f"{uri}: there is no such object")

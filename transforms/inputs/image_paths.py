@@ -17,6 +17,7 @@ SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 STORE = r"^(s3a?|gs|gcs|az|https?)://"
 # Paths to resolve one by one: with dots, doubled slashes, a home folder, or the scheme file.
 _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"
+_SIGNED = r"(?is)^(?P<url>https?://[^?]*)\?(?P<query>[^=]*=.*)$"
 # What `addresses.redact` hides, for arrays.
 _SECRETS = (
     r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)[^/]*(@)",
@@ -33,6 +34,17 @@ def stems_of(paths: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(
         pc.replace_substring_regex(paths, r"(?s)^.*/", ""), _IMAGE_ENDING, r"\1"
     )
+
+
+def split_queries(paths: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """Return paths without the queries of signed URLs, and these queries, null for other paths.
+
+    Instead of a column of nulls, the queries are None.
+    """
+    if not pc.any(pc.match_substring_regex(paths, _SIGNED)).as_py():
+        return paths, None
+    parts = pc.extract_regex(paths, _SIGNED)
+    return pc.coalesce(pc.struct_field(parts, "url"), paths), pc.struct_field(parts, "query")
 
 
 def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
