@@ -83,6 +83,8 @@ def test_queries_are_split_off() -> None:
     paths, queries = split_queries(pa.array([*plain, *signed]))
     assert paths.to_pylist() == [*plain, "HTTPS://host/a b.png", "http://host/"]
     assert queries is not None
+    hidden = resolve_paths(pa.array(signed), ROOT)[1].to_pylist()
+    assert hidden == ["HTTPS://host/a b.png?***", "http://host/?***"]
     assert queries.to_pylist() == [None] * 5 + ["X-Amz-Signature=a%2Fb&c=?", "a=\n"]
 
 
