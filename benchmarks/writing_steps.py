@@ -75,7 +75,8 @@ def make_job(folder: Path, threads: int) -> WriteJob:
 
 def steps(references: pa.RecordBatch, folder: Path) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield (step, function that runs it on all images in one thread)."""
-    columns = (references.column(name).to_pylist() for name in ImageLocation._fields)
+    names = [name for name in ImageLocation._fields if name in references.schema.names]
+    columns = (references.column(name).to_pylist() for name in names)
     rows = [ImageLocation(*row) for row in zip(*columns, strict=True)]
     data = [read_local_image(row) for row in rows]
     encoder = ExampleEncoder(image_classification().with_class_names(("a",)))

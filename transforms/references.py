@@ -39,6 +39,10 @@ REFERENCE_SCHEMA = pa.schema(
     ]
 )
 
+# The query of a signed URL, a secret. Only batches with such URLs have this column, and nothing
+# that is published, logged or hashed has its values.
+QUERY = "query"
+
 # The place of an additional image of a record, such as a mask.
 PICTURE_TYPE = pa.struct(
     [("uri", pa.string()), ("offset", pa.int64()), ("num_bytes", pa.int64()), ("etag", pa.string())]
@@ -107,7 +111,13 @@ def set_column(batch: pa.RecordBatch, name: str, values: pa.Array) -> pa.RecordB
 
 def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of all batches, in order, as one batch."""
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if len(batches) == 1:
+        return batches[0]
+    if any(QUERY in batch.schema.names for batch in batches):
+        tables = [pa.Table.from_batches([batch]) for batch in batches]
+        whole = pa.concat_tables(tables, promote_options="default")
+        return whole.combine_chunks().to_batches()[0]
+    return pa.concat_batches(batches)
 
 
 def to_ipc(batch: pa.RecordBatch) -> bytes:

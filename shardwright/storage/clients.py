@@ -4,7 +4,9 @@ Transient errors are retried with exponential backoff until a deadline:
 
 * 5 seconds if the endpoint has never responded: it is probably wrong.
 * 30 seconds if other requests to the store succeed: only this object fails.
-* 3 minutes, or the `deadline` option, if no request succeeds: the store has an outage.
+* 3 minutes, or the `deadline` option, if no request succeeds: the store has an outage. Refused
+  requests (429, 503) as long, whatever succeeds: the store serves only so many a second. Their
+  number is limited (`request_rate`), and the wait for a turn does not count.
 
 A web server that failed so is left alone for a minute: a table may name thousands of its images.
 """
@@ -27,8 +29,9 @@ from shardwright.errors import ClientError, StorageError, UnreachableError, Unre
 from shardwright.storage.addresses import HIDDEN, redact
 from shardwright.storage.client_config import configure
 from shardwright.storage.counters import COUNTERS
-from shardwright.storage.faults import StoreFault, fault_of, is_past_end, is_whole_answer
+from shardwright.storage.faults import StoreFault, cause_of, fault_of, is_past_end, is_whole_answer
 from shardwright.storage.options import CLIENT_KEYS, StorageOptions, parse_seconds, typed
+from shardwright.storage.request_rate import RequestRate
 
 T = TypeVar("T")
 _LOG = logging.getLogger("shardwright.storage")
@@ -44,7 +47,7 @@ _TIMEOUTS = {"connect_timeout": "5s", "read_timeout": "15s", "timeout": "300s"}
 # Completing an upload is a single request, to which large stores respond slowly.
 _UPLOAD_TIMEOUTS = {**_TIMEOUTS, "read_timeout": "120s"}
 _NO_RETRIES: Any = {"max_retries": 0}
-_UPLOAD_RETRIES: Any = {"max_retries": 10}  # within the deadline
+_UPLOAD_RETRIES: Any = {"max_retries": 1000}  # the deadline ends them
 _HOSTS = {"s3": "the AWS endpoint", "gs": "storage.googleapis.com", "az": "the Azure endpoint"}
 
 
@@ -83,10 +86,12 @@ class Client:
                 or _HOSTS.get(self.scheme, store)
             )
         )
-        self.objects = self._make(values, _TIMEOUTS, _NO_RETRIES)
+        self._values = values
+        self.objects = self._make(_TIMEOUTS, _NO_RETRIES)
         upload_retries = {**_UPLOAD_RETRIES, "retry_timeout": timedelta(seconds=self.deadline)}
-        self.uploads = self._make(values, _UPLOAD_TIMEOUTS, upload_retries)
+        self.uploads = self._make(_UPLOAD_TIMEOUTS, upload_retries)
         self.etags_are_md5 = False
+        self._rate = RequestRate()
         self._answered = False
         self._last_success = 0.0
         self._last_failure = 0.0
@@ -122,6 +127,8 @@ class Client:
         if started < self._rests_until:
             raise UnreachableError(f"{uri}: {self.endpoint} did not respond to earlier requests")
         while True:
+            started += self._rate.wait()
+            sent = time.monotonic()
             COUNTERS.add("requests")
             try:
                 result = operation()
@@ -130,12 +137,15 @@ class Client:
                 if fault is None:
                     raise
                 if not fault.passes:
-                    raise fault.error from error
-                if self._gives_up(started, attempt):
-                    raise self._last_word(fault, started) from error
+                    raise fault.error from cause_of(error)
+                if fault.refused:
+                    self._rate.refused(sent)
+                if self._gives_up(fault, started, attempt):
+                    raise self._last_word(fault, started) from cause_of(error)
                 self._say(fault, attempt, started)
             else:
                 self._answered, self._last_success = True, time.monotonic()
+                self._rate.served()
                 return result
             COUNTERS.add(f"retries_{fault.kind}")
             # Random, so that the threads that an outage stopped do not all return at once.
@@ -150,7 +160,7 @@ class Client:
             return None
         self._answered = self._answered or fault.answered
         self._note(fault)
-        if fault.bodiless and explain is not None:
+        if fault.bodiless and explain is not None and not fault.refused:
             try:
                 explain()
             except (BaseError, OSError, ValueError) as told:
@@ -174,12 +184,14 @@ class Client:
             self._down_since = now
         self._last_failure = now
 
-    def _gives_up(self, started: float, attempt: int) -> bool:
+    def _gives_up(self, fault: StoreFault, started: float, attempt: int) -> bool:
         elapsed = time.monotonic() - started
         if not self._answered:
             return elapsed > FIRST_CONTACT_SECONDS or attempt > 5
         if self._serves_others(started):
-            return elapsed > min(ONE_OBJECT_SECONDS, self.deadline)
+            return elapsed > (
+                self.deadline if fault.refused else min(ONE_OBJECT_SECONDS, self.deadline)
+            )
         # Once the outage is longer than the deadline, queued requests get only a few attempts:
         # otherwise each would wait for the full deadline again.
         return elapsed > self.deadline or (
@@ -209,9 +221,18 @@ class Client:
                 "%s (%d attempts in %.0f s, retrying)", fault.error, attempt + 1, now - started
             )
 
-    def _make(self, values: Mapping[str, str], timeouts: Mapping[str, str], retries: Any) -> Any:
+    def signed(self, query: str) -> Any:
+        """Return a client like `objects` for one signed URL, with connections of its own.
+
+        obstore adds the query of a web server's address to every request.
+        """
+        return self._make(_TIMEOUTS, _NO_RETRIES, f"?{query}")
+
+    def _make(self, timeouts: Mapping[str, str], retries: Any, query: str = "") -> Any:
         given = {
-            key: _client_value(key, value) for key, value in values.items() if key in CLIENT_KEYS
+            key: _client_value(key, value)
+            for key, value in self._values.items()
+            if key in CLIENT_KEYS
         }
         client: Any = {**timeouts, **given}
         if self.endpoint.startswith("http://"):
@@ -229,7 +250,7 @@ class Client:
             )
         if self.scheme == "az":
             return AzureStore(name, config=config, client_options=client, retry_config=retries)
-        return HTTPStore(self.store, client_options=client, retry_config=retries)
+        return HTTPStore(self.store + query, client_options=client, retry_config=retries)
 
 
 def _client_value(key: str, value: str) -> object:

@@ -276,10 +276,18 @@ def _google_auth_provider(store: str, path: str) -> Callable[[], dict[str, objec
         ) from error
 
     def fresh_token() -> dict[str, object]:
-        credentials.refresh(Request())
+        try:
+            credentials.refresh(Request())
+        except GoogleAuthError as error:
+            raise CredentialsError(google_message(error)) from None
         return {"token": credentials.token, "expires_at": credentials.expiry.replace(tzinfo=UTC)}
 
     return fresh_token
+
+
+def google_message(error: Exception) -> str:
+    """Return the message of a google-auth error, whose text repeats it in the response."""
+    return str(error.args[0]) if error.args else str(error)
 
 
 def _answers(host: str) -> bool:

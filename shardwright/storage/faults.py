@@ -75,6 +75,11 @@ class StoreFault:
     answered: bool = True
     bodiless: bool = False
 
+    @property
+    def refused(self) -> bool:
+        """True if the store refused the request because there are too many."""
+        return self.kind in ("429", "503")
+
 
 def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault | None:
     """Return the fault for an error that obstore raised, or None if it is not the store's.
@@ -106,6 +111,11 @@ def fault_of(error: Exception, uri: str, verb: str, endpoint: str) -> StoreFault
     passes = status in _PASSING_STATUS or code in _PASSING_CODES
     unsettled = ThrottledError(message) if passes else StorageError(message)
     return StoreFault(unsettled, passes, str(status), bodiless=bodiless)
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """Return an error for `raise ... from`, or None if a traceback with its text had a secret."""
+    return error if redact(str(error)) == str(error) else None
 
 
 def is_past_end(error: Exception) -> bool:
@@ -148,9 +158,10 @@ def _settled(
     if code in _WRONG_REGION or status in (301, 307):
         return _wrong_region(store, str(error))
     if status == 403:
+        may_not = f"these credentials may not {verb} it"
+        reason = "a signed URL may have expired" if uri.startswith("http") else may_not
         return DeniedError(
-            f"{uri}: access denied: these credentials may not {verb} it "
-            f"(403 {code or 'Forbidden'} from {endpoint})"
+            f"{uri}: access denied: {reason} (403 {code or 'Forbidden'} from {endpoint})"
         )
     if status == 404:
         return MissingError(f"{uri}: there is no such object")

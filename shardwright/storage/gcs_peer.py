@@ -16,6 +16,7 @@ from xml.etree import ElementTree
 from shardwright.errors import CredentialsError, MissingError, MissingPeerError
 from shardwright.storage.checksums import StatedContent, read_crc32c
 from shardwright.storage.clients import Client
+from shardwright.storage.credentials import google_message
 
 _GOOGLE = "https://storage.googleapis.com"
 _CONNECT_SECONDS = 5.0
@@ -172,7 +173,9 @@ def _faults(client: Client) -> Iterator[None]:
     try:
         yield
     except GoogleAuthError as error:
-        raise CredentialsError(f"{client.store}: could not obtain credentials: {error}") from error
+        raise CredentialsError(
+            f"{client.store}: could not obtain credentials: {google_message(error)}"
+        ) from error
 
 
 def _session(client: Client) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import obstore
 
@@ -39,6 +39,7 @@ def read_object(
     num_bytes: int | None = None,
     etag: str | None = None,
     max_bytes: int | None = None,
+    query: str | None = None,
 ) -> ReadObject:
     """Return a whole object, checked against its etag if that is an MD5.
 
@@ -48,6 +49,7 @@ def read_object(
         num_bytes: Its length when it was listed, or None.
         etag: Its etag when it was listed, or None.
         max_bytes: Do not read an object that is longer.
+        query: The query of a signed URL.
 
     Raises:
         MissingError: It does not exist.
@@ -55,9 +57,12 @@ def read_object(
         StorageError: It cannot be read.
     """
     client, key = client_and_key(uri, options)
+    objects = client.signed(query) if query else client.objects
     digests = []
     for _ in range(_TRIES_FOR_CONTENT):
-        found = client.call(uri, "read", lambda: _get(client, key, uri, num_bytes, etag, max_bytes))
+        found = client.call(
+            uri, "read", lambda: _get(objects, key, uri, num_bytes, etag, max_bytes)
+        )
         COUNTERS.add("bytes_read", len(found.data))
         if not looks_like_md5(found.etag):
             return found
@@ -76,14 +81,14 @@ def read_object(
 
 
 def _get(
-    client: Client,
+    objects: Any,
     key: str,
     uri: str,
     num_bytes: int | None,
     etag: str | None,
     max_bytes: int | None,
 ) -> ReadObject:
-    result = obstore.get(client.objects, key)
+    result = obstore.get(objects, key)
     meta = result.meta
     there = plain_etag(meta["e_tag"])
     if (etag and there and etag != there) or (num_bytes is not None and meta["size"] != num_bytes):

@@ -237,14 +237,14 @@ def _get_range(client: Client, key: str, offset: int, length: int) -> bytes:
         raise
 
 
-def head_object(uri: str, options: StorageOptions) -> StatedFile | None:
-    """Return an object's metadata, or None if it does not exist.
+def head_object(uri: str, options: StorageOptions, query: str | None = None) -> StatedFile | None:
+    """Return an object's metadata, or None if it does not exist; `query` is that of a signed URL.
 
     Raises:
         StorageError: The request failed.
     """
     client, key = client_and_key(uri, options)
     try:
-        return head(client, uri, key, "read")
+        return head(client, uri, key, "read", query)
     except MissingError:
         return None

@@ -9,9 +9,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from shardwright.errors import MissingPeerError, StorageError
+from shardwright.storage.addresses import redact
 from shardwright.storage.checksums import StatedContent, read_crc32c
 from shardwright.storage.clients import Client
 from shardwright.storage.etags import looks_like_md5, plain_etag
+from shardwright.storage.faults import cause_of
 
 _UNSIGNED_KINDS = ("aws:kms", "aws:kms:dsse")  # encryptions whose etags are not MD5
 
@@ -82,7 +84,7 @@ def _faults(client: Client) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise StorageError(f"{client.store}: {error}") from error
+        raise StorageError(f"{client.store}: {redact(str(error))}") from cause_of(error)
 
 
 def _boto3_client(client: Client) -> Any:

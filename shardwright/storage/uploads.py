@@ -21,7 +21,7 @@ from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import Client, client_for
 from shardwright.storage.counters import COUNTERS
 from shardwright.storage.etags import plain_etag
-from shardwright.storage.faults import fault_of
+from shardwright.storage.faults import cause_of, fault_of
 from shardwright.storage.heads import head
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import start_read
@@ -54,7 +54,7 @@ class ObjectSink:
             fault = fault_of(error, self._uri, "write", self._client.endpoint)
             if fault is None:
                 raise
-            raise fault.error from error
+            raise fault.error from cause_of(error)
         self.num_bytes += len(data)
         self.crc32c = google_crc32c.extend(self.crc32c, data)
 
@@ -93,7 +93,7 @@ def open_upload(uri: str, options: StorageOptions) -> Iterator[ObjectSink]:
             _sweep(client, key)
             if fault is None:
                 raise
-            raise fault.error from error
+            raise fault.error from cause_of(error)
     COUNTERS.add("bytes_written", sink.num_bytes)
     _compare(client, key, uri, sink)
 

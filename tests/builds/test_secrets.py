@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import logging
 import pickle
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
 from apache_beam.internal.cloudpickle import cloudpickle
 
+import shardwright as sw
 from pipelines.graphs import build_graph
-from pipelines.job import describe_job
+from pipelines.job import describe_job, prepare_job
 from pipelines.options import parse_options
 from pipelines.temporary import temporary_folder
 from shardwright.errors import ShardwrightError, UsageError
 from shardwright.format.manifest import read_manifest
 from shardwright.storage.addresses import parse_address, redact
 from shardwright.storage.folder import Folder, files_of
-from shardwright.storage.options import StorageOptions
+from shardwright.storage.object_reads import read_object
+from shardwright.storage.options import NO_OPTIONS, StorageOptions
 from tests.servers.google_machine import google_machine
-from tests.support.buckets import Bucket
+from tests.support.buckets import OBJECT_HEADERS, Answer, Bucket, Request, answering
 from tests.support.build_helpers import build, make_images, reasons_of
 from tests.support.object_stores import upload_folder
 
@@ -77,7 +83,8 @@ def test_a_build_never_shows_a_secret(
     options = [f"--storage-option=secret_access_key={CANARY}", "--max-reject-fraction=0.9"]
     options += [f"--storage-option=endpoint=http://u:{CANARY}@127.0.0.1:9"]
     assert build(tmp_path / "t.csv", tmp_path / "out", *options) == 0
-    assert list(reasons_of(tmp_path / "out").values()) == ["bad_value"] * 3
+    reasons = sorted(reasons_of(tmp_path / "out").values())
+    assert reasons == ["bad_value", "bad_value", "unreadable"]
     assert CANARY.encode() not in text_of(tmp_path / "out")
     for argv in ([f"https://u:{CANARY}@h/x", "out"], ["in", f"https://h/x?k={CANARY}"],
                  ["in", "out", f"--labels=https://u:{CANARY}@h/x"],
@@ -135,7 +142,81 @@ def test_errors_and_pickles_of_options(tmp_path: Path) -> None:
     assert CANARY not in repr(options)
     with pytest.raises(ShardwrightError) as caught:
         files_of("s3://bucket/a", options).read_bytes("s3://bucket/a")
-    assert CANARY not in str(caught.value)
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
+    with answering(lambda _: (403, {}, b"")) as endpoint, pytest.raises(ShardwrightError) as caught:
+        read_object(f"{endpoint}/a", NO_OPTIONS, query=f"sig={CANARY}")
+    assert CANARY in str(caught.value.__context__)
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
     (tmp_path / "t.csv").write_text(f"path\nhttps://u:{CANARY}@h/a.png\n")
     job = describe_job(parse_options([str(tmp_path / "t.csv"), str(tmp_path / "out")]))
     assert CANARY.encode() not in pickle.dumps(job.source)
+
+
+def staged_graph(argv: list[str]) -> bytes:
+    with temporary_folder():
+        pipeline = beam.Pipeline("FnApiRunner")
+        build_graph(pipeline, prepare_job(parse_options(argv)))
+        return bytes(pipeline.to_runner_api().SerializeToString())
+
+
+@contextmanager
+def serving_signed(folder: Path) -> Iterator[tuple[str, list[Request]]]:
+    """Yield the endpoint of a server of a folder's files that wants signatures, and requests."""
+    requests: list[Request] = []
+
+    def answer(request: Request) -> Answer:
+        requests.append(request)
+        path, _, query = request.path.partition("?")
+        if request.method != "GET" or not query.startswith(f"sig={CANARY}%2F"):
+            return 403, {}, b""
+        data = (folder / unquote(path).lstrip("/")).read_bytes()
+        if "Range" not in request.headers:
+            return 200, OBJECT_HEADERS, data
+        return 206, {**OBJECT_HEADERS, "Content-Range": f"bytes 0-0/{len(data)}"}, data[:1]
+
+    with answering(answer) as endpoint:
+        yield endpoint, requests
+
+
+@pytest.mark.parametrize("columns", ["path,label", "path,label,size"])
+def test_signed_urls_are_read_and_stored_without_their_queries(
+    tmp_path: Path,
+    columns: str,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    paths = sorted(make_images(tmp_path / "in", 9).rglob("*.png"))
+    (tmp_path / "in" / "copy.png").write_bytes(paths[0].read_bytes())
+    sized = "size" in columns
+
+    def write_table(name: str, rows: dict[str, Path]) -> None:
+        lines = [f"{row},cat" + f",{path.stat().st_size}" * sized for row, path in rows.items()]
+        (tmp_path / name).write_text("\n".join([columns, *lines]) + "\n")
+
+    def sign(signature: str) -> None:
+        urls = {path: f"{endpoint}/{path.relative_to(tmp_path)}" for path in paths[:6]}
+        rows = {f"{url}?sig={CANARY}%2F{signature}&x=1": path for path, url in urls.items()}
+        rows |= {f"{endpoint}/denied.png?sig=no{CANARY}": paths[0]} if sized else {}
+        write_table("1.csv", rows)
+
+    given = [f"{tmp_path}/*.csv", str(tmp_path / "out"), "--max-reject-fraction=0.9"]
+    given += ["--duplicates=drop", *["--size-column=size"] * sized]
+    local = [*paths[6:], tmp_path / "in" / "copy.png"]
+    write_table("2.csv", {str(path.relative_to(tmp_path)): path for path in local})
+    with serving_signed(tmp_path) as (endpoint, requests):
+        sign("first")
+        assert build(*given) == 0
+        assert CANARY.encode() not in staged_graph([*given, "--if-exists=overwrite"])
+        sign("second")
+        assert build(*given) == 0
+    assert sw.open(given[1]).splits["train"].num_records == 9
+    rejects = sorted(reasons_of(tmp_path / "out").values())
+    assert rejects == ["dropped_duplicate", *["unreadable"] * sized]
+    assert {request.method for request in requests} == {"GET"}
+    told = "".join(capfd.readouterr()) + caplog.text
+    assert f"{endpoint}/in/".encode() in text_of(tmp_path / "out")
+    assert CANARY.encode() not in text_of(tmp_path / "out")
+    assert CANARY not in told
+    assert "up to date" in told
+    assert ("access denied: a signed URL may have expired (403" in told) == sized

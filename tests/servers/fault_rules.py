@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
+BURST_S = 0.1  # what a limit per second leaves over in a pause, for a burst of requests
 Kind = Literal["status", "reset", "truncate", "stall", "corrupt", "latency", "reset_after_upstream"]
 
 
@@ -28,6 +30,7 @@ class Fault:
         method: Only requests with this method.
         path_contains: Only requests whose target (path and query, as sent) has this text.
         skip: Number of matching requests that pass first.
+        beyond_per_second: Only requests beyond so many matching ones a second.
         upload: The body is the request's, not the answer's (`reset`, `stall`, `corrupt`).
         at_byte: An offset in the body, from 0; chunk sizes do not count.
 
@@ -41,6 +44,7 @@ class Fault:
     method: str | None = None
     path_contains: str | None = None
     skip: int = 0
+    beyond_per_second: float | None = None
     upload: bool = False
     at_byte: int | None = None
     status: int = 503
@@ -79,6 +83,7 @@ class _Rule:
 
     fault: Fault
     skipped: int = 0
+    next_passes_at: float = 0.0  # of a limit per second
     claimed: int = 0  # by requests that it hit, and those under way that it may hit yet
     hits: int = 0
 
@@ -88,6 +93,12 @@ class _Rule:
             return False
         if self.fault.times is not None and self.claimed >= self.fault.times:
             return False
+        if self.fault.beyond_per_second is not None:
+            now = time.monotonic()
+            self.next_passes_at = max(self.next_passes_at, now - BURST_S)
+            if self.next_passes_at <= now:
+                self.next_passes_at += 1 / self.fault.beyond_per_second
+                return False
         self.claimed += 1
         return True
 

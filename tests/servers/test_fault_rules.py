@@ -6,9 +6,11 @@ The tests of `shardwright.storage` depend on every kind, and on the number of hi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
+from tests.servers import fault_rules
 from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.servers.fault_rules import Rules
 from tests.servers.fault_upstream import Upstream, ask_once, connect, raw, read_to_end, wait_until
@@ -191,6 +193,19 @@ def test_a_body_without_that_byte_is_no_hit(proxy: FaultProxy, kind: str) -> Non
     with raw(proxy, GET % b"/plain/d") as client:
         assert client.recv(20)
         wait_until(lambda: proxy.hits(fault) == 1)
+
+
+def test_requests_beyond_a_number_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(fault_rules, "time", SimpleNamespace(monotonic=lambda: now))
+    rules = Rules()
+    rules.add([Fault("status", None, beyond_per_second=50, path_contains="x")])
+    passed = []
+    for _ in range(3):  # a burst of a tenth of a second after a pause, and then 50 a second
+        passed.append([rules.claim("GET", "/x")[1] is None for _ in range(8)].count(True))
+        now += 0.04
+    assert passed == [6, 2, 2]
+    assert rules.claim("GET", "/y")[1] is None
 
 
 def test_times_holds_for_concurrent_requests(proxy: FaultProxy) -> None:

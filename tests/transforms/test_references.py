@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardwright.format.naming import ShardName
 from tests.support.helpers import references
 from transforms import references as refs
+from transforms.plan.shard_plans import ShardPlan
 from transforms.references import digest_of, from_ipc, to_ipc
 from transforms.rejects import RejectReason
 
@@ -30,6 +32,30 @@ BATCH = references(
     },
 )
 CUTS = st.lists(st.integers(0, 3), max_size=3)
+
+
+QUERIES = pa.array(["sig=1", None, "sig=3"])
+SIGNED = BATCH.append_column(refs.QUERY, QUERIES)
+
+
+def test_some_batches_have_queries_of_signed_urls() -> None:
+    # The column has another place in each batch, because others were added since.
+    batches = [refs.set_column(batch, "x/last", QUERIES) for batch in (BATCH, SIGNED, BATCH)]
+    names = batches[0].schema.names
+    for some in (batches, batches[1:], batches[:2]):
+        whole = refs.concat(some)
+        for number, batch in enumerate(some):
+            part = whole.slice(3 * number, 3)
+            assert digest_of(b"", part.select(names)) == digest_of(b"", batches[0])
+            wanted = QUERIES if refs.QUERY in batch.schema.names else pa.nulls(3, pa.string())
+            assert part.column(refs.QUERY) == wanted
+
+
+def test_a_shards_digest_is_the_same_for_other_signatures() -> None:
+    other = refs.set_column(SIGNED, refs.QUERY, QUERIES[::-1])
+    name = ShardName("name", "train", 0, 1)
+    digests = [ShardPlan.make(name, batch, b"s").digest for batch in (BATCH, SIGNED, other)]
+    assert len(set(digests)) == 1
 
 
 def test_golden_digest() -> None:

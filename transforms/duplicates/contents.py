@@ -25,6 +25,8 @@ from transforms.rejects import Reject, RejectReason
 from transforms.write.image_reads import (
     AHEAD_BYTES,
     ImageLocation,
+    main_places,
+    place_columns,
     read_local_image,
     read_remote_image,
 )
@@ -72,11 +74,11 @@ def take_candidates(batch: pa.RecordBatch, lengths: Lengths) -> pa.RecordBatch:
     repeated = is_among(batch.column("num_bytes").to_numpy(), lengths.lengths[lengths.repeated])
     return keep_rows(
         batch, repeated | batch.column("etag").is_null().to_numpy(zero_copy_only=False)
-    ).select([*_COMPARED, *_read_columns()])
+    ).select([*_COMPARED, *_read_columns(batch.schema)])
 
 
-def _read_columns() -> list[str]:
-    return [name for name in ImageLocation._fields if name not in _COMPARED]
+def _read_columns(schema: pa.Schema) -> list[str]:
+    return [name for name in place_columns(schema) if name not in _COMPARED]
 
 
 def hash_images(
@@ -92,12 +94,7 @@ def hash_images(
     Raises:
         StorageError: A whole store fails, rather than one object.
     """
-    places = [
-        ImageLocation(*row)
-        for row in zip(
-            *(batch.column(name).to_pylist() for name in ImageLocation._fields), strict=True
-        )
-    ]
+    places = main_places(batch)
     digests: list[bytes | None] = []
     for start, stop in _runs(places):
         in_flight = threads or (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from shardwright.storage.objects import head_object
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
 from transforms.inputs.file_rules import Problem, etag_of, file_problem, size_problem
-from transforms.references import keep_rows, set_column
+from transforms.references import QUERY, keep_rows, set_column
 from transforms.rejects import Reject, RejectReason, reason_of
 
 
@@ -41,7 +42,8 @@ def look_up_batch(
         listed_in: The file that lists them, for the details of rejects.
     """
     uris = batch.column("uri").to_pylist()
-    found = look_up(uris, storage, listed_in=listed_in)
+    queries = batch.column(QUERY).to_pylist() if QUERY in batch.schema.names else None
+    found = look_up(uris, storage, listed_in=listed_in, queries=queries)
     rejects, sizes, etags = [], [], []
     for image_id, uri, lookup in zip(batch.column("id").to_pylist(), uris, found, strict=True):
         if lookup.problem:
@@ -56,11 +58,23 @@ def look_up_batch(
 
 
 def look_up(
-    uris: Sequence[str], storage: StorageOptions, *, listed_in: str = "the table"
+    uris: Sequence[str],
+    storage: StorageOptions,
+    *,
+    listed_in: str = "the table",
+    queries: Sequence[str | None] | None = None,
 ) -> Iterator[FileLookup]:
-    """Yield the state of each file or object, in order; objects are looked up concurrently."""
+    """Yield the state of each file or object, in order; objects are looked up concurrently.
+
+    Args:
+        uris: The files and objects.
+        storage: Options of their stores.
+        listed_in: The file that lists them, for the details of rejects.
+        queries: The queries of signed URLs; None if there are none.
+    """
     if any(map(is_remote, uris)):
-        yield from map_reads(lambda uri: _look_up_object(uri, storage, listed_in), uris)
+        signed = zip(uris, queries or itertools.repeat(None), strict=False)
+        yield from map_reads(lambda one: _look_up_object(*one, storage, listed_in), signed)
     else:
         yield from (_look_up_file(uri, listed_in) for uri in uris)
 
@@ -77,11 +91,13 @@ def _look_up_file(uri: str, listed_in: str) -> FileLookup:
     return FileLookup(problem=problem) if problem else FileLookup(status.st_size, etag_of(status))
 
 
-def _look_up_object(uri: str, storage: StorageOptions, listed_in: str) -> FileLookup:
+def _look_up_object(
+    uri: str, query: str | None, storage: StorageOptions, listed_in: str
+) -> FileLookup:
     if not is_remote(uri):
         return _look_up_file(uri, listed_in)
     try:
-        found = head_object(uri, storage)
+        found = head_object(uri, storage, query)
     except UsageError as error:
         return FileLookup(problem=(RejectReason.BAD_VALUE, str(error)))
     except StorageError as error:

@@ -17,11 +17,9 @@ SCHEME = r"^[A-Za-z][A-Za-z0-9+.-]*://"
 STORE = r"^(s3a?|gs|gcs|az|https?)://"
 # Paths to resolve one by one: with dots, doubled slashes, a home folder, or the scheme file.
 _ODD_PATH = r"^~|(^|/)\.{1,2}(/|$)|//|^file:"
-# What `addresses.redact` hides, for arrays.
-_SECRETS = (
-    r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)[^/]*(@)",
-    r"(?is)^(https?://[^?]*\?)[^=]*=.*()",
-)
+# What `addresses.redact` hides in texts, for arrays of addresses.
+_LOGIN = r"(?s)^([A-Za-z][A-Za-z0-9+.-]*://)[^/]*@"
+_SIGNED = r"(?is)^(?P<url>https?://[^?]*)\?(?P<query>[^=]*=.*)$"
 _IMAGE_ENDING = rf"(?is)(.)\.({'|'.join(sorted(IMAGE_EXTENSIONS))})$"
 
 
@@ -35,6 +33,17 @@ def stems_of(paths: pa.Array) -> pa.Array:
     )
 
 
+def split_queries(paths: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+    """Return paths without the queries of signed URLs, and these queries, null for other paths.
+
+    Instead of a column of nulls, the queries are None.
+    """
+    if not pc.any(pc.match_substring_regex(paths, _SIGNED)).as_py():
+        return paths, None
+    parts = pc.extract_regex(paths, _SIGNED)
+    return pc.coalesce(pc.struct_field(parts, "url"), paths), pc.struct_field(parts, "query")
+
+
 def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
     """Return (path relative to `root`, absolute path or address) for each path.
 
@@ -43,8 +52,8 @@ def resolve_paths(paths: pa.Array, root: str) -> tuple[pa.Array, pa.Array]:
     addresses cannot be read.
     """
     if pc.any(pc.match_substring(paths, "://")).as_py():
-        for pattern in _SECRETS:
-            paths = pc.replace_substring_regex(paths, pattern, rf"\1{HIDDEN}\2")
+        paths = pc.replace_substring_regex(paths, _LOGIN, rf"\1{HIDDEN}@")
+        paths = pc.replace_substring_regex(paths, _SIGNED, rf"\1?{HIDDEN}")
     folder = root.rstrip("/") + "/"
     below = pc.if_else(pc.equal(paths, ""), "", pc.binary_join_element_wise(folder, paths, ""))
     whole = pc.match_substring_regex(paths, f"^/|{SCHEME}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from shardwright.format.naming import ShardName
-from transforms.references import digest_of, from_ipc, to_ipc
+from transforms.references import QUERY, digest_of, from_ipc, to_ipc
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,13 @@ class ShardPlan:
 
     @classmethod
     def make(cls, name: ShardName, references: pa.RecordBatch, settings: bytes) -> ShardPlan:
-        """Make a plan; drop the rows and groups, which decide nothing once a shard is planned."""
+        """Make a plan; drop the rows and groups, which decide nothing once a shard is planned.
+
+        The digest is the same for other signatures of the same URLs.
+        """
         references = references.drop_columns(["row", "group"])
-        return cls(name, digest_of(settings, references), references)
+        hashed = [column for column in references.schema.names if column != QUERY]
+        return cls(name, digest_of(settings, references.select(hashed)), references)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (self.name, self.digest, to_ipc(self.references))

@@ -19,7 +19,7 @@ from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import REQUESTS_IN_FLIGHT, start_read
 from transforms.images.kinds import RejectedImage
 from transforms.inputs.file_rules import SPOOL_ETAG, etag_of, file_problem, size_problem
-from transforms.references import picture_columns, record_bytes
+from transforms.references import QUERY, picture_columns, record_bytes
 from transforms.rejects import RejectReason, reason_of
 
 
@@ -31,12 +31,14 @@ class ImageLocation(NamedTuple):
         offset: Start of the image in it, in bytes; None if the image is all of it.
         num_bytes: Length of the image in bytes.
         etag: A value that changes with the file's or object's content; None if not looked up.
+        query: The query of a signed URL; None for any other address.
     """
 
     uri: str
     offset: int | None
     num_bytes: int
     etag: str | None
+    query: str | None = None
 
 
 ImageRead = Callable[[], bytes]  # returns an image's bytes, or raises RejectedImage
@@ -66,14 +68,24 @@ def start_reads(
 
 def places_of(references: pa.RecordBatch) -> list[ImageLocation | None]:
     """Return the places in the order of `start_reads`; None for an image that a record lacks."""
-    columns = (references.column(name).to_pylist() for name in ImageLocation._fields)
-    places: list[ImageLocation | None] = [ImageLocation(*row) for row in zip(*columns, strict=True)]
+    places: list[ImageLocation | None] = [*main_places(references)]
     for name in picture_columns(references.schema):
         places += [
             None if picture is None else ImageLocation(**picture)
             for picture in references.column(name).to_pylist()
         ]
     return places
+
+
+def place_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns that hold the places of the records' own images, in their order."""
+    return [name for name in ImageLocation._fields if name != QUERY or name in schema.names]
+
+
+def main_places(references: pa.RecordBatch) -> list[ImageLocation]:
+    """Return the place of each record's own image."""
+    columns = (references.column(name).to_pylist() for name in place_columns(references.schema))
+    return [ImageLocation(*row) for row in zip(*columns, strict=True)]
 
 
 def start_read_of(
@@ -141,12 +153,11 @@ def read_remote_image(place: ImageLocation, storage: StorageOptions) -> bytes:
         RejectedImage: The object is missing, denied, changed, or fails while others are served.
         StorageError: The whole store fails.
     """
-    uri, offset, num_bytes, etag = place
+    uri, offset, num_bytes, etag, query = place
     try:
         if offset is None:
-            data = read_object(
-                uri, storage, num_bytes=None if etag is None else num_bytes, etag=etag
-            ).data
+            expected = None if etag is None else num_bytes
+            data = read_object(uri, storage, num_bytes=expected, etag=etag, query=query).data
         else:
             data = read_object_part(
                 uri, storage, offset, num_bytes, etag=None if _is_spooled(place) else etag

@@ -287,8 +287,9 @@ def test_tokens_that_cannot_be_obtained(gcs_bucket: Bucket, home: Path, set_env:
         set_env(**{GOOGLE_FILE: external_account(endpoint, home)})
         folder = Folder.at(gcs_bucket.uri, at_endpoint(gcs_bucket))
         for ask in (lambda: folder.read_bytes("x"), folder.names, folder.abort_uploads):
-            with pytest.raises(CredentialsError, match=message), takes(0, 30):
+            with pytest.raises(CredentialsError, match=message) as caught, takes(0, 30):
                 ask()
+            assert str(caught.value).count("invalid_grant") == 1
 
 
 def test_options_of_one_bucket_alone(s3_bucket: Bucket, gcs_bucket: Bucket) -> None:

@@ -136,7 +136,7 @@ def test_an_etag_of_an_encrypted_object_is_no_md5(s3_bucket: Bucket) -> None:
 def test_the_head_of_an_empty_object_is_refused_once(bucket: Bucket, proxy: FaultProxy) -> None:
     """The request for the reason asks for a byte, and there is none."""
     bucket.put("empty", b"")
-    proxy.add(Fault("status", 1, method="HEAD"))
+    proxy.add(Fault("status", 1, status=500, method="HEAD"), Fault("status", 1, method="HEAD"))
     assert bucket.behind(proxy).folder().num_bytes_of("empty") == 0
 
 

@@ -86,9 +86,13 @@ def test_few_bytes_are_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(contents, "AHEAD_BYTES", 10)
     files_of = {f"f{number}": bytes([number // 2]) * (4 if number else 20) for number in range(9)}
     batch = files(tmp_path, **files_of)
-    columns = (batch[name].to_pylist() for name in contents.ImageLocation._fields)
-    places = list(map(contents.ImageLocation, *columns))
-    assert list(contents._runs(places)) == [(0, 1), (1, 3), (3, 5), (5, 7), (7, 9)]
+    assert list(contents._runs(contents.main_places(batch))) == [
+        (0, 1),
+        (1, 3),
+        (3, 5),
+        (5, 7),
+        (7, 9),
+    ]
     found = contents_of(batch, threads=2)
     assert (len(found), len(set(found))) == (9, 6)
 

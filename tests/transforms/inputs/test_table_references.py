@@ -124,7 +124,7 @@ def test_details_state_the_row(tmp_path: Path) -> None:
     source = source_of(tmp_path, "image,key,n\n" + "\n".join(lines) + "\n", id="key")
     parts = list(list_table(source))
     stores = "s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH, "
-    stores += "without a password or a query"
+    stores += "without a password"
     assert [(reject.id, str(reject.reason), reject.detail) for reject in rejects_of(parts)] == [
         ("a", "bad_value", "row 0: the image column 'image' is empty"),
         ("", "bad_id", "row 1: the id is empty"),

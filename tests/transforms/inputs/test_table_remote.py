@@ -16,7 +16,7 @@ from tests.servers.fault_proxy import Fault, FaultProxy
 from tests.support.buckets import Bucket
 from tests.support.helpers import TINY_PNG, make_files, rejects_of, rows_of
 from tests.support.listings import detect, list_source
-from transforms.inputs.image_paths import resolve_paths
+from transforms.inputs.image_paths import resolve_paths, split_queries
 from transforms.inputs.tables.table_roles import ROLE_COLUMNS
 from transforms.rejects import Reject
 
@@ -76,6 +76,18 @@ def test_paths_below_a_prefix(written: str, relative: str, uri: str) -> None:
         assert [column[0].as_py() for column in found] == [relative, uri]
 
 
+def test_queries_are_split_off() -> None:
+    plain = ["a.png?b=c", "s3://bucket/a.png?b=c", "https://host/a.png", "https://host/a?b", ""]
+    assert split_queries(pa.array(plain)) == (pa.array(plain), None)
+    signed = ["HTTPS://host/a b.png?X-Amz-Signature=a%2Fb&c=?", "http://host/?a=\n"]
+    paths, queries = split_queries(pa.array([*plain, *signed]))
+    assert paths.to_pylist() == [*plain, "HTTPS://host/a b.png", "http://host/"]
+    assert queries is not None
+    hidden = resolve_paths(pa.array(signed), ROOT)[1].to_pylist()
+    assert hidden == ["HTTPS://host/a b.png?***", "http://host/?***"]
+    assert queries.to_pylist() == [None] * 5 + ["X-Amz-Signature=a%2Fb&c=?", "a=\n"]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
 def test_table_formats(bucket: Bucket, suffix: str) -> None:
     names, folder = ["cat/1.png", "dog/ü 2.png"], bucket.folder("in")
@@ -126,7 +138,7 @@ def test_bad_rows_are_rejected(bucket: Bucket) -> None:
     no_part = "has an empty, '.' or '..' part in its name, which is not supported: rename the "
     scheme = (
         "is not an object's address (s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, "
-        "https://HOST/PATH, without a password or a query)"
+        "https://HOST/PATH, without a password)"
     )
     no_bucket = f"bucket 'no-such-bucket' does not exist at {bucket.server.endpoint}: check the "
     expected = {

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from transforms.inputs.boundary import keep_inside
 from transforms.inputs.file_lookups import look_up_batch
-from transforms.inputs.image_paths import SCHEME, STORE, resolve_paths, stems_of
+from transforms.inputs.image_paths import SCHEME, STORE, resolve_paths, split_queries, stems_of
 from transforms.inputs.source import Rows, SourceFormat
 from transforms.inputs.tables.table_columns import (
     as_text,
@@ -23,7 +23,7 @@ from transforms.inputs.tables.table_files import read_table_file
 from transforms.inputs.tables.table_layout import TableFacts, TableLayout
 from transforms.inputs.tables.table_look import look
 from transforms.inputs.tables.table_pictures import look_up_pictures
-from transforms.references import extra_name, keep_rows, reject_rows, set_column
+from transforms.references import QUERY, extra_name, keep_rows, reject_rows, set_column
 from transforms.rejects import Reject, RejectReason
 
 _EMPTY = r"^$"
@@ -93,7 +93,7 @@ def _text_rules(table: TableLayout, where: str) -> Iterator[tuple[str, str, Reje
             RejectReason.BAD_VALUE,
             f"{where}row {{row}}: {{uri}} is not an object's address "
             "(s3://BUCKET/KEY, gs://BUCKET/KEY, az://CONTAINER/KEY, https://HOST/PATH, "
-            "without a password or a query)",
+            "without a password)",
         )
 
 
@@ -108,7 +108,8 @@ def _raw_references(
         )
 
     folder = table.folder_of(name)
-    relative, uris = resolve_paths(pc.fill_null(text(table.image), ""), folder)
+    written, queries = split_queries(pc.fill_null(text(table.image), ""))
+    relative, uris = resolve_paths(written, folder)
     if folder != table.root:  # two folders may each have their a.png
         relative, _ = resolve_paths(uris, table.root)
     columns = {
@@ -125,6 +126,8 @@ def _raw_references(
         "label": empty_as_null(text(table.label)),
         **{extra_name(name): raw.column(name) for name in table.extra_columns},
     }
+    if queries is not None and table.names_files:
+        columns[QUERY] = queries
     return pa.RecordBatch.from_pydict(columns)
 
 

@@ -1,0 +1,81 @@
+"""A store that serves so many requests a second and refuses all others, read by many processes.
+
+The long form prints what it measured: `python -m pytest -s --long FILE`.
+"""
+
+from __future__ import annotations
+
+import bisect
+import multiprocessing
+import time
+from collections.abc import Iterator
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+import pytest
+
+from shardwright.storage.options import StorageOptions
+from shardwright.storage.reads import map_reads
+from tests.servers.fault_proxy import Fault, FaultProxy
+from tests.support.buckets import Bucket
+from transforms.images.kinds import RejectedImage
+from transforms.write.image_reads import ImageLocation, read_remote_image
+
+START_SECONDS = 120  # for 16 processes to start on a busy machine
+
+
+def read_for(
+    seconds: float, uris: list[str], options: StorageOptions, start: Barrier, results: Any
+) -> None:
+    """Read images again and again as a build does; put when each was read, and the rejects."""
+    served: list[float] = []
+
+    def read(uri: str) -> str | None:
+        try:
+            read_remote_image(ImageLocation(uri, None, 1000, None), options)
+        except RejectedImage as rejected:
+            return str(rejected)
+        served.append(time.monotonic() - begun)
+        return None
+
+    def endless() -> Iterator[str]:
+        while time.monotonic() < begun + seconds:
+            yield from uris
+
+    start.wait(START_SECONDS)
+    begun = time.monotonic()
+    rejects = [reject for reject in map_reads(read, endless()) if reject]
+    results.put((sorted(served), rejects))
+
+
+@pytest.mark.parametrize(
+    ("num_processes", "per_second", "seconds"),
+    [(3, 200, 3), pytest.param(16, 1000, 20, marks=pytest.mark.long)],
+)
+def test_processes_share_what_the_store_serves(
+    s3_bucket: Bucket, s3_proxy: FaultProxy, num_processes: int, per_second: int, seconds: float
+) -> None:
+    keys = s3_bucket.fill((f"{number:02d}" for number in range(50)), bytes(1000))
+    uris = [f"{s3_bucket.uri}/{key}" for key in keys]
+    s3_proxy.add(refusal := Fault("status", None, beyond_per_second=per_second))
+    context = multiprocessing.get_context("spawn")
+    start, results = context.Barrier(num_processes), context.Queue()
+    given = (seconds, uris, s3_bucket.behind(s3_proxy).options(), start, results)
+    processes = [context.Process(target=read_for, args=given) for _ in range(num_processes)]
+    for process in processes:
+        process.start()
+    found = [results.get(timeout=2 * START_SECONDS) for _ in processes]
+    for process in processes:
+        process.join()
+    # In the first quarter, processes learn what the store serves.
+    learned = seconds / 4
+    counts = [bisect.bisect(times, seconds) - bisect.bisect(times, learned) for times, _ in found]
+    served = sum(counts) / (seconds - learned)
+    rejects = [reject for _, rejects in found for reject in rejects]
+    print(
+        f"\n{num_processes} processes, a store of {per_second} requests a second: served "
+        f"{served:.0f} a second ({served / per_second:.1%}), refused {s3_proxy.hits(refusal)} of "
+        f"{s3_proxy.num_requests}, rejects {len(rejects)}"
+    )
+    assert not rejects
+    assert served >= 0.9 * per_second
