@@ -26,7 +26,7 @@ class ListImages(beam.PTransform):
             begin
             | "Source" >> beam.Create([source.facts])  # SourceFacts
             # The facts may list every part, so they travel once, with the DoFn of List.
-            | "Parts" >> beam.FlatMap(lambda facts: facts.parts())  # part name
+            | "Parts" >> beam.FlatMap(lambda facts: facts.worker_parts())  # part name
             | "Spread" >> beam.Reshuffle()
             | "List" >> Route(source.list_part, pa.RecordBatch)  # references, any order
         )

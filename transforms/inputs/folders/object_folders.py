@@ -8,6 +8,7 @@ from shardwright.errors import ChangedError, DeniedError, MissingError
 from shardwright.storage.addresses import key_problem, parse_address
 from shardwright.storage.clients import client_for
 from shardwright.storage.folder import files_of
+from shardwright.storage.key_ranges import ALL_KEYS, KeyRange
 from shardwright.storage.listing import ObjectRow, list_pages
 from shardwright.storage.options import StorageOptions
 from shardwright.storage.reads import map_reads
@@ -25,15 +26,18 @@ from transforms.rejects import Reject, RejectReason
 
 
 def list_prefix(
-    uri: str, split_folders: Sequence[str], options: StorageOptions
+    uri: str,
+    split_folders: Sequence[str],
+    options: StorageOptions,
+    keys: KeyRange = ALL_KEYS,
 ) -> Iterator[ImageRow | Reject]:
-    """Yield a row or a reject for every object below the prefix, in no order.
+    """Yield a row or a reject for every object of a range below the prefix, in no order.
 
     Objects that stand for folders (no bytes, no dot in the name) are rejected as other files.
     """
     store, prefix = parse_address(uri)
     start = len(prefix) + 1 if prefix else 0
-    for page in list_pages(client_for(store, options), prefix):
+    for page in list_pages(client_for(store, options), prefix, keys):
         problems = [_problem(row.key[start:], row) for row in page]
         _look_into_others(store, page, problems, options)
         for row, problem in zip(page, problems, strict=True):
