@@ -73,9 +73,9 @@ def cut_range(
     other has seen, or finds the upper half of a range empty.
 
     Args:
-        list_after: Returns the first `page_keys` keys after a key, or of all, in order.
+        list_after: Returns the first page of keys after a key, or of all, in order.
         prefix: The start of all keys.
-        page_keys: The most keys that it returns; fewer mean that no more follow.
+        page_keys: The keys of a page; fewer mean that no more follow.
         wanted: The most ranges; those with more than a page of keys are halved in turn.
     """
     letters: set[str] = set()
@@ -86,7 +86,7 @@ def cut_range(
         found = [key for key in list_after(keys.after) if key in keys]
         if found and is_cut:
             cuts.append(keys.after)
-        if len(found) == page_keys:
+        if len(found) >= page_keys:
             letters.update(found[0], found[-1])
             cut = middle(found[-1], keys.up_to, prefix, letters)
             if cut is not None:

@@ -24,6 +24,7 @@ from shardwright.storage.etags import plain_etag
 from shardwright.storage.key_ranges import ALL_KEYS, KeyRange, cut_range, middle
 
 PAGE_KEYS = 1000
+LONG_KEYS = PAGE_KEYS - 1  # a full first page may lack the folder's own placeholder
 _LISTERS = 16  # ranges listed in parallel
 _PAGES_ALONE = 2  # before threads start; a page of 1,000 keys does not say that more follow
 _WAITING_PAGES = 64  # pages queued for the caller: 64,000 keys, about 30 MB
@@ -78,7 +79,7 @@ def cut_prefix(client: Client, prefix: str, wanted: int) -> list[KeyRange]:
     def list_after(key: str | None) -> list[str]:
         return [row.key for row in next(_pages(client, prefix, key), [])]
 
-    return cut_range(list_after, prefix and f"{prefix}/", PAGE_KEYS, wanted)
+    return cut_range(list_after, prefix and f"{prefix}/", LONG_KEYS, wanted)
 
 
 def _can_be_cut(client: Client) -> bool:

@@ -62,6 +62,7 @@ def ids_of(rows: Rows) -> list[str]:
 @on_s3_and_gcs
 def test_workers_list_ranges_of_a_long_prefix(bucket: Bucket) -> None:
     bucket.fill([f"in/{'äb c'[number % 4]}/{number}.png" for number in range(2500)], TINY_PNG)
+    bucket.put("in/", b"")  # listed and left out
     source = detect(f"{bucket.uri}/in", NONE, storage=bucket.options())
     parts = list(source.facts.worker_parts())
     found = [sorted(ids_of_part(source, part)) for part in parts]

@@ -184,7 +184,7 @@ def test_listings_without_bytes_are_forgotten(tmp_path: Path, folder: Folder, so
 
 
 def test_incomplete_listings_are_forgotten(tmp_path: Path, folder: Folder, source: str) -> None:
-    """What cut a part short may have passed, and an etag does not show that."""
+    """A fault of a disk may pass, and an etag does not show that."""
     part = Reject("", source, RejectReason.INCOMPLETE, "input/output error")
     for etag, reject in (("e1", part), ("e2", REJECT)):
         list(spooled(folder, source, etag, NO_OPTIONS, lambda _, one=reject: iter([one])))

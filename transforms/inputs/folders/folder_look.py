@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from shardwright.errors import UsageError
 from shardwright.storage.addresses import parse_address
 from shardwright.storage.clients import client_for
-from shardwright.storage.listing import PAGE_KEYS, cut_prefix
+from shardwright.storage.listing import LONG_KEYS, cut_prefix
 from shardwright.storage.options import StorageOptions
 from transforms.inputs.file_rules import SPLIT_FOLDERS, has_image_name
 from transforms.inputs.source import SourceFacts, SourceRequest
@@ -60,7 +60,7 @@ def look(request: SourceRequest) -> FolderFacts | None:
         root=request.uri,
         split_folders=splits,
         storage=request.storage,
-        is_long=request.is_remote and len(request.listings.first_names(request.uri)) >= PAGE_KEYS,
+        is_long=request.is_remote and len(request.listings.first_names(request.uri)) >= LONG_KEYS,
     )
 
 
